@@ -184,7 +184,7 @@ const LAYERS_ALLOWED: &[(&str, &str, &str)] = &[
 /// Files of a crate that are outside the layers: its entry points.
 const ENTRY_POINTS: [&str; 2] = ["lib", "main"];
 
-/// Kind names that the store must not contain.
+/// Kind names that the code of the store must not contain.
 const KIND_WORDS: [&str; 10] = [
     "ConfigMap",
     "configmaps",
@@ -496,7 +496,7 @@ fn lint_exceptions_have_reasons() {
 
 #[test]
 fn no_file_contains_local_paths() {
-    // Assembled here, so that this file does not violate the rule itself.
+    // The test assembles the texts, so that this file does not violate the rule itself.
     let folders = ["work", "home", "root", "Users"].map(|folder| format!("/{folder}/"));
     let violations: Vec<String> = files()
         .into_iter()
@@ -522,7 +522,8 @@ fn starts_a_path(line: &str, folder: &str) -> bool {
     })
 }
 
-/// The packages of decision 0017 and their crypto stack stay out: aws-lc-rs verifies all tokens.
+/// `docs/decisions/0017-jose-packages.md` excludes two packages and their cryptography: aws-lc-rs verifies
+/// all tokens.
 #[test]
 fn token_crypto_has_one_stack() {
     let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();

@@ -109,7 +109,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertsError> {
         .map_err(|error| CertsError::File { path: path.to_owned(), error })
 }
 
-/// Prints to standard output; a closed reader is not an error.
+/// Prints to standard output and ignores errors, such as a reader that has closed its end of the pipe.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

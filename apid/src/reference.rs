@@ -40,7 +40,7 @@ pub fn run_man() -> ExitCode {
     }
 }
 
-/// Prints to standard output; a closed reader is not an error.
+/// Prints to standard output. A reader that has closed its end of the pipe is not an error.
 fn print(text: &[u8]) -> ExitCode {
     match io::stdout().write_all(text) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => ExitCode::FAILURE,

@@ -13,13 +13,13 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
 use serving::client::{CallError, Client, Identity, Limits, Settings, SettingsError, Trust, request};
 
-/// Time limit of a complete text response. For a backup, the time limit of the head of the response, and of
-/// each further part of the body.
+/// Timeout of a complete text response. For a backup, the timeout of the head of the response, and of each
+/// part of the body.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size in bytes of a text response.
 const MAX_TEXT: usize = 256 << 20;
-/// Maximum length of the message in the error of a rejected request; the rest of the response body is cut
-/// off.
+/// Maximum length of the message in the error of a rejected request: characters of a text response, or the
+/// number of bytes from which a download ignores further parts of the body.
 pub(crate) const MAX_MESSAGE: usize = 4096;
 
 /// A server and the credentials for it.

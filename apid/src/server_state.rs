@@ -66,7 +66,7 @@ pub struct Collection {
     pub converter: Option<Arc<ObjectConverter>>,
 }
 
-/// The parts of a [`ServerState`].
+/// The parts from which [`ServerState::new`] builds the state.
 pub struct Parts {
     /// The names of the preset.
     pub names: Arc<Names>,
@@ -107,14 +107,15 @@ pub struct Parts {
     pub metrics: Arc<serving::metrics::Metrics>,
     /// The `host:port` of this server in discovery documents.
     pub server_address: String,
-    /// Becomes true at shutdown: watches end then.
+    /// Becomes true at shutdown; all watches then end.
     pub stopping: watch::Receiver<bool>,
     /// The timeout of requests other than watches (`--request-timeout`).
     pub request_timeout: Duration,
     /// Number of objects that one deletecollection request deletes concurrently
     /// (`--delete-collection-workers`).
     pub delete_workers: usize,
-    /// The minimum duration of a watch (`--min-request-timeout`); the maximum is twice that.
+    /// The minimum duration of a watch for which the client sets no timeout (`--min-request-timeout`). The
+    /// maximum is twice this duration.
     pub min_watch_timeout: Duration,
     /// The limits of request bodies and of results of patches (`--max-request-elements`,
     /// `--max-request-tree-bytes`).
@@ -149,7 +150,7 @@ pub struct ServedKinds {
 struct KindCollections {
     /// The collection that serves the storage version.
     stored: Arc<Collection>,
-    /// The collections that serve the other versions.
+    /// The collections that serve the versions other than the storage version.
     others: Vec<Arc<Collection>>,
 }
 
@@ -229,7 +230,7 @@ impl KindCollections {
         KindCollections { stored: collection(stored), others: others.map(collection).collect() }
     }
 
-    /// Whether the collections serve exactly the versions that the registry has for the kind.
+    /// Whether the collections serve exactly the resources that the registry has for the kind.
     fn are_current(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
         let others = registry.versions_of(stored).filter(|version| version.is_other_version());
         Arc::ptr_eq(&self.stored.served, stored)
@@ -245,7 +246,7 @@ impl KindCollections {
 pub struct ServerState {
     parts: Parts,
     kinds: ArcSwap<ServedKinds>,
-    /// Held while the served kinds are replaced.
+    /// The lock that a replacement of the served kinds holds, so that replacements run one after the other.
     replacement_lock: Mutex<()>,
     /// The number of replacements of the served kinds.
     replacement_count: watch::Sender<u64>,
@@ -253,7 +254,7 @@ pub struct ServerState {
     pub request_metrics: RequestMetrics,
     /// The metrics of lists and watches.
     pub read_metrics: ReadMetrics,
-    /// Runs the declarative validation beside the hand-written one, and compares them.
+    /// Runs the declarative validation beside the hand-written validation, and compares their results.
     pub declarative_validation: DeclarativeValidation,
     /// Cache of the Protobuf encodings of objects in the watch cache.
     pub messages: MessageCache,

@@ -39,7 +39,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The uptime after which the pause starts again with [`FIRST_PAUSE`].
 const STABLE_UPTIME: Duration = Duration::from_secs(5);
-/// Time that authd has to exit after its standard input has closed; then it is killed.
+/// Maximum time between the close of the standard input of authd and its exit; then apid kills authd.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The reason why authd cannot be started.
@@ -121,23 +121,23 @@ pub fn find_program() -> Result<PathBuf, SpawnError> {
 pub struct AuthdSupervisor {
     stop_sender: Option<oneshot::Sender<()>>,
     supervisor: tokio::task::JoinHandle<()>,
-    /// Whether apid shuts down; then an unresponsive authd is no longer killed.
+    /// Whether apid shuts down. The supervisor then no longer kills an unresponsive authd.
     is_shutting_down: Arc<AtomicBool>,
 }
 
-/// The rules by which authd counts as unresponsive, and is killed.
+/// The rules that decide when authd is unresponsive, so that the supervisor kills authd.
 #[derive(Clone, Copy, Debug)]
 struct HealthPolicy {
     /// The pause between checks of a responsive authd.
     pause: Duration,
-    /// The pause before the first response and after a failed check.
+    /// The pause between checks before the first response, and after a failed check.
     retry: Duration,
     /// The timeout of one check.
     timeout: Duration,
     /// Number of consecutive failed checks before authd counts as unresponsive. One failed check is not
     /// enough, because apid may have been suspended.
     failures: u32,
-    /// The minimum time from the start of the first to the end of the last of these failed checks.
+    /// The minimum time from the start of the first to the end of the last consecutive failed check.
     min_failure_duration: Duration,
     /// The time after the start of authd in which failed checks before its first response do not count.
     startup: Duration,
@@ -272,8 +272,8 @@ async fn supervise(
     rejection_sender: oneshot::Sender<()>,
 ) {
     let mut rejection_sender = Some(rejection_sender);
-    // Whether authd has been started before. A later rejection comes from changed files, which may change
-    // again, so authd is restarted.
+    // Whether an earlier authd has run. A rejection by a later authd comes from changed files, which may
+    // change again, so the supervisor restarts authd.
     let mut has_run = false;
     let mut pause = FIRST_PAUSE;
     let mut running = Some(first_child);
@@ -460,7 +460,7 @@ mod tests {
         HealthService(Some(runtime))
     }
 
-    /// A policy with milliseconds instead of seconds.
+    /// A health policy whose times are in milliseconds instead of seconds.
     fn quick_policy(startup: Duration) -> HealthPolicy {
         HealthPolicy {
             pause: Duration::from_millis(10),

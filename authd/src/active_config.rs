@@ -36,7 +36,7 @@ pub struct ActiveConfig {
     pub authn: Arc<authn::AuthenticatorUnion>,
     /// The active authorizers, in order.
     pub authz: Arc<authz::Union>,
-    /// The process instance and the number of its configuration changes.
+    /// The instance of this process, and the generation of this configuration.
     pub epoch: Epoch,
 }
 
@@ -96,8 +96,8 @@ impl SharedConfig {
         self.replace(true, |previous| (Arc::clone(&previous.authn), Arc::clone(&previous.authz)));
     }
 
-    /// Starts a generation with the unions that `next_unions` returns for the active configuration.
-    /// `identities_changed`: a credential can now map to a different user or to none.
+    /// Starts a generation with the authenticators and authorizers that `next_unions` returns for the active
+    /// configuration. `identities_changed`: whether a credential can now map to a different user or to none.
     fn replace(
         &self,
         identities_changed: bool,
@@ -143,7 +143,7 @@ impl SharedConfig {
         self.changes.send_replace(());
     }
 
-    /// Subscribes to replacements and to changes of notes.
+    /// Subscribes to replacements, to changes of notes, and to calls of [`SharedConfig::notify`].
     pub fn subscribe(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }

@@ -33,11 +33,11 @@ pub(crate) fn print_mistakes(mistakes: impl IntoIterator<Item = impl Display>) -
 }
 
 /// Parses the flags of the server, without the program name.
-/// Returns the valid flags, and the mistakes in the others.
+/// Returns the valid flags, and the mistakes in the other flags.
 ///
 /// # Errors
 ///
-/// The exit code: help, version, or mistakes without any usable flags were printed.
+/// The exit code, after help, the version, or mistakes without any usable flags were printed.
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, Vec<String>), ExitCode> {
     let (matches, mistakes) = match command_line::parse(Flags::command(), words) {
         Ok(ParsedLine::Flags { matches, mistakes }) => (matches, mistakes),

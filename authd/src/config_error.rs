@@ -15,7 +15,7 @@ pub enum ConfigError {
     Flag {
         /// The flag with its leading dashes.
         flag: String,
-        /// The problem.
+        /// The error text after the flag.
         problem: String,
     },
     /// A file that a flag names cannot be used.
@@ -23,17 +23,17 @@ pub enum ConfigError {
     FlagFile {
         /// The flag with its leading dashes.
         flag: String,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The problem.
+        /// The error text after the flag and the path.
         problem: String,
     },
     /// A configuration file is invalid; the problem begins with the line and the field.
     #[error("{}: {problem}", path.display())]
     File {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// The problem.
+        /// The error text after the path.
         problem: String,
     },
     /// Flags contradict each other, one flag requires another, or an error text already names its file.
@@ -44,7 +44,7 @@ pub enum ConfigError {
     Webhook {
         /// The name of the webhook authorizer.
         name: String,
-        /// The problem.
+        /// The error text after the name.
         problem: String,
     },
 }

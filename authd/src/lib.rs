@@ -8,16 +8,17 @@
 //! # Code map
 //!
 //! `grpc` (the wire) calls `review` (the review resources), `authn` (one file per authenticator) and `authz`
-//! (one file per authorizer). Those use `rules` (roles and bindings), `tokens` (signed tokens) and `mirror`
-//! (the policy mirror fed by apid). `controllers` compute the writes of authd. `config` is the command line
-//! and its files, which `check` also reads without a server. `inspect` contains the commands that explain the
-//! access control of a running server. `active_config` contains the active
-//! configuration, and `reload` replaces it when a file changes. `metrics` defines all metrics.
+//! (one file per authorizer). These modules use `rules` (roles and bindings), `tokens` (signed tokens) and
+//! `mirror` (the policy mirror fed by apid). `controllers` compute the writes of authd. `config` is the
+//! command line and its files, which `check` also reads without a server. `inspect` contains the commands
+//! that explain the access control of a running server. `active_config` contains the active configuration,
+//! and `reload` replaces it when a file changes. `metrics` defines all metrics.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fail closed): a decision allows a request only if the user is a member of `system:masters`, or
-//! if an authorizer allows the request on policy of the minimum revision of the request or newer.
+//! if an authorizer allows the request. Authorizers read policy only of the minimum revision of the request
+//! or newer.
 //! INVARIANT (no call back): authd has no address of apid.
 
 pub mod active_config;
@@ -60,7 +61,7 @@ use config_error::ConfigError;
 use metrics::AuthdMetrics;
 use mirror::Mirror;
 
-/// Worker threads of the tokio runtime. Few are enough: one task serves each decision stream.
+/// The number of threads of the tokio runtime. Few are enough: one task serves each decision stream.
 const WORKER_THREADS: usize = 2;
 /// How long the process serves requests in progress after the shutdown signal.
 const DRAIN_TIME: Duration = Duration::from_millis(500);

@@ -6,8 +6,8 @@
 //! response without a TTL is not cached. Fetches of one key run one after the other. A waiter is a call of
 //! `get` without a cached response. A waiter that arrives during a fetch takes the response of this fetch if
 //! its TTL has not expired when the fetch ends. Otherwise one more fetch runs for all waiters that arrived
-//! meanwhile, and they share its response even without a TTL. So a waiter waits for at most two fetches, and
-//! the service has at most one fetch of a key at a time.
+//! during the first one, and they share its response even without a TTL. So a waiter waits for at most two
+//! fetches, and the service has at most one fetch of a key at a time.
 //!
 //! # Invariants
 //!
@@ -29,9 +29,10 @@ use std::time::Duration;
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 
-/// Limit in bytes of all cached keys and responses together.
+/// Limit in bytes of all cached keys and responses together; beyond it the cache drops responses.
 const MAX_WEIGHT: u64 = 16 * 1024 * 1024;
-/// Limit in bytes of a cached key: legitimate requests of that size do not repeat.
+/// Limit in bytes of a cached key. The response for a longer key is not cached, because legitimate requests
+/// of that size do not repeat.
 const MAX_KEY_BYTES: usize = 10_000;
 /// The assumed size of each response without its key, in bytes.
 const RESPONSE_WEIGHT: usize = 256;

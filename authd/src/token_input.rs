@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-/// Limit in bytes of the input.
+/// Limit in bytes of the input; a longer input is an error.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// The reason why standard input gives no token.

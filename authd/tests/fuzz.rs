@@ -25,7 +25,7 @@ static CONTEXT: LazyLock<Context> = LazyLock::new(|| Context {
     anonymous_conditions: true,
 });
 
-/// An accepted configuration has all required fields. An error has a text, and its line is one of the file.
+/// Each accepted configuration has all required fields. Each error has a text, and its line is in the file.
 fn configuration(data: &[u8]) {
     let lines = data.split(|byte| matches!(*byte, b'\n' | b'\r')).count();
     match authentication::read(data, &CONTEXT) {
@@ -63,7 +63,7 @@ fn key_set(data: &[u8]) {
     }
 }
 
-/// Accepted metadata is the issuer's own, and its JWKS URL is https.
+/// Accepted metadata contains a JWKS URL, which is https.
 fn metadata(data: &[u8]) {
     if let Ok(url) = discovery::keys_url(data, "https://a.test") {
         assert!(url.to_lowercase().starts_with("https://"));

@@ -63,7 +63,7 @@ impl AttackUser {
 /// Method by which an attacker sends requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttackMethod {
-    /// This many requests in flight per connection; the attacker reads responses.
+    /// The attacker keeps this number of requests in flight on each connection, and reads the responses.
     Flood(usize),
     /// Streams whose responses the attacker does not read.
     Hold {
@@ -74,13 +74,14 @@ pub enum AttackMethod {
         /// Flow-control window of each stream in bytes.
         window: u32,
     },
-    /// This many requests in flight per connection, with bodies of one byte per second.
+    /// The attacker keeps this number of requests in flight on each connection, and sends one body byte per
+    /// second.
     SlowBodies(usize),
     /// Streams that the attacker resets as soon as it has sent the request, in bursts of this size.
     Resets(usize),
     /// TLS handshakes without a request.
     Handshakes,
-    /// This many TCP connections that send nothing.
+    /// The attacker opens this number of TCP connections and sends nothing.
     Silence(usize),
     /// HTTP/1.1 requests, one connection each.
     Http1,
@@ -154,7 +155,7 @@ pub async fn run(
             }
         });
     }
-    // Late responses are counted; then all connections end with their tasks.
+    // Responses that arrive within [`LATE_RESPONSE_TIME`] are counted; then all tasks and connections end.
     let all_tasks = async { while tasks.join_next().await.is_some() {} };
     let _ = tokio::time::timeout(duration + LATE_RESPONSE_TIME, all_tasks).await;
     tasks.shutdown().await;
@@ -245,7 +246,7 @@ impl Attacker {
         }
     }
 
-    /// Keeps an unread stream open; reopens it when the server ends it.
+    /// Keeps a stream open without reading its response; opens a new stream when the server ends it.
     async fn hold(&self, link: &Link) {
         while !self.is_over() {
             self.leave_unread(link).await;
@@ -261,7 +262,7 @@ impl Attacker {
             match link.send(request, number).await {
                 Ok((code, _, mut body)) => {
                     self.tally.count_code(code);
-                    // No capacity is released: the server sends at most one window.
+                    // The client releases no flow-control capacity, so the server sends at most one window.
                     while let Some(Ok(_)) = body.data().await {}
                 }
                 Err(_) => self.tally.count_failure("reset"),
@@ -286,7 +287,8 @@ impl Attacker {
                 loop {
                     let byte = request.body.slice(at % request.body.len()..at % request.body.len() + 1);
                     if stream.send_data(byte, false).is_err() {
-                        // The server has ended the stream. The branch of the response decides what happens.
+                        // The server has ended the stream. Wait until the other branch of `select!` has its
+                        // response.
                         std::future::pending::<()>().await;
                     }
                     at += 1;

@@ -39,7 +39,8 @@ const CPU_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_CPU_MAX: Duration = Duration::from_millis(20);
 /// MiB that may remain after an attack, beyond the data set; with more, a short run restarts the server.
 const RESIDUE_MIB: f64 = 64.0;
-/// Maximum number of requests of a generated attack: each body is sent by at most two methods.
+/// Maximum number of requests of a generated attack. The attack has half as many bodies, because at most two
+/// methods (POST and PATCH) send each body.
 const BATCH: usize = 48;
 
 #[test]
@@ -60,7 +61,7 @@ struct AttackRun {
     requests: Box<dyn Fn() -> Vec<Prepared>>,
     /// Whether the CPU time of each request is measured alone, and not only that of the first.
     probes_all: bool,
-    /// Path of the attacked list or map of each request; empty for an attack of the catalog.
+    /// Field path of the attacked list or map in each request; empty for an attack of the catalog.
     paths: Vec<String>,
 }
 

@@ -13,21 +13,21 @@ const MEMORY_MIB: f64 = 256.0;
 /// Limits during an attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// p99 latency of a GET of the reference client, from its due time.
+    /// Maximum p99 latency of the GETs of the reference client, counted from the time at which they are due.
     pub get_p99: Duration,
-    /// p99 latency of a create of the reference client.
+    /// Maximum p99 latency of the creates of the reference client.
     pub create_p99: Duration,
-    /// CPU time of one request of the attacker, in both processes.
+    /// Maximum CPU time of one request of the attacker, in both processes together.
     pub cpu: Duration,
-    /// Resident memory of both processes beyond the data set, in MiB.
+    /// Maximum resident memory of both processes beyond the data set, in MiB.
     pub memory_mib: f64,
-    /// Resident memory of authd with the data set, in MiB.
+    /// Maximum resident memory of authd with the data set, in MiB.
     pub authd_mib: f64,
-    /// Bytes of a rejection, including headers.
+    /// Maximum size of a rejection in bytes, including headers.
     pub rejection_bytes: usize,
-    /// Header lines of a response: common clients read at most 100.
+    /// Maximum number of header lines of a response: common clients read at most 100.
     pub header_lines: usize,
-    /// Bytes that both processes log during one attack.
+    /// Maximum number of bytes that both processes log during one attack.
     pub log: u64,
 }
 

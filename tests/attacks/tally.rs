@@ -18,7 +18,7 @@ pub struct Tally {
 /// Results of the requests.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Number of requests; of connections in an attack without requests.
+    /// Number of requests, or of connections if the attack sends no requests.
     pub sent: u64,
     /// Responses by code.
     pub codes: BTreeMap<u16, u64>,
@@ -26,7 +26,7 @@ pub struct Counts {
     pub failures: BTreeMap<&'static str, u64>,
     /// Bytes of the largest response with a code of 400 or above.
     pub rejection_bytes: usize,
-    /// Maximum header lines of a response.
+    /// Largest number of header lines of a response.
     pub header_lines: usize,
 }
 

@@ -39,13 +39,14 @@ fn child() {
     let (generation, after) = (number(GENERATION), Revision(number(AFTER)));
     let out = Mutex::new(std::io::stdout());
     let report: Sink = Arc::new(move |record: Record| {
-        // One write call: a line is in the pipe as a whole or not at all. Without a reader there is nothing
-        // to do.
+        // One write call puts the whole line into the pipe, or nothing. Without a reader of the pipe the
+        // process exits.
         if out.lock().write_all(format!("{record}\n").as_bytes()).is_err() {
             std::process::exit(1);
         }
     });
-    // The test harness has written the name of the test without a line end.
+    // The test harness has written the name of the test without a line end, so the records begin on a new
+    // line.
     println!();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {

@@ -1,7 +1,7 @@
 //! Crash tests of the fjall engine on real files with 32 writers: SIGKILL and power cuts.
 //!
-//! After a crash every acknowledged write is present, no rejected write is, and the store opens again within
-//! the deadline.
+//! After a crash every acknowledged write is present, no rejected write is present, and the store opens again
+//! within the deadline.
 //!
 //! `CRASH_CYCLES=200` runs that many crashes of each kind, otherwise each kind ends after some seconds.
 //! `CRASH_SEED` repeats the random choices of an earlier run, but not the scheduling of its threads.

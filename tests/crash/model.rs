@@ -1,7 +1,8 @@
 //! Reference model of the store after a crash, from the attempts and acknowledgements of its writers.
 //!
 //! Each key has one writer with one attempt at a time. The state of a key after a crash is the result of one
-//! of its attempts, at or after the last acknowledged one. The history contains these attempts in this order.
+//! of its attempts, at or after the last acknowledged one. The history contains the attempts of each key up
+//! to this one, in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

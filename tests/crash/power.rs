@@ -1,4 +1,5 @@
-//! Power cuts: the store runs on a file system that loses unsynced data, and opens again on the rest.
+//! Power cuts: the store runs on a file system that loses unsynced data, and opens again on the data that
+//! remains.
 //!
 //! This process serves the file system, and a child process runs the store on it. The test first processes
 //! the acknowledged writes, then takes the disk image of the cut at one instant, and then kills the child.

@@ -58,7 +58,7 @@ pub enum Record {
     ///
     /// `whole` is false if the store has compacted some changes, so that the reported history is incomplete.
     ContentEnd { revision: u64, whole: bool },
-    /// Start of a commit that the state of the key allows; without a value, of a delete.
+    /// Start of a commit that the state of the key allows. None as the value means a delete.
     Attempted { key: String, value: Option<Value> },
     /// The last attempt of the key was acknowledged.
     Acknowledged { key: String, revision: u64 },

@@ -282,7 +282,8 @@ impl Trials {
         }
     }
 
-    /// Changes both policies and the parameter, each with a write at once from the same client.
+    /// Changes both policies and the parameter. After each change the same client writes a governed object at
+    /// once.
     async fn round(&self, session: &mut Session, is_open: bool) {
         let expression = if is_open { "true" } else { "false" };
         let policy = json!({"spec": {"validations": [{"expression": expression}]}});
@@ -326,7 +327,7 @@ fn state(is_open: bool) -> &'static str {
     if is_open { "open" } else { "shut" }
 }
 
-/// The mutations of a policy that labels with the state.
+/// The mutations of a policy that sets the label `state` of an object to `open` or `shut`.
 fn mutations(is_open: bool) -> Value {
     let expression =
         format!("Object{{metadata: Object.metadata{{labels: {{'state': '{}'}}}}}}", state(is_open));

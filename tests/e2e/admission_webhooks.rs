@@ -36,8 +36,8 @@ pub(super) struct Hook {
 }
 
 impl Hook {
-    /// Starts a webhook that answers with the result of `answer` for path and `request`, with the `apiVersion` of the
-    /// review.
+    /// Starts a webhook. It responds with the result of `answer` for the path and the field `request` of the
+    /// review, and with the `apiVersion` of the review.
     pub(super) async fn start(answer: impl Fn(&str, &Value) -> Answer + Send + Sync + 'static) -> Hook {
         let dir = tempfile::tempdir().expect("a folder");
         let hosts = ["127.0.0.1".to_owned(), "hook.default.svc".to_owned()];
@@ -74,7 +74,8 @@ impl Hook {
         std::mem::take(&mut *self.received.lock())
     }
 
-    /// A webhook of a configuration at a path, for creations and updates of ConfigMaps.
+    /// The entry of a webhook configuration for creations and updates of ConfigMaps. `changed` replaces
+    /// fields of the entry.
     pub(super) fn webhook(&self, path: &str, changed: Value) -> Value {
         let ca = STANDARD.encode(std::fs::read(self.dir.path().join("ca.crt")).expect("the CA"));
         let mut webhook = json!({
@@ -93,7 +94,7 @@ impl Hook {
     }
 }
 
-/// A review that answers a request.
+/// A response with a review that allows a request; `more` replaces fields of `response`.
 fn review(request: &Value, more: Value) -> Answer {
     let mut response = json!({"uid": request["uid"], "allowed": true});
     for (field, value) in more.as_object().expect("an object") {

@@ -39,7 +39,7 @@ fn request(name: &str, signer: &str, usages: &[&str], user: &str, group: &str) -
     (object, key)
 }
 
-/// Creates and approves a request.
+/// Creates and approves a request. Returns its path.
 async fn create_approved(admin: &Client, request: &Value) -> String {
     let mut created = admin.post(REQUESTS, request).await.expect(201);
     let path = format!("{REQUESTS}/{}", created["metadata"]["name"].as_str().expect("a name"));

@@ -153,7 +153,7 @@ async fn dead_conversion_webhook_concerns_only_its_kind() {
     let admin = plane.admin();
     let path = define(&plane).await;
     let owner = admin.post(WIDGETS, &widget("old")).await.expect(201);
-    // The stored object has v1, and each read needs the webhook.
+    // The object is stored in v1, so each read in v2 calls the webhook.
     let change = json!({"spec": definition_with_dead_webhook("v2")["spec"]});
     admin.patch(&path, "application/merge-patch+json", &change).await.expect(200);
     let in_v2 = WIDGETS.replace("/v1/", "/v2/");

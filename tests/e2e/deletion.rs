@@ -347,7 +347,7 @@ async fn fill(plane: &ControlPlane, metadata: &Value) {
     futures_util::future::join_all(makers).await;
 }
 
-/// Prints the duration without a limit.
+/// Prints the duration of the deletion, which has no limit.
 #[tokio::test]
 async fn large_namespace_is_deleted() {
     let plane = with_namespaces(Options::default()).await;

@@ -119,7 +119,7 @@ async fn no_process_is_left_after_sigkill_of_env_test() {
     fs::create_dir(&temporary).expect("a folder");
     let mut running =
         envtest(&program, &temporary).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("a process");
-    // etcd, kube-apiserver and authd.
+    // The three processes are etcd, kube-apiserver and authd.
     eventually("three processes run", || async { (processes_of(&temporary).len() >= 3).then_some(()) }).await;
     kill(&mut running);
     assert_no_process(&temporary).await;
@@ -141,7 +141,7 @@ async fn env_test_programs_end_with_their_parent() {
         .stderr(Stdio::null())
         .spawn()
         .expect("a shell");
-    // The shell itself, etcd, kube-apiserver and authd.
+    // The four processes are the shell itself, etcd, kube-apiserver and authd.
     eventually("all processes run", || async {
         let is_bound = folder.path().join("data/apid.port").exists();
         (is_bound && processes_of(folder.path()).len() == 4).then_some(())
@@ -166,7 +166,7 @@ async fn kube_apiserver_rejects_a_real_etcd_and_lists_flags_in_help() {
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
     let has = |flag: &str| help.lines().any(|line| line.trim_start().starts_with(&format!("--{flag} ")));
     assert!(has("etcd-servers") && has("secure-port") && !has("insecure-port"), "{help}");
-    // A closed port.
+    // No server listens on port 1.
     let output = run(&["--etcd-servers=http://127.0.0.1:1"]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(64), "{errors}");

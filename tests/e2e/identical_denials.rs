@@ -107,7 +107,8 @@ impl Caller {
         self.session.request(request.method, &request.path, body.as_bytes()).await.expect("a response")
     }
 
-    /// Sends all requests, also a second time to get cached decisions. Counts requests and denials.
+    /// Sends all requests `times` times, so that later responses come from cached decisions. Returns the
+    /// numbers of requests and denials.
     async fn check(&mut self, requests: &[TestRequest], times: usize, policy: &str) -> [usize; 2] {
         let mut denials = 0;
         for (index, request) in (0..times).flat_map(|_| requests.iter().enumerate()) {

@@ -1,7 +1,7 @@
 //! Restart with many role bindings: no request is denied because authd has not loaded the policy yet.
 //!
-//! Authorization issue "fresh policy everywhere". `MANY_BINDINGS` sets the number of bindings (default
-//! 2,000).
+//! The test checks INVARIANT (fresh policy) at a restart. `MANY_BINDINGS` sets the number of bindings
+//! (default 2,000).
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A migration as in the guide: old manifests and requests are found, converted, applied, and no longer found.
+//! A migration as in the guide: `apid deprecations` finds old manifests and requests, `apid convert` converts
+//! the manifests, the server accepts them, and then `apid deprecations` finds nothing.
 
 use std::fs;
 use std::path::Path;
@@ -83,7 +84,8 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
     let (old_file, new_file) = (old.join("web.yaml"), new.join("web.json"));
     fs::write(&old_file, OLD).expect("the manifests");
 
-    // The server no longer has the old versions; requests to deprecated versions leave traces.
+    // The server no longer has the old versions; requests to deprecated versions get a warning and are
+    // counted in metrics.
     let admin = plane.admin();
     admin.get("/apis/extensions/v1beta1/namespaces/default/ingresses").await.expect(404);
     let response = admin.get("/api/v1/namespaces/default/endpoints").await;

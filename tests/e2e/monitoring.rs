@@ -28,7 +28,7 @@ async fn send_plain_text(port: u16) -> String {
     peer
 }
 
-/// Sends requests that use the families that a start does not use.
+/// Sends requests that add samples to the metric families that have no samples after a start.
 async fn use_families(plane: &ControlPlane) {
     let admin = plane.admin();
     admin.post(MAPS, &json!({"metadata": {"name": "one"}})).await.expect(201);

@@ -1,4 +1,5 @@
-//! Node authorizer and NodeRestriction (A-NODE): reads by way of pods, permitted writes, identities.
+//! Node authorizer and NodeRestriction (A-NODE): reads of objects that pods reference, permitted writes,
+//! identities.
 //!
 //! `ROUNDS` is the number of pod changes in the concurrency test below (default 400). The test prints its
 //! seed; `SEED` repeats a run.

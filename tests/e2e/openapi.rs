@@ -1,6 +1,6 @@
 //! OpenAPI endpoints: HTTP caching, content negotiation, and use by three kubectl releases.
 //!
-//! The kubectl test skips each release that is not installed, with a line that says so.
+//! The kubectl test skips each release that is not installed, and prints a line about the skip.
 
 use serde_json::{Value, json};
 

@@ -39,7 +39,7 @@ async fn documents(plane: &ControlPlane) -> BTreeMap<String, Value> {
 
 /// Replaces server addresses and hashes of names, which differ between servers, by whether they are set.
 ///
-/// Also removes the `x-` extensions of `JSONSchemaProps`, whose names do not follow the preset yet.
+/// Also removes the properties of `JSONSchemaProps` whose names begin with `x-`.
 fn strip(document: &mut Value) {
     match document {
         Value::Object(fields) => {

@@ -1,6 +1,6 @@
 //! Addresses and node ports of Services with the real programs: concurrent clients, SIGKILL and repair.
 //!
-//! `CHURN_SECONDS` sets the duration of the churn.
+//! In the churn, clients create, change and delete Services concurrently. `CHURN_SECONDS` sets its duration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -363,7 +363,8 @@ async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
         "the response contains the reason of the webhook: {}",
         denied.text()
     );
-    // The permission to read the explanation is not asked of a webhook that has just failed.
+    // authd does not ask a webhook that has just failed whether the user may read the explanation of the
+    // denial.
     let before =
         [("none", 403, (1, 1)), ("both", 403, (1, 0)), ("garbage", 403, (1, 0)), ("failing", 403, (5, 0))];
     for (user, want, received) in before {

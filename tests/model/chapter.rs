@@ -155,7 +155,7 @@ impl Chapter {
         &self.base
     }
 
-    /// Returns the numbers of operations, lists, watches and notices, for the report.
+    /// Returns the numbers of operations, lists, watches and watch events, for the report.
     pub fn size(&self) -> String {
         let (reconstructed, _) = ReconstructedHistory::new(&self.history, &self.base);
         let unknown_changes = match reconstructed.uncovered().count() {

@@ -117,7 +117,8 @@ impl Client {
         self.shared.observed_state.lock().seen.get(key).copied().filter(|_| conditional)
     }
 
-    /// Writes the fence object of a group, which every watch of the group delivers. Returns its revision.
+    /// Writes the fence object of a group: a last write, for whose delivery by all watches of the group a
+    /// session waits. Returns its revision.
     pub async fn fence(&mut self, collection: usize, group: usize) -> Option<u64> {
         let key = Key::new(collection, &format!("m-fence-{}", GROUPS[group]));
         // Create the object; if it exists already, change it.

@@ -109,7 +109,8 @@ impl Session {
         client.list_all().await;
     }
 
-    /// Returns the scopes of the watchers that have not received the last fence of their scope.
+    /// Returns the scopes of the watchers that have not received the last fence (the final write) of their
+    /// scope.
     fn lagging_watchers(&self, fences: &[Vec<u64>]) -> Vec<String> {
         let progress = self.progress.lock();
         let behind = progress.values().filter(|(scope, reported)| {

@@ -124,7 +124,7 @@ fn errno(error: DiskError) -> Errno {
     }
 }
 
-/// Replies to a request without a result.
+/// Replies to a request whose reply contains no data.
 fn reply_without_data(result: Result<(), DiskError>, reply: ReplyEmpty) {
     match result {
         Ok(()) => reply.ok(),

@@ -72,7 +72,7 @@ fn relative_clauses(source: &Source) -> Vec<(usize, String)> {
         if !continues && RELATIVE_WORDS.contains(&word.as_str()) {
             found.push((index + 1, word));
         }
-        // The next line goes on, unless this one is empty.
+        // The next comment line continues the sentence of this line, unless this line is empty.
         continues = !text.trim().is_empty();
     }
     found

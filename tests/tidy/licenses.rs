@@ -17,11 +17,11 @@ use super::{report, root};
 /// Licence and source rules.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Rules {
-    /// Licences of any package.
+    /// Licences that every package may have.
     allowed: BTreeSet<String>,
-    /// Licences of single packages: package, licence.
+    /// Licences that only one package may have: package and licence.
     exceptions: BTreeSet<(String, String)>,
-    /// Registries.
+    /// Registries from which packages may come.
     registries: BTreeSet<String>,
     /// Banned packages.
     banned: BTreeSet<String>,

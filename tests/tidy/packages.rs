@@ -116,7 +116,7 @@ fn sources_of<'f>(path: &str, files: &'f [Source], members: &BTreeMap<String, Me
     sources.filter(|file| !nested.iter().any(|folder| file.path.starts_with(folder))).collect()
 }
 
-/// Whether the sources of a member use a package; ordinary dependencies count in product code only.
+/// Whether the sources of a member use a package. Only product code can use an ordinary dependency.
 fn is_used(section: &str, package: &str, sources: &[&Source]) -> bool {
     let library = library_name(package);
     sources.iter().any(|source| {

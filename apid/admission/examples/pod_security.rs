@@ -20,7 +20,7 @@ use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
 use serving::metrics::Metrics;
 
-/// Number of timed batches; the fastest one counts, because the machine may run other processes.
+/// Number of timed batches. The result is the time of the fastest batch, because other processes may run.
 const BATCHES: u32 = 200;
 /// Number of writes in one batch.
 const ROUNDS: u32 = 100;

@@ -23,7 +23,7 @@ use serde_json::json;
 use serving::metrics::Metrics;
 use webhooks::ServiceMap;
 
-/// Number of timed batches; the fastest one counts, because the machine may run other processes.
+/// Number of timed batches. The result is the time of the fastest batch, because other processes may run.
 const BATCHES: u32 = 200;
 /// Number of writes in one batch.
 const ROUNDS: u32 = 100;
@@ -37,7 +37,7 @@ struct FixedObjects {
 }
 
 impl FixedObjects {
-    /// One policy on config maps; all other policies on secrets.
+    /// Creates one policy that matches config maps; all other policies match secrets.
     fn new() -> Self {
         let mut backend = FixedObjects { policies: Vec::new(), bindings: Vec::new() };
         for i in 0..POLICIES {

@@ -8,7 +8,8 @@ use crate::representation::Representation;
 
 /// The fields of an AdmissionRequest without uid and objects.
 ///
-/// `matched` is the representation in the version that a rule matched, `requested` that of the URL path.
+/// `matched` is the representation in the version that a rule matched, `requested` the representation in the
+/// version of the URL path.
 pub(crate) fn request_fields(
     attributes: &Attributes<'_>,
     matched: &Representation<'_>,

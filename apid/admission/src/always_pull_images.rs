@@ -3,8 +3,8 @@
 //!
 //! # Reference
 //!
-//! The plugin ignores updates without a new container image, so pods that are older than the plugin keep
-//! their pull policy.
+//! The plugin ignores updates without a new container image, so pods that were created before the plugin was
+//! enabled keep their pull policy.
 
 use std::collections::HashSet;
 

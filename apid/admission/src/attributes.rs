@@ -65,7 +65,7 @@ pub struct Attributes<'a> {
     pub old: Option<&'a Object>,
     /// User of the request.
     pub user: &'a Arc<UserInfo>,
-    /// Whether the write is a dry run: plugins must not have side effects.
+    /// Whether the write is a dry run, in which plugins must not have side effects.
     pub dry_run: bool,
     /// Options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
     pub options: &'a Value,
@@ -125,7 +125,8 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    /// Maximum bytes of a field. Longer values are not valid names or uids and would inflate audit events.
+    /// Maximum length of a field in bytes. A longer value is not a valid name or uid, and `""` replaces it,
+    /// so that audit events stay small.
     const MAX: usize = 1024;
 
     fn new(object: &Object) -> Self {
@@ -163,7 +164,8 @@ impl PluginOutput {
         self.guards.lock().push(Box::new(value));
     }
 
-    /// Sets the object reference of the audit event: from the request body, then from the created object.
+    /// Sets the object reference of the audit event. The caller passes the decoded request body, and after a
+    /// creation the created object.
     pub fn set_reference(&self, object: &Object) {
         *self.reference.lock() = ObjectReference::new(object);
     }
@@ -173,7 +175,7 @@ impl PluginOutput {
         std::mem::take(&mut *self.reference.lock())
     }
 
-    /// Locks the calls of a plugin; the caller must not wait while the lock exists.
+    /// Locks the recorded calls of a plugin. The caller must not await a future while it holds the lock.
     pub(crate) fn reinvocation(&self, plugin: ReinvocationPlugin) -> MappedMutexGuard<'_, PluginCalls> {
         MutexGuard::map(self.reinvocation.lock(), |state| state.calls(plugin))
     }

@@ -203,7 +203,7 @@ type Plan = [Vec<usize>; 4];
 
 /// Interested plugins by target and operation.
 struct Plans {
-    /// Plans of the targets that at least one plugin names.
+    /// Plans of the targets in the [`Interest::Only`] list of at least one plugin.
     named: HashMap<Target<'static>, Plan>,
     /// Plan of all other targets.
     others: Plan,

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT (fresh): a write is evaluated with the objects that were acknowledged before its arrival. The
 //! number of the last change is read before the objects, so that a concurrent change leads to another build.
-//! INVARIANT (fast path): without a change a call costs one comparison and takes no task switch.
+//! INVARIANT (fast path): without a change a call costs one comparison and no task switch.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 
 use crate::{MaybeFuture, ObjectKind, Reader};
 
-/// Compiles the objects of a kind; the second argument is the result before the last change.
+/// Compiles the objects of a kind; the second argument is the previous result, if there is one.
 type Compile<T> = dyn Fn(&[Arc<Object>], Option<&T>) -> T + Send + Sync;
 
 /// Compiled form `T` of all objects of a kind.
@@ -51,8 +51,8 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
     fn build(&self, change: Option<u64>, objects: &[Arc<Object>]) -> Arc<T> {
         let previous = self.current.read().as_ref().map(|(_, compiled)| Arc::clone(compiled));
         let compiled = Arc::new((self.compile)(objects, previous.as_deref()));
-        // Before the first load of the kind, the number of its last change is unknown; the next call builds
-        // again.
+        // Before the first load of the kind, the number of its last change is unknown. The compiled form is
+        // then not kept, and the next call compiles again.
         if let Some(change) = change {
             let mut current = self.current.write();
             if current.as_ref().is_none_or(|(compiled_change, _)| *compiled_change <= change) {

@@ -49,7 +49,8 @@ impl Plugin for DefaultTolerationSeconds {
     }
 }
 
-/// Whether a toleration already covers a taint with the effect `NoExecute`.
+/// Whether the key and the effect of a toleration match the taint with the effect `NoExecute`. The operator
+/// has no influence, as in kube-apiserver.
 fn tolerates(toleration: &Value, taint: &str) -> bool {
     let field = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or("");
     [taint, ""].contains(&field("key")) && ["NoExecute", ""].contains(&field("effect"))

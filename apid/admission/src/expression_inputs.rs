@@ -29,7 +29,7 @@ pub(crate) struct ExpressionInputs<'i> {
 }
 
 impl<'i> ExpressionInputs<'i> {
-    /// The variables with their values, without those of the authorizer.
+    /// The variables with their values, except the variables of the authorizer.
     pub(crate) fn variables(&self) -> Vec<(&'static str, CelValue<'i>)> {
         let dynamic = |object: Option<&'i Object>| match object {
             Some(object) => CelValue::object(&object.0, &DYN),

@@ -5,7 +5,7 @@
 //!
 //! apid builds one [`Chain`] at start-up from the flags and the plugins of [`plugins::PLUGINS`]. For each
 //! write the verbs call [`Chain::mutate`] before validation and [`Chain::validate`] afterwards. A deletion
-//! passes both phases with only an old object. The first rejection ends the chain and is the response.
+//! has only an old object in both phases. The first rejection ends the chain and is the response.
 //!
 //! # Invariants
 //!

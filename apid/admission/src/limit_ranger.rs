@@ -103,7 +103,7 @@ impl Plugin for LimitRanger {
     }
 }
 
-/// Maximum number of messages in a rejection.
+/// Maximum number of messages in a rejection; further messages are omitted.
 const MESSAGES_MAX: usize = 100;
 
 /// Joins the first [`MESSAGES_MAX`] distinct messages.

@@ -55,13 +55,15 @@ impl Reinvocation {
 }
 
 impl PluginCalls {
-    /// Records a changed object or an evaluated mutation. The second round repeats the calls before it.
+    /// Records a change of the object or an evaluated mutation. The second round repeats the reinvocable
+    /// calls that were recorded earlier.
     pub(crate) fn record_change(&mut self) {
         self.is_requested = true;
         self.mark_called_as_pending();
     }
 
-    /// Begins the second round. A change by another plugin since the last call repeats all reinvocable calls.
+    /// Begins the second round. If the object differs from the object at the end of the first round, the
+    /// second round repeats all reinvocable calls.
     pub(crate) fn begin_second_round(&mut self, object: Option<&Object>) {
         if self.last_output.as_ref() != object {
             self.mark_called_as_pending();
@@ -78,7 +80,8 @@ impl PluginCalls {
         self.pending.contains(id)
     }
 
-    /// Ends the first round with the object after the last call. Only reinvocable calls need the object.
+    /// Ends the first round with the object after the last call. Keeps the object only if a reinvocable call
+    /// followed the last change.
     pub(crate) fn end_first_round(&mut self, object: Option<&Object>) {
         if !self.called.is_empty() {
             self.last_output = object.cloned();

@@ -27,9 +27,9 @@ const DEFAULT: &str = "default";
 const TOKEN_SECONDS: i64 = 3607;
 /// Prefix of token volume names.
 const VOLUME_PREFIX: &str = "kube-api-access-";
-/// Number of lookups of a missing default account.
+/// Number of cache lookups of a missing default account, before the plugin reads the store.
 const ATTEMPTS: u32 = 10;
-/// Interval between the lookups of a missing default account.
+/// Interval between the cache lookups of a missing default account.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) struct ServiceAccount {
@@ -182,7 +182,7 @@ fn is_mirror(pod: &Object, keys: &AccountKeys) -> bool {
     pod.annotation(&keys.mirror).is_some()
 }
 
-/// Whether the pod, or else its account, requests a token mount.
+/// Whether the token is mounted: `automountServiceAccountToken` of the pod, else of its account, else true.
 fn mounts_token(account: &Object, pod: &Object) -> bool {
     let as_bool = |value: Option<&Value>| value.and_then(Value::as_bool);
     as_bool(pod.at(&["spec", "automountServiceAccountToken"]))
@@ -225,8 +225,8 @@ fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status>
     Err(attributes.forbidden(reason))
 }
 
-/// Whether the pod spec references a secret.
-/// Such fields are `secretName`, `secretRef`, `secretKeyRef`, projected secrets and image pull secrets.
+/// Whether the pod spec references a secret, in `imagePullSecrets` or in one of these fields at any depth:
+/// `secret`, `secretName`, `secretRef`, `secretKeyRef`, or a field whose name ends with `SecretRef`.
 fn refers_to_secret(pod: &Object) -> bool {
     fn contains_reference(value: &Value) -> bool {
         match value {

@@ -99,7 +99,7 @@ pub(crate) fn covers(wide: &Value, narrow: &Value) -> bool {
     key_covers && effect_covers && time_covers && value_covers
 }
 
-/// Merges both lists without covered tolerations; of equal tolerations the first stays.
+/// Merges both lists. Omits a toleration if another one [`covers`] it; of equal tolerations the first stays.
 pub(crate) fn merge(first: &[Value], second: &[Value]) -> Vec<Value> {
     let all: Vec<&Value> = first.iter().chain(second).collect();
     let mut merged: Vec<&Value> = Vec::new();

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`parse`] decodes the operations, and [`apply`] applies all of them or none. A malformed patch is
-//! [`Error::Malformed`] (400), an inapplicable one [`Error::Rejected`] or [`Error::TestFailed`] (422), one above a
-//! limit [`Error::TooLarge`] or [`Error::Budget`] (413).
+//! [`parse`] decodes the operations, and [`apply`] applies all of them or none. The error of a malformed
+//! patch is [`Error::Malformed`] (400). The error of a patch that does not fit the document is
+//! [`Error::Rejected`] or [`Error::TestFailed`] (422). The error of a patch above a limit is
+//! [`Error::TooLarge`] or [`Error::Budget`] (413).
 //!
 //! # Reference
 //!
@@ -20,18 +21,19 @@ use crate::work::{Work, WorkExceeded, value_count};
 /// Maximum number of operations in one patch (requirements D-ERR-39).
 const OPERATIONS_MAX: usize = 10_000;
 
-/// Maximum JSON bytes that all `copy` operations of a patch add. Without this limit each operation of a small
-/// patch could double the document.
+/// Maximum size in bytes of the JSON text that all `copy` operations of a patch add together. Without this
+/// limit each operation of a small patch could double the document.
 const COPIED_MAX: usize = 3 * 1024 * 1024;
 
-/// Maximum work of all operations of a patch. One unit is a list item that an insertion or removal shifts.
+/// Maximum number of work units of all operations of a patch. One unit is a list item that an insertion or
+/// removal shifts.
 ///
 /// Without this limit a small patch of a large document runs for minutes. Shifting one item takes some
 /// nanoseconds.
 const WORK_MAX: usize = 32_000_000;
 
-/// Work, in the unit of [`WORK_MAX`], for each value in a tree that a `move` brings to a greater depth: the
-/// depth check visits the whole tree.
+/// Number of work units (see [`WORK_MAX`]) for each value in a tree that a `move` brings to a greater depth,
+/// because the depth check visits the whole tree.
 const MOVE_STEPS_PER_VALUE: usize = 32;
 
 /// The reason why a patch fails.
@@ -40,7 +42,7 @@ pub enum Error {
     /// The document is not a patch: 400.
     #[error("error decoding patch: {0}")]
     Malformed(String),
-    /// An operation is unknown, lacks a member, does not fit the document or nests it too deeply: 422.
+    /// An operation is unknown, lacks a member, does not fit the document or nests values too deeply: 422.
     #[error("the server rejected our request due to an error in our request")]
     Rejected,
     /// The document has another value than a `test` operation requires: 422.
@@ -49,7 +51,7 @@ pub enum Error {
     /// The patch exceeds a limit: 413.
     #[error("{0}")]
     TooLarge(String),
-    /// The copies exceed the decode limits: 413.
+    /// The values that `copy` operations add exceed the decode limits: 413.
     #[error("{0}")]
     Budget(#[from] DecodeError),
 }
@@ -148,8 +150,8 @@ impl Pointer {
 
 /// Applies all operations to a document.
 ///
-/// `replace_missing` lets `replace` set a missing key. All copies together must fit the decode limits in
-/// `limits`. The caller validates the patched document.
+/// `replace_missing` lets `replace` set a missing key. The values that all `copy` operations add must
+/// together fit the decode limits in `limits`. The caller validates the patched document.
 ///
 /// # Errors
 ///

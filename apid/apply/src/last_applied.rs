@@ -59,7 +59,7 @@ pub(crate) fn record(object: &mut Object, patch: &Object, tool: LastApplied<'_>)
     }
 }
 
-/// Escapes HTML characters as the tool does. In JSON these characters occur only in strings.
+/// Escapes HTML characters as kubectl does. In JSON text these characters occur only inside strings.
 fn escape(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {

@@ -10,8 +10,8 @@
 //!
 //! INVARIANT (one entry each): no two entries have the same owner.
 //! INVARIANT (no empty entries): an owner without fields has no entry.
-//! INVARIANT (bookkeeping has no owner): the fields that identify an object, and the metadata that the server
-//! sets, are in no set that a write creates.
+//! INVARIANT (bookkeeping has no owner): an entry that a write creates contains neither the fields that
+//! identify an object nor the metadata that the server sets.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -171,7 +171,7 @@ pub enum ManagedFieldsError {
         /// The `fieldsType` of the entry.
         found: String,
     },
-    /// The fields, the time or a text of an entry is malformed.
+    /// The `fieldsV1`, the time or a string field of an entry is malformed.
     #[error("error decoding versioned set of managed fields entry {entry}")]
     Fields {
         /// The index of the entry.
@@ -181,7 +181,7 @@ pub enum ManagedFieldsError {
 
 impl ManagedFields {
     /// Decodes `metadata.managedFields`; None when the value is not a list or an entry is malformed. Of
-    /// several entries of one owner the last counts.
+    /// several entries of one owner, the last entry is used.
     pub fn decode(list: Option<&Value>) -> Option<Self> {
         let mut managed = ManagedFields::default();
         let list = match list {
@@ -313,7 +313,8 @@ impl ManagedFields {
     }
 }
 
-/// Replaces the entries of each owner by the result of `join`, at the position of the first entry.
+/// Replaces the entries of each owner by the result of `join`, at the position of the first entry of that
+/// owner.
 fn join_owners(entries: Vec<Entry>, join: impl Fn(Vec<Entry>) -> Option<Entry>) -> Vec<Entry> {
     if entries.len() < 2 {
         return entries;
@@ -346,7 +347,7 @@ fn compare_entries(a: &Entry, b: &Entry) -> Ordering {
         .then_with(|| a.subresource.cmp(&b.subresource))
 }
 
-/// Whether a list requests a reset of all owners: it consists of one empty entry.
+/// Whether a `managedFields` list requests a reset of all owners: such a list consists of one empty entry.
 pub fn is_reset(list: Option<&Value>) -> bool {
     let is_empty_entry = |entry: &Value| {
         entry.as_object().is_some_and(|map| map.values().all(|v| v.is_null() || v.as_str() == Some("")))

@@ -32,20 +32,22 @@ pub struct Apply<'a> {
     pub write: ManagedWrite<'a>,
     /// Whether the apply takes over values that other managers own.
     pub force: bool,
-    /// The last-applied record of the client tool; None disables the migration from client-side apply.
+    /// The client tool whose last-applied annotation is used; None disables the migration from client-side
+    /// apply.
     pub last_applied: Option<LastApplied<'a>>,
 }
 
-/// The last-applied record of a client tool.
+/// A client tool that records the last applied object in an annotation.
 #[derive(Clone, Copy)]
 pub struct LastApplied<'a> {
     /// The annotation name.
     pub annotation: &'a str,
     /// The manager name of the tool: `kubectl`.
     pub manager: &'a str,
-    /// Renames the fields of a request to those of stored objects. The annotation has the names of requests.
+    /// Renames the fields of a request to their names in stored objects. The annotation has the names of
+    /// requests.
     pub to_stored: &'a (dyn Fn(&mut Object) + Sync),
-    /// Renames the fields of a stored object to those of requests.
+    /// Renames the fields of a stored object to their names in requests.
     pub to_served: &'a (dyn Fn(&mut Object) + Sync),
 }
 
@@ -84,7 +86,7 @@ pub struct Conflict {
     pub path: Vec<Element>,
 }
 
-/// Maximum number of conflicts in messages.
+/// Maximum number of conflicts that an error lists; further conflicts are only counted.
 const CONFLICTS_MAX: usize = 100;
 
 /// The conflicts of an apply.
@@ -115,7 +117,7 @@ impl Apply<'_> {
         let tool = self.last_applied.filter(|tool| tool.manager == self.write.manager);
         let mut applied = match (self.try_apply(live, patch, &owners, &Set::new()), tool) {
             (Err(ApplyError::Conflicts(_)), Some(tool)) => {
-                // The tool owns the fields of its last client-side apply that are unchanged since then.
+                // The tool owns the fields of its last client-side apply whose values have not changed since.
                 let own_paths = crate::last_applied::unchanged_fields(self.write.merge, live, tool);
                 self.try_apply(live, patch, &owners, &own_paths)?
             }
@@ -158,8 +160,8 @@ impl Apply<'_> {
         let before = others.take(&own);
         let mut new = match &before {
             Some(before) => {
-                // Bookkeeping fields count as applied. Otherwise an apply that drops the last label would also remove
-                // `metadata.name`.
+                // Bookkeeping fields count as applied. Otherwise an apply that drops the last label would
+                // also remove `metadata.name`.
                 let applied = Entry { fields: own.fields.union(&bookkeeping), ..own.clone() };
                 self.prune(merged, &applied, before, &others)?
             }
@@ -229,7 +231,8 @@ impl Apply<'_> {
 
     /// Restores removed fields that another entry or this apply owns, in the version of each owner.
     ///
-    /// The version of the previous apply comes first, so that conversions to other versions start from restored fields.
+    /// The version of the previous apply comes first, so that conversions to other versions start from
+    /// restored fields.
     fn add_back_owned(
         &self,
         merged: &Object,
@@ -278,7 +281,7 @@ impl Apply<'_> {
 /// The owners before an apply.
 struct Owners {
     managed: ManagedFields,
-    /// Whether the owners are exactly those of the stored object.
+    /// Whether the owners are exactly the owners in the stored object.
     unmodified: bool,
 }
 

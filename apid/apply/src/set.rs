@@ -30,7 +30,7 @@ pub struct Set {
 pub struct Node {
     /// Whether the path itself is in the set.
     pub member: bool,
-    /// The paths below.
+    /// The paths below this path, relative to it.
     pub below: Set,
 }
 
@@ -193,7 +193,7 @@ impl Set {
         });
     }
 
-    /// The paths of both sets.
+    /// The paths that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Set) -> Set {
         let (smaller, larger) =
@@ -242,7 +242,7 @@ impl Set {
         })
     }
 
-    /// The paths without paths below them.
+    /// The paths of this set below which the set has no other path.
     #[must_use]
     pub fn leaves(&self) -> Set {
         let nodes = self.nodes.iter().map(|(element, node)| {

@@ -4,15 +4,16 @@
 //!
 //! [`apply`] merges a patch into an object of a type. Maps merge by key, and null removes a key. Lists that
 //! the schema marks merge by their merge key or by value; other lists are replaced. Supported directives:
-//! `$patch` (`merge`, `replace`, `delete` in maps; `replace`, `delete` in items), `$deleteFromPrimitiveList/<field>`,
-//! `$setElementOrder/<field>`, `$retainKeys`. The result contains no directive.
+//! `$patch` (`merge`, `replace`, `delete` in maps; `replace`, `delete` in items),
+//! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`, `$retainKeys`. The result contains no
+//! directive.
 //!
 //! # Reference
 //!
 //! Order of a merged list: items that the patch contains in the order of the patch, all other items in their
 //! stored order. A stored item that the patch lacks comes before the first patch item that follows it in the
-//! stored list; without such a patch item it comes last. A new patch item follows no stored item in that
-//! sense. Values of another JSON type replace the stored ones; the schema then validates them.
+//! stored list; without such a patch item it comes last. Patch items that the stored list lacks do not count
+//! for this rule. Values of another JSON type replace the stored ones; the schema then validates them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -141,7 +142,7 @@ fn merge_values(
     }
 }
 
-/// Removes null fields at all depths from an item of a list that replaces the stored one.
+/// Removes null fields at all depths from an item of a list that replaces the stored list.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -330,8 +331,8 @@ fn missing_key_error(key: &str) -> Error {
     Error::Unmergeable(format!("an item does not contain declared merge key: {key}"))
 }
 
-/// Orders merged items. Items in `order` have that order. Each other item comes before the first of them that
-/// follows it in the stored list `before`.
+/// Orders merged items. Items in `order` have that order. Each other item comes before the first item of
+/// `order` that follows it in the stored list `before`.
 fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
     let (ordered, stored) = (positions(order, key), positions(before, key));
     let position = |list: &HashMap<&Value, usize>, item: &Value| list.get(identity(key, item)?).copied();
@@ -359,7 +360,7 @@ fn arrange(merged: Vec<Value>, order: &[Value], before: &[Value], key: Option<&s
     arranged
 }
 
-/// The index of each item in a list; duplicates have the first index.
+/// The index of each item in a list; items with the same identity have the index of the first of them.
 fn positions<'v>(list: &'v [Value], key: Option<&str>) -> HashMap<&'v Value, usize> {
     let mut positions = HashMap::with_capacity(list.len());
     for (at, item) in list.iter().enumerate() {

@@ -52,7 +52,7 @@ pub trait Versions: Sync {
     fn convert(&self, object: &Object, api_version: &str) -> Result<Object, ConversionError>;
 }
 
-/// The versions of a kind that has only one.
+/// The [`Versions`] of a kind that has only one version.
 #[derive(Clone, Debug)]
 pub struct OneVersion {
     /// The version.
@@ -89,7 +89,7 @@ pub struct ManagedWrite<'a> {
     pub ignored: &'a Set,
     /// An empty object of the kind: a create is compared with it.
     pub empty: &'a Object,
-    /// Whether the manager of a write that resets all owners owns the other changes of that write.
+    /// Whether a write that resets all owners makes its manager the owner of the other changes of that write.
     pub reset_then_track: bool,
 }
 
@@ -203,8 +203,8 @@ impl ManagedWrite<'_> {
         Ok(managed)
     }
 
-    /// Adapts the owners to the current types: parts that became atomic are owned as a whole. The flag tells
-    /// whether an entry changed.
+    /// Adapts the owners to the current types: parts that became atomic are owned as a whole. The boolean is
+    /// true if an entry changed.
     pub(crate) fn reconcile(&self, mut managed: ManagedFields) -> (ManagedFields, bool) {
         let mut changed = false;
         for entry in &mut managed.entries {
@@ -290,7 +290,7 @@ impl ComparedVersions {
 
 /// The changes in one version.
 pub(crate) struct ChangedFields {
-    /// Added or modified fields: another owner loses them, or conflicts.
+    /// Added or modified fields. In an update their other owners lose them; in an apply they are conflicts.
     pub(crate) written: Set,
     /// Removed fields.
     removed: Set,
@@ -315,13 +315,13 @@ impl ChangedFields {
         ChangedFields { written: Set::new(), removed: Set::new(), removed_version: false }
     }
 
-    /// Whether only fields without an owner changed.
+    /// Whether all changed fields are fields that cannot have an owner.
     fn is_bookkeeping(&self) -> bool {
         is_bookkeeping(&self.written) && is_bookkeeping(&self.removed)
     }
 
-    /// Removes from the fields of another owner the changed ones, or all if their version is no longer
-    /// served.
+    /// Removes the changed fields from the fields of another owner. Removes all its fields if their version
+    /// is no longer served.
     pub(crate) fn remove_lost_fields(&self, fields: &mut Set) {
         if self.removed_version {
             *fields = Set::default();

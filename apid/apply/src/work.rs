@@ -13,7 +13,7 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// Fewer units remain.
+    /// [`WorkExceeded`] if fewer than `units` units remain.
     pub(crate) fn spend(&mut self, units: usize) -> Result<(), WorkExceeded> {
         self.0 = self.0.checked_sub(units).ok_or(WorkExceeded)?;
         Ok(())

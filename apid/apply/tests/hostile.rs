@@ -195,7 +195,7 @@ fn random_managed_fields_and_applies_do_not_panic() {
             empty: &empty,
             reset_then_track: rng.random(),
         };
-        // Apply bodies are not conformed; stored objects and update bodies are.
+        // The server calls `conform` for stored objects and update bodies, but not for apply bodies.
         if rng.random_ratio(3, 4) {
             patch.remove_meta("managedFields");
         }

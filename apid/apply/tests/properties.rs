@@ -198,7 +198,7 @@ struct Model {
 }
 
 impl Model {
-    /// Applies a patch; false is a conflict.
+    /// Applies a patch; returns false if the patch conflicts with a different field manager.
     fn apply(&mut self, manager: &str, patch: Flat, force: bool) -> bool {
         let changed: BTreeSet<&String> = patch
             .iter()
@@ -246,7 +246,7 @@ impl Server {
         Server { versions, object: Object::default(), second: 0 }
     }
 
-    /// Applies a patch; false is a conflict.
+    /// Applies a patch; returns false if the patch conflicts with a different field manager.
     fn apply(&mut self, manager: &str, patch: &Object, force: bool) -> bool {
         self.second += 1;
         let write = ManagedWrite {

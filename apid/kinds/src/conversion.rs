@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! A non-storage version is its own [`crate::Kind`] with [`crate::Storage::Shared`]: names, schema and
-//! printer columns. A [`Conversion`] translates between this version and the storage version. A round trip
-//! through the storage version loses nothing, even if one version lacks a field of the other. The schema
-//! brings the output of a conversion into stored form, so a conversion does not have to omit zero values.
+//! A non-storage version is a separate [`crate::Kind`] with [`crate::Storage::Shared`] and its own names,
+//! schema and printer columns. A [`Conversion`] translates between this version and the storage version. A
+//! round trip through the storage version loses nothing, even if one version lacks a field of the other. The
+//! schema brings the output of a conversion into stored form, so a conversion does not have to omit zero
+//! values.
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;

@@ -6,7 +6,7 @@ use apimachinery::object::{Map, Object, Value};
 pub(crate) type Fields = Map<String, Value>;
 
 /// Sets a field that is absent or null.
-/// An explicit zero stays: the schema has already decided whether a zero counts as absent.
+/// An explicit zero stays: the schema has already removed zeros from fields in which zero means absent.
 pub(crate) fn fill(fields: &mut Fields, name: &str, value: impl Into<Value>) {
     if fields.get(name).is_none_or(Value::is_null) {
         fields.insert(name.to_owned(), value.into());

@@ -12,17 +12,17 @@
 //! | `api/all` | all versions |
 //! | `api/legacy` | nothing; the key is deprecated |
 //!
-//! A key without a value enables. The more specific key wins, independent of the order of keys. The last value of a
-//! repeated key wins.
+//! A key without a value has the value true. The more specific key wins, independent of the order of keys.
+//! The last value of a repeated key wins.
 //!
-//! A resource that [`EnabledVersions::exclude`] names is disabled despite its keys: the emulated release does not
-//! have the resource, or its feature gate is off.
+//! [`EnabledVersions::exclude`] disables a resource despite its keys, because the emulated release does not
+//! have the resource, or because the feature gate of the resource is off.
 //!
 //! # Errors
 //!
 //! [`RuntimeConfigErrors`] has all errors: keys of another form, unknown groups and versions, values that are not
-//! boolean, and `api/all=false` as the only key. A version that earlier releases served, and an unknown resource,
-//! select nothing and cause a warning.
+//! boolean, and `api/all=false` as the only key. A key with a version that only earlier releases served, or
+//! with an unknown resource, selects nothing and causes a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -153,7 +153,8 @@ impl EnabledVersions {
         self
     }
 
-    /// The [`UnenforcedKind`] of a kind; None if apid enforces the kind, or a feature gate that is on does.
+    /// The [`UnenforcedKind`] of a kind. None if apid always enforces the kind, or if the feature gate that
+    /// enforces the kind is on.
     pub(crate) fn unenforced(&self, kind: &Kind) -> Option<&'static UnenforcedKind> {
         kind.unenforced.filter(|entry| entry.gate.is_none_or(|gate| !self.gates.contains(gate)))
     }

@@ -2,15 +2,18 @@
 //!
 //! # Contract
 //!
-//! The stored bytes of an object are JSON that begins with `{"kind":…,"apiVersion":…,"metadata":{`. They hold
-//! no resourceVersion, and their other keys follow the order of the type; see [`schema::key_order`]. [`encode`]
-//! produces them. An [`Entry`] serializes an object without parsing: the bytes up to the uid, resourceVersion,
-//! and the rest. An entry does not hold its revision: the item or event of the cache does.
+//! [`encode`] produces the stored bytes of an object: JSON that begins with
+//! `{"kind":…,"apiVersion":…,"metadata":{`, contains no resourceVersion, and has its other keys in the order
+//! of the type; see [`schema::key_order`]. An [`Entry`] serializes its object without parsing: it copies the
+//! stored bytes up to the uid, writes the resourceVersion, and copies the remaining bytes. An entry does not
+//! contain its revision, which is a part of the item or event of the cache.
 //!
 //! # Invariants
 //!
 //! INVARIANT (small): an entry shares the stored bytes and adds one allocation for text and one for offsets.
-//! Decoding parses only the metadata and the selectable fields of the kind.
+//! Decoding creates values only for the metadata that entries use and for the selectable fields; the parser
+//! skips all other fields. Only an object of a custom kind is decoded completely, because its schema may have
+//! changed.
 
 use std::sync::Arc;
 
@@ -38,7 +41,7 @@ pub struct Entry {
     body: Bytes,
     /// Offset of `"metadata":{` in `body`.
     metadata: u32,
-    /// Offset in `body` of the resourceVersion, which is not stored.
+    /// Offset in `body` at which responses contain the resourceVersion, which is not stored.
     revision: u32,
     /// Concatenated texts: name, namespace, uid, selectable fields, label keys and values, owner uids.
     text: Box<str>,
@@ -196,7 +199,8 @@ impl storage::cache::Decode for Decoder {
     }
 }
 
-/// Stored bytes in the form of the current schema; the same bytes if they have this form.
+/// Returns stored bytes in the form of the current schema; returns the same bytes if they already have this
+/// form.
 fn refresh_stored(kind: &CustomKind, stored: &Bytes) -> Result<Bytes, String> {
     let map = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
     let mut object = Object(map);
@@ -226,8 +230,8 @@ fn find_metadata(body: &[u8]) -> Option<u32> {
     u32::try_from(offset).ok()
 }
 
-/// Offset of the resourceVersion: after the stored fields that precede it in the type. Bytes in another order have it at
-/// the beginning of the metadata.
+/// Offset at which the resourceVersion is inserted: after the fields of [`BEFORE_REVISION`] with which the
+/// stored metadata begins.
 fn find_revision(body: &[u8], metadata: u32, object: &Object) -> u32 {
     let mut offset = metadata as usize + METADATA.len();
     let mut field = Vec::new();
@@ -245,20 +249,22 @@ fn find_revision(body: &[u8], metadata: u32, object: &Object) -> u32 {
 }
 
 impl Entry {
-    /// Appends the object as JSON with its resourceVersion. `head` adds kind and apiVersion, which list items omit.
+    /// Appends the object as JSON with its resourceVersion. The JSON contains kind and apiVersion only if
+    /// `head` is true; list items omit them.
     pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) {
         out.reserve(self.body.len() + 48);
         let rest = self.begin_json(out, revision, head);
         out.extend_from_slice(rest);
     }
 
-    /// Appends the JSON up to the resourceVersion and returns the rest of the stored bytes without a copy.
+    /// Appends the JSON up to and including the resourceVersion, and returns the stored bytes that follow
+    /// without a copy.
     pub fn split_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> Bytes {
         let rest = self.begin_json(out, revision, head);
         self.body.slice_ref(rest)
     }
 
-    /// Appends the JSON up to the resourceVersion and returns the rest of the stored bytes.
+    /// Appends the JSON up to and including the resourceVersion, and returns the stored bytes that follow.
     fn begin_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> &[u8] {
         let (start, offset) = (self.metadata as usize, self.revision as usize);
         let is_first = offset == start + METADATA.len();

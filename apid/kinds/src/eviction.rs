@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`needs_no_budget`] identifies pods that need no budget; a pod for which [`is_finished`] holds never needs one again.
-//! [`selects_pod`] tells whether a budget selects a pod. [`decide`] returns the verdict of the budget. For the
-//! verdict [`EvictionDecision::Charged`] the caller records the pod in the budget with [`record_eviction`].
+//! [`needs_no_budget`] identifies pods whose eviction needs no budget; a pod for which [`is_finished`] is
+//! true never needs a budget again. [`selects_pod`] tells whether a budget selects a pod. [`decide`] returns
+//! the decision of the budget. If the decision is [`EvictionDecision::Charged`], the caller records the pod
+//! in the budget with [`record_eviction`].
 //!
 //! # Reference
 //!
@@ -34,10 +35,12 @@ pub(crate) const KIND: Kind = Kind {
 /// Group stem and kind of disruption budgets.
 pub const DISRUPTION_BUDGET: (&str, &str) = ("policy", "PodDisruptionBudget");
 
-/// Maximum number of evicted pods in a budget whose deletion the disruption controller has not confirmed.
+/// Maximum number of evicted pods in `disruptedPods` of a budget, whose deletion the disruption controller
+/// has not confirmed. A budget with more such pods forbids each eviction that needs the budget.
 const DISRUPTED_MAX: usize = 2000;
 
-/// Retry-After in seconds while the controller has not processed a budget.
+/// Value of `Retry-After`, in seconds, while the disruption controller has not processed a change of the
+/// budget.
 const RETRY_AFTER_SECONDS: u32 = 10;
 
 /// Decision of a disruption budget that allows the eviction of a pod.
@@ -70,7 +73,8 @@ pub fn selects_pod(budget: &Object, pod: &Object) -> bool {
 ///
 /// # Errors
 ///
-/// 429: the budget currently forbids the eviction. 403: the budget is inconsistent.
+/// 429: the budget currently forbids the eviction. 403: `disruptionsAllowed` is negative, or the budget has
+/// more than 2,000 disrupted pods.
 pub fn decide(budget: &Object, pod: &Object) -> Result<EvictionDecision, Status> {
     let status = |field: &str| budget.integer(&format!("status.{field}"));
     let (healthy, desired) = (status("currentHealthy"), status("desiredHealthy"));

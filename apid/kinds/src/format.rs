@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`name`] applies a [`NameRule`]. The other functions are those of [`apimachinery::format`]. Each returns
-//! the error messages of Kubernetes, or an empty list if the text is valid.
+//! [`name`] applies a [`NameRule`]. The other functions check one format each; some are re-exported from
+//! [`apimachinery::format`]. Each function except [`is_sysctl`] returns the error messages of Kubernetes, or
+//! an empty list if the text is valid.
 
 pub use apimachinery::format::{
     config_key, label, label_1035, label_value, path_segment, qualified_name, subdomain, wildcard_subdomain,
@@ -11,11 +12,11 @@ pub use apimachinery::format::{
 
 use crate::NameRule;
 
-/// Maximum bytes of a port name.
+/// Maximum length, in bytes, of a port name.
 const PORT_NAME_MAX: usize = 15;
-/// Maximum bytes of a subdomain.
+/// Maximum length, in bytes, of a subdomain.
 const SUBDOMAIN_MAX: usize = 253;
-/// Maximum bytes of a sysctl name.
+/// Maximum length, in bytes, of a sysctl name.
 const SYSCTL_MAX: usize = 253;
 
 const SUBDOMAIN_WITH_UNDERSCORES: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
@@ -64,7 +65,7 @@ pub fn name(rule: NameRule, text: &str, is_prefix: bool) -> Vec<String> {
     }
 }
 
-/// Validates a group name, a dot and a plural name.
+/// Validates a name that consists of a group name, a dot and a plural name.
 fn group_resource(text: &str) -> Vec<String> {
     let Some((group, resource)) = text.rsplit_once('.') else {
         return vec!["name must be in the form of <group>.<resource>".to_owned()];

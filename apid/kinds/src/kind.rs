@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! A [`Kind`] holds all facts of a kind that do not depend on an object. The file of a kind names only the facts
-//! that differ from [`Kind::NAMESPACED`] or [`Kind::CLUSTER_SCOPED`]. Rules about objects are in its [`Strategy`].
+//! A [`Kind`] contains all facts of a kind that do not depend on an object. The file of a kind sets only the
+//! facts that differ from [`Kind::NAMESPACED`] or [`Kind::CLUSTER_SCOPED`]. The [`Strategy`] of the kind
+//! contains the rules that depend on an object.
 
 use crate::enabled_versions::Stage;
 use crate::strategy::DefaultStrategy;
@@ -16,7 +17,7 @@ use crate::{
 pub struct Kind {
     /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
     pub group: &'static str,
-    /// Versions, preferred first. The first is also the stored one.
+    /// Versions with the preferred version first, which is also the storage version.
     pub versions: &'static [&'static str],
     /// Kind name: `ConfigMap`.
     pub kind: &'static str,
@@ -52,7 +53,7 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
     pub unconditional_update: bool,
-    /// Whether validation tags of the type repeat hand-written rules for writes to the main resource.
+    /// Whether the type has validation tags that repeat hand-written rules for writes to the main resource.
     pub has_validation_tags: bool,
     /// Updates for which [`Strategy::validate`] runs.
     pub revalidation: Revalidation,
@@ -89,7 +90,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Whether apid serves the kind without `--runtime-config`: alpha and beta versions are off.
+    /// Whether apid serves the kind without `--runtime-config`, which it does only for stable versions.
     pub fn is_on_by_default(&self) -> bool {
         self.versions.iter().all(|version| Stage::of(version) == Stage::Stable)
     }
@@ -141,7 +142,7 @@ impl Kind {
         unconditional_update: false,
         generation: Generation::CountedOutsideMetadata,
         status_writes: StatusWrites::StatusOnly,
-        // The validation of an update compares both objects and covers the whole object.
+        // `validate_update` of a custom kind already validates the whole new object.
         revalidation: Revalidation::Never,
         ..Kind::NAMESPACED
     };

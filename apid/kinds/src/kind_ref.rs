@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! A [`KindRef`] is a cheap handle with the same facts for both: callers never distinguish them. A built-in kind
-//! is a constant. A custom kind follows from one version of a stored definition and is freed with its last
-//! handle. A custom kind has exactly one version; its group is a full group name instead of a stem.
+//! A [`KindRef`] is a cheap handle with the same methods for built-in and custom kinds, so that most callers
+//! need not distinguish them. A built-in kind is a constant. A custom kind follows from one version of a
+//! stored definition and is freed with its last handle. A custom kind has exactly one version; its group is a
+//! full group name instead of a stem.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +42,8 @@ pub struct CustomKind {
     pub namespaced: bool,
     /// Whether this is the storage version.
     pub is_storage_version: bool,
-    /// Whether clients reach this version. Only a storage version can be stored without being served.
+    /// Whether apid serves this version. A version that apid does not serve is a kind only if it is the
+    /// storage version.
     pub is_served: bool,
     /// Whether the definition is being deleted: objects can no longer be created. Shared by all versions.
     pub is_terminating: Arc<AtomicBool>,
@@ -71,8 +73,8 @@ impl CustomKind {
         format!("{}/{}", self.group, self.version)
     }
 
-    /// Brings an object from the store into the form of the schema. An object in a version that the conversion
-    /// webhook has to convert stays unchanged. Another version gets no defaults, as in kube-apiserver.
+    /// Brings an object from the store into the form of the schema. An object in another version stays
+    /// unchanged if the kind has a conversion webhook, and otherwise gets no defaults, as in kube-apiserver.
     pub fn refresh(&self, object: &mut Object) {
         let api_version = self.api_version();
         if object.api_version() == api_version {
@@ -201,7 +203,7 @@ impl KindRef {
         }
     }
 
-    /// Versions with this schema, preferred first.
+    /// Versions of this kind, which share its schema; the preferred version is first.
     pub fn versions(&self) -> impl Iterator<Item = &str> {
         let (built_in, custom) = match self {
             KindRef::BuiltIn(kind) => (kind.versions, None),
@@ -226,7 +228,7 @@ impl KindRef {
         }
     }
 
-    /// Effect of the creation of an object.
+    /// Effect of the creation of an object: whether and how apid stores the object.
     pub fn storage(&self) -> Storage {
         match self {
             KindRef::BuiltIn(kind) => kind.storage,
@@ -243,8 +245,8 @@ impl KindRef {
         }
     }
 
-    /// Verbs in discovery. A kind whose definition is being deleted lists no verbs that change objects other
-    /// than by deletion, although its objects can still be updated.
+    /// Verbs that discovery lists. If the definition of the kind is being deleted, these are only the verbs
+    /// that read or delete objects, although clients can still update the objects.
     pub fn discovery_verbs(&self) -> &'static [Verb] {
         match self {
             KindRef::Custom(_) if self.is_terminating() => {
@@ -285,7 +287,8 @@ impl KindRef {
         if subresource.kind.is_empty() { self.kind() } else { subresource.kind }
     }
 
-    /// Schema; None only for a built-in kind without an entry in the type table, which a test excludes.
+    /// Schema of the kind; None only for a built-in kind that the type table lacks. A test excludes such
+    /// kinds.
     pub fn schema(&self) -> Option<SchemaRef<'_>> {
         match self {
             KindRef::BuiltIn(kind) => Schema::of(kind.schema).map(SchemaRef::BuiltIn),
@@ -301,7 +304,7 @@ impl KindRef {
         }
     }
 
-    /// Fields that the watch cache keeps of stored objects, as dotted paths.
+    /// Fields of stored objects that the watch cache keeps for field selectors, as dotted paths.
     pub(crate) fn indexed_fields(&self) -> Vec<&str> {
         match self {
             KindRef::BuiltIn(kind) => kind.selectable_fields.to_vec(),
@@ -317,8 +320,8 @@ impl KindRef {
         }
     }
 
-    /// Facts about writes, deletes and metadata. Those of a custom kind are equal for all custom kinds and do not
-    /// include names, scope, versions, subresources, fields and columns.
+    /// Facts about writes, deletes and metadata. All custom kinds have the same [`Kind`] here, which does not
+    /// contain their names, scope, versions, subresources, fields and columns.
     pub fn facts(&self) -> &'static Kind {
         static CUSTOM: Kind = Kind::CUSTOM;
         match self {
@@ -369,7 +372,7 @@ impl SchemaRef<'_> {
     ///
     /// # Errors
     ///
-    /// The first value of a wrong type. Only metadata of a custom kind is checked.
+    /// The first value of a wrong type. In an object of a custom kind, only the metadata is checked.
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
         match self {
             SchemaRef::BuiltIn(schema) => schema.conform(object),

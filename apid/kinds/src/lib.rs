@@ -1,17 +1,18 @@
-//! Built-in kinds: facts, rules and stored form.
-//! Each kind is one file and one line in the table of its group.
+//! Kinds: their facts, their rules and the stored form of their objects.
+//! Each built-in kind is one file and one line in the table of its group.
 //!
 //! # Contract
 //!
-//! A [`Kind`] holds the static facts of a built-in kind, a [`CustomKind`] those of a version of a custom kind; a
-//! [`KindRef`] is either. [`Registry`] resolves all kinds under a names preset into [`Resource`]s. Routes,
-//! discovery and storage keys derive from the resources. A registry is immutable: a change of a custom kind
-//! builds another one that shares the unchanged resources. A [`Strategy`] holds the rules of a kind that depend on
-//! an object; [`metadata`] holds the metadata rules that all kinds share. The verbs call both through the methods
-//! of [`Resource`], in this order:
+//! A [`Kind`] contains the static facts of a built-in kind, a [`CustomKind`] the facts of one version of a
+//! custom kind. A [`KindRef`] is a handle of one of the two. [`Registry`] resolves all kinds under a names
+//! preset into [`Resource`]s. Routes, discovery and storage keys derive from the resources. A registry is
+//! immutable: after a change of a custom kind, apid builds another registry that shares the unchanged
+//! resources. A [`Strategy`] contains the rules of a kind that depend on an object; [`metadata`] contains the
+//! metadata rules that all kinds share. The code of the API verbs applies both kinds of rules through the
+//! methods of [`Resource`], in this order:
 //!
-//! 1. [`Resource::conform`]: types, unknown fields, stored form (400), then [`Resource::to_stored`] from
-//!    another version;
+//! 1. [`Resource::conform`] checks types (400), drops unknown fields and creates the stored form, and
+//!    [`Resource::to_stored`] converts an object of another version to the storage version;
 //! 2. [`Resource::default`];
 //! 3. [`Resource::prepare_create`] or [`Resource::prepare_update`];
 //! 4. admission, then [`Resource::canonicalize`];
@@ -21,8 +22,11 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (a kind is one file and one line): no code outside `src/<group>/` names a single kind.
-//! INVARIANT (no HTTP): this crate uses no requests or headers, and status codes only through
+//! INVARIANT (a kind is one file and one line): a new built-in kind needs a file in `src/<group>/` and a line
+//! in the table of the group; shared code reads the facts from the [`Kind`]. Outside these folders, code
+//! refers to particular kinds only in modules about pods, scaling and eviction and in special cases of
+//! kube-apiserver.
+//! INVARIANT (no HTTP): this crate uses no requests or headers, and uses status codes only through
 //! `apimachinery::status`.
 
 use apimachinery::clock::{Clock, Rng};
@@ -112,14 +116,14 @@ pub enum Storage {
     /// The body of a subresource of an object with another kind. The kind has no path of its own.
     VirtualSubresource,
     /// A further version of a stored kind: the kind with the same plural in the group of this stem.
-    /// [`Kind::conversion`] converts between both versions. The rules of writes are those of the stored
-    /// kind. The strategy of this version defines its representation. Its [`Strategy::validate`] adds rules
-    /// for creations and its [`Strategy::validate_update`] for updates. Both validate objects in the storage
-    /// version.
+    /// [`Kind::conversion`] converts between this version and the storage version. The rules of writes are
+    /// those of the stored kind. The strategy of this version defines its representation. Its
+    /// [`Strategy::validate`] adds rules for creations, and its [`Strategy::validate_update`] adds rules for
+    /// updates; these two methods receive objects in the storage version.
     Shared(&'static str),
 }
 
-/// API verbs of discovery.
+/// The API verbs that discovery lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     /// POST
@@ -178,10 +182,10 @@ pub struct Subresource {
     pub name: &'static str,
     /// Verbs, in discovery order.
     pub verbs: &'static [Verb],
-    /// Kind of the bodies; for `status` the kind of the main resource. `""` means the kind of the main
-    /// resource, see [`KindRef::body_kind`].
+    /// Kind of the request and response bodies. `""` means the kind of the main resource, see
+    /// [`KindRef::body_kind`].
     pub kind: &'static str,
-    /// Group stem and version of the body kind if they differ from the main resource.
+    /// Group stem and version of the body kind if they differ from those of the main resource.
     /// Example: a token request is in `authentication`, `v1`.
     pub group_version: Option<(&'static str, &'static str)>,
 }
@@ -220,7 +224,7 @@ impl Subresource {
     }
 }
 
-/// Environment of the rules of a kind.
+/// Values of the server and of the request that the rules of a kind use.
 pub struct Context<'a> {
     /// Names of the preset of this server.
     pub names: &'a Names,

@@ -24,10 +24,12 @@ use serde_json::Value;
 use crate::validation::{Field, number, text};
 use crate::{Context, NameRule, format, labels};
 
-/// Maximum bytes of all annotations of an object, keys and values (requirements D-META-29).
+/// Maximum total size, in bytes, of the keys and values of all annotations of an object (requirements
+/// D-META-29).
 pub(crate) const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Maximum bytes of a generated name; a longer prefix is truncated (requirements D-META-6).
+/// Maximum length, in bytes, of a generated name. A `generateName` that is too long is truncated
+/// (requirements D-META-6).
 const GENERATED_MAX: usize = 63;
 
 /// Finalizer that orphans dependents.
@@ -45,7 +47,7 @@ const NON_STANDARD_FINALIZER: &str = "name is neither a standard finalizer name 
 pub struct Rules<'a> {
     /// Rule for the name.
     pub name: NameRule,
-    /// Whether a namespace is required or forbidden.
+    /// If true, the object must have a namespace. If false, it must not have one.
     pub namespaced: bool,
     /// The only finalizers that may lack a domain; None allows any qualified name.
     pub standard_finalizers: Option<[&'a str; 3]>,
@@ -259,7 +261,7 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
                 errors.push(owners.child(field).invalid_value("", "must not be empty"));
             }
         }
-        // Events cannot be owners, because they are numerous and short-lived.
+        // An Event cannot be an owner, because Events are numerous and short-lived.
         if text("apiVersion") == "v1" && text("kind") == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
             errors.push(FieldError::invalid_text(&owners.path(), &owner_text(owner), detail));
@@ -280,7 +282,7 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Owner references in the format of error messages, truncated to the length limit of a message.
+/// The first [`ERRORS_MAX`] owner references as a list in the format of error messages.
 fn owner_list(owners: &[Value]) -> String {
     let texts = owners.iter().filter(|owner| owner.is_object()).take(ERRORS_MAX).map(owner_text);
     format!("[{}]", texts.collect::<Vec<_>>().join(","))

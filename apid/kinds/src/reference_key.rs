@@ -2,7 +2,8 @@
 
 use crate::Resource;
 
-/// Resources of any group whose keys have a prefix other than the name of the resource, with this prefix.
+/// Plural names of resources in whose keys another text replaces the plural name, with this text. The
+/// replacement applies in each group whose keys do not begin with the group.
 const PREFIXES: [(&str, &str); 5] = [
     ("endpoints", "services/endpoints"),
     ("ingresses", "ingress"),

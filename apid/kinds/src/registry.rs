@@ -58,8 +58,8 @@ const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
 const VIRTUAL_SUBRESOURCES: &[Kind] =
     &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];
 
-/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind equals it, so a custom
-/// group with the name of a stem shares no key.
+/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind is `custom`, so a custom
+/// kind shares no key with a built-in kind, even if its group has the name of a stem.
 const CUSTOM_KEYS: &str = "custom/";
 
 /// A served kind under a names preset, with its full group name and its storage key.
@@ -70,12 +70,15 @@ pub struct Resource {
     pub group_resource: GroupResource,
     /// Full group name and kind.
     pub group_kind: GroupKind,
-    /// Prefix of the storage keys, with the trailing slash.
-    /// The prefix contains the group stem, so it does not depend on the preset.
+    /// Prefix of the storage keys, with the trailing slash. The prefix of a built-in kind contains the group
+    /// stem, so it does not depend on the names preset; the prefix of a custom kind contains the full group
+    /// name.
     pub key_prefix: String,
-    /// Hash of full group name and plural; equal for all versions and all definitions of the resource.
+    /// Hash of the full group name and the plural name. All versions of the resource have the same hash, also
+    /// after a change of its definition.
     pub hash: u64,
-    /// Stored kind, if this is another version of a stored kind.
+    /// The resource of the storage version; None if this is the storage version, or if the kind is not
+    /// stored.
     stored: Option<Arc<Resource>>,
     /// The reason why objects of the kind have no effect; None if they have an effect.
     unenforced: Option<&'static UnenforcedKind>,
@@ -119,17 +122,17 @@ impl Resource {
         self.unenforced
     }
 
-    /// Whether the kind follows from a definition.
+    /// Whether the kind is a custom kind.
     pub fn is_custom(&self) -> bool {
         matches!(self.kind, KindRef::Custom(_))
     }
 
-    /// The stored kind: this resource, unless it is another version of a stored kind.
+    /// The resource of the storage version, or this resource if it is the storage version or is not stored.
     pub fn stored(&self) -> &Resource {
         self.stored.as_deref().unwrap_or(self)
     }
 
-    /// Whether this is a non-storage version.
+    /// Whether this is a version of a stored kind other than its storage version.
     pub fn is_other_version(&self) -> bool {
         self.stored.is_some()
     }
@@ -170,17 +173,17 @@ impl Resource {
         self.conform(object).map(drop)
     }
 
-    /// Translation between stored names and those of the preset; None if all names are equal.
+    /// Translation between the stored field names and those of the names preset; None if all names are equal.
     pub fn translation(&self, names: &Names) -> Option<&dyn Translation> {
         self.kind.strategy().translation(names)
     }
 
-    /// Whether responses contain stored objects unchanged.
+    /// Whether responses contain stored objects without conversion and translation.
     pub fn is_sent_as_stored(&self, names: &Names) -> bool {
         !self.is_converted() && self.translation(names).is_none()
     }
 
-    /// Converts a stored object to this version, with the field names of responses.
+    /// Converts a stored object to this version, and translates field names to those of the names preset.
     ///
     /// # Errors
     ///
@@ -193,8 +196,8 @@ impl Resource {
         Ok(())
     }
 
-    /// Conforms a decoded body, which has the field names of requests. The report and the error have these
-    /// names too.
+    /// Translates a decoded body to the stored field names, and then does the same as [`Resource::conform`].
+    /// The report and the error contain the field names of the body.
     ///
     /// # Errors
     ///
@@ -259,8 +262,8 @@ impl Resource {
         GroupVersion { group: self.group_resource.group.clone(), version }.to_string()
     }
 
-    /// Returns the Status 422 for a custom object of another kind. It names the found kind, as in
-    /// kube-apiserver.
+    /// Returns the Status with code 422 for a custom object of another kind. As in kube-apiserver, the Status
+    /// is about an object of the kind `found`.
     pub fn invalid_kind(&self, name: &str, found: &str) -> Status {
         let expected = format!("must be {}", self.kind.kind());
         let error = FieldError::invalid(&FieldPath::new("kind"), found, &expected);
@@ -330,7 +333,7 @@ impl Resource {
         }
     }
 
-    /// Normalizes equivalent representations, after admission.
+    /// Sets fields that follow from other fields, after admission; see [`crate::Strategy::canonicalize`].
     pub fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
         self.kind.strategy().canonicalize(object, ctx);
     }
@@ -340,7 +343,8 @@ impl Resource {
     pub fn validate_create(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let errors = self.validate_new(object, ctx);
         let facts = self.stored().kind.facts();
-        // The general rules demand a path segment, and each name rule of a kind implies a path segment.
+        // The general rules require that the name is a path segment. A name that satisfies the name rule of
+        // its kind is always a path segment.
         let includes_general_rules =
             facts.metadata_checks.on_creation && facts.name_rule != NameRule::OfObject;
         if errors.is_empty() && !includes_general_rules {
@@ -349,7 +353,7 @@ impl Resource {
         errors
     }
 
-    /// Applies the rules of a new object without the general rules of metadata.
+    /// Validates a new object with the rules of its kind, without the general rules of metadata.
     fn validate_new(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
         let strategy = self.kind.strategy();
         if let Some(stored) = self.stored.as_ref().filter(|_| !self.is_custom()) {
@@ -392,8 +396,8 @@ impl Resource {
         errors
     }
 
-    /// Validates an object in the storage version against the validation tags of its type. None: hand-written rules
-    /// alone validate the kind, or writes through this subresource.
+    /// Validates an object in the storage version against the validation tags of its type. None if only
+    /// hand-written rules validate the kind, or writes to this subresource.
     pub fn validate_tags(&self, object: &Object, ctx: &Context<'_>) -> Option<FieldErrors> {
         let stored = self.stored();
         let is_tagged = stored.kind.facts().has_validation_tags && ctx.subresource.is_empty();
@@ -448,7 +452,7 @@ fn metadata_field<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
     value.filter(|value| !matches!(value, Value::Object(map) if map.is_empty()))
 }
 
-/// Whether two objects are equal outside metadata and status.
+/// Whether two objects are equal outside `kind`, `apiVersion`, `metadata` and `status`.
 fn has_same_spec(a: &Object, b: &Object) -> bool {
     let count_fields = |object: &'_ Object| {
         object
@@ -465,18 +469,20 @@ fn has_same_spec(a: &Object, b: &Object) -> bool {
 
 /// All served resources.
 pub struct Registry {
-    /// The unlisted resources, then the other built-in ones, then the custom ones.
+    /// The built-in resources that discovery does not list, then all other built-in resources, and then the
+    /// custom resources.
     resources: Vec<Arc<Resource>>,
     /// Indexes of the resources by plural name; every request uses this lookup.
     by_name: HashMap<String, Vec<usize>>,
     /// Indexes of the resources by kind name.
     by_kind: HashMap<String, Vec<usize>>,
-    /// Stored resources by key prefix. No prefix is the beginning of another.
+    /// Resources of stored kinds by key prefix. No key prefix is the beginning of another key prefix.
     by_key: BTreeMap<String, Arc<Resource>>,
     virtual_subresources: Vec<Arc<Resource>>,
     /// Number of built-in resources, which precede the custom ones.
     built_in: usize,
-    /// Kinds that are stored and not served: disabled built-in kinds, and storage versions of custom kinds.
+    /// Resources of storage versions that apid does not serve: of built-in kinds that `--runtime-config`
+    /// disables or serves only in another version, and of custom kinds.
     unserved: Vec<Arc<Resource>>,
 }
 
@@ -546,8 +552,8 @@ impl Registry {
         Registry { resources, by_name, by_kind, by_key, virtual_subresources, built_in, unserved }
     }
 
-    /// The built-in kinds of this registry and these custom kinds, in this order. Versions that are stored and
-    /// not served have no path, and are found only by storage key and as versions of their kind.
+    /// The built-in kinds of this registry, followed by the given custom kinds. A storage version that is not
+    /// served has no path; callers find it only by storage key or as a version of its kind.
     #[must_use]
     pub fn with_custom(&self, custom: impl IntoIterator<Item = Arc<Resource>>) -> Self {
         let is_served =
@@ -562,7 +568,7 @@ impl Registry {
         indexes.into_iter().flatten().filter_map(|index| self.resources.get(*index))
     }
 
-    /// The kind of the bodies of a subresource, as a resource: for example Scale. None if the kind is not
+    /// The resource of the body kind of a subresource, for example Scale. None if the body kind is not
     /// served.
     pub fn body(
         &self,
@@ -582,7 +588,8 @@ impl Registry {
             .or_else(|| self.resources_at(self.by_kind.get(body)).find(is_body))
     }
 
-    /// Target resource of a binding-like kind, and the subresource with this body kind.
+    /// The resource that a binding-like kind changes, and its subresource whose bodies have the binding-like
+    /// kind.
     pub fn binding_target<'a>(
         &'a self,
         binding_kind: &Resource,
@@ -593,7 +600,7 @@ impl Registry {
         })
     }
 
-    /// The version `api_version` of a resource, if both versions share their storage.
+    /// The resource with `api_version` that has the same storage keys as the given resource.
     pub fn version_of(&self, resource: &Resource, api_version: &str) -> Option<&Arc<Resource>> {
         self.versions_of(resource).find(|version| version.api_version() == api_version)
     }
@@ -605,17 +612,18 @@ impl Registry {
         candidates.chain(&self.unserved).filter(move |version| version.key_prefix == key_prefix)
     }
 
-    /// All listed resources in discovery order: by group, alphabetically within a group.
+    /// All resources that discovery lists, in discovery order: the built-in resources group by group, and
+    /// then the custom resources.
     pub fn resources(&self) -> &[Arc<Resource>] {
         self.resources.get(UNLISTED_KINDS.len()..).unwrap_or_default()
     }
 
-    /// The custom resources, with the versions that are stored and not served.
+    /// The custom resources, including storage versions that are not served.
     pub fn all_custom(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.custom().iter().chain(self.unserved.iter().filter(|resource| resource.is_custom()))
     }
 
-    /// A version of the custom kind with a full group name and a kind name, served or only stored.
+    /// A version of the custom kind with a full group name and a kind name, even if it is not served.
     pub fn custom_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         let mut candidates = self.resources_at(self.by_kind.get(kind)).chain(&self.unserved);
         candidates.find(|r| r.is_custom() && r.group_kind.group == group && r.group_kind.kind == kind)
@@ -646,8 +654,8 @@ impl Registry {
         self.find(group, version, resource).or_else(unserved)
     }
 
-    /// The resource of a kind, in its storage version if the group has it. Disabled built-in kinds are found too:
-    /// the server itself reads and writes their objects.
+    /// The resource of a kind, in its storage version if this group contains the storage version. Also finds
+    /// stored built-in kinds that are not served: the server itself reads and writes their objects.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
         let is_kind = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == kind;
         let disabled = self.unserved.iter().filter(|resource| !resource.is_custom());
@@ -673,7 +681,7 @@ impl Registry {
 pub struct CurrentRegistry(ArcSwap<Registry>);
 
 impl CurrentRegistry {
-    /// Creates the holder with its first registry.
+    /// Creates a `CurrentRegistry` with its first registry.
     pub fn new(registry: Registry) -> Self {
         CurrentRegistry(ArcSwap::from_pointee(registry))
     }

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! A resource is native if its name has no domain, or the domain of labels of the preset. An extended resource belongs to
-//! a vendor. Names of quotas, which begin with `requests.`, are neither.
+//! A resource is native if its name has no domain, or the domain of labels of the names preset. An extended
+//! resource belongs to a vendor. A name that begins with `requests.` is the name of a quota, and never that
+//! of an extended resource.
 
 use apimachinery::names::Names;
 

@@ -10,18 +10,20 @@ use apimachinery::object::Object;
 
 use crate::{Conversion, Kind, Storage, Strategy};
 
-/// Deprecation of a version, as the strategy of this version.
+/// Deprecation of a version. It is the strategy of this version, which adds the deprecation warning to
+/// responses.
 pub(crate) struct Deprecation {
     /// Group stem.
     pub(crate) group: &'static str,
     /// Version and kind: `v1beta1 ServiceCIDR`.
     pub(crate) version_kind: &'static str,
-    /// Release of the deprecation, and of the removal if it is known.
+    /// The release that deprecates the version, and the release that removes it if known, as the end of the
+    /// warning.
     pub(crate) releases: &'static str,
 }
 
 impl Deprecation {
-    /// Returns the warning of responses.
+    /// Returns the deprecation warning that responses contain.
     pub(crate) fn warning(&self, names: &Names) -> String {
         format!("{}/{} is deprecated in {}", names.group(self.group), self.version_kind, self.releases)
     }
@@ -33,8 +35,8 @@ impl Strategy for Deprecation {
     }
 }
 
-/// Returns another version of a stored kind without selectable fields. `schema` is the type of this version,
-/// `strategy` its deprecation.
+/// Returns another version of a stored kind. `schema` is the type of this version and `strategy` its
+/// strategy, usually its deprecation. The stored kind must not have selectable fields.
 pub(crate) const fn same_fields(
     stored: Kind,
     versions: &'static [&'static str],
@@ -45,7 +47,8 @@ pub(crate) const fn same_fields(
     Kind { versions, storage, schema, strategy, conversion: Some(&SameFields(&[])), ..stored }
 }
 
-/// Conversion to and from a version with the same fields. The value holds the selectable fields.
+/// Conversion to and from a version with the same fields. The list contains the selectable fields of the
+/// kind.
 pub(crate) struct SameFields(pub(crate) &'static [&'static str]);
 
 impl Conversion for SameFields {

@@ -50,14 +50,14 @@ static TABLE: Table = Table {
 /// Metadata fields that a Scale copies from its object.
 const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
 
-/// Paths of the subresource in objects of a custom kind, as lists of field names.
+/// Paths to the values of a Scale in objects of a custom kind. A path is a list of field names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Desired number of replicas.
+    /// Path to the desired number of replicas.
     pub spec_replicas: Vec<String>,
-    /// Actual number of replicas.
+    /// Path to the actual number of replicas.
     pub status_replicas: Vec<String>,
-    /// Serialized label selector, if the kind has it.
+    /// Path to the serialized label selector; None if the definition has no such path.
     pub label_selector: Option<Vec<String>>,
 }
 
@@ -83,7 +83,7 @@ pub fn of(kind: &KindRef, object: &Object) -> Object {
         METADATA.iter().filter_map(|field| Some(((*field).to_owned(), object.meta()?.get(*field)?.clone())));
     let metadata: Map<String, Value> = metadata_fields.collect();
     let mut spec = Map::new();
-    // Omitted if zero, like every number with omitempty.
+    // A Scale omits zero replicas, because the field has `omitempty` in Go.
     if let Some(replicas) = desired.filter(|replicas| *replicas != 0) {
         spec.insert("replicas".to_owned(), replicas.into());
     }

@@ -74,7 +74,7 @@ fn keep_all_but_status(new: &mut Object, old: &Object) {
     }
 }
 
-/// Empty status of an object without status; None for a kind that omits it.
+/// The status of an object to which no status has been written; None if such an object has no field `status`.
 fn empty_status(kind: &KindRef) -> Option<serde_json::Value> {
     match kind.schema()? {
         SchemaRef::BuiltIn(schema) => schema.empty().remove(STATUS),

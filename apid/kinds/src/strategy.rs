@@ -11,48 +11,51 @@ use crate::{Context, Translation};
 /// Rule for object names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
-    /// RFC 1123 subdomain, up to 253 characters. Most kinds.
+    /// An RFC 1123 subdomain with up to 253 characters. Most kinds have this rule.
     Subdomain,
-    /// RFC 1123 label, up to 63 characters. Namespaces.
+    /// An RFC 1123 label with up to 63 characters, for example the name of a Namespace.
     Label,
-    /// RFC 1035 label, up to 63 characters. Services.
+    /// An RFC 1035 label with up to 63 characters, for example the name of a Service.
     Label1035,
-    /// A path segment: not `.`, `..`, without `/` and `%`. RBAC kinds.
+    /// A path segment: a text without `/` and `%` other than `.` and `..`. RBAC kinds have this rule.
     PathSegment,
-    /// Letters, digits, dashes, underscores and dots, as a key of a ConfigMap. Lease candidates.
+    /// Letters, digits, dashes, underscores and dots, as in a key of a ConfigMap. LeaseCandidates have this
+    /// rule.
     ConfigKey,
-    /// A group name, a dot and a plural name. Storage versions.
+    /// A group name, a dot and a plural name. StorageVersions have this rule.
     GroupResource,
-    /// [`Strategy::validate`] checks the name, which depends on the object. Trust bundles.
+    /// A rule that depends on other fields, which [`Strategy::validate`] applies. ClusterTrustBundles have
+    /// this rule.
     OfObject,
 }
 
-/// Metadata checks of a kind, in addition to the general checks of every write.
-/// The general checks cover names as path segments, labels, annotations, owner references and qualified
-/// finalizers. An error that several checks find is reported by each of them, as in kube-apiserver; see
-/// [`crate::metadata`].
+/// Metadata checks of a kind, in addition to the general checks of every write. The general checks require
+/// that the name is a path segment, validate labels, annotations, owner references and qualified finalizers,
+/// and report changes of immutable fields. An error that several checks find is reported by each of them, as
+/// in kube-apiserver; see [`crate::metadata`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetadataChecks {
-    /// Whether all checks run at creation, with the [`NameRule`] of the kind.
+    /// Whether a creation runs all checks with the [`NameRule`] of the kind.
     pub on_creation: bool,
-    /// Updates that run the checks of immutable fields.
+    /// Updates that run the check of immutable fields a second time, in addition to the general check.
     pub changes: Revalidation,
-    /// Updates that run all checks.
+    /// Updates that run all other checks with the [`NameRule`] of the kind.
     pub all: Revalidation,
 }
 
 impl MetadataChecks {
-    /// Only the general checks. Events of the core group, for example.
+    /// Only the general checks, for example for Events of the core group.
     pub const GENERAL: Self =
         MetadataChecks { on_creation: false, changes: Revalidation::Never, all: Revalidation::Never };
-    /// Creation: all checks. Update: immutable fields.
+    /// A creation runs all checks of the kind, and an update only the check of immutable fields.
     pub const CHANGES: Self =
         MetadataChecks { on_creation: true, changes: Revalidation::Always, all: Revalidation::Never };
-    /// Creation and update: all checks, without immutable fields.
+    /// Creations and updates run all checks of the kind except the check of immutable fields.
     pub const ALL: Self =
         MetadataChecks { on_creation: true, changes: Revalidation::Never, all: Revalidation::Always };
 
-    /// Creation: all checks. Update: immutable fields; the given updates also run all checks.
+    /// A creation runs all checks of the kind, and an update the check of immutable fields. The updates of
+    /// `all` also run all other checks.
     pub const fn full(all: Revalidation) -> Self {
         MetadataChecks { all, ..MetadataChecks::CHANGES }
     }
@@ -65,10 +68,11 @@ pub enum Generation {
     None,
     /// The generation is always 1.
     Fixed,
-    /// 1 at creation; counts changes outside metadata and status, and of these metadata fields.
+    /// The generation is 1 at creation. An update increments it if a field outside metadata and status, or
+    /// one of the listed metadata fields, changes. Writes to `status` never increment it.
     Counted(&'static [&'static str]),
-    /// 1 at creation; counts changes outside metadata, and outside the status if the kind has the subresource
-    /// `status`.
+    /// The generation is 1 at creation. An update increments it if a field outside metadata changes. A change
+    /// of the status increments it only if the kind does not have the subresource `status`.
     CountedOutsideMetadata,
 }
 
@@ -77,11 +81,12 @@ pub enum Generation {
 pub enum StatusWrites {
     /// All metadata that other writes may change.
     Metadata,
-    /// Metadata without labels.
+    /// The same metadata as for [`StatusWrites::Metadata`], except labels.
     MetadataWithoutLabels,
-    /// Metadata that the author of an object does not set.
+    /// Metadata except labels, annotations, finalizers and owner references, which the author of an object
+    /// sets.
     ServerMetadata,
-    /// No metadata.
+    /// No metadata that a client sets.
     StatusOnly,
 }
 
@@ -121,10 +126,9 @@ impl Revalidation {
     }
 }
 
-/// Rules of a kind that depend on an object; [`crate::Kind`] holds the other facts. The methods of
-/// [`crate::Resource`] call them and also apply the metadata rules.
-/// Objects conform to the schema before any call. `null` never represents a missing field that the schema
-/// omits.
+/// Rules of a kind that depend on an object; [`crate::Kind`] contains its other facts. The methods of
+/// [`crate::Resource`] call the methods of this trait and also apply the metadata rules. Objects conform to
+/// the schema before each call. A missing field that the schema omits is absent and never `null`.
 pub trait Strategy: Send + Sync {
     /// Grace period in seconds: the requested period or the default of the object.
     /// None for kinds without graceful deletion.
@@ -144,7 +148,8 @@ pub trait Strategy: Send + Sync {
     /// Removes fields that a client may not set at creation and sets server-owned fields.
     fn prepare_create(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
-    /// Records the creator, for kinds that keep it. Runs after [`Strategy::prepare_create`].
+    /// Records the user who creates the object, for kinds that contain this user. Runs after
+    /// [`Strategy::prepare_create`].
     fn record_creator(&self, _object: &mut Object, _creator: &UserInfo) {}
 
     /// Restores from `old` the fields that this write may not change.
@@ -181,8 +186,8 @@ pub trait Strategy: Send + Sync {
     /// The metadata of the object already has the deletion timestamp.
     fn begin_deletion(&self, _object: &mut Object) {}
 
-    /// The reason why clients may not delete the object with a name; None if they may.
-    /// A deletecollection deletes the object nevertheless, as in kube-apiserver.
+    /// The reason why clients may not delete the object with this name; None if they may delete it. As in
+    /// kube-apiserver, a deletecollection deletes the object nevertheless.
     fn deletion_refusal(&self, _name: &str) -> Option<&'static str> {
         None
     }
@@ -192,7 +197,7 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Translation between stored names and those of the preset; None if all names are equal.
+    /// Translation between the stored field names and those of the names preset; None if all names are equal.
     fn translation(&self, _names: &Names) -> Option<&dyn Translation> {
         None
     }

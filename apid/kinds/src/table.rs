@@ -27,7 +27,8 @@ pub struct Column {
     pub format: &'static str,
     /// Description for clients. The wording is not that of kube-apiserver.
     pub description: &'static str,
-    /// 0 for columns that clients always show, 1 for columns of `-o wide`.
+    /// Priority: clients always show columns with priority 0, and columns with priority 1 only with `-o
+    /// wide`.
     pub priority: u8,
 }
 

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! Such a kind names its entry in [`Kind::unenforced`](crate::Kind::unenforced). Every write of
-//! such an object returns the warning. apid logs the number of stored objects at start-up. An entry with a feature gate
-//! applies while the gate is off. The release that implements a kind removes an entry without a gate.
+//! Such a kind refers to its entry in [`Kind::unenforced`](crate::Kind::unenforced). The response to each
+//! write of an object to which the entry applies contains the warning of the entry. At start-up, apid logs
+//! the number of stored objects of such a kind. An entry with a feature gate applies while the gate is off.
+//! An entry without a gate disappears in the release that enforces the kind.
 
 use apimachinery::object::Object;
 
@@ -13,7 +14,7 @@ use apimachinery::object::Object;
 pub struct UnenforcedKind {
     /// The warning for the client that writes such an object.
     pub warning: &'static str,
-    /// Name of the feature gate that enforces the kind; None: no gate does.
+    /// Name of the feature gate that enforces the kind; None if no gate enforces the kind.
     pub gate: Option<&'static str>,
     applies_to: Option<fn(&Object) -> bool>,
 }
@@ -30,7 +31,8 @@ impl UnenforcedKind {
     }
 }
 
-/// Applies to APIServices with a Service reference; apid itself serves the others.
+/// Applies to APIServices with a Service reference. apid itself serves the API versions of all other
+/// APIServices.
 pub(crate) const AGGREGATION: UnenforcedKind = UnenforcedKind {
     warning: "this server stores APIServices but does not forward requests to their Services yet",
     gate: None,

@@ -29,7 +29,7 @@ pub(crate) type Rule = fn(&Field<'_, '_>, SourceOwner, &mut FieldErrors);
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Maximum bytes of a CSI driver name.
+/// Maximum length, in bytes, of a CSI driver name.
 const DRIVER_NAME_MAX: usize = 63;
 
 /// Default values of volume sources: source, field and value.

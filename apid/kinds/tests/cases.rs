@@ -2,14 +2,15 @@
 //! `cargo test -p kinds leases` runs the cases of one file.
 //!
 //! A case has a `name` and either creates the object `create`, or stores `old` and replaces it with `update`.
-//! An update goes through `subresource`. The default object name is `x`, the default namespace is `team`. The
-//! test compares the result with
+//! The field `subresource` names the subresource to which the update is sent. The default object name is `x`,
+//! the default namespace is `team`. The test compares the result with
 //!
 //! - `errors`: all validation errors in order; or `refused`: the error of a value of a wrong type;
 //! - `want`: all fields outside metadata, and the given metadata fields (`null`: absent);
 //! - `cells`: Table cells one hour after creation; `fields`: selectable fields; `warnings`.
 //!
-//! Defaulting is idempotent, and an accepted object passes its own update unchanged.
+//! The test also checks that defaulting is idempotent, and that an update of a created object without changes
+//! is accepted and changes nothing.
 //!
 //! `names: svc` uses the neutral names with the domain `example.test`.
 

@@ -201,7 +201,8 @@ fn minimal_object_of_every_kind_round_trips() {
     }
 }
 
-/// Spec and status are separate for every kind; only declared exceptions differ.
+/// For every kind with the subresource `status`, writes to the main resource keep the status, and writes to
+/// `status` keep the spec.
 #[test]
 fn spec_and_status_writes_are_separate_for_every_kind() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
@@ -211,7 +212,8 @@ fn spec_and_status_writes_are_separate_for_every_kind() {
     for resource in every_version(&names).stored().filter(|r| r.kind.has_status()) {
         let name = resource.kind.kind();
         let old = create_object(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
-        // Markers outside every schema: only the spec and status rules process them.
+        // No schema contains these marker fields, so that only the rules that separate spec and status change
+        // them.
         let mut marked = old.clone();
         marked.set("status", json!({"mark": "sent"}));
         marked.set("spec", json!({"mark": "sent"}));

@@ -92,7 +92,7 @@ fn field_with_recorded_error_has_rule() {
     assert!(missing.is_empty(), "{} fields without a rule: {missing:#?}", missing.len());
 }
 
-/// Whether a cause of the recorded answer names exactly the field of the edit.
+/// Whether a cause of the recorded answer has exactly the path of the edited field.
 fn has_error_at_pointer(fact: &Value) -> bool {
     let mut path = String::new();
     for part in fact["p"].as_str().unwrap_or("").split('/').skip(1) {

@@ -58,7 +58,8 @@ fn recorded_creations_return_same_objects_and_causes() {
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Difference of one recorded creation with a JSON body.
+/// Returns the difference between apid and one recorded creation with a JSON body; None: no difference, or
+/// the test skips the creation.
 fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
@@ -181,8 +182,8 @@ fn drop_defaults(recorded: &mut Value, have: &Value) {
     }
 }
 
-/// First difference.
-/// A mask matches any value, a missing value equals null, and the order of causes is ignored.
+/// Returns the first difference. A mask matches any value, a missing value equals null, and the order of
+/// causes is ignored.
 fn compare(recorded: &Value, have: &Value, path: &str, ignored: &[&str]) -> Option<String> {
     match (recorded, have) {
         (Value::String(mask), _) if mask.starts_with('<') => None,

@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! The target is a group and version. Without a target, or if the target lacks the kind, a removed version
-//! converts to its replacement and a served version stays, as in the convert plugin of kubectl. A kind
-//! without a schema in this program, such as a custom kind, stays unchanged. A built-in group in the names of
-//! the other preset is an error. Warnings name fields whose meaning or default changes, unknown fields, and
-//! fields that the server will reject.
+//! The target is a group and version. Without a target, or if the target lacks the kind, a manifest of a
+//! removed version is converted to the replacement, and a manifest of a served version keeps its version, as
+//! in the convert plugin of kubectl. A manifest of a kind without a schema in this program, such as a custom
+//! kind, stays unchanged. A built-in group that only the other names preset has is an error. Warnings list
+//! fields whose meaning or default changes, unknown fields, and fields that the server will reject.
 //!
 //! # Errors
 //!
@@ -75,13 +75,14 @@ struct Source<'a> {
 }
 
 impl<'a> Converter<'a> {
-    /// A converter for the kinds of a names preset. Defaults take the time and random numbers from the arguments.
+    /// Creates a converter for the kinds of a names preset. Defaulting uses `clock` for times and `rng` for
+    /// random values.
     pub fn new(names: &'a Names, clock: &'a dyn Clock, rng: &'a dyn Rng) -> Self {
         Converter { names, registry: Registry::new(names), clock, rng }
     }
 
-    /// Converts a manifest to a group and version. Without a target, a removed version converts to its
-    /// replacement and a served version stays.
+    /// Converts a manifest to a group and version. Without a target, a manifest of a removed version is
+    /// converted to the replacement, and a manifest of a served version keeps its version.
     ///
     /// # Errors
     ///
@@ -140,8 +141,8 @@ impl<'a> Converter<'a> {
         lifecycle::versions().iter().any(|row| row.group == stem).then(|| other_names.flags())
     }
 
-    /// The resource that converts a manifest: that of its version, or of the served version that replaces a
-    /// removed version. None for a kind that is not built in.
+    /// The resource of the version of a manifest, or of the served version with which a removed version is
+    /// converted. None for a kind that is not built in.
     fn served_resource(
         &self,
         removed: Option<&RemovedVersion>,

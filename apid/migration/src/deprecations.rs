@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns them in the
-//! order of the release of removal. Built-in kinds are found under the groups of both names presets, so that
-//! a wrong preset hides no use. A custom kind is not in the table of [`lifecycle`]: its deprecated versions
-//! are found in metrics and audit logs, where the server marks them, without release and replacement.
+//! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns one finding for
+//! each used version, in the order of the release that removes it. The report recognizes built-in kinds under
+//! the groups of both names presets, so that a wrong preset hides no use. A custom kind is not in the table
+//! of [`lifecycle`]: the report finds its deprecated versions only in metrics and audit logs, where the
+//! server marks them, and does not know their replacements.
 
 mod audit;
 mod metrics;
@@ -53,7 +54,7 @@ struct Places {
     removed: Option<String>,
 }
 
-/// The uses found so far.
+/// The uses of deprecated and removed versions that have been added.
 pub struct Report<'a> {
     names: &'a Names,
     other_names: Names,
@@ -75,9 +76,9 @@ pub struct Finding {
     pub replacement: Option<String>,
     /// The value of `apid convert --output-version`.
     pub output_version: Option<String>,
-    /// The flags of `apid convert` for the names of the version.
+    /// The flags of `apid convert` that select the names preset of the version.
     pub names_flags: String,
-    /// Differences of the replacement, or advice.
+    /// Differences between the version and its replacement, or advice if there is no replacement.
     pub changes: String,
     /// Places of uses, at most twenty.
     pub places: Vec<String>,
@@ -86,7 +87,8 @@ pub struct Finding {
 }
 
 impl<'a> Report<'a> {
-    /// A report without uses. A group that both presets have counts as one of `names`.
+    /// Creates a report without uses. A group that exists in both names presets is taken as a group of
+    /// `names`.
     pub fn new(names: &'a Names) -> Self {
         Report { names, other_names: names.with_other_preset(), uses: BTreeMap::new() }
     }
@@ -111,7 +113,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Adds the requested deprecated APIs that metrics in the Prometheus text format list.
+    /// Adds the uses that metrics in the Prometheus text format report as requested deprecated APIs.
     pub fn add_metrics(&mut self, text: &str) {
         for series in metrics::nonzero_series(text) {
             let place = match series.subresource.as_str() {
@@ -176,7 +178,8 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// The findings in the order of the release of removal. Versions without such a release come last.
+    /// One finding for each used version, in the order of the release that removes the version. Versions
+    /// without such a release come last.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings: Vec<Finding> =

@@ -2,11 +2,13 @@
 //!
 //! # Contract
 //!
-//! The table is `data/lifecycle.csv`: one row for each version of each built-in kind, served, off by default, or removed.
-//! `group` is the stem of the group. An empty cell means: not planned, or never. `replacement` is group stem, version and
-//! kind. `changes` is free text and names the differences of the replacement. The tests of `tests/lifecycle.rs` enforce
-//! the deprecation rules on the table. Warnings, metrics and audit annotations of the server, `apid deprecations` and the
-//! tests read this table.
+//! The table is `data/lifecycle.csv`. It has one row for each version of each built-in kind, whether the
+//! version is served, off by default, or removed. The column `group` contains the stem of the group. An empty
+//! cell means that no release deprecates or removes the version, or that it has no replacement. The column
+//! `replacement` contains a group stem, a version and a kind. The column `changes` describes how the
+//! replacement differs, as free text. The tests of `tests/lifecycle.rs` enforce the deprecation rules on the
+//! table. Warnings, metrics and audit annotations of the server, `apid deprecations` and the tests read this
+//! table.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -62,7 +64,7 @@ impl fmt::Display for Release {
 pub enum Stage {
     /// Off by default; any release can remove it.
     Alpha,
-    /// Deprecated and removed after fixed times.
+    /// A later release deprecates and removes the version; [`BETA_RELEASES`] limits the times.
     Beta,
     /// Never removed within a major version.
     Stable,

@@ -24,8 +24,8 @@ fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
 }
 
-/// Whether a version of the replacing kind exists before the release that removes the row, and outlives the
-/// row.
+/// Whether some version of the replacing kind is introduced before the release that removes the version of
+/// the row, and is removed later.
 fn has_successor(table: &[Version], row: &Version) -> bool {
     let (Some(removed), Some(new)) = (row.removed, row.replacement) else { return true };
     table.iter().any(|other| {
@@ -95,7 +95,8 @@ fn api_versions_obey_deprecation_rules() {
     assert_eq!(violations(lifecycle::versions()), [""; 0]);
 }
 
-/// A version of a synthetic kind. `releases` are those that introduce, deprecate and remove it; 0 is none.
+/// A version of a synthetic kind. `releases` are the releases that introduce, deprecate and remove the
+/// version; 0 means no release.
 fn row(version: &'static str, releases: (u32, u32, u32), replacement: Option<&'static str>) -> Version {
     let release = |minor: u32| (minor != 0).then_some(Release(minor));
     Version {

@@ -17,7 +17,7 @@ pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<Con
     Ok(report)
 }
 
-/// The path of a value as a list on the stack, rendered only for errors and unknown fields.
+/// The path of a value as a linked list on the stack. It is rendered only for errors and unknown fields.
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: Step<'a>,
@@ -136,7 +136,7 @@ fn fields(
             has_omitted = true;
         }
     }
-    // Null marks the dropped fields: no kept value is null.
+    // Null marks the dropped fields: at this point no kept value is null.
     if has_omitted {
         map.retain(|_, value| !value.is_null());
     }

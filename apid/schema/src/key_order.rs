@@ -3,12 +3,12 @@
 //! # Contract
 //!
 //! [`Ordered`] serializes a JSON tree. The keys of an object follow the order of declaration in its type:
-//! `kind`, `apiVersion`, `metadata`, `spec`, `status`. Undeclared keys follow the declared keys, sorted. Keys of
-//! maps are sorted.
+//! `kind`, `apiVersion`, `metadata`, `spec`, `status`. Undeclared keys follow the declared keys, sorted. Keys
+//! of maps are sorted.
 //!
-//! A tree selects its type by its own `apiVersion` and `kind`, also within a value of any type, such as the object
-//! of a Table row. In an object of unknown type, `kind`, `apiVersion` and `metadata` precede the other keys, which
-//! are sorted; see [`key_rank`].
+//! A tree selects its type by its own `apiVersion` and `kind`, also within a value of any type, such as the
+//! object of a Table row. In an object of unknown type, `kind`, `apiVersion` and `metadata` precede the other
+//! keys, which are sorted; see [`key_rank`].
 //!
 //! # Invariants
 //!
@@ -52,7 +52,8 @@ impl<'a> Ordered<'a> {
         Ordered { value, form: Form::ByKind }
     }
 
-    /// Orders a tree of a given type, such as a list item without `kind`. Without a type, like [`Ordered::new`].
+    /// Orders a tree of the type `schema`, such as a list item without `kind`. If `schema` is None, the order
+    /// is that of [`Ordered::new`].
     pub fn of_type(value: &'a Value, schema: Option<&'static Schema>) -> Self {
         Ordered { value, form: schema.map_or(Form::ByKind, Form::Struct) }
     }
@@ -130,7 +131,7 @@ impl Form {
                 Some(field) => (field.rank, Form::Declared(&field.ty)),
                 None => (UNDECLARED, Form::Map),
             },
-            // The items of a list of custom objects.
+            // In a list of custom objects, each item selects its own type.
             Form::ByKind if key == "items" => (UNDECLARED, Form::ByKind),
             Form::ByKind => (key_rank(key), Form::Map),
             Form::Declared(Type::Map(inner)) => (UNDECLARED, Form::Declared(inner)),

@@ -5,7 +5,7 @@
 //! [`Schema::of`] returns the schema of a built-in type by its name in the type table (`core/v1.ConfigMap`),
 //! compiled on first use and cached. [`Schema::conform`] type-checks a decoded body, drops unknown fields,
 //! and converts the body to the stored form. The stored form defines which zeros are written and which are
-//! omitted, whole-second times and canonical quantities. No other code decides the stored bytes.
+//! omitted, and has times in whole seconds and canonical quantities.
 //! [`Schema::validate_tags`] applies the validation tags of the types.
 //! [`Schema::merge`] returns the merge type: which parts of an object merge and can have separate owners.
 //!

@@ -64,7 +64,7 @@ pub(crate) struct Field {
     pub(crate) rank: u8,
     /// The embedded types that hold the field, from the outermost to the innermost: `VolumeSource`.
     pub(crate) embedded: Box<[&'static str]>,
-    /// Whether an empty list that a request has in the field stays in the object.
+    /// Whether an empty list that a request sends in this field stays in the object.
     pub(crate) keeps_sent_empty: bool,
     /// Whether the stored form has the field even when the body lacks it; its value is then the zero of its
     /// type.
@@ -105,7 +105,7 @@ pub(crate) enum Type {
     Any,
     /// A JSON schema or a boolean.
     SchemaOrBool(Ref),
-    /// A JSON schema or a list of them.
+    /// A JSON schema or a list of JSON schemas.
     SchemaOrArray(Ref),
     /// A JSON schema or a list of strings.
     SchemaOrStrings(Ref),
@@ -187,8 +187,8 @@ impl Schema {
 
     /// The schema of objects with these `apiVersion` and `kind`, whatever the domain of the group.
     ///
-    /// A custom kind gets the type of a built-in kind with the same first label of the group, version and kind.
-    /// Callers that have the resource ask its kind for the schema.
+    /// A custom kind gets the type of a built-in kind with the same first label of the group, version and
+    /// kind. Callers that have the resource ask its kind for the schema.
     pub fn of_kind(api_version: &str, kind: &str) -> Option<&'static Schema> {
         let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
         // For example `rbac` of `rbac.authorization.<domain>`.
@@ -288,7 +288,7 @@ fn places(fields: &[Field]) -> Box<[u8]> {
     places.into_boxed_slice()
 }
 
-/// Hashes the length and three bytes of a name. Field names of one type mostly differ in these.
+/// Hashes the length and three bytes of a name. The field names of one type mostly differ in these values.
 fn hash(name: &str) -> usize {
     let bytes = name.as_bytes();
     let byte = |at: usize| usize::from(bytes.get(at).copied().unwrap_or(0));
@@ -298,8 +298,8 @@ fn hash(name: &str) -> usize {
 
 /// Reads the fields of a type, including those of embedded types.
 ///
-/// `embedded` holds the names of the enclosing embedded types and `outer` their Protobuf numbers; None when Protobuf does
-/// not encode the type.
+/// `embedded` holds the names of the enclosing embedded types and `outer` their Protobuf numbers; None when
+/// Protobuf does not encode the type.
 fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fields: &mut Vec<Field>) {
     for line in slot.lines.lines() {
         let mut words = line.split_ascii_whitespace();

@@ -8,8 +8,8 @@ const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 /// Layout of times with microseconds.
 const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
-/// Returns the message of the Go package `time` for a text that is no time. `micro` requires six digits of a
-/// fraction.
+/// Returns the message of the Go package `time` for a text that is no time. With `micro`, the layout in the
+/// message has a fraction of six digits.
 pub(crate) fn describe(text: &str, micro: bool, error: TimeError<'_>) -> String {
     let quoted = quote(text);
     match error {

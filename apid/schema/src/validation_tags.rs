@@ -2,15 +2,15 @@
 //!
 //! # Contract
 //!
-//! [`Schema::validate_tags`] validates a conformed object against the tags of its type and of the types of its fields.
-//! The tags are facts of fields in `data/types.txt`:
+//! [`Schema::validate_tags`] validates a conformed object against the tags of its type and of the types of
+//! its fields. The tags are facts of fields in `data/types.txt`:
 //!
 //! | Tag | Rule |
 //! |---|---|
 //! | `minimum=N` | an integer is at least N |
-//! | `optional` | no rule by itself; a pointer with a default is required, because defaulting sets the field |
+//! | `optional` | no rule by itself; a pointer with a default is required: defaulting sets the field |
 //!
-//! Each error carries the name of its tag, so that the error compares with the one of a hand-written rule.
+//! Each error carries the name of its tag, so that it can be compared with the error of a hand-written rule.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object, Value};
@@ -93,7 +93,7 @@ impl Field {
 }
 
 impl Type {
-    /// Validates the parts of a value.
+    /// Validates the structs inside a value of this type.
     fn validate_value(&self, value: &Value, path: &FieldPath, errors: &mut FieldErrors) {
         match (self, value) {
             (Type::Struct(inner), Value::Object(map)) => {
@@ -116,7 +116,7 @@ impl Type {
         }
     }
 
-    /// Whether values can contain fields of a type.
+    /// Whether values of this type can contain a struct.
     fn has_parts(&self) -> bool {
         match self {
             Type::Struct(_) => true,

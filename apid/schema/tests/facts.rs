@@ -25,7 +25,8 @@ const HEADER: &str = "\
 #           sent-empty: a list that was sent empty stays
 ";
 
-/// Types that the specification names without listing their fields, and types of kinds beyond the specification.
+/// Types that the specification names without listing their fields, and types of kinds beyond the
+/// specification.
 const EXTRA_TYPES: &str = "\
 apiextensions/v1.CustomResourceSubresourceStatus
 apiextensions/v1beta1.CustomResourceSubresourceStatus
@@ -180,7 +181,7 @@ const SAME_TYPES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Required fields that the specification does not mark: it marks only fields of the embedding types.
+/// Required fields that the specification does not mark as required, because they are in embedded types.
 const REQUIRED: &[(&str, &str)] = &[("core/v1.EphemeralContainerCommon", "name")];
 
 /// Validation tags of fields, in the types that also have declarative validation.
@@ -296,7 +297,7 @@ const SENT_EMPTY: [(&str, &str); 3] = [
     ("batch/v1.PodFailurePolicyOnExitCodesRequirement", "values"),
 ];
 
-/// Types whose field `uid` is a plain string: users have any kind of uid.
+/// Types whose field `uid` is a plain string, because the uid of a user can have any format.
 const PLAIN_UIDS: [&str; 4] = [
     "authentication/v1.UserInfo",
     "authentication/v1beta1.UserInfo",
@@ -323,7 +324,7 @@ fn field_line(owner: &str, row: &BTreeMap<String, String>, known: &BTreeSet<Stri
         base = string_type(owner, &row["field"]);
     }
     let mut protobuf = if row["protobuf"].is_empty() { "-".to_owned() } else { row["protobuf"].clone() };
-    // A list with a named type is a message.
+    // In Protobuf, a list with a named type is a message.
     if row["shape"] == "value" && row["base"] == "list of string" {
         protobuf = protobuf.replace(":bytes", ":items");
     }

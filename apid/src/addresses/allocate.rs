@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`ServiceAllocator`] collects the values of one write while the index is locked. The caller reserves these values
-//! before it releases the lock. A dry run collects nothing.
+//! [`ServiceAllocator`] collects the addresses and ports that one write allocates, while the index is locked.
+//! The caller reserves these values before it releases the lock. After a dry run the caller reserves nothing.
 
 use std::net::IpAddr;
 
@@ -42,7 +42,7 @@ pub(super) struct ServiceAllocator<'a> {
     pub(super) index: &'a Index,
     /// The ranges of the command line.
     pub(super) defaults: &'a [AddressRange],
-    /// The address of the API's own Service, which no other Service gets; None for the API's own Service.
+    /// The address that only the Service of the API gets; None during the allocation for that Service.
     pub(super) unavailable: Option<IpAddr>,
     /// The range of node ports.
     pub(super) node_ports: NodePortRange,
@@ -211,7 +211,8 @@ impl ServiceAllocator<'_> {
         Ok(())
     }
 
-    /// Allocates the missing node ports. `old_ports` are those of the stored Service; None for a new Service.
+    /// Allocates the missing node ports. `old_ports` are the ports of the stored Service; None for a new
+    /// Service.
     fn allocate_node_ports(
         &mut self,
         spec: &mut Map<String, Value>,

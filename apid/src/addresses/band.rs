@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Band::pick`] returns a free number of the upper band, and one of the lower band if the upper one is full.
+//! [`Band::pick`] returns a free number of the upper band, or of the lower band if the upper band is full.
 //! The search begins at a random number, so a released value is seldom used again at once.
 
 /// A range of numbers, for addresses or ports, with its lower band.
@@ -17,7 +17,7 @@ pub(super) struct Band {
 }
 
 impl Band {
-    /// Whether a number is usable.
+    /// Whether the range contains a number.
     pub(super) fn contains(&self, number: u128) -> bool {
         (self.first..=self.last).contains(&number)
     }

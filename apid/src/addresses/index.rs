@@ -43,7 +43,7 @@ pub(super) struct Index {
     /// The number of Services that use each port.
     ports: HashMap<u16, usize>,
     records: HashMap<IpAddr, Record>,
-    /// Addresses without a record, with a stale record, or used by several Services.
+    /// Used addresses without a record, addresses with a stale record, and addresses of several Services.
     differing: BTreeSet<IpAddr>,
     /// The ranges of usable ServiceCIDR objects, by name.
     pub(super) ranges: BTreeMap<String, Vec<AddressRange>>,

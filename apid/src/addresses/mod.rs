@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`ServiceAddresses`] observes the store and keeps an index of the values that stored Services use.
-//! [`ServiceAddresses::allocate`] fills the fields of a Service and reserves the new values.
-//! [`Reservation::commit`] writes the IPAddress objects and then the Service. An IPAddress object records each
-//! address; a background task repairs the records after a crash.
+//! [`ServiceAddresses`] observes the store and keeps an index of the values that stored Services use. A value
+//! is a cluster IP address, a node port or a health check port. [`ServiceAddresses::allocate`] fills the
+//! address and port fields of a Service and reserves the new values. [`Reservation::commit`] writes the
+//! IPAddress objects and then the Service. An IPAddress object records each address; a background task
+//! repairs the records after a crash.
 //!
 //! # Invariants
 //!
@@ -50,7 +51,7 @@ pub use range::family;
 pub use reservation::Reservation;
 use usage::Usage;
 
-/// Maximum rows of one page when the index is loaded.
+/// Maximum number of rows of one page when the index is loaded.
 const PAGE_ROWS: usize = 500;
 /// Namespace of the Service of the API.
 const API_NAMESPACE: &str = "default";
@@ -60,7 +61,7 @@ pub struct ServiceAddresses {
     names: Arc<Names>,
     rng: Arc<dyn Rng>,
     defaults: Vec<AddressRange>,
-    /// The Service of the API and its address, the first one of the first range.
+    /// The Service of the API and its address, which is the first address of the first range.
     api_service: Option<(Owner, IpAddr)>,
     node_ports: NodePortRange,
     kinds: Option<ObservedKinds>,
@@ -225,7 +226,8 @@ impl ServiceAddresses {
 
     /// Whether the deletion of a ServiceCIDR object must wait.
     ///
-    /// It waits while an address of its ranges is recorded or reserved, and is in no range of `others`.
+    /// The deletion waits while an address of its ranges has a managed record or is reserved, and is in no
+    /// range of `others`.
     pub fn is_range_used(&self, range: &Object, others: &[Object]) -> bool {
         let others: Vec<ServiceRange> = others.iter().flat_map(cidrs).collect();
         let own_cidrs = cidrs(range);

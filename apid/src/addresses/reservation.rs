@@ -1,4 +1,4 @@
-//! Values that a write in progress reserves, and the commit of this write.
+//! Addresses and ports that a write in progress reserves, and the commit of this write.
 //!
 //! # Contract
 //!
@@ -15,19 +15,19 @@ use tokio::sync::oneshot;
 
 use super::index::{Index, SharedIndex, parse_address};
 
-/// Maximum attempts to write the record of an address, which a repair may change concurrently.
+/// Maximum number of attempts to write the record of an address, which a repair may change concurrently.
 const ATTEMPTS: usize = 4;
 /// Pause between two attempts to determine the outcome of a commit.
 const OUTCOME_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Values that a write allocates. They are free again when the reservation ends, unless the write stored them.
+/// Addresses and ports that a write allocates. After the reservation, a value that no Service uses is free.
 pub struct Reservation {
     index: SharedIndex,
     addresses: Vec<IpAddr>,
     ports: Vec<u16>,
 }
 
-/// The result of a write, and whether its outcome is definite.
+/// The result of a write. `is_definite`: the result states with certainty whether the Service is stored.
 struct WriteOutcome {
     result: storage::Result<CommitOutcome>,
     is_definite: bool,
@@ -54,11 +54,11 @@ impl Reservation {
 
     /// Writes the records of the addresses and then the Service. `records` are keys and values of IPAddress objects.
     ///
-    /// Dropping the future does not cancel the write. A failed write removes the records again.
+    /// Dropping the future does not cancel the write. If the write certainly failed, the records are removed.
     ///
     /// # Errors
     ///
-    /// Those of the commit of the Service. `Unavailable` if another client recorded an address meanwhile.
+    /// The errors of the commits. `Unavailable` also if another client writes the record of an address first.
     pub async fn commit(
         self,
         store: Arc<dyn Store>,
@@ -117,7 +117,7 @@ impl Reservation {
         WriteOutcome { result, is_definite }
     }
 
-    /// Creates a record, or replaces a stale one.
+    /// Creates the record of an address, or replaces a managed record.
     async fn write_record(&self, store: &dyn Store, key: &str, value: Bytes) -> storage::Result<Revision> {
         let mut op = Op::Create(value.clone());
         for _ in 0..ATTEMPTS {
@@ -155,9 +155,9 @@ impl Drop for Reservation {
 
 /// Waits until the state of a key includes all earlier commits of the key.
 ///
-/// A read is not sufficient: the store serves reads of its old state while the database reopens. The deletion of
-/// revision 0 never succeeds, and the writer thread decides it after the database has reopened and its observer
-/// has seen all stored changes.
+/// A read is not sufficient: the store serves reads of its old state while the database reopens. The deletion
+/// at revision 0 never succeeds. The writer thread decides on this deletion after the database has reopened
+/// and the observers of the store have seen all stored changes.
 async fn wait_for_definite_state(store: &dyn Store, key: &str) {
     while !matches!(
         store.commit(key, Op::Delete(Revision(0))).await,

@@ -1,4 +1,4 @@
-//! Allocation, commit and repair over the memory engine.
+//! Tests of allocation, commit and repair with the memory engine.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -196,7 +196,7 @@ async fn failed_commit_frees_values_and_removes_record() {
 
 #[tokio::test]
 async fn commit_that_never_ran_frees_values_after_the_store_recovers() {
-    // The second failure is that of the first attempt to read the outcome.
+    // The second failure is the failure of the first attempt to determine the outcome.
     let (fixture, _) = Fixture::failing(2, false);
     let mut spec = node_port(30_001);
     spec["clusterIP"] = json!("10.0.0.5");
@@ -285,7 +285,7 @@ async fn index_of_a_restart_equals_that_of_the_changes() {
     let fixture = Fixture::new();
     fixture.create("one", node_port(30_002)).await.unwrap();
     fixture.create("two", json!({"type": "ClusterIP"})).await.unwrap();
-    // A crash between the two writes leaves a record without its service, and a client deletes another one.
+    // A crash between the two writes leaves a record without its service, and a client deletes a record.
     let orphan = fixture
         .addresses
         .record("10.0.0.9".parse().unwrap(), &Owner { namespace: "a".into(), name: "x".into() });

@@ -30,7 +30,7 @@ impl Stage {
 /// The audit data of a request; the handlers fill it in.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// The id, also in the response's `Audit-Id`.
+    /// The id of the request, which the response header `Audit-Id` contains.
     pub id: String,
     /// The time at which the head of the request arrived.
     pub received: Timestamp,
@@ -53,7 +53,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Adds an annotation. The first value of a key stays.
+    /// Adds an annotation, unless the event already has an annotation with this key.
     pub fn annotate(&mut self, key: String, value: &str) {
         if self.annotations.iter().all(|(other, _)| *other != key) {
             self.annotations.push((key, value.to_owned()));

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! Every response carries an `Audit-Id`. With `--audit-log-path` each request writes a line of stage
-//! `ResponseComplete`, and a watch writes one of `ResponseStarted` before it. Lines never contain bodies,
-//! tokens or certificates.
+//! Every response carries an `Audit-Id`. With `--audit-log-path` apid writes a line of stage
+//! `ResponseComplete` for each request, and before it a line of stage `ResponseStarted` for a watch or a
+//! backup. Lines never contain bodies, tokens or certificates.
 //!
 //! The file is rotated by size and opened again at SIGHUP (`rotation`).
 //!
@@ -16,8 +16,8 @@
 //!
 //! # Reference
 //!
-//! The audit policy file and its levels are not implemented yet. The lines are those of a policy with
-//! `Metadata` for all requests.
+//! The audit policy file and its levels are not implemented yet. The lines are as with a policy
+//! that sets the level `Metadata` for all requests.
 
 mod event;
 mod rotation;

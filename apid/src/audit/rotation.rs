@@ -14,7 +14,7 @@
 //!
 //! # Reference
 //!
-//! Names, times in UTC and limits are those of lumberjack, which kube-apiserver uses.
+//! Names, times in UTC and limits are the same as in lumberjack, which kube-apiserver uses.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write};
@@ -111,8 +111,8 @@ impl LogFile {
         Ok(())
     }
 
-    /// Renames the full file and opens a new one. A file that is renamed or removed already is only replaced: a
-    /// previous rotation could not open the new file, or a different program rotates.
+    /// Renames the full file and opens a new file. If the full file is renamed or removed already, only opens
+    /// a new file: a previous rotation could not open it, or a different program rotates the log.
     fn rotate(&mut self) -> io::Result<()> {
         match fs::rename(&self.path, self.unused_backup_path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -125,13 +125,13 @@ impl LogFile {
             self.cleaner = cleaner.ok();
         }
         if let Some(cleaner) = &self.cleaner {
-            // A full queue has a request whose run begins after this rotation.
+            // If the queue is full, the run of the queued request begins after this rotation.
             let _ = cleaner.requests.try_send(self.clock.now());
         }
         Ok(())
     }
 
-    /// The path of the next rotated file: two rotations within a millisecond get different times.
+    /// Returns the path of the next rotated file. Two rotations within a millisecond get different times.
     fn unused_backup_path(&self) -> PathBuf {
         let mut time = self.clock.now();
         loop {
@@ -153,8 +153,8 @@ impl LogFile {
         }
     }
 
-    /// Rotates the file when no line fits, and returns how many bytes of `lines` to write to the open file: the lines
-    /// that fit, at least one.
+    /// Rotates the file if not even the first line fits. Returns the number of bytes of `lines` to write to
+    /// the open file: the length of the lines that fit, but at least of one line.
     fn rotate_if_full(&mut self, lines: &[u8]) -> usize {
         let fitting = self.fitting_lines(lines);
         if fitting > 0 {
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(text, "line\n");
     }
 
-    /// A line with a length of half the maximum size, so each file has one.
+    /// A line longer than half the maximum size of a file, so each file contains only one such line.
     fn long_line() -> Vec<u8> {
         [vec![b'x'; (MEGABYTE / 2) as usize], b"\n".to_vec()].concat()
     }

@@ -7,7 +7,7 @@
 //! # Errors
 //!
 //! Lines that cannot be written wait in a bounded buffer and are written, each once and whole, when the file
-//! accepts bytes again. A line that exceeds the full buffer is lost and counted.
+//! accepts bytes again. A line for which the buffer has no room is lost and counted.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -132,7 +132,7 @@ impl AuditLog {
         Ok(log)
     }
 
-    /// Whether the log is enabled; callers skip the construction of lines otherwise.
+    /// Whether the log is enabled. If the log is disabled, callers construct no lines.
     pub fn is_on(&self) -> bool {
         self.queue.lock().is_some()
     }
@@ -153,7 +153,7 @@ impl AuditLog {
         }
     }
 
-    /// Queues a line without waiting, at the end of a stream. With a full queue the line is lost and
+    /// Queues a line without waiting, for code that cannot wait. If the queue is full, the line is lost and
     /// counted.
     pub fn write_now(&self, line: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
@@ -185,7 +185,7 @@ impl AuditLog {
         let levels: Counters<[(&'static str, &'static str); 1]> = metrics.counter(&LEVELS);
         let metadata_level = levels.get_or_create(&[("level", "Metadata")]).clone();
         let audit_metrics = AuditMetrics { events: metrics.single_counter(&EVENTS), metadata_level };
-        // A second call would count in unregistered series.
+        // A second call changes nothing: the series of the first call stay.
         drop((self.lost_lines.metric.set(lost), self.metrics.set(audit_metrics)));
     }
 
@@ -206,9 +206,9 @@ impl AuditLog {
     }
 }
 
-/// Size of the buffered lines in bytes from which the thread writes them while more lines are queued.
+/// Size in bytes of the buffered lines above which the thread writes them, even while more lines are queued.
 const BUFFER: usize = 64 * 1024;
-/// Maximum bytes of buffered lines while the file accepts no bytes.
+/// Maximum size in bytes of the buffered lines while the file accepts no bytes; further lines are lost.
 const MAX_PENDING: usize = 1024 * 1024;
 
 /// Lines that are not completely written yet, and their destination.
@@ -225,11 +225,11 @@ impl<S: Sink> LineBuffer<S> {
         LineBuffer { sink, pending: Vec::with_capacity(BUFFER), written: 0 }
     }
 
-    /// Adds a line. A full buffer is written first.
+    /// Adds a line. Writes the buffered lines first if the line would make them larger than [`BUFFER`].
     ///
     /// # Errors
     ///
-    /// The buffer is full and cannot be written: the line is lost.
+    /// The buffered lines cannot be written, and the line would exceed [`MAX_PENDING`]: the line is lost.
     fn add(&mut self, line: &[u8]) -> io::Result<()> {
         if self.pending.len().saturating_add(line.len()) > BUFFER {
             let result = self.flush();

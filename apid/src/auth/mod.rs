@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`Auth::authenticate`] returns an [`Authenticated`], [`Auth::authorize`] an [`Authorized`]. No other
-//! code constructs them, and every verb takes an `Authorized`. [`Authorized::internal`] authorizes work of
-//! the process itself, with an identity that the audit log shows. Every open watch holds a [`WatchGuard`].
+//! [`Auth::authenticate`] returns an [`Authenticated`], and [`Auth::authorize`] an [`Authorized`]. Only this
+//! module constructs these types, and every verb requires an `Authorized`. [`Authorized::internal`]
+//! authorizes work of the process itself, with an identity that the audit log shows. Every open watch holds a
+//! [`WatchGuard`].
 //!
 //! # Invariants
 //!
@@ -17,7 +18,8 @@
 //! - A cached response is used only while its components have not advanced ([`decisions::cache`],
 //!   [`identity::cache`], [`watches::authorization`]).
 //!
-//! INVARIANT (fail closed): when authd gives no response, the client gets 503, never an allow.
+//! INVARIANT (fail closed): a request that needs a response of authd and gets none fails with 503. Cached
+//! responses serve only for a limited time after the loss of authd ([`transport::link`]).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -100,8 +102,8 @@ pub struct Authorized {
 impl Authorized {
     /// Authorizes work of the process itself, which no policy can deny.
     ///
-    /// Background loops and the writes that authd requests use this. `reason` describes the work in the
-    /// audit log.
+    /// Background loops and the writes that authd requests use this function. `reason` describes the work in
+    /// the audit log.
     pub fn internal(user: Arc<UserInfo>, attributes: Attributes, reason: &str) -> Self {
         let decision = Decision { reason: reason.to_owned(), ..Decision::default() };
         Authorized {
@@ -171,7 +173,7 @@ pub struct Auth {
     identities: IdentityCache,
     decisions: DecisionCache,
     watches: Watches,
-    /// Set by [`Auth::register_metrics`]; before, nothing is counted.
+    /// The metrics, set by [`Auth::register_metrics`]; without them, nothing is counted.
     auth_metrics: OnceLock<AuthMetrics>,
 }
 
@@ -264,7 +266,7 @@ impl Auth {
 
     /// The reason why authd cannot be reached; None while it can.
     ///
-    /// While authd cannot be reached, apid answers `/livez` without authentication.
+    /// While authd cannot be reached, apid answers `/livez` and `/readyz` without authentication.
     pub fn unreachable(&self) -> Option<String> {
         self.link.unreachable()
     }
@@ -284,7 +286,8 @@ impl Auth {
         self.authorize_prefetched(client, attributes.into(), None, request_id).await
     }
 
-    /// Authorizes a request with the decision of [`Auth::authenticate_for`] while that decision is current.
+    /// Authorizes a request with the decision of [`Auth::authenticate_for`] if this decision is current and
+    /// on the same request; otherwise as [`Auth::authorize`].
     ///
     /// # Errors
     ///
@@ -325,7 +328,7 @@ impl Auth {
         })
     }
 
-    /// Returns the prefetched decision while it is current, else a decision of the cache or of authd.
+    /// Returns the prefetched decision if it is current, otherwise a decision from the cache or from authd.
     async fn decide_prefetched(
         &self,
         client: &Authenticated,
@@ -342,8 +345,8 @@ impl Auth {
         }
     }
 
-    /// Authorizes a further action in the same request, for example a create by an update, or the delete of
-    /// each object of a collection.
+    /// Authorizes a further action of the same request, for example the create by an update of a missing
+    /// object, or the delete of each object by a deletecollection.
     ///
     /// # Errors
     ///
@@ -361,7 +364,7 @@ impl Auth {
         self.authorize(&client, attributes, "").await
     }
 
-    /// Decides on attributes that are not those of a request; admission plugins use this.
+    /// Returns the decision on attributes other than those of the request, for admission plugins.
     ///
     /// # Errors
     ///
@@ -405,7 +408,7 @@ impl Auth {
 
     /// Gets the decisions on many requests with one request to authd, without reading the decision cache.
     ///
-    /// Open watches use this.
+    /// The re-authorization of open watches uses this function.
     async fn decide_batch(
         &self,
         batch_keys: &[(Arc<UserInfo>, Arc<Attributes>)],

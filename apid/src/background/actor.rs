@@ -46,7 +46,7 @@ pub(super) fn is_race(status: &Status) -> bool {
     matches!(status.reason, Reason::Conflict | Reason::NotFound)
 }
 
-/// A write that is in progress: it is authorized, and its audit event is not yet written.
+/// A write in progress. It needs no decision of authd; [`Action::end`] writes its audit event.
 struct Action<'a> {
     actor: &'a Actor,
     target: Target<'a>,

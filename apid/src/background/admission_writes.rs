@@ -12,8 +12,8 @@ use crate::server_state::ServerState;
 
 /// Writer of the admission plugins.
 ///
-/// The writer is created before the server state, which owns the plugins; [`AdmissionWrites::attach`]
-/// connects both.
+/// The writer is created before the server state, which owns the plugins. [`AdmissionWrites::attach`]
+/// gives the server state to the writer.
 #[derive(Default)]
 pub struct AdmissionWrites(OnceLock<Weak<ServerState>>);
 

@@ -42,7 +42,7 @@ impl Condition {
     }
 }
 
-/// Returns the object with these conditions, or None if it has them already.
+/// Returns the object with the desired conditions, or None if the object has them already.
 ///
 /// `now` is the current time as RFC 3339 text, as in `creationTimestamp`.
 pub(super) fn with_conditions(object: &Object, desired: &[Condition], now: &str) -> Option<Object> {

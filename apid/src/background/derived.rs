@@ -2,7 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded work): an update decodes only the objects that changed since the last update.
+//! INVARIANT (bounded work): an update decodes only objects that are new, that have changed since the last
+//! update, or that could not be decoded before.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +27,9 @@ impl<T> DerivedValues<T> {
         DerivedValues { by_key: HashMap::new() }
     }
 
-    /// Brings the values up to date. Objects that cannot be decoded have no value.
+    /// Updates the values to the current objects of `collection`.
+    ///
+    /// An object that cannot be decoded has no value.
     ///
     /// # Errors
     ///
@@ -43,7 +46,8 @@ impl<T> DerivedValues<T> {
         Ok(())
     }
 
-    /// Replaces the values by those of `items`: storage key, revision, and the input of `derive`.
+    /// Replaces all values. Each item has the storage key and the revision of an object, and the input of
+    /// `derive`. The value of an object with an unchanged revision is kept.
     fn replace<'a, I>(
         &mut self,
         items: impl Iterator<Item = (&'a Arc<str>, Revision, I)>,
@@ -58,7 +62,7 @@ impl<T> DerivedValues<T> {
         }
     }
 
-    /// The values, in no order.
+    /// Returns the values, in no particular order.
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.by_key.values().map(|(_, value)| value)
     }

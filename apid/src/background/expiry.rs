@@ -5,8 +5,7 @@
 //! The expiry task deletes an Event whose last write is older than the TTL. Each deletion has its own
 //! revision, so watches in both API versions see DELETED. At process start, the time of the last write
 //! is the newest of the creation time and the times in `managedFields`. Later it is the time at which the
-//! task observed the write. Deletions are committed in limited batches with pauses, even if many Events are
-//! due.
+//! task observed the write. The task deletes at most [`BATCH`] Events at a time, even if more have expired.
 //!
 //! # Invariants
 //!
@@ -33,7 +32,7 @@ use crate::server_state::ServerState;
 
 /// Maximum number of deletions in a batch.
 const BATCH: usize = 200;
-/// Pause after a batch, which lets other writes through.
+/// Maximum pause after a batch, which lets other writes through. A change of an Event ends the pause early.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause before the task starts again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
@@ -104,7 +103,7 @@ impl Expiry {
         }
     }
 
-    /// Reads the existing Events and watches the following changes.
+    /// Reads the existing Events, and opens a watch of the changes after the first read.
     async fn start(&mut self) -> Result<Box<dyn Watch>, Error> {
         let mut page = self.store.range(&self.prefix, "", PAGE, None).await?;
         let revision = page.revision;
@@ -128,7 +127,7 @@ impl Expiry {
         self.store.watch(&self.prefix, revision).await
     }
 
-    /// Records changed and deleted Events.
+    /// Sets the expiry time of changed Events, and removes deleted Events.
     fn observe(&mut self, changes: &[Change]) {
         let end = self.clock.monotonic() + self.ttl;
         for change in changes {
@@ -150,7 +149,7 @@ impl Expiry {
         }
     }
 
-    /// Returns the time until the next expiry.
+    /// Returns the time until the next expiry; the TTL if no Event exists.
     fn time_until_next_expiry(&self) -> Duration {
         let next = self
             .keys_by_expiry
@@ -159,7 +158,7 @@ impl Expiry {
         next.max(Duration::from_millis(1))
     }
 
-    /// Deletes at most one batch of expired Events. Returns the number of Events that were due.
+    /// Tries to delete the first [`BATCH`] expired Events. Returns the number of attempts.
     async fn expire(&mut self) -> Result<usize, Error> {
         let now = self.clock.monotonic();
         let mut due = Vec::new();

@@ -21,7 +21,7 @@ use crate::server_state::ServerState;
 /// Key of the internal row; outside the key prefixes of all kinds.
 const MARKER: &str = "/apid/history-marker";
 
-/// Number of intervals in one history retention.
+/// Number of checks for an idle store in one history retention.
 const INTERVALS: u32 = 4;
 
 /// Minimum interval between two internal rows.

@@ -5,8 +5,8 @@
 //! [`namespaces::ensure_built_in`] runs before any other write. [`start_objects::run`] creates the other
 //! objects that a server has from its start. [`start`] and [`start_controllers`] start the background tasks.
 //! Background tasks read the watch cache and write through the verbs, so the audit log shows their writes
-//! like requests (requirement D-SVC-2). A restart loses no work, because each task begins with the existing
-//! objects.
+//! like requests (requirement D-SVC-2). The modules `expiry` and `history` write to the store directly. A
+//! restart loses no work, because each task begins with the existing objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +45,8 @@ pub use publishers::publish;
 
 /// Starts the background tasks.
 ///
-/// - `own_accounts`: each controller writes as its own service account.
-/// - `collect_garbage`: the garbage collector runs.
+/// - `own_accounts`: whether each controller writes as its own service account.
+/// - `collect_garbage`: whether the garbage collector runs.
 /// - `event_ttl`: time after its last write at which an Event is deleted; zero means never.
 /// - `history_retention`: time for which old revisions are readable.
 pub fn start(

@@ -2,16 +2,18 @@
 //!
 //! # Contract
 //!
-//! The controller follows resource quotas and every kind that a quota counts. The controller recounts a
-//! namespace with quotas after a new quota, a change of `hard` or of a counted object, and a charged write.
-//! Every resync recounts all namespaces with quotas. A change in a namespace without quotas costs one lookup.
+//! The controller follows resource quotas and every kind whose objects a quota counts. It recounts the usage
+//! of a namespace with quotas after a new quota, after a change of `spec.hard` or of a counted object, and
+//! after each write that the admission plugin charged to a quota. Every [`RESYNC`], the controller recounts
+//! all namespaces with quotas. A change in a namespace without quotas costs one lookup.
 //!
 //! # Invariants
 //!
-//! INVARIANT (never exceeded), see `admission::quota`: no write is charged in a namespace while it is
-//! counted. Reservations are read before objects, and a reservation counts until its object is in the watch
-//! cache. INVARIANT (incremental count): an object that has not changed since the last count is not decoded
-//! again.
+//! INVARIANT (never exceeded), see `admission::quota`: while the controller counts the objects of a
+//! namespace, the plugin charges no write in that namespace. The controller reads the reservations before
+//! the objects, and counts the reservation of a write until the watch cache contains the written object.
+//! INVARIANT (incremental count): between two resyncs, an object that has not changed since the last count
+//! is not decoded again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -45,7 +47,7 @@ struct QuotaController {
     actor: Actor,
     reservations: Arc<Reservations>,
     quotas: Mutex<Quotas>,
-    /// The cached collections of the followed kinds, by key prefix.
+    /// The watch cache of each followed kind, by key prefix.
     followed: Mutex<HashMap<String, Arc<Items>>>,
     /// Measured objects by namespace. Only one subtask counts objects, so the lock has no contention.
     measured: Mutex<HashMap<String, MeasuredObjects>>,
@@ -101,13 +103,13 @@ impl QuotaController {
         self.follow_kinds(&names);
         let mut quotas = self.quotas.lock();
         quotas.entry(entry.namespace().to_owned()).or_default().insert(entry.name().to_owned(), names);
-        // A charged write changes only the usage, which needs no recount.
+        // The charge of a write changes only the usage. The end of the write requests the recount.
         if quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"]) {
             self.reservations.request_recount(entry.namespace());
         }
     }
 
-    /// Follows the kinds that the keys `names` of `spec.hard` count.
+    /// Follows the kinds whose objects the keys `names` of `spec.hard` limit.
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
         let server_state = self.actor.server_state();
         let collections = server_state.collections().into_iter();
@@ -138,7 +140,7 @@ impl QuotaController {
         }
     }
 
-    /// Follows kinds that become served after the quotas that count them.
+    /// Follows kinds that become served after the creation of the quotas that count their objects.
     async fn follow_new_kinds(self: &Arc<Self>) {
         let mut changes = self.actor.server_state().kinds_changes();
         while changes.changed().await.is_ok() {
@@ -171,7 +173,7 @@ impl QuotaController {
         }
     }
 
-    /// Counts each namespace for which a recount is requested, until the process ends.
+    /// Counts the objects of each namespace for which a recount is requested, until the process ends.
     async fn count_requested(self: &Arc<Self>) {
         loop {
             let mut namespaces: BTreeSet<String> = self.reservations.next_recount().await;
@@ -192,7 +194,7 @@ impl QuotaController {
         }
     }
 
-    /// Counts a namespace and updates the quotas whose usage changed.
+    /// Counts the objects of a namespace and updates the quotas whose status changes.
     async fn count(&self, namespace: &str) -> Result<(), Status> {
         let server_state = self.actor.server_state();
         let quotas = collection(server_state)?;
@@ -238,7 +240,7 @@ impl QuotaController {
             let items: &Arc<Items> = &collection.items;
             let snapshot: Snapshot = items.snapshot().await.map_err(stored::unavailable)?;
             let scope = resource.key(namespace, "");
-            // All objects of a plain kind have the same usage.
+            // All objects of a plain kind (see `quota::is_plain`) have the same usage, so none is decoded.
             let plain = quota::is_plain(resource)
                 .then(|| Arc::new(MeasuredObject::of(resource, &Object::default(), &server_state.names)));
             let mut kind_objects = Vec::new();
@@ -247,7 +249,7 @@ impl QuotaController {
                     (Some(plain), _) => Arc::clone(plain),
                     (None, Some((revision, measured))) if revision == item.revision() => measured,
                     (None, _) => {
-                        // An object that cannot be decoded counts as an object without further usage.
+                        // An object that cannot be decoded counts as an object without any fields.
                         let object = stored::object(item).unwrap_or_default();
                         Arc::new(MeasuredObject::of(resource, &object, &server_state.names))
                     }

@@ -22,9 +22,9 @@ pub(super) enum ObjectEvent<'a> {
 
 /// Calls `observe` for every existing object of a collection, then for every change in order.
 ///
-/// After a failed watch, the reflector lists and watches again: an object may be reported twice, and a
-/// deletion during the gap is not reported. The reflector returns when the kind is no longer served. Objects
-/// that cannot be decoded are skipped.
+/// After a failed watch, the reflector lists and watches again. `observe` may then get an unchanged object
+/// again, and gets no deletion between the failure and the new watch. The reflector returns when the kind is
+/// no longer served. Objects that cannot be decoded are skipped.
 pub(super) async fn reflect(items: Arc<Items>, mut observe: impl FnMut(ObjectEvent<'_>) + Send) {
     loop {
         if let Err(reason) = reflect_once(&items, &mut observe).await {

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! Each address of a Service has an IPAddress object, and each managed IPAddress object has a Service. The
-//! task restores both after a crash and after changes by clients. Each ServiceCIDR object has a finalizer and
-//! a condition `Ready`. The finalizer stays while an allocated address of the range is in no other range.
+//! Each address of a Service has an IPAddress object, and each IPAddress object that apid manages belongs to
+//! a Service. The task restores both relations after a crash and after changes by clients. Each ServiceCIDR
+//! object has a finalizer and a condition `Ready`. The finalizer stays while an allocated address of the
+//! range is in no other range.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::addresses::Owner;
 use crate::server_state::{Collection, ServerState};
 use crate::verbs::deletion::options::DeleteOptions;
 
-/// Maximum time between two repairs.
+/// Maximum wait for a change before the next repair.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Pause before a repair, in which changes accumulate and the watch cache catches up with the allocator.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -70,7 +71,9 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     }
 }
 
-/// Deletes the IPAddress object of an address that no Service uses, if the object has not changed.
+/// Deletes the IPAddress object of an address that no Service uses.
+///
+/// If the object changes after it is read here, the object stays.
 async fn remove_record(actor: &Actor, records: &Collection, address: IpAddr) -> Result<(), Status> {
     let name = address.to_string();
     let (item, _) = records.items.get(&records.resource.key("", &name)).await.map_err(stored::unavailable)?;

@@ -118,7 +118,7 @@ async fn rewrite(
     Ok(())
 }
 
-/// Returns the collection that a migration names.
+/// Returns the collection of the resource in `spec.resource` of a migration, if it is served.
 fn find_collection(server_state: &ServerState, migration: &Object) -> Option<Arc<Collection>> {
     let resource_field = |name: &str| migration.str_at(&["spec", "resource", name]).unwrap_or("");
     let kinds = server_state.kinds();

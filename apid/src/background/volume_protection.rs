@@ -34,26 +34,26 @@ use super::stored;
 use crate::config::EnabledControllers;
 use crate::server_state::{Collection, Item, ServerState};
 
-/// Debounce interval: changes within the interval cause one examination. A client can also remove the
-/// finalizer itself within the interval, as scripts for servers without controllers do right after the
-/// deletion.
+/// Debounce interval: changes within the interval cause one examination. The interval also leaves a script
+/// time to remove the finalizer itself right after the deletion, as scripts for servers without controllers
+/// do.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 /// Pause before an examination with failures is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// Maximum time between two examinations, because the reflector can miss a deletion.
+/// Maximum wait for a change before the next examination, because the reflector can miss a deletion.
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Terminating claims and volumes, and the notification of a change that can end their use.
 #[derive(Default)]
 struct TerminatingObjects {
-    /// Namespace and name of the claims.
+    /// Namespace and name of each terminating claim.
     claims: Mutex<BTreeSet<(String, String)>>,
-    /// Names of the volumes.
+    /// Names of the terminating volumes.
     volumes: Mutex<BTreeSet<String>>,
     changed: Notify,
 }
 
-/// Collections and writers of the task.
+/// State of the task that removes the protection finalizers.
 struct Protection {
     pods: Arc<Collection>,
     claims: Arc<Collection>,
@@ -64,7 +64,8 @@ struct Protection {
     enabled: EnabledControllers,
 }
 
-/// Removes the protection finalizers of the enabled controllers until the process ends.
+/// Removes the protection finalizers of unused claims and volumes until the process ends. `enabled` tells
+/// whether the task handles claims, and whether it handles volumes.
 pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, enabled: EnabledControllers) {
     let core = |resource| stored::core(&server_state, resource);
     let (Ok(pods), Ok(claims), Ok(volumes)) =
@@ -150,7 +151,7 @@ impl Protection {
         }
     }
 
-    /// Removes the finalizer of each terminating claim that no pod uses. Returns whether nothing failed.
+    /// Removes the finalizer of each terminating claim that no pod uses. Returns false after a failure.
     async fn remove_claim_finalizers(&self) -> bool {
         let keys = self.terminating.claims.lock().clone();
         let mut is_complete = true;
@@ -191,8 +192,8 @@ impl Protection {
         remove_finalizer(&self.claim_writer, target, claim, &finalizer).await
     }
 
-    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns whether nothing
-    /// failed.
+    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns false after a
+    /// failure.
     async fn remove_volume_finalizers(&self) -> bool {
         let names = self.terminating.volumes.lock().clone();
         let mut is_complete = true;
@@ -220,7 +221,8 @@ impl Protection {
         let claim_ref_field = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
         let referenced_key = self.claims.resource.key(claim_ref_field("namespace"), claim_ref_field("name"));
         let volume_name = Finder::new(volume.name());
-        // A bound claim names the volume, or the volume names the claim.
+        // A bound claim contains the name of the volume, or `claimRef` of the volume refers to the claim. The
+        // other claims are not decoded.
         let may_be_bound =
             |claim: &Item| **claim.key() == *referenced_key || volume_name.find(claim.value()).is_some();
         let scope = &self.claims.resource.key_prefix;

@@ -5,33 +5,34 @@
 //! [`Availability::restrict`] disables the resources that a later release than the emulated release
 //! introduces, and the resources whose feature gate is off. The lifecycle table names the releases.
 //!
-//! A key of `--runtime-config` for a resource or a whole group version of a later release is an error. With
-//! `--runtime-config-emulation-forward-compatible`, the resource is served instead. With
-//! `--emulation-forward-compatible`, a beta or stable version of a later release is served if the emulated
-//! release serves a less stable or older beta version of its resource, and no key disables the version.
+//! A key of `--runtime-config` that enables a resource or a whole group version of a later release is an
+//! error. With `--runtime-config-emulation-forward-compatible`, the resource is served instead. With
+//! `--emulation-forward-compatible`, a beta or stable version of a later release is served if no key disables
+//! the version, and the emulated release serves another beta or stable version of the resource that is at
+//! most as stable.
 
 use kinds::EnabledVersions;
 use migration::lifecycle::{self, Release, Stage, Version};
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::{FeatureGates, Gate};
 
-/// Resources that are served only with their feature gate, as group stem and plural name.
+/// Resources that are served only with their feature gate: group name without the domain, plural name, gate.
 const FEATURE_GATED_RESOURCES: [(&str, &str, Gate); 3] = [
     ("certificates", "clustertrustbundles", Gate::ClusterTrustBundle),
     ("resource", "devicetaintrules", Gate::DraDeviceTaints),
     ("storagemigration", "storageversionmigrations", Gate::StorageVersionMigrator),
 ];
 
-/// The inputs of the decision on the availability of a resource.
+/// The configuration that decides on the availability of a resource.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Availability<'a> {
     /// The emulated release.
     pub(super) versions: CompatibilityVersions,
     /// The feature gates.
     pub(super) gates: &'a FeatureGates,
-    /// `--emulation-forward-compatible`.
+    /// Whether `--emulation-forward-compatible` is set.
     pub(super) is_forward_compatible: bool,
-    /// `--runtime-config-emulation-forward-compatible`.
+    /// Whether `--runtime-config-emulation-forward-compatible` is set.
     pub(super) are_keys_forward_compatible: bool,
 }
 
@@ -86,7 +87,7 @@ impl Availability<'_> {
         Release(self.versions.emulated)
     }
 
-    /// Whether the emulated release has no resource in the group version of `row`.
+    /// Whether a later release than the emulated release introduces the whole group version of `row`.
     fn is_later_version(&self, row: &Version) -> bool {
         let is_of_version = |other: &&Version| (other.group, other.version) == (row.group, row.version);
         let mut rows = lifecycle::versions().iter().filter(is_of_version);

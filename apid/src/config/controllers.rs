@@ -1,6 +1,6 @@
 //! The controllers of apid that `--controllers` enables.
 
-/// The controllers that run: by default all, or those that the entries of `--controllers` enable.
+/// The controllers that run: all by default, otherwise the controllers that `--controllers` enables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledControllers {
     /// The signer of CertificateSigningRequests.
@@ -14,7 +14,7 @@ pub struct EnabledControllers {
 }
 
 impl EnabledControllers {
-    /// Decides for each controller by the entries of `--controllers`.
+    /// Determines the enabled controllers from the entries of `--controllers`.
     pub(super) fn new(entries: &[String]) -> Self {
         EnabledControllers {
             certificate_signer: is_enabled(
@@ -39,7 +39,8 @@ impl EnabledControllers {
 
 /// Whether the value of `--controllers` enables a controller, which can have several names.
 ///
-/// The first entry with one of `names` decides, then `*`. Without any entry, the controller is enabled.
+/// The first entry with one of `names` decides. Without such an entry, the controller is enabled if the list
+/// contains `*` or is empty.
 pub(super) fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
     let decide = |entry: &String| match entry.strip_prefix('-') {
         Some(disabled) => names.contains(&disabled).then_some(false),

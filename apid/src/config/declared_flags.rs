@@ -119,12 +119,12 @@ pub(super) fn args() -> impl Iterator<Item = Arg> {
     })
 }
 
-/// All flags without an effect, by state: those of this file and those of [`REFERENCE_FLAGS`].
+/// All flags without an effect, by state: the flags of this file and of [`REFERENCE_FLAGS`].
 fn flags_without_effect() -> impl Iterator<Item = &'static (FlagState, &'static [FlagRow])> {
     FLAGS_WITHOUT_EFFECT.iter().chain(REFERENCE_FLAGS)
 }
 
-/// Returns the flags of the command line that apid does not need, with the reasons.
+/// Returns the flags on the command line that apid does not need, each with its reason.
 pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
     let rows = flags_without_effect().filter(|(state, _)| *state == FlagState::NotNeeded);
     let given_rows = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));

@@ -4,10 +4,10 @@
 //!
 //! [`Config::read`] parses the command line. It reports all errors together, before apid opens the store or
 //! binds a port; the program then exits with [`EXIT_USAGE`]. Flags that are not implemented yet are accepted
-//! and listed in [`Config::unimplemented_flags`].
+//! and listed in [`Config::unimplemented_flags`], except flags that are unsafe to ignore, which are errors.
 //!
-//! [`flags`] declares the flags that apid reads, [`declared_flags`] those that it ignores. [`processflags`]
-//! declares the flags that both processes read and those that apid passes on to authd.
+//! [`flags`] declares the flags that apid reads, [`declared_flags`] the flags without an effect.
+//! [`processflags`] declares the flags that both processes read and the flags that apid passes on to authd.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -59,14 +59,14 @@ pub enum Authd {
     At(PathBuf),
 }
 
-/// Files of the CA of the built-in signer, and the duration of the certificates that it issues.
+/// Files of the CA of the built-in signer, and the validity period of the certificates that it issues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSigning {
     /// File with the certificate of the CA, PEM.
     pub cert: PathBuf,
     /// File with the private key of the CA, PEM.
     pub key: PathBuf,
-    /// Maximum duration of certificates, and the duration for requests without `spec.expirationSeconds`.
+    /// Maximum validity period of certificates, and the period for requests without `spec.expirationSeconds`.
     pub duration: Duration,
 }
 
@@ -93,11 +93,11 @@ pub struct Config {
     pub cert_dir: PathBuf,
     /// Files of the serving certificate and of its key; None: apid creates both.
     pub tls: Option<(PathBuf, PathBuf)>,
-    /// CA bundles that verify client certificates: of users, and of authenticating proxies.
+    /// CA bundles that verify the client certificates of users and of authenticating proxies.
     pub client_cas: Vec<PathBuf>,
-    /// `--show-hidden-metrics-for-version`.
+    /// The release of `--show-hidden-metrics-for-version`, as given on the command line.
     pub hidden_metrics: String,
-    /// Configuration that apid publishes as objects.
+    /// Configuration that apid publishes in ConfigMaps and token Secrets.
     pub published_config: PublishedConfig,
     /// The authd that apid uses.
     pub authd: Authd,
@@ -123,7 +123,7 @@ pub struct Config {
     pub controllers: EnabledControllers,
     /// Configuration of the built-in signer; None: the signer does not run.
     pub certificate_signing: Option<CertificateSigning>,
-    /// In-flight limits of reading and of mutating requests; 0 means no limit.
+    /// Maximum numbers of concurrent reading requests and of concurrent mutating requests; 0 means no limit.
     pub max_in_flight: (usize, usize),
     /// Decode limits of request bodies.
     pub body_limits: Limits,
@@ -133,7 +133,7 @@ pub struct Config {
     pub livez_grace: Duration,
     /// Admission plugins to enable in addition to the default ones.
     pub enable_admission: Vec<String>,
-    /// Admission plugins to disable, also default ones.
+    /// Admission plugins to disable, including default plugins.
     pub disable_admission: Vec<String>,
     /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,
@@ -147,7 +147,7 @@ pub struct Config {
     pub enabled_versions: EnabledVersions,
     /// File of the audit log; `-` is standard output; None: no audit log.
     pub audit_log: Option<String>,
-    /// Limits of the audit log before its rotation, and of the rotated files that are kept.
+    /// Maximum size of the audit log before its rotation, and limits on age and number of the rotated files.
     pub audit_rotation: Rotation,
     /// Whether controllers write as service accounts of their own.
     pub controllers_have_accounts: bool,

@@ -7,7 +7,7 @@ use processflags::SharedFlags;
 use super::controllers::is_enabled;
 use super::values::split_list;
 
-/// The names in `--controllers` of the publisher of the root CA: the current one and its alias.
+/// The names in `--controllers` of the publisher of the root CA: the current name and its alias.
 const ROOT_CA_PUBLISHER: [&str; 2] = ["root-ca-certificate-publisher-controller", "root-ca-cert-publisher"];
 
 /// Configuration that apid publishes in ConfigMaps and token Secrets.
@@ -17,7 +17,7 @@ pub struct PublishedConfig {
     pub root_ca: Option<PathBuf>,
     /// Whether the root CA is published: `--root-ca-file` is given, or `--controllers` enables the publisher.
     pub has_root_ca_publisher: bool,
-    /// `--client-ca-file`.
+    /// CA bundle of `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
     /// Configuration of authenticating proxies, if any is trusted.
     pub proxy: Option<PublishedProxyConfig>,
@@ -26,7 +26,7 @@ pub struct PublishedConfig {
 /// The flags of authenticating proxies.
 #[derive(Clone, Debug, Default)]
 pub struct PublishedProxyConfig {
-    /// `--requestheader-client-ca-file`.
+    /// CA bundle of `--requestheader-client-ca-file`.
     pub client_ca: PathBuf,
     /// The list flags, each with its key in the ConfigMap.
     pub lists: Vec<(&'static str, Vec<String>)>,

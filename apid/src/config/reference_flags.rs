@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The tables complete those of [`super::declared_flags`]. A flag that becomes implemented is removed from
-//! its table. The help text of a flag contains the reason; `docs/flags.md` repeats the text.
+//! The tables complete the tables of [`super::declared_flags`]. A flag that becomes implemented is removed
+//! from its table. The help text of a flag contains the reason; `docs/flags.md` repeats the text.
 
 use super::declared_flags::FlagForm::{List, Switch, Value};
 use super::declared_flags::{FlagRow, FlagState};

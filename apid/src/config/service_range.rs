@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// Minimum number of host bits of a range on the command line: 8 addresses.
+/// Minimum number of host bits of a range on the command line. A range with 3 host bits has 8 addresses.
 const MIN_HOST_BITS: u32 = 3;
 
 /// A network in CIDR notation.
@@ -47,7 +47,7 @@ impl ServiceRange {
         Some(ServiceRange { network, prefix })
     }
 
-    /// Returns the first address of the range, which is that of the API server's own Service.
+    /// Returns the first address after the network address; the Service of the API server gets this address.
     pub fn first_address(&self) -> IpAddr {
         match self.network {
             IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() | 1).into(),
@@ -55,7 +55,7 @@ impl ServiceRange {
         }
     }
 
-    /// Returns the network address: the first address of the range.
+    /// Returns the network address: the address whose host bits are all 0.
     pub fn network(&self) -> IpAddr {
         self.network
     }

@@ -236,7 +236,7 @@ fn every_flag_has_help() {
     command.debug_assert();
 }
 
-/// Requirement D-DEP-28.
+/// Requirement D-DEP-28 of `docs/spec`.
 #[test]
 fn deprecated_flag_is_accepted_with_warning() {
     let config = read(&["--data-dir=/d", "--spawn-authd", "--apiserver-count=1"]).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! All calls share [`MEMORY_BYTES`] for decoded responses. A call takes its share after the response has arrived,
-//! so a webhook without a response delays no other webhook.
+//! All calls share [`MEMORY_BYTES`] for decoded responses. A call reserves its part of this memory after the
+//! response has arrived, so a webhook that does not respond delays no other webhook.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use webhooks::{CallFailure, ClientConfiguration, InvalidConfiguration, WebhookCa
 
 /// Timeout of a request to a conversion webhook.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of a response in bytes.
+/// Maximum size of a response in bytes; the conversion with a larger response fails.
 const RESPONSE_BYTES: usize = 64 << 20;
-/// Maximum number of values in a response.
+/// Maximum number of JSON values in a response; the conversion with more values fails.
 const ELEMENTS: usize = 4_000_000;
-/// Maximum estimated memory of a decoded response, in bytes.
+/// Maximum estimated memory of a decoded response, in bytes; the conversion with a larger response fails.
 const TREE_BYTES: usize = 512 << 20;
-/// Maximum estimated memory of all decoded responses at one time, in bytes.
+/// Maximum estimated memory of all decoded responses at one time, in bytes; at the limit, responses wait.
 const MEMORY_BYTES: usize = TREE_BYTES;
 /// Estimated bytes of memory of a decoded response for each byte of the response body.
 const TREE_FACTOR: usize = 16;
@@ -110,8 +110,8 @@ impl ConversionClient for WebhookConversionClient {
     }
 }
 
-/// Reserves the memory to decode a response of `response` bytes; waits until enough is free. A single
-/// response can take all memory.
+/// Reserves the memory to decode a response of `response` bytes; waits until enough memory is free. A large
+/// response reserves all memory.
 async fn reserve_memory(
     memory: &Arc<Semaphore>,
     response: usize,

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A version of a custom kind other than the storage version has an [`ObjectConverter`]. Verbs work in the
-//! served version: they convert objects after each read and before each commit. Without a conversion webhook a
-//! conversion changes only `apiVersion`.
+//! version of the request: they convert objects after each read and before each commit. Without a conversion
+//! webhook, a conversion between versions changes only `apiVersion`.
 //!
 //! Stored objects can still have an earlier storage version. The conversion webhook converts them, so the storage
 //! version also has a converter. Objects that already have the requested version are not sent to the webhook.
@@ -14,13 +14,12 @@
 //!
 //! # Errors
 //!
-//! A failed conversion is a Status with code 500 and the message of kube-apiserver. It affects only objects of the
-//! kind.
+//! A failed conversion is a Status with code 500 and the message of kube-apiserver. It affects no other kind.
 //!
 //! # Reference
 //!
-//! Defaults of the version in which an object is stored are set before a conversion. Undeclared fields are dropped
-//! after it; defaults of the served version are not set.
+//! Before the conversion of a stored object, the defaults of its stored version are set. After the
+//! conversion, undeclared fields are dropped; defaults of the served version are not set.
 
 mod client;
 mod metrics;
@@ -48,7 +47,7 @@ use tokio::sync::OwnedSemaphorePermit;
 /// An object in the watch cache, or a conversion of such an object.
 type Item = storage::cache::Item<Decoder>;
 
-/// Maximum number of objects in a request to a webhook.
+/// Maximum number of objects of a list or watch in one request to a webhook.
 pub const BATCH: usize = 200;
 
 /// Maximum size in bytes of the converted objects that the converter of one version caches.
@@ -124,7 +123,7 @@ impl ObjectConverter {
         })
     }
 
-    /// Whether conversions can need a request to a webhook.
+    /// Whether a conversion webhook converts the objects of the kind.
     pub fn has_webhook(&self) -> bool {
         self.webhook.is_some()
     }
@@ -230,7 +229,7 @@ impl ObjectConverter {
     }
 
     /// Whether a cached object needs no conversion: the served version is the storage version, and the object
-    /// is stored in it.
+    /// is stored in this version.
     fn is_current(&self, item: &Item) -> Result<bool, Status> {
         let entry = item.entry().map_err(|error| {
             tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; returning 500");
@@ -264,7 +263,7 @@ impl ObjectConverter {
         Ok(converted)
     }
 
-    /// Converts objects to a version. Objects in this version stay as they are.
+    /// Converts objects to a version. An object that already has this version stays unchanged.
     async fn convert_all(
         &self,
         mut objects: Vec<Object>,

@@ -1,4 +1,4 @@
-//! Discovery documents in memory: JSON in segments, of which equal lists of names are shared.
+//! Discovery documents in memory: JSON text in segments. Documents share the segments of long lists of names.
 //!
 //! # Contract
 //!
@@ -23,13 +23,14 @@ use serde_json::{Value, json};
 /// Maximum size in bytes of a list that is not shared: about the size of the other fields of a resource.
 const INLINE_MAX: usize = 256;
 
-/// Maximum size in bytes of the compact JSON of a document that has other encodings.
+/// Maximum size in bytes of the compact JSON of a document that is also served in other encodings.
 const ENCODED_MAX: usize = 64 << 20;
 
-/// Maximum size in bytes of a document with shared lists that has other encodings; each response encodes it.
+/// Maximum size in bytes of the compact JSON of a document with shared lists that is also served in other
+/// encodings. The limit is smaller than [`ENCODED_MAX`], because each response encodes such a document again.
 const SHARED_LISTS_ENCODED_MAX: usize = 4 << 20;
 
-/// Start of the JSON text of a placeholder. No name in a document has this character.
+/// Start of the JSON text of a placeholder: a quote and U+0000, a character that no name in a document has.
 const PLACEHOLDER: &str = "\"\\u0000";
 
 /// A discovery document.
@@ -39,7 +40,7 @@ pub struct Document {
     segments: Arc<[Bytes]>,
     /// Hash of the content in quotes, as in the header `ETag`.
     pub etag: String,
-    /// Other encodings, created on first use; None if the encoding failed.
+    /// The other encodings of the document, created on first use; None if the encoding failed.
     encoded: [OnceLock<Option<Bytes>>; DocumentEncoding::COUNT],
 }
 
@@ -68,7 +69,7 @@ impl Document {
         let mut hash = digest::Context::new(&digest::SHA256);
         let mut rest = text.clone();
         for (start, end, list) in lists.placeholders(&text) {
-            // The placeholders are in the order of the text, so `start` is not before `rest`.
+            // The placeholders are in the order of the text, so `start` is not before the start of `rest`.
             let offset = text.len() - rest.len();
             let unshared = rest.split_to(start - offset);
             let _ = rest.split_to(end - start);
@@ -95,12 +96,13 @@ impl Document {
         }
     }
 
-    /// Whether the document has lists that it shares with other documents. Its encodings are not kept.
+    /// Whether the document shares long lists of names with other documents. The caller must not keep other
+    /// encodings of such a document, because they repeat the lists.
     pub fn has_shared_lists(&self) -> bool {
         self.segments.len() > 1
     }
 
-    /// Whether responses may have another encoding than compact JSON: the document is not too large.
+    /// Whether the document is small enough for responses in other encodings than compact JSON.
     pub fn is_encodable(&self) -> bool {
         let max = if self.has_shared_lists() { SHARED_LISTS_ENCODED_MAX } else { ENCODED_MAX };
         self.segments.iter().map(Bytes::len).sum::<usize>() <= max

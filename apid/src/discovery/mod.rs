@@ -230,9 +230,8 @@ fn resource_entries(
     entries
 }
 
-/// Returns group and version of the kind of a subresource, if they differ from those of the resource.
-///
-/// `served` is the version of the resource.
+/// Returns group and version of the kind of a subresource, if they differ from the group of the resource and
+/// from the version `served` in which the resource is served.
 fn foreign_group_version<'a>(
     subresource: &Subresource,
     resource: &Resource,

@@ -72,7 +72,7 @@ enum DataDirProblem {
 ///
 /// # Errors
 ///
-/// The invalid flags, or the address that cannot be bound.
+/// A flag is invalid, the parent has ended, or the data directory or a listener cannot be created.
 pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         let _ = io::stdout().write_all(HELP.as_bytes());
@@ -149,7 +149,7 @@ fn read_head(stream: &mut TcpStream) -> io::Result<String> {
 ///
 /// # Errors
 ///
-/// The server is not that of this module, for example a real etcd.
+/// The server does not return a data directory, for example because it is a real etcd.
 pub(super) fn data_dir(servers: &str) -> Result<PathBuf, DataDirError> {
     let first = servers.split(',').next().unwrap_or_default();
     request_data_dir(first).map_err(|problem| DataDirError { servers: servers.to_owned(), problem })

@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! The flags are those of apid, with other defaults: `--names=kubernetes`, `--spawn-authd`, and a `--data-dir` in
-//! the data directory of the etcd of `--etcd-servers`. The command line and the file of `--config` replace the
-//! defaults. As in an env test without a controller manager, no ConfigMap `kube-root-ca.crt` appears, and protection
-//! finalizers and old certificate requests stay. The process ends with its parent.
+//! The flags are the flags of apid with other defaults: `--names=kubernetes`, `--spawn-authd`, and a
+//! `--data-dir` in the data directory of the etcd of `--etcd-servers`. The command line and the file of
+//! `--config` replace the defaults. As in an env test without a controller manager, no ConfigMap
+//! `kube-root-ca.crt` appears, and protection finalizers and old certificate requests stay. The process ends
+//! with its parent.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no orphan): a process of a role ends with its parent, also after SIGKILL of the parent, and also if the
-//! parent ended before the process read its id. See [`parent`].
+//! INVARIANT (no orphan): a process of a role ends with its parent, also after SIGKILL of the parent. It also
+//! ends if the parent ended before the process read the id of the parent, unless the process leads a session:
+//! see [`parent`].
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,7 +41,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Returns the role with the file name of a program path.
+    /// Returns the role that the file name of a program path names; None for any other name.
     pub fn of_program(program: &str) -> Option<Self> {
         match std::path::Path::new(program).file_name()?.to_str()? {
             "kube-apiserver" => Some(Role::KubeApiserver),

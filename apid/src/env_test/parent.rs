@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! [`parent_id`] returns the process id of the parent at the start. A process whose parent ended before this call has
-//! a new parent: a subreaper or the first process of the container. The session shows that: a child has the session of
-//! its parent, unless the child leads a session itself. A process that leads a session cannot detect the new parent.
+//! a new parent: a subreaper or the first process of the container. The sessions reveal a new parent: a child
+//! has the session of its first parent, unless the child leads a session itself. A process that leads a
+//! session cannot detect a new parent.
 
 use std::fs;
 

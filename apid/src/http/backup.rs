@@ -43,9 +43,10 @@ use crate::server_state::ServerState;
 
 /// Path of the endpoint.
 pub(super) const PATH: &str = "/store/backup";
-/// Maximum bytes of keys and values in one part of the body. A larger object is a part of its own.
+/// Maximum total size of the keys and values in one part of the body, in bytes. A larger object is a part of
+/// its own.
 const PART_BYTES: usize = 1 << 20;
-/// The audit annotation with the revision, below the audit domain.
+/// Name of the audit annotation with the revision, without the audit domain.
 const REVISION_ANNOTATION: &str = "backup-revision";
 
 /// The time that a backup may take.

@@ -20,16 +20,16 @@ use super::shares::{BodyReservation, MAX_SMALL_BODY, TooManySlowBodies, UserShar
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
-/// Maximum bytes that apid reads from a body that no verb has read.
+/// Maximum number of bytes that apid drains from a body that no verb has read.
 const MAX_DRAINED_BYTES: usize = 256 * 1024;
-/// Maximum time for reading a body that no verb has read.
+/// Maximum time for draining a body that no verb has read.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A request body that has not been read.
 pub enum RequestBody {
-    /// From a connection.
+    /// A body that arrives on a connection.
     Incoming(UnreadBody),
-    /// In memory: requests of the process itself, and tests.
+    /// A body in memory, for requests of the process itself and for tests.
     Whole(Bytes),
 }
 
@@ -80,7 +80,8 @@ impl RequestBody {
         Ok(ReceivedBody { bytes, _reservation: reservation })
     }
 
-    /// Returns the maximum number of bytes to read: the Content-Length within the limit.
+    /// Returns the maximum number of bytes to read: the Content-Length, at most the limit of a body. Without
+    /// a Content-Length, the maximum is this limit.
     fn max_bytes(&self) -> usize {
         let limit = Limits::BODY.bytes;
         match self {

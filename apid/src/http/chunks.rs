@@ -237,7 +237,7 @@ pub(super) struct Gzip {
 }
 
 enum Compressor {
-    /// Created on first use.
+    /// The compressor is created on first use.
     Unused,
     Running(GzEncoder<Vec<u8>>),
     Ended,

@@ -33,7 +33,8 @@ use super::query::Query;
 use super::request_info::RequestInfo;
 use super::response_chunks::{ChunkProducer, ResponseChunks};
 
-/// Maximum time that work in batches, such as the deletion of a collection, leaves for its response.
+/// Maximum time before the deadline that is reserved for the response of work in batches, such as the
+/// deletion of a collection.
 const MAX_RESPONSE_RESERVE: Duration = Duration::from_secs(2);
 
 /// The maximum duration of a request.

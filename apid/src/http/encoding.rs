@@ -4,7 +4,8 @@
 //!
 //! The opening, the items and the closing of a list together equal [`Encoding::document`] of the whole list,
 //! byte by byte. Items without `kind` need the schema that the list declares for them. JSON has its keys in the order
-//! of the type, see [`schema::key_order`]; YAML has sorted keys, and CBOR those of its deterministic encoding.
+//! of the type, see [`schema::key_order`]; YAML sorts the keys, and CBOR orders them by its deterministic
+//! encoding.
 
 use apimachinery::codec;
 use schema::Schema;
@@ -232,7 +233,8 @@ mod tests {
             "apiVersion": "v1", "kind": "ThingList", "metadata": {"resourceVersion": "5", "text": "}\n"},
             "nothing": {}, "zeros": [0],
         }));
-        // The whole document has no type for the items of other arrays, so these have no key with a rank.
+        // In the whole document, the items of arrays other than `items` have no type. The keys of these items
+        // must therefore be keys without a rank in `schema::key_order`.
         for (array, metadata) in [("items", "metadata"), ("rows", "meta"), ("a", "meta"), ("zz", "meta")] {
             let item = json!({
                 metadata: {"name": "a", "labels": {"x": "1", "long-key": "two\nlines\n"}, "empty": {}, "none": []},

@@ -22,7 +22,7 @@ use super::work_pool::{PoolError, PoolLimits, WorkPool};
 use super::{request_cost, resources, routes};
 use crate::auth::{Authenticated, Authorized};
 
-/// Memory cost of preparing the first bytes of a small response, in bytes.
+/// Memory cost of a preparation on the work pool, in bytes: it encodes the first bytes of a response.
 const PREPARE_COST: usize = 1 << 20;
 
 /// Number of cheap preparation steps between two yields of an I/O thread: about one millisecond of work.
@@ -86,7 +86,7 @@ impl Executor {
                 self.prepare(response, context.response_options, &share.user).await
             }
             Some(bytes) => {
-                // Boxed, because its future is too large to be part of this one.
+                // The future of `run_on_pool` is boxed, because it is too large to be part of this future.
                 Box::pin(self.run_on_pool(Arc::clone(context), request, bytes, share)).await
             }
         }
@@ -166,7 +166,7 @@ pub(super) async fn route(
     if context.info.attributes.resource_request {
         resources::handle(context, authorized, body).await
     } else {
-        // Boxed, so that requests for resources do not carry the future of the router.
+        // The future of the router is boxed, so that the futures of resource requests do not contain it.
         Box::pin(routes::handle(context)).await
     }
 }

@@ -160,7 +160,7 @@ impl Api {
 
     /// Returns the response in every case: a panic gives 500, a timeout gives 504.
     async fn run_with_timeout(&self, context: &Arc<RequestContext>, body: RequestBody) -> ApiResponse {
-        // Boxed, so that the combinators below move a pointer and not the large future of a verb.
+        // The future is boxed, so that the combinators below move a pointer and not a large future.
         let work = AssertUnwindSafe(Box::pin(self.run(context, body))).catch_unwind();
         let result = match tokio::time::timeout(context.time_limit.time, work).await {
             Ok(Ok(result)) => result,

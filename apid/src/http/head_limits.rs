@@ -22,17 +22,18 @@ use crate::auth::HeaderCredentials;
 ///
 /// Users of large directories are members of hundreds of groups.
 const MAX_IDENTITY_FIELDS: usize = 1_000;
-/// Maximum header fields of a request: the groups of an identity and 100 others, a common server limit.
+/// Maximum number of header fields of an HTTP/2 request: the groups of an identity and 100 others, a common
+/// server limit.
 const MAX_FIELDS: usize = MAX_IDENTITY_FIELDS + 100;
-/// Maximum header fields of an HTTP/1.1 request. The parser of the server accepts a few more.
+/// Maximum number of header fields of an HTTP/1.1 request. The parser of the server accepts a few more.
 const MAX_HTTP1_FIELDS: usize = 250;
 const _: () = assert!(MAX_HTTP1_FIELDS < serving::server::MAX_HEADER_FIELDS);
-/// Maximum bytes of the identity field values: 1,000 groups with names of 64 bytes.
+/// Maximum total size of the identity field values, in bytes: 1,000 groups with names of 64 bytes.
 ///
 /// The identity is part of every request to authd.
 const MAX_IDENTITY_BYTES: usize = 64 * 1024;
 
-/// Maximum bytes of a path: many times the longest names, percent-encoded.
+/// Maximum length of a path in bytes: many times that of a path with the longest names, percent-encoded.
 const MAX_PATH_BYTES: usize = 8 * 1024;
 
 /// Returns the path of a request; `/` for a path that [`check_path`] rejects.

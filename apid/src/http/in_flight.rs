@@ -4,8 +4,8 @@
 //!
 //! Reads and writes have a limit each. Above the limit, apid responds 429 with `Retry-After`. One user takes
 //! at most half of a limit. Watches and streams are not counted, and members of the group `system:masters`
-//! are always served. A request counts when it is authorized, its body is complete and, for a large request,
-//! a worker is free.
+//! are always served. A request counts from the time at which it is authorized, its body is complete and, for
+//! a large request, a worker is free.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -14,7 +14,7 @@ pub(super) struct LargeObject {
     object: ResponseObject,
     item: Arc<Item>,
     opening: Vec<u8>,
-    /// None before preparation.
+    /// The cached bytes that are not sent yet; None before preparation.
     rest: Option<Bytes>,
     size: usize,
 }

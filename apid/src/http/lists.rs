@@ -41,7 +41,7 @@ const CHECKS_PER_CALL: usize = 8 * 1024;
 /// Work of checking one decoded entry of the watch cache, as the equivalent of stored bytes to decode.
 const CHECK_WORK: usize = WORK_PER_CALL / CHECKS_PER_CALL;
 
-/// Maximum stored bytes of kind and apiVersion, which list items omit.
+/// Maximum size of kind and apiVersion in a stored object, in bytes. List items omit both fields.
 const MAX_TYPE_META_BYTES: usize = 512;
 
 /// The encoding of the items of a list.
@@ -96,7 +96,7 @@ struct ListChunks {
     min_size: usize,
     /// The remaining bytes of an object that is larger than a chunk.
     rest: Bytes,
-    /// Bytes of memory that `rest` keeps alive; 0 if the watch cache owns them.
+    /// Bytes of memory that `rest` keeps alive; 0 if the watch cache owns these bytes.
     rest_held: usize,
 }
 
@@ -328,7 +328,7 @@ impl Representation {
     ///
     /// # Errors
     ///
-    /// 500: the list has no such representation. Negotiation excludes this case.
+    /// 500: a list cannot have this representation. Negotiation excludes this case.
     pub(super) fn list(&self, result: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
         let (form, frame) = match Encoding::for_format(self.format, self.pretty) {
             None => (Form::Messages(self.messages(&result)?), Frame::default()),

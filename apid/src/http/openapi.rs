@@ -28,7 +28,7 @@ const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protob
 /// The same media type as clients request it in `Accept`. The `@` makes it an invalid media type.
 const PROTOBUF_REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// Cache lifetime of a document that the URL names by hash.
+/// Cache lifetime of a document whose URL contains the hash of the document.
 const IMMUTABLE_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Returns the OpenAPI v2 document.

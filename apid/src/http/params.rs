@@ -19,7 +19,8 @@ use crate::verbs::decode::decode_error_status;
 use crate::verbs::deletion::options::{IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
 use crate::verbs::options::{ListOptions, RawWriteOptions};
 
-/// Maximum number of requirements in one selector. A list compares each one with every object.
+/// Maximum number of requirements in one selector; a selector with more returns 400. A list compares each
+/// requirement with every object.
 const MAX_REQUIREMENTS: usize = 500;
 
 /// Parses the options of list, watch and deletecollection, with the authorized selectors.
@@ -31,7 +32,7 @@ pub(super) fn list_options(query: &Query, info: &RequestInfo) -> Result<ListOpti
     let timeout_seconds = integer(query, "timeoutSeconds")?;
     let labels = match &info.labels {
         Some(labels) => labels.clone(),
-        // Absent or invalid. Parsing returns the error of an invalid selector.
+        // The selector is absent or invalid. Parsing returns the error of an invalid selector.
         None => LabelSelector::parse(query.text("labelSelector")).map_err(Status::bad_request)?,
     };
     let fields = match &info.fields {

@@ -137,8 +137,9 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
 
 /// Returns a discovery document in the negotiated format.
 ///
-/// A document that is not encodable is sent as compact JSON. The other encodings of a document are cached,
-/// unless it shares lists with other documents; then each response is encoded during its preparation.
+/// A document that is too large for other encodings ([`Document::is_encodable`]) is sent as compact JSON. The
+/// encodings of a document other than compact JSON are cached. Only a document that shares lists in memory
+/// with other documents is encoded for each response, during the preparation of the response.
 fn encoded_document(document: &Document, format: Format, pretty: bool) -> ApiResponse {
     if !document.is_encodable() {
         return compact_response(document);

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use apimachinery::status::Status;
 use percent_encoding::percent_decode_str;
 
-/// Maximum parameters of a request. Further parameters are not decoded.
+/// Maximum number of parameters of a request. [`Query::check`] rejects a request with more parameters.
 const MAX_PARAMETERS: usize = 1_000;
 
 /// Decoded parameters, in the order of the URL.

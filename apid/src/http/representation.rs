@@ -41,7 +41,7 @@ pub(super) enum EncodedObject {
     Chunks(Box<dyn ChunkSource>),
 }
 
-/// Minimum stored size of an object that is sent in chunks, in bytes.
+/// Stored size in bytes above which an object in its stored form is sent in chunks.
 pub(super) const MIN_CHUNKED_BYTES: usize = 32 * 1024;
 
 /// Fixed work of handling one object, as the equivalent of stored bytes to decode.

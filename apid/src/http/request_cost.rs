@@ -9,7 +9,7 @@
 //! densest content.
 //!
 //! The work of a list depends on its scope, its limit and its selectors: a list without a selector stops at its
-//! limit and counts the rest; a selector compares the labels of every object in scope.
+//! limit and counts the remaining objects; a selector compares the labels of every object in scope.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ use super::negotiate::{self, BodySyntax};
 use super::request_context::RequestContext;
 use crate::server_state::Collection;
 
-/// Maximum number of values in a body for an I/O thread: about 0.5 ms for the costliest kinds.
+/// Maximum number of values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
 const MAX_INLINE_VALUES: usize = 512;
-/// Maximum size of a text body for an I/O thread, in bytes.
+/// Maximum size of a text body that an I/O thread handles, in bytes.
 const MAX_INLINE_TEXT_BYTES: usize = 32 << 10;
-/// Maximum size of a binary body for an I/O thread, in bytes: every second byte may begin a value.
+/// Maximum size of a binary body that an I/O thread handles, in bytes: every second byte may begin a value.
 const MAX_INLINE_BINARY_BYTES: usize = 4 << 10;
-/// Maximum size of a stored object for an I/O thread, in bytes.
+/// Maximum size of a stored object that an I/O thread handles, in bytes.
 const MAX_INLINE_OBJECT_BYTES: usize = 64 << 10;
 /// Maximum number of objects that an I/O thread lists.
 const MAX_INLINE_LIST_ITEMS: usize = 1_000;
@@ -40,7 +40,7 @@ const COMPARISON_WORK: usize = 2;
 const RETURN_WORK: usize = 32;
 /// Stored bytes that one unit of work decodes. A selector decodes an object that was not read before.
 const BYTES_PER_DECODE_WORK: usize = 16;
-/// Maximum work of a list for an I/O thread: about 0.5 ms.
+/// Maximum work of a list that an I/O thread handles: about 0.5 ms.
 const MAX_INLINE_LIST_WORK: usize = MAX_INLINE_LIST_ITEMS * (EXAMINE_WORK + RETURN_WORK);
 
 /// Bytes of memory per byte of a text body: the body, the tree and the encoded object.
@@ -79,7 +79,8 @@ fn has_alias(body: &[u8]) -> bool {
 
 /// Whether a JSON Patch may contain a `copy` operation, which doubles a document in a few bytes.
 ///
-/// A `\u` escape may hide the word, so every escape counts.
+/// A `\u` escape may stand for a letter of `copy`, so a patch with any such escape counts as a patch that may
+/// copy.
 fn has_copy_operation(patch: &[u8]) -> bool {
     [&b"copy"[..], b"\\u"].iter().any(|word| memchr::memmem::find(patch, word).is_some())
 }
@@ -127,11 +128,13 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
 
 /// The properties of a list request that decide its work.
 struct ListScope {
-    /// Number of objects in scope; an upper bound for a large namespace.
+    /// Number of objects in scope. If the scope has more than [`MAX_INLINE_LIST_ITEMS`] objects, this is the
+    /// number of all objects of the kind.
     objects: usize,
-    /// Stored bytes of the objects that a selector must decode; a large scope counts only its first objects.
+    /// Stored bytes of the objects that a selector must decode. In a large scope, only the first
+    /// [`MAX_INLINE_LIST_ITEMS`] objects and one more are counted.
     undecoded_bytes: usize,
-    /// Comparisons of the selectors with one object; 0 without a selector.
+    /// Number of comparisons of the selectors with one object; 0 without a selector.
     comparisons: usize,
     /// Maximum number of returned objects; None without a limit.
     limit: Option<usize>,
@@ -201,7 +204,7 @@ fn comparisons(attributes: &Attributes) -> usize {
     by_field + by_label
 }
 
-/// Returns the number of bits of a number: the maximum comparisons of a binary search.
+/// Returns the number of bits of a number: the maximum number of comparisons of a binary search.
 fn bits(number: usize) -> usize {
     usize::try_from(usize::BITS - number.leading_zeros()).unwrap_or_default()
 }

@@ -507,7 +507,8 @@ async fn token_request(
 
 /// Encodes the result of a write.
 ///
-/// The representation is created before the write, so an invalid one rejects the request before anything is written.
+/// The caller creates the representation before the write, so a request for an invalid representation is
+/// rejected before anything is written.
 fn write_response(
     representation: &Representation,
     negotiated: Negotiation,

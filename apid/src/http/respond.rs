@@ -274,9 +274,9 @@ impl ApiResponse {
 
 /// An encoded document, ready to send.
 enum EncodedBody {
-    /// In one buffer.
+    /// A document in one buffer.
     Small(Bytes),
-    /// In chunks, with the size if it is known.
+    /// A document in chunks, with its size if it is known.
     Large(Box<dyn ChunkSource>, Option<usize>),
 }
 
@@ -294,7 +294,7 @@ impl EncodedBody {
 /// The header of the audit ID.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Maximum bytes of all warnings of a response: proxies reject larger response heads.
+/// Maximum total size of the warnings of a response, in bytes: proxies reject larger response heads.
 const MAX_WARNING_BYTES: usize = 4096;
 
 /// Maximum number of warnings of a response: common clients reject more than 100 header lines.
@@ -303,7 +303,7 @@ const MAX_WARNINGS: usize = 20;
 /// Bytes reserved for the warning that counts the suppressed warnings.
 const SUPPRESSED_COUNT_BYTES: usize = 64;
 
-/// Minimum size of a compressed response, in bytes (requirements D-GZIP-9).
+/// Size in bytes above which a document is compressed (requirements D-GZIP-9).
 const MIN_COMPRESSED_BYTES: usize = 128 * 1024;
 
 /// Maximum size of a document that is sent in one buffer, in bytes.
@@ -329,7 +329,7 @@ impl ResponseOptions {
 
     /// Returns how many bytes of a document are encoded before the response head is made.
     ///
-    /// With more bytes, the response is compressed, or is sent in chunks.
+    /// A document with more bytes is compressed, or is sent in chunks.
     fn buffer_limit(self) -> usize {
         if self.gzip { MIN_COMPRESSED_BYTES } else { MAX_SINGLE_BUFFER }
     }
@@ -385,7 +385,7 @@ fn mark_compressed(headers: &mut HeaderMap) {
 
 /// Returns the warning headers within the limits of number and bytes.
 ///
-/// The last header counts the suppressed warnings.
+/// If warnings are suppressed, the last header contains their number.
 fn warning_headers(warnings: &[String]) -> Vec<HeaderValue> {
     let mut headers = Vec::with_capacity(warnings.len().min(MAX_WARNINGS));
     let mut room = MAX_WARNING_BYTES - SUPPRESSED_COUNT_BYTES;

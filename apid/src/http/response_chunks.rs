@@ -24,7 +24,7 @@ use super::work_pool::{ShutDown, WorkPool};
 /// Maximum size of a body or frame that does not count as unsent, in bytes. Most responses are smaller.
 const MAX_UNCOUNTED_BYTES: usize = 4096;
 
-/// Memory cost of a chunk, in bytes.
+/// Memory cost of encoding a chunk on the work pool, in bytes.
 const CHUNK_COST: usize = 256 << 10;
 
 /// Encodes and counts the response chunks of one user on one connection.

@@ -27,27 +27,29 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Maximum bytes of request bodies in memory.
+/// Maximum total size of the request bodies above [`MAX_SMALL_BODY`] in memory, in bytes. Further bodies
+/// wait.
 const MAX_BODY_BYTES: usize = 64 << 20;
-/// Maximum bytes of one user's request bodies.
+/// Maximum total size of one user's request bodies, in bytes. Further bodies wait.
 const MAX_BODY_BYTES_OF_USER: usize = 16 << 20;
-/// Maximum bytes of a small body. A small body never waits for bodies of other users, and may arrive slowly.
+/// Maximum size of a small body, in bytes. A small body never waits for bodies of other users, and may arrive
+/// slowly.
 pub(super) const MAX_SMALL_BODY: usize = 64 << 10;
-/// Maximum bytes of slow bodies.
+/// Maximum total size of slow bodies, in bytes. Further slow bodies are rejected with 429.
 const MAX_SLOW_BODY_BYTES: usize = 24 << 20;
-/// Maximum bytes of one user's slow bodies.
+/// Maximum total size of one user's slow bodies, in bytes. Further slow bodies are rejected with 429.
 const MAX_SLOW_BODY_BYTES_OF_USER: usize = 6 << 20;
-/// Maximum bytes of unsent responses.
+/// Maximum total size of unsent responses, in bytes.
 const MAX_UNSENT_BYTES: usize = 96 << 20;
-/// Maximum bytes of one user's unsent responses.
+/// Maximum total size of one user's unsent responses, in bytes; above it, apid rejects requests with 429.
 const MAX_UNSENT_BYTES_OF_USER: usize = 32 << 20;
-/// Maximum bytes of one connection's unsent responses.
+/// Maximum total size of one connection's unsent responses, in bytes; above it, apid rejects large requests.
 const MAX_UNSENT_BYTES_OF_CONNECTION: usize = 8 << 20;
-/// Unsent bytes that a user may hold while the server is above its limit.
+/// Unsent bytes that a user may hold while all unsent responses exceed [`MAX_UNSENT_BYTES`].
 const MIN_UNSENT_BYTES_OF_USER: usize = 1 << 20;
-/// Bytes of one permit. A body takes at least one permit.
+/// Bytes for which one semaphore permit stands. A body takes at least one permit.
 const PERMIT_BYTES: usize = 1024;
-/// Number of users at which users without requests are first removed.
+/// Minimum number of users at which a sweep removes the users without requests.
 const MIN_SWEEP_USERS: usize = 1024;
 
 /// The shares of all users.
@@ -59,7 +61,7 @@ pub(super) struct Shares {
 #[derive(Default)]
 struct Users {
     shares: HashMap<Arc<str>, Arc<UserShare>>,
-    /// Number of users that triggers the next sweep; at least [`MIN_SWEEP_USERS`].
+    /// A sweep begins when the number of users reaches both this number and [`MIN_SWEEP_USERS`].
     sweep_at: usize,
 }
 
@@ -67,9 +69,9 @@ struct Users {
 pub(super) struct UserShare {
     /// The user name.
     pub(super) user: Arc<str>,
-    /// Read requests in flight.
+    /// Number of read requests in flight.
     pub(super) reads: AtomicUsize,
-    /// Write requests in flight.
+    /// Number of write requests in flight.
     pub(super) writes: AtomicUsize,
     /// The byte limits of the user.
     of_user: ByteLimits,
@@ -116,7 +118,7 @@ impl Shares {
         }
         if users.shares.len() >= users.sweep_at.max(MIN_SWEEP_USERS) {
             users.shares.retain(|_, share| Arc::strong_count(share) > 1);
-            // A sweep visits at most two users for each new user.
+            // On average, a sweep visits at most two users for each user that is new since the last sweep.
             users.sweep_at = 2 * users.shares.len();
         }
         let share = Arc::new(UserShare {
@@ -135,7 +137,8 @@ impl UserShare {
     /// Reserves bytes for a body; waits until the limits of the user and of the server have room.
     pub(super) async fn reserve_body(&self, bytes: usize) -> Option<BodyReservation> {
         let permits = permits(bytes);
-        // The limit of the user first: a user who waits for their own requests holds nothing of the server limit.
+        // Acquire the permits of the user first: a user who waits for their own requests then holds no permit
+        // of the server.
         let of_user = Arc::clone(&self.of_user.bodies).acquire_many_owned(permits).await.ok()?;
         if bytes <= MAX_SMALL_BODY {
             return Some(BodyReservation { of_user, of_server: None });
@@ -225,7 +228,7 @@ impl UnsentResponse {
             return;
         }
         for counter in self.counters.counters() {
-            // Adds before it subtracts, so that another thread never reads less than is held.
+            // Add before subtracting, so that another thread never reads a number below the held bytes.
             counter.fetch_add(bytes, Ordering::Relaxed);
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
         }

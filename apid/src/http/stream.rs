@@ -3,16 +3,16 @@
 //! # Concurrency
 //!
 //! No task runs while the client does not read: apid takes and encodes the next events when the connection
-//! asks for more. A slow client therefore holds the send buffer of its connection and one batch of encoded
-//! events. Until the client has read them, the watch also holds its initial objects. The watch cache owns
-//! these objects; the watch keeps them alive after the cache has replaced them. apid ends the watch of a
-//! client that falls behind the event history; the client must resume or list again.
+//! asks for more. A slow client therefore holds the send buffer of its connection and one batch of events
+//! with their objects. The watch cache owns the initial objects that are not sent yet, and revokes the pin of
+//! a slow client. apid ends the watch of a client that falls behind the event history; the client must resume
+//! or list again.
 //!
-//! The I/O thread encodes small events. The work pool encodes large objects, and initial events in another
-//! representation than the stored one: each watch converts these for itself, and a thousand watches of one client
-//! must not delay other requests. A large object that is sent in its stored form as an initial event is copied in
-//! chunks as the client reads. Other large events have one encoding that all watches with the same representation
-//! share.
+//! The I/O thread encodes small events. The work pool encodes large objects, and initial events in a
+//! representation other than the stored form: each watch converts its own initial events, and a thousand
+//! watches of one client must not delay other requests. A large object that is sent in its stored form as an
+//! initial event is copied in chunks as the client reads. Other large events have one encoding that all
+//! watches with the same representation share.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -394,7 +394,7 @@ impl WatchBody {
             self.encode_cheap();
             if self.ready.is_empty() {
                 let notices = self.take_costly();
-                // Boxed, because this seldom used future would enlarge the state of every idle watch.
+                // This seldom used future is boxed, because it would enlarge the state of every idle watch.
                 let encoded = Box::pin(self.pool.encode(&self.encoder, notices)).await;
                 self.ready.extend(encoded);
             }

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(accept_value(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
     }
 
-    /// Runs a connection without events; returns its other end.
+    /// Runs a connection without events. Returns the end of the client and the task of the connection.
     fn idle_connection() -> (DuplexStream, tokio::task::JoinHandle<Result<(), Error>>) {
         let (client, server) = tokio::io::duplex(1 << 20);
         (client, tokio::spawn(run_connection(server, futures_util::stream::pending(), true, TIMEOUT)))

@@ -506,7 +506,7 @@ mod tests {
         let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 9, ..LIMITS }));
         let first = fair_queue.acquire(&name("a"), 40, 3).await.unwrap();
         let second = fair_queue.acquire(&name("b"), 40, 3).await.unwrap();
-        // Counts as 50, the maximum of one user.
+        // The cost counts as 50, the maximum of one user.
         let large = waiter(&fair_queue, "c", 1000);
         settle().await;
         let later = waiter(&fair_queue, "d", 10);

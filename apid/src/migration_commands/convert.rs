@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! One converted manifest is printed by itself, several as a List, as the convert plugin of kubectl does.
-//! After an error in any manifest, nothing is printed to standard output. An output version that no kind has, or
-//! that no manifest of the input can have, is an error.
+//! The command prints one converted manifest by itself, and several manifests as a List, as the convert
+//! plugin of kubectl does. After an error in any manifest, nothing is printed to standard output. An output
+//! version that no kind has, or that no manifest of the input can have, is an error.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -111,7 +111,7 @@ fn title(object: &Object) -> String {
     }
 }
 
-/// Encodes the output: one manifest by itself, several as a List.
+/// Encodes the output: one manifest by itself, several manifests as a List.
 fn encode(mut converted: Vec<Value>, format: Format) -> Vec<u8> {
     let value = match (converted.len(), converted.pop()) {
         (1, Some(manifest)) => manifest,

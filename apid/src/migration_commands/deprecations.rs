@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::{PresetFlags, fail, print, read, run_command};
 use crate::server_source::ServerSource;
 
-/// Exit code if the sources use deprecated or removed API versions.
+/// Exit code if the sources contain a use of a deprecated or removed API version.
 const USES: u8 = 2;
 
 /// Lists uses of deprecated and removed API versions with their replacement, the release of removal, and the changes.

@@ -84,7 +84,7 @@ fn read(path: &Path) -> Result<String, String> {
     result.map(|()| text).map_err(|error| format!("`{}`: {error}", path.display()))
 }
 
-/// Prints to standard output; a closed reader is not an error.
+/// Prints to standard output and ignores errors, such as a reader that has closed its end of the pipe.
 fn print(bytes: &[u8]) {
     let _ = io::stdout().write_all(bytes);
 }

@@ -12,7 +12,7 @@ use crate::auth::Auth;
 use crate::config::{Authd, Config};
 use crate::spawn::{self, AuthdSupervisor, SpawnError};
 
-/// Maximum wait for a connection to a spawned authd; then apid starts without the connection.
+/// Maximum time for which the start waits for a connection to a spawned authd. Then apid starts without it.
 ///
 /// An authd that rejects its command line exits within this time.
 const START_TIMEOUT: Duration = Duration::from_secs(5);

@@ -19,7 +19,7 @@ use crate::auth::PolicyRevisions;
 use crate::config::{Config, STORE};
 use crate::server_state::Cache;
 
-/// Creates a folder with mode 0700, or restricts an existing one: stored objects contain secrets.
+/// Creates a folder with mode 0700, or sets this mode on an existing folder: stored objects contain secrets.
 pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {
     std::fs::DirBuilder::new()
         .recursive(true)
@@ -78,7 +78,7 @@ pub(super) async fn open_store(
     Ok(store)
 }
 
-/// Loads the serving certificate that the flags name; without such flags, loads or creates the generated one.
+/// Loads the serving certificate of the flags. Without such flags, loads or creates a generated certificate.
 ///
 /// Also returns the file of the CA of the generated certificate, if it exists.
 pub(super) async fn load_tls(

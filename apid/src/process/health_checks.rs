@@ -13,7 +13,7 @@ use crate::auth::Auth;
 use crate::config::Config;
 use crate::server_state::Health;
 
-/// Pause before failed checks run again: some checks, such as that of the store, do not notify of changes.
+/// Pause before failed checks run again: some checks, such as the check of the store, notify of no changes.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The progress of start-up and shutdown.
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Opens a store in a directory; with a quota of 0 the store is full.
+    /// Opens a store in a directory. A store with a quota of 0 bytes is full.
     async fn open_store(dir: &std::path::Path, quota_bytes: Option<u64>) -> Arc<dyn Store> {
         let identity = fjall::Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
         let options = fjall::Options {

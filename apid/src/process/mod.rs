@@ -54,9 +54,9 @@ use health_checks::{HealthSources, Progress};
 use monitoring::{FileReloader, follow_states, hangup_signals, register_metrics};
 use serving::service_manager::{ServiceManager, ServiceState};
 
-/// Maximum time that open requests have to finish at shutdown.
+/// Maximum time for which the shutdown waits for open requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time that blocking tasks have to finish at exit.
+/// Maximum time for which the exit waits for blocking tasks.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval of the check whether the parent still exists.
@@ -99,12 +99,14 @@ impl std::fmt::Debug for RunOptions {
     }
 }
 
-/// Serves. The exit code is 0 after a signal, 64 for an invalid command line, 1 for any other failure.
+/// Serves the API until the process ends.
+///
+/// The exit code is 0 after a signal, 64 for an invalid command line, and 1 for any other failure.
 pub fn run(config: Config) -> ExitCode {
     run_with(config, RunOptions::default())
 }
 
-/// Serves as [`run`], with a further stop condition and a callback.
+/// Serves the API as [`run`], with a stop condition besides the signals, and with a callback at readiness.
 pub fn run_with(config: Config, options: RunOptions) -> ExitCode {
     let format = if config.log_json { serving::log::Format::Json } else { serving::log::Format::Text };
     if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {

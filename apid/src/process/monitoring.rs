@@ -44,7 +44,7 @@ pub(super) struct FileReloader {
 }
 
 impl FileReloader {
-    /// Handles one SIGHUP. Other files that can be reloaded have watches, which handle the signal themselves.
+    /// Handles one SIGHUP. The tasks that watch other files, such as CA bundles, get the signal themselves.
     pub(super) async fn reload(self) {
         tracing::info!(signal = "SIGHUP", "reload started");
         self.server_state.audit.reopen().await;
@@ -66,7 +66,8 @@ pub(super) fn hangup_signals() -> impl Stream<Item = ()> + Send + Unpin {
 
 /// Notifies the service manager of the first readiness and of each reload, and runs `on_ready` and `reload`.
 ///
-/// A reload before the first readiness is not notified, because the end of a reload is notified as readiness.
+/// A reload before the first readiness causes no notification, because the end of a reload is notified as
+/// readiness.
 pub(super) async fn follow_states<F: Future<Output = ()>>(
     service_manager: ServiceManager,
     ready: impl Future<Output = ()>,

@@ -298,7 +298,7 @@ fn print_summary(summary: &BackupSummary) {
     ));
 }
 
-/// Returns the advice how to repair a damaged store.
+/// Returns a text that tells the user how to repair a damaged store.
 fn advice(report: &Report) -> String {
     let names = match report.identity {
         Some(_) => "",
@@ -331,7 +331,7 @@ fn now() -> u64 {
     u64::try_from(SystemClock::new().now().as_second()).unwrap_or_default()
 }
 
-/// Prints to standard output; a closed reader is not an error.
+/// Prints to standard output and ignores errors, such as a reader that has closed its end of the pipe.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

@@ -8,7 +8,9 @@ use super::Call;
 use crate::addresses::{AllocationError, Owner, Reservation};
 
 impl Call<'_> {
-    /// Fills the allocated fields of a Service. None for other kinds and for subresources.
+    /// Allocates the cluster IP addresses and node ports of a Service.
+    ///
+    /// Returns None for other kinds and for subresources.
     ///
     /// # Errors
     ///

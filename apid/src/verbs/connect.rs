@@ -38,8 +38,9 @@ pub struct ConnectOptions {
 ///
 /// # Errors
 ///
-/// 404 for a missing object or node, 400 for an invalid name, container or address, 422 for invalid log options,
-/// 503 for a Service without endpoints. A valid request returns 503 for an address, and 501 for a node.
+/// 404 for a missing object or node, 400 for an invalid name, container or address, and for exec, attach and
+/// port-forward to a pod without a node. 422 for invalid log options, 503 for a Service without endpoints. A
+/// valid request returns 503 if it needs a connection to an address, and 501 if it needs one to a node.
 pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
     let resource = &call.collection.resource.group_resource;
     match (resource.resource.as_str(), call.subresource) {

@@ -93,11 +93,12 @@ impl TokenKey {
 /// The content of a continue token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Token {
-    /// The revision of the whole list; 0 if it was compacted, so that the list continues in the newest state.
+    /// The revision of the whole list; 0 if that revision was compacted, so that the list continues in the
+    /// newest state.
     pub(super) revision: Revision,
-    /// Number of objects after the last delivered one, if known.
+    /// Number of objects after the last delivered object, if known.
     pub(super) remaining: Option<u64>,
-    /// The last delivered key, relative to the scope.
+    /// The storage key of the last delivered object, without the key prefix of the list.
     pub(super) last_key: String,
 }
 

@@ -10,7 +10,7 @@ use super::ownership::{Ownership, ProposedObject};
 use super::update::check_name;
 use super::{Call, Payload, ResponseObject, WriteResult};
 
-/// Maximum attempts to find a free name for one `generateName` (requirement D-META-8).
+/// Maximum number of attempts to find a free name for one `generateName` (requirement D-META-8).
 const ATTEMPTS: usize = 8;
 
 /// Stores a new object.
@@ -29,7 +29,7 @@ pub async fn create(
     insert(call, ProposedObject { object, warnings, has_managed_fields: false }, options).await
 }
 
-/// Defaults the namespace to that of the URL and rejects others (requirements D-META-9, -10).
+/// Sets a missing namespace to that of the URL, and rejects another namespace (requirements D-META-9, -10).
 pub(super) fn resolve_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
     if !call.collection.resource.kind.namespaced() {
         object.remove_meta("namespace");

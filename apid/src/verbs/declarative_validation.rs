@@ -3,13 +3,13 @@
 //! # Contract
 //!
 //! With the gate `DeclarativeValidation`, both validations run for kinds whose types have validation tags.
-//! The declarative errors are compared with the hand-written errors that carry a tag, by kind, field and tag.
-//! Each difference is logged and counted. The hand-written errors decide.
+//! The declarative errors are compared with the hand-written errors that carry a tag, by type of error, field
+//! and tag. Each difference is logged and counted. The hand-written errors decide whether the write fails.
 //!
 //! With the gate `DeclarativeValidationTakeover` too, the declarative errors replace the hand-written errors
 //! that carry a tag. The second gate has no effect without the first one.
 //!
-//! A panic of the declarative validation is counted. The write fails only if the declarative validation decides.
+//! A panic of the declarative validation is counted. The write then fails only if both gates are enabled.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
@@ -61,7 +61,8 @@ impl DeclarativeValidation {
         }
     }
 
-    /// Compares the hand-written errors of a written object with the declarative ones. Returns the errors that decide.
+    /// Compares the hand-written errors of a written object with the declarative errors. Returns the errors
+    /// that reject the write.
     pub(super) fn decide(
         &self,
         resource: &Resource,
@@ -99,8 +100,8 @@ impl DeclarativeValidation {
         errors
     }
 
-    /// Counts and logs a panic of declarative validation. Returns an error only if the declarative errors
-    /// decide.
+    /// Counts and logs a panic of declarative validation. Returns an error only if declarative errors reject
+    /// writes.
     fn panic_errors(&self, resource: &Resource, object: &Object) -> FieldErrors {
         self.panics.inc();
         tracing::error!(

@@ -1,6 +1,7 @@
 //! Decodes the body of a write into an object of the kind; malformed bodies return 400.
 //!
-//! Bodies in JSON, YAML and CBOR have the names of the preset. Protobuf and objects of apid have the stored names.
+//! Bodies in JSON, YAML and CBOR have the field names of the names preset. Protobuf bodies and the objects
+//! that apid creates have the stored field names.
 
 use apimachinery::codec::{self, DecodeError, Decoded, Limits};
 use apimachinery::field::{quote, shorten};
@@ -37,7 +38,7 @@ const DUPLICATE_OWNERS: &str = ".metadata.ownerReferences contains duplicate ent
 
 /// The expected type of a body.
 struct ExpectedType<'a> {
-    /// Stem of the API group.
+    /// The API group without its domain.
     group: &'a str,
     /// Schema type of a built-in kind.
     type_name: Option<&'static str>,
@@ -82,7 +83,8 @@ pub(crate) fn decode_error_status(error: &DecodeError, malformed: impl FnOnce(&s
     Status::too_large(format!("Request entity too large: {text} (the limit is set by {flag})"))
 }
 
-/// Decodes an object into stored form with its type. Returns warnings about dropped fields.
+/// Decodes the body of a write to an object with stored field names, and sets its `kind` and `apiVersion`.
+/// Returns warnings about unknown fields, duplicate keys and duplicate owner references.
 ///
 /// # Errors
 ///
@@ -135,11 +137,11 @@ pub(super) fn decode(
 enum ReadError {
     /// The Status for the client.
     Refused(Status),
-    /// A built-in kind or version other than the expected one.
+    /// The body for an object of a built-in kind has another kind or another version.
     OtherType {
-        /// The kind of the body, or the expected kind.
+        /// The kind of the body; the expected kind if the body has none.
         kind: String,
-        /// The API version of the body, or the expected version.
+        /// The API version of the body; the expected version if the body has none.
         api_version: String,
     },
 }
@@ -328,7 +330,7 @@ mod tests {
         }
         let message = reject(Payload::Json(json), Limits { tree_bytes: 2_000, ..Limits::BODY });
         assert!(message.contains("--max-request-tree-bytes"), "{message}");
-        // Two-byte entries of `data`, each an empty message.
+        // Each two bytes are an entry of `data` that is an empty message.
         let mut raw = Vec::new();
         (0..5).for_each(|_| raw.extend([18, 0]));
         let mut body = Vec::new();

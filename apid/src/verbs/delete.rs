@@ -30,7 +30,7 @@ pub enum DeleteResult {
 ///
 /// # Errors
 ///
-/// 403 from admission, 404, 409 when a precondition fails.
+/// 403 from admission or for an object that the kind protects, 404, 409 when a precondition fails.
 pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, Status> {
     let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
     if let Some(reason) = call.collection.resource.kind.strategy().deletion_refusal(call.name) {
@@ -227,8 +227,8 @@ fn success_status(call: &Call<'_>, uid: &str) -> DeleteResult {
 
 /// Checks the preconditions of the client.
 ///
-/// As in the reference, the 409 names the kind instead of the resource. Only for an object with pending
-/// finalizers of its kind, such as a namespace, the 409 names the resource.
+/// As in the reference, the 409 contains the kind in place of the resource. Only for an object with pending
+/// finalizers outside the metadata, such as `spec.finalizers` of a namespace, the 409 contains the resource.
 fn check_preconditions(
     call: &Call<'_>,
     preconditions: &Preconditions,

@@ -2,12 +2,14 @@
 //!
 //! # Contract
 //!
-//! Objects are deleted in the order of their keys. Admission runs for `concurrency` objects at a time. The commits of
-//! admitted objects wait together, so one group commit covers up to [`WAITING_COMMITS`] of them.
+//! Objects are deleted in the order of their keys. Admission runs for at most [`BatchLimits::concurrency`]
+//! objects at a time. The commits of admitted objects wait together, so one group commit covers up to
+//! [`WAITING_COMMITS`] deletes.
 //!
-//! Each delete is independent. After the first failure, and after the time limit, no further delete begins; deletes
-//! whose commit waits are completed. A response contains the number of accepted deletes: those of a dry run count, and
-//! those that only set the deletion timestamp. An object that was removed meanwhile is not a failure and not counted.
+//! Each delete is independent. After the first failure, and after the time limit, no further delete begins;
+//! deletes whose commit waits are completed. The number of accepted deletes in a response includes deletes of
+//! a dry run, and deletes that only set the deletion timestamp. An object that was removed meanwhile is not a
+//! failure and not counted.
 //!
 //! # Reference
 //!
@@ -34,10 +36,11 @@ use crate::server_state::Item;
 /// Maximum number of deletes whose commits wait for one group commit.
 const WAITING_COMMITS: usize = 1024;
 
-/// Deletes between two yields to other tasks of the thread: about one millisecond of work.
+/// Number of deletes between two yields to other tasks of the thread: about one millisecond of work.
 const DELETES_PER_TURN: usize = 32;
 
-/// Maximum stored bytes of deleted objects that a response contains.
+/// Maximum total size of the deleted objects in a response, in stored bytes. Above it, the response is a
+/// Status.
 const MAX_RETURNED_BYTES: usize = 4 << 20;
 
 /// Limits of one deletecollection.
@@ -126,7 +129,7 @@ pub async fn delete_collection(
     Ok(DeletedCollection::Status(Box::new(status)))
 }
 
-/// Number of accepted deletes of a deletecollection, and whether it begins no further deletes.
+/// Progress of a deletecollection: the number of accepted deletes, and whether no further delete begins.
 #[derive(Default)]
 struct BatchProgress {
     accepted: AtomicUsize,
@@ -150,7 +153,7 @@ struct AdmittedDeletion {
     planned: Result<PlannedDeletion, DeleteError>,
 }
 
-/// Admits the deletion of a listed object. Returns None for a key that names no object.
+/// Admits the deletion of a listed object. Returns None if the storage key has no namespace and name.
 async fn admit_listed(
     call: &Call<'_>,
     number: usize,

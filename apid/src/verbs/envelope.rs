@@ -20,10 +20,10 @@ struct Unknown {
     /// The encoded object.
     #[prost(bytes = "bytes", tag = "2")]
     raw: bytes::Bytes,
-    /// Empty means none.
+    /// The content encoding of the object; empty means no encoding.
     #[prost(string, tag = "3")]
     content_encoding: String,
-    /// Empty means Protobuf.
+    /// The media type of the object; empty means Protobuf.
     #[prost(string, tag = "4")]
     content_type: String,
 }

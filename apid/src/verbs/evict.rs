@@ -25,7 +25,7 @@ use crate::server_state::ServerState;
 /// # Errors
 ///
 /// 400 for a malformed body, 403 from admission, 404, 409 when a precondition fails. 429 while the
-/// PodDisruptionBudget forbids the eviction, 500 when the pod matches more than one.
+/// PodDisruptionBudget forbids the eviction, 500 when more than one PodDisruptionBudget selects the pod.
 pub async fn evict(
     call: &Call<'_>,
     kind: &Resource,
@@ -55,8 +55,8 @@ pub async fn evict(
             resource_version: Some(pod.resource_version().to_owned()),
         };
         let misses_preconditions = fails_precondition(&requested_options.preconditions, &found);
-        // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: it
-        // may start at any time, and then its budget must allow the eviction.
+        // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: the
+        // pod may start at any time, and its budget must then allow the eviction.
         if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && misses_preconditions) {
             delete(&pod_call, &requested_options).await?;
             break;

@@ -55,7 +55,8 @@ pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, 
 
 /// Lists converted objects. The selectors apply to the converted objects.
 ///
-/// A list with a limit converts chunks of stored objects until the limit is exceeded.
+/// A list with a limit and a selector converts chunks of stored objects until more objects are selected than
+/// the limit allows, so that a continue token is needed.
 async fn list_converted(
     call: &Call<'_>,
     options: &ListOptions,
@@ -150,7 +151,8 @@ async fn list_selected(
 /// Start position of a chunk.
 #[derive(Default)]
 struct ChunkStart {
-    /// The last delivered key, relative to the scope; `""` at the beginning.
+    /// The storage key of the last delivered object, without the key prefix of the list; `""` at the
+    /// beginning.
     last_key: String,
     /// Number of objects after `last_key`, if known.
     remaining: Option<u64>,
@@ -180,7 +182,8 @@ async fn list_newest(
     list_from_snapshot(call, options, selection, &snapshot, &chunk_start.start(call), limit)
 }
 
-/// Lists the state at a version: from the store or, with the gate ListFromCacheSnapshot, from a snapshot.
+/// Lists the state at a version: from the store or, with the gate ListFromCacheSnapshot, from a snapshot of
+/// the watch cache if the cache has one of this version.
 async fn list_at(
     call: &Call<'_>,
     options: &ListOptions,

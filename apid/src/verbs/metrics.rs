@@ -81,11 +81,11 @@ const READ_WAIT: Definition = Definition::new(
     "Time in seconds that reads waited for their resourceVersion, by resource",
 );
 
-/// Upper limits of event sizes in bytes.
+/// Upper limits of the buckets of event sizes, in bytes.
 const EVENT_BUCKETS: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
-/// Upper limits of the waits for a resourceVersion in seconds.
+/// Upper limits of the buckets of the waits for a resourceVersion, in seconds.
 const WAIT_BUCKETS: &[f64] = &[0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0];
-/// Upper limits of the durations of the initial events of a watch in seconds.
+/// Upper limits of the buckets of the durations of the initial events of a watch, in seconds.
 const BUCKETS: &[f64] =
     &[0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0];
 

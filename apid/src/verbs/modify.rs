@@ -69,8 +69,8 @@ impl Call<'_> {
     /// Replaces the object by the result of `propose` for the current object.
     ///
     /// The result of `propose` carries the resourceVersion from the client. A version other than the current
-    /// one is a conflict. Without a version, or with `0`, the write is unconditional and is retried until it
-    /// succeeds.
+    /// version is a conflict. Without a version, or with `0`, the write is unconditional: it is repeated with
+    /// the new state after each concurrent write.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 /// Handling of unknown fields and duplicate keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Drop the fields.
+    /// Drop the fields without a warning.
     Ignore,
     /// Drop the fields and warn.
     #[default]
@@ -30,8 +30,9 @@ pub enum FieldValidation {
 impl FieldValidation {
     /// Returns warnings about duplicate keys and unknown fields.
     ///
-    /// `json` is the document if the warnings follow its order. Otherwise the duplicate keys come first. A
-    /// warning about a schema extension with the name of the other preset ends with the name in this preset.
+    /// If the warnings follow the order of the document, `json` is the document. If `json` is None, the
+    /// duplicate keys come first. The warning about a schema extension under its stored name shows the name
+    /// of the extension in the names preset.
     ///
     /// # Errors
     ///
@@ -73,7 +74,8 @@ fn unknown_text(path: &str, names: &Names) -> String {
     }
 }
 
-/// Returns the name in this preset of a schema extension with its stored name at the end of a path.
+/// Returns the name in the names preset of the schema extension whose stored name ends `path`; None if both
+/// names are equal.
 fn extension_in(path: &str, names: &Names) -> Option<&'static str> {
     let (parent, field) = path.rsplit_once('.')?;
     let is_in_schema = parent.contains("openAPIV3Schema");
@@ -84,7 +86,7 @@ fn extension_in(path: &str, names: &Names) -> Option<&'static str> {
 }
 
 /// Returns the warnings in the order of the document: an unknown field at its first occurrence, a duplicate
-/// key at its second. As in the reference, the keys within an unknown field are not examined.
+/// key at its second occurrence. As in the reference, the keys within an unknown field are not examined.
 fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String], names: &Names) -> Vec<String> {
     let is_within = |path: &str, field: &String| {
         path.strip_prefix(field.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -123,7 +125,7 @@ pub struct WriteOptions {
     pub field_validation: FieldValidation,
     /// The parameter `fieldManager`; empty if absent.
     pub field_manager: String,
-    /// Program name from the User-Agent, the field manager if the request names none.
+    /// Program name from the User-Agent: the field manager if the request specifies none.
     pub program: String,
     /// Whether an apply takes ownership of conflicting fields.
     pub force: bool,

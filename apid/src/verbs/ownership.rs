@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`Ownership::record_changes`] gives the changed fields of a create, update or patch to its field manager.
-//! [`Ownership::write`] describes the same write for an apply. Both use the object as sent by the client,
-//! with defaults, before admission and the kind's preparation. Fields that admission or preparation sets have
-//! no owner.
+//! For an apply, [`Ownership::write`] describes the write to the crate `apply`, which computes the ownership.
+//! Both use the object as sent by the client, with defaults, before admission and the kind's preparation.
+//! Fields that admission or preparation sets have no owner.
 //!
 //! The ownership is computed without waiting. A computation that lacks the result of a conversion webhook
 //! fails. [`Ownership::convert_missing`] then gets the missing results, and the computation runs again.
@@ -38,7 +38,7 @@ const APID_MANAGER: &str = "apid";
 
 /// The subresource for the replicas of an object.
 const SCALE: &str = "scale";
-/// Path of the replicas, in the object and in its Scale.
+/// Path of the replicas in a Scale, and in an object of a built-in kind.
 pub(super) static REPLICAS: LazyLock<[Element; 2]> =
     LazyLock::new(|| [Element::field("spec"), Element::field("replicas")]);
 
@@ -48,7 +48,7 @@ pub(super) struct ProposedObject {
     pub(super) object: Object,
     /// Warnings for the client.
     pub(super) warnings: Vec<String>,
-    /// Whether an apply has already set the managed fields; otherwise they are computed from the changes.
+    /// Whether an apply has already set the managed fields. If false, they are computed from the changes.
     pub(super) has_managed_fields: bool,
 }
 

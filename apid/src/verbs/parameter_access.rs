@@ -2,15 +2,16 @@
 //!
 //! # Contract
 //!
-//! Policies read their parameters with the rights of apid, and their messages can show the contents. The author of a
-//! policy therefore needs the right to read all objects of `spec.paramKind`, the author of a binding those of
-//! `spec.paramRef`. apid itself and members of `system:masters` need no right.
+//! Policies read their parameters with the rights of apid, and their messages can show the contents. The
+//! author of a policy therefore needs the right to read all objects of the kind in `spec.paramKind`. The
+//! author of a binding needs the right to read the objects to which `spec.paramRef` refers. apid itself and
+//! members of `system:masters` need no right.
 //!
 //! # Reference
 //!
 //! An update that keeps `paramKind` needs no right. Each update of a binding with `paramRef` needs the right,
-//! because kube-apiserver compares pointers inside `paramRef`, which always differ. A kind that is not served
-//! is checked as all resources of its group.
+//! because kube-apiserver compares pointers inside `paramRef`, which always differ. If the kind of the
+//! parameters is not served, the check requires the right for all resources of its group.
 
 use apimachinery::attributes::Attributes;
 use apimachinery::field::{FieldError, FieldPath};

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! Same as the ordinary verbs, for the Scale that [`kinds::scale`] builds. A write is an update of the
-//! object under the subresource `scale`, inside the loop of [`super::modify`]. The resourceVersion and uid
-//! in the body are preconditions on the object.
+//! The functions have the contract of the ordinary verbs, for the Scale that [`kinds::scale`] builds. A write
+//! is an update of the object under the subresource `scale`, inside the loop of [`super::modify`]. The
+//! resourceVersion and uid in the body are preconditions on the object.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;

@@ -27,7 +27,7 @@ use super::{Call, Payload};
 /// # Errors
 ///
 /// 400 for a malformed body and for an unsupported kind of bound object, 403 from admission, 404, 409 for
-/// another uid. 422 for an invalid request, 500 without a signing key, 503.
+/// another uid. 422 for an invalid request, 500 without a signing key, 503 when authd does not respond.
 pub async fn token_request(
     call: &Call<'_>,
     kind: &Resource,

@@ -4,13 +4,13 @@
 //!
 //! [`watch`] opens a [`WatchStream`]; [`WatchStream::next`] returns the next notices until the watch ends. The
 //! notices depend on the client's selectors (requirement D-WEV-7). An object that stops matching is deleted
-//! for the client, one that starts matching is added.
+//! for the client. An object that starts matching is added.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh watches): no notice has a revision above a policy write unless the authorization is newer
-//! than that write. Every notice checks the guard, and the guard ends the watch within a second of a
-//! revocation.
+//! than that write. The watch checks the guard before each batch of initial events, each later event and each
+//! bookmark. The guard ends the watch within a second of a revocation.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,7 +187,8 @@ fn expired_status(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }
 
-/// Maximum stored bytes of the initial events of a batch; a batch has at least one event.
+/// Maximum total size of the objects in a batch of initial events, in stored bytes. A single larger object is
+/// a batch of its own.
 const INITIAL_BATCH_BYTES: usize = 32 << 10;
 
 /// The next step of a watch.
@@ -347,7 +348,7 @@ impl WatchStream {
         if self.guard.admits(revision) { Ok(()) } else { self.reauthorize(revision).await }
     }
 
-    /// Boxed, because re-authorization is rare and its large future would enlarge every idle watch.
+    /// Renews the authorization. The future is boxed, because it is large and would enlarge every idle watch.
     async fn reauthorize(&mut self, min_revision: Revision) -> Result<(), Box<Status>> {
         Ok(Box::pin(self.guard.renew(min_revision)).await?)
     }

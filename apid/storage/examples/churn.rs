@@ -2,7 +2,7 @@
 //!
 //! Prints commits per second, tail latencies, flushes, journals, memory and disk usage. A correct store shows
 //! three properties: flushes never stop, the number of journals stays limited, and memory and disk usage stop
-//! to grow once history is trimmed. At the end the program prints the maximum memory and disk usage in the
+//! growing once history is trimmed. At the end the program prints the maximum memory and disk usage in the
 //! second quarter of the run and in the last quarter.
 //!
 //! `churn [--writers 32] [--seconds 60] [--rate 0] [--every 5] [--value 1000] [--keys 20000] [--retention 10]
@@ -123,7 +123,7 @@ fn disk_usage_mib(dir: &Path) -> u64 {
         let entry_blocks = |entry: std::fs::DirEntry| match entry.metadata() {
             Ok(found) if found.is_dir() => blocks(&entry.path()),
             Ok(found) => found.blocks(),
-            // The file was removed meanwhile.
+            // The file was removed after its directory entry was read.
             Err(_) => 0,
         };
         entries.map(entry_blocks).sum()

@@ -50,7 +50,7 @@ impl Feed {
     }
 }
 
-/// The average duration of one repetition in microseconds: `times` repetitions took `took`.
+/// The average duration of one repetition in microseconds, if `times` repetitions took `took` in total.
 fn micros_each(took: Duration, times: usize) -> f64 {
     took.as_secs_f64() * 1e6 / times as f64
 }

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A [`HistoryLease`] keeps its revision and later ones readable until it is dropped: the engine does not
-//! compact beyond the oldest leased revision. The caller limits the time of a lease, because retained history
-//! takes space.
+//! A [`HistoryLease`] keeps its revision and all later revisions readable until the lease is dropped: the
+//! engine does not compact history by age beyond the oldest leased revision. The caller limits the time of a
+//! lease, because retained history takes space.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,8 @@ impl HistoryLeases {
     }
 }
 
-/// The lease of the history from a revision on. In an engine without automatic compaction it has no effect.
+/// The lease of the history from a revision on. In an engine without automatic compaction, a lease has no
+/// effect.
 #[must_use = "a dropped lease retains nothing"]
 #[derive(Debug, Default)]
 pub struct HistoryLease(Option<(Arc<HistoryLeases>, Revision)>);

@@ -231,19 +231,19 @@ pub struct Stats {
     pub compacted: u64,
     /// The revision up to which superseded versions are removed.
     pub trimmed: u64,
-    /// Memtables sealed since start.
+    /// Number of memtables sealed since start.
     pub rotations: u64,
-    /// Sealed memtables that are not flushed to a table yet.
+    /// Number of sealed memtables that are not flushed to a table yet.
     pub sealed_memtables: usize,
-    /// Bytes of all memtables, including sealed ones.
+    /// Size in bytes of all memtables, including sealed ones.
     pub memtable_bytes: u64,
-    /// Journal files.
+    /// Number of journal files.
     pub journals: usize,
     /// Size of the journal files in bytes. A new file is 64 MiB and sparse.
     pub journal_bytes: u64,
     /// Size of the tables in bytes.
     pub table_bytes: u64,
-    /// Table files.
+    /// Number of table files.
     pub tables: usize,
 }
 
@@ -254,7 +254,7 @@ pub trait Observer: Send + Sync + 'static {
     fn observe(&self, changes: &[Change]);
 }
 
-/// An ordered stream of changes.
+/// A stream of changes in revision order.
 #[async_trait]
 pub trait Watch: Send {
     /// Waits for the next changes and returns at least one, in revision order. Cancel-safe. An error ends the
@@ -281,7 +281,7 @@ pub trait Store: Send + Sync + 'static {
     /// `Compacted` or `Future` when the revision is not readable.
     async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>>;
 
-    /// Reads the rows of a prefix from a start key, in key order, at a revision or at the current one.
+    /// Reads the rows of a prefix from a start key, in key order, at a revision or at the current revision.
     ///
     /// The key of each row begins with `prefix` and is not before `start`. `start` is a full key; `""` begins
     /// at the prefix. `limit` is the maximum number of rows; 0 means all. All pages read at one revision are
@@ -322,8 +322,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Writes one key and returns after the change is durable and observed.
     ///
-    /// Group commit: the syncs of one batch cover all waiting commits. A failed precondition rejects only its
-    /// own commit; a failed write fails the whole batch. Dropping the future does not cancel the write.
+    /// Group commit: concurrent commits share a batch, which is synced once. A failed precondition rejects
+    /// only its own commit; a failed write fails all commits of the batch. Dropping the future does not
+    /// cancel the write.
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome>;
 
     /// Watches keys that begin with `prefix`: first past changes after the revision, then new changes.
@@ -339,8 +340,8 @@ pub trait Store: Send + Sync + 'static {
     /// Changes of keys that begin with `prefix`, after a revision and at or before `upto`.
     ///
     /// One call may return a part of the changes, or none: the caller continues after
-    /// [`RevisionRange::through`], which is later than `after` unless `upto` is not. Never waits for new
-    /// changes.
+    /// [`RevisionRange::through`], which is later than `after` if `upto` is later than `after`. Never waits
+    /// for new changes.
     ///
     /// # Errors
     ///

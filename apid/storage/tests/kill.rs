@@ -42,8 +42,8 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Output of the writing process: `try KEY` before a write, and `now KEY REVISION` after its commit; 0 for a
-/// delete.
+/// Output of the writing process: `try KEY` before a write, and `now KEY REVISION` after its commit. The
+/// REVISION of a delete is 0.
 #[test]
 #[ignore = "the writing process of `acknowledged_writes_survive_repeated_kills`"]
 fn write_until_killed() {
@@ -86,7 +86,7 @@ fn print_line(line: &str) {
 /// The expected state of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ExpectedState {
-    /// At a revision, or absent.
+    /// The key is at this revision; None for an absent key.
     At(Option<u64>),
     /// A write without a result: its outcome is unknown.
     Unknown,

@@ -2,26 +2,26 @@
 //!
 //! # Contract
 //!
-//! After [`FAILURE_THRESHOLD`] consecutive failures to connect, calls are refused during a pause, which
-//! doubles up to [`MAX_PAUSE`]. After the pause one call is the trial; other calls are refused until the
-//! trial ends. A successful connection ends the back-off. A call that times out does not, because its
-//! connection may not have succeeded.
+//! After [`FAILURE_THRESHOLD`] consecutive failures to connect, the back-off refuses all calls during a
+//! pause. After the pause it permits one call, the trial, and refuses other calls until the trial ends. If
+//! the trial fails to connect, the next pause is twice as long, up to [`MAX_PAUSE`]. A successful connection
+//! ends the back-off. A call that times out does not end it, because its connection may not have succeeded.
 //!
 //! # Invariants
 //!
 //! INVARIANT (no influence of clients): only failures to connect begin a back-off. Slow calls, unusable responses and
-//! cancelled requests do not, because clients can cause them, and a refused call of a webhook with the failure policy
-//! `Ignore` lets a write pass.
+//! cancelled requests do not, because clients can cause them. A client must not cause refused calls, because
+//! the refused call of a webhook with the failure policy `Ignore` does not prevent a write.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Consecutive failures to connect that begin the back-off.
+/// Number of consecutive failures to connect after which a back-off begins.
 const FAILURE_THRESHOLD: u32 = 5;
 /// First pause of a back-off; each further failure to connect doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Maximum pause, so that calls soon reach a webhook that is reachable again.
+/// Maximum pause. It is short, so that calls soon reach a webhook that is reachable again.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// The back-off state of a webhook.
@@ -30,14 +30,14 @@ pub(crate) struct BackOff(Mutex<BackOffState>);
 
 #[derive(Debug, Default)]
 struct BackOffState {
-    /// Consecutive failures to connect.
+    /// Number of consecutive failures to connect.
     failures: u32,
     /// Earliest time of the next trial, on the monotonic clock.
     next_trial: Duration,
     is_trial_running: bool,
 }
 
-/// Permission for one call. When the permission of a trial is dropped, the next call can be the trial.
+/// Permission for one call. After the permission of a trial is dropped, the next call can be a trial.
 ///
 /// A permission that is dropped without a report leaves the number of failures and the pause unchanged.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl BackOff {
 }
 
 impl Permission<'_> {
-    /// Reports a call that did not fail to connect. This ends the back-off.
+    /// Reports a call whose connection succeeded, which ends the back-off.
     pub(crate) fn report_success(self) {
         self.back_off.0.lock().failures = 0;
     }

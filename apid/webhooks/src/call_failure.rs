@@ -3,13 +3,14 @@
 use http::StatusCode;
 use serving::client::CallError;
 
-/// Maximum characters of a response body in a message.
+/// Maximum number of characters of a response body that an error message contains; the rest is omitted.
 const MAX_BODY_CHARS: usize = 2048;
 
 /// The reason why a call returned no response body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// No complete response: the address is not resolvable, the call is refused, or the connection failed.
+    /// There is no complete response: the address is not resolvable, the back-off refuses the call, or the
+    /// connection failed.
     #[error("Post \"{url}\": {problem}")]
     Transport {
         /// URL of the call.
@@ -23,7 +24,7 @@ pub enum CallFailure {
         /// URL of the call.
         url: String,
     },
-    /// The response has another status than 2xx.
+    /// The status code of the response is not 2xx.
     #[error("{message}")]
     Status {
         /// HTTP status code.

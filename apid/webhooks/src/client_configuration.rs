@@ -14,7 +14,7 @@ const DEFAULT_PORT: u16 = 443;
 pub struct ClientConfiguration {
     /// Address of the webhook.
     pub address: WebhookAddress,
-    /// CA bundle in PEM; empty: the CA bundle of this machine.
+    /// CA bundle in PEM. If it is empty, the CA certificates of this machine verify the webhook.
     pub ca_bundle: Arc<[u8]>,
 }
 
@@ -89,8 +89,8 @@ impl ClientConfiguration {
         Ok(ClientConfiguration { address, ca_bundle: ca_bundle.into() })
     }
 
-    /// The URL of the webhook, for messages and for the choice of credentials. For a Service the host is its
-    /// TLS server name.
+    /// The URL of the webhook, for messages and for the choice of credentials. The host in the URL of a
+    /// Service is the TLS server name of the Service.
     pub fn url(&self) -> String {
         match &self.address {
             WebhookAddress::Url(url) => url.clone(),

@@ -17,11 +17,12 @@ use crate::service_resolver::ServiceResolver;
 use crate::users::FileId;
 use crate::{CallFailure, ClientConfiguration, ServiceLookup, ServiceMap, WebhookAddress, WebhookUsers};
 
-/// Maximum calls in flight of one client; further calls wait within their timeout.
+/// Maximum number of concurrent calls of one client. Further calls wait, and fail if their timeout ends
+/// first.
 pub const MAX_CALLS_IN_FLIGHT: usize = 128;
-/// Maximum number of pooled clients.
+/// Maximum number of pooled clients. The pool closes rarely used clients above this number.
 const MAX_CLIENTS: u64 = 1000;
-/// Time after which an unused client is closed.
+/// Time after which the pool closes an unused client.
 const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Dependencies of the clients.
@@ -44,11 +45,11 @@ pub struct ClientOptions {
 pub struct WebhookCall {
     /// JSON body.
     pub body: Bytes,
-    /// Maximum time of the whole call.
+    /// Maximum duration of the whole call, including the wait for other calls.
     pub timeout: Duration,
-    /// Maximum bytes of the response body.
+    /// Maximum size, in bytes, of the response body.
     pub response_bytes: usize,
-    /// Whether the query parameter `timeout` tells the webhook the maximum time.
+    /// Whether the query parameter `timeout` contains the maximum duration of the call.
     pub sends_timeout: bool,
 }
 
@@ -151,7 +152,7 @@ impl WebhookClients {
         match &result {
             Ok(_) | Err(CallError::Broken(_) | CallError::TooLarge(_)) => permission.report_success(),
             Err(CallError::Unreachable(_)) => permission.report_failure(self.clock.monotonic()),
-            // Unknown whether a connection succeeded: the call neither begins nor ends a back-off.
+            // It is unknown whether a connection succeeded, so the call neither begins nor ends a back-off.
             Err(CallError::Timeout(_) | CallError::Request(_) | CallError::Credentials(_)) => {
                 drop(permission)
             }

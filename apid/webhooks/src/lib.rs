@@ -1,4 +1,4 @@
-//! Client of the webhooks that API objects name: admission webhooks and conversion webhooks.
+//! Client of the webhooks that API objects configure: admission webhooks and conversion webhooks.
 //!
 //! # Contract
 //!
@@ -14,7 +14,7 @@
 //!
 //! A Service reference is resolved for each call, without a cluster network: by the [`ServiceMap`] of
 //! `--service-resolver-file`, by the external name of the Service, or by a ready address of its EndpointSlices.
-//! The TLS server name is always `<name>.<namespace>.svc`.
+//! The TLS server name of a Service is always `<name>.<namespace>.svc`.
 //!
 //! # Invariants
 //!
@@ -22,8 +22,8 @@
 //! response is at most as long as the call allows. The number of pooled clients is bounded.
 //! INVARIANT (independent webhooks): webhooks with different configurations have separate connections, limits
 //! of calls in flight and back-offs, so that a slow webhook delays no other webhook.
-//! INVARIANT (fails at once): an unresolvable Service and a webhook in back-off fail without a wait. A back-off
-//! follows failures to connect only.
+//! INVARIANT (fails at once): a call of an unresolvable Service or of a webhook in back-off fails without a
+//! wait. Only failures to connect begin a back-off.
 
 mod back_off;
 mod call_failure;

@@ -48,8 +48,8 @@ pub(crate) enum ResolutionError {
 }
 
 impl ServiceResolver {
-    /// Returns the origin of a Service: from the [`ServiceMap`], its external name, or a random ready
-    /// address.
+    /// Returns the origin of a Service: from the [`ServiceMap`], from its external name, or from a random
+    /// ready address of its EndpointSlices.
     pub(crate) async fn resolve(&self, service: &ServiceReference) -> Result<String, ResolutionError> {
         if let Some(origin) = self.map.origin(service) {
             return Ok(origin.to_owned());
@@ -91,7 +91,8 @@ impl ServiceResolver {
     }
 }
 
-/// Returns the name of the Service port with this number; `""` for a port without a name.
+/// Returns the name of the Service port with this number, or `""` if the port has no name. None if the
+/// Service does not have this port.
 fn service_port_name(service: &Object, port: u16) -> Option<&str> {
     let ports = service.at(&["spec", "ports"]).and_then(Value::as_array)?;
     let is_port = |entry: &&Value| entry.get("port").and_then(Value::as_u64) == Some(port.into());
@@ -99,7 +100,7 @@ fn service_port_name(service: &Object, port: u16) -> Option<&str> {
     Some(entry.get("name").and_then(Value::as_str).unwrap_or_default())
 }
 
-/// Returns the first address of each ready endpoint of a slice, with the number of the named port.
+/// Returns the first address of each ready endpoint of a slice, with the number of the port `port_name`.
 ///
 /// An endpoint without the condition `ready` counts as ready.
 fn ready_addresses<'a>(slice: &'a Object, port_name: &str) -> Vec<(&'a str, u16)> {

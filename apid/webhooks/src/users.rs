@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! A plugin configuration `WebhookAdmissionConfiguration` names a client configuration file. The names of the
-//! users in that file are patterns for servers. For the server `a.b.svc:443` a webhook gets the first user
-//! that exists of `a.b.svc:443`, `*.b.svc:443`, `*.svc:443`, the same names without `:443`, and `*`. For
-//! another port, only names with the port and `*` apply. Without such a user a webhook gets no credentials.
+//! A plugin configuration `WebhookAdmissionConfiguration` contains the path of a client configuration file.
+//! The names of the users in that file are patterns for servers. The user for the server `a.b.svc:443` is the
+//! first one that the file contains of `a.b.svc:443`, `*.b.svc:443`, `*.svc:443`, the same names without
+//! `:443`, and `*`. For another port, only names with the port and `*` apply. A webhook without such a user
+//! gets no credentials.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ pub struct WebhookUsers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct FileId(u64);
 
-/// Number of files loaded so far, from which the next [`FileId`] comes.
+/// Number of files that have been loaded, which is the next [`FileId`].
 static LOADED_FILES: AtomicU64 = AtomicU64::new(0);
 
 impl WebhookUsers {

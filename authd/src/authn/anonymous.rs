@@ -7,7 +7,7 @@ use super::AuthenticatedIdentity;
 /// The authenticator name in the log and the metrics.
 pub(super) const NAME: &str = "anonymous";
 
-/// The requests without credentials that are allowed as the anonymous user.
+/// The requests without credentials that are accepted as requests of the anonymous user.
 /// The flag `--anonymous-auth` or the section `anonymous` of the authentication configuration sets this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Anonymous {
@@ -18,7 +18,7 @@ pub struct Anonymous {
 }
 
 impl Anonymous {
-    /// Whether a request for the path without credentials is made as the anonymous user.
+    /// Whether a request without credentials for this path is accepted as a request of the anonymous user.
     pub fn allows(&self, path: &str) -> bool {
         self.enabled && (self.paths.is_empty() || self.paths.iter().any(|allowed| allowed == path))
     }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The Secret must have the type of bootstrap tokens and the name `bootstrap-token-<id>`, must not be
-//! terminating, and must allow authentication. An unreadable expiration counts as expired. An extra group
-//! outside `system:bootstrappers:` rejects the token.
+//! terminating, and must allow authentication. A malformed expiration rejects the token, like a past one. An
+//! extra group that does not begin with `system:bootstrappers:` rejects the token.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::bootstrap::{parse_expiration, split_token};
 
-/// The group of every bootstrap token; extra groups begin with this text and a colon.
+/// The group of each user with a bootstrap token. Extra groups begin with this text and a colon.
 const GROUP: &str = "system:bootstrappers";
 
 struct BootstrapTokens {

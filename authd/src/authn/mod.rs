@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (a bad credential is not anonymous): a bearer token that no authenticator accepts is rejected,
-//! even when no authenticator takes tokens.
+//! INVARIANT (a bad credential is not anonymous): a request with a bearer token that no authenticator accepts
+//! is not anonymous, even if no authenticator checks bearer tokens.
 //! INVARIANT (authenticated group): every accepted user is in `system:authenticated`, except the anonymous
 //! user and a user that its authenticator put into `system:unauthenticated`.
 
@@ -76,7 +76,7 @@ pub struct AuthnSettings {
 /// The credentials of a request. Contains secrets: no `Debug`.
 #[derive(Clone, Copy, Default)]
 pub struct Credentials<'a> {
-    /// DER, leaf first. The peer has proved possession of the leaf's key; nothing else is verified.
+    /// The client certificates in DER, leaf first. TLS has verified only that the peer has the leaf's key.
     pub certificates: &'a [Vec<u8>],
     /// The bearer token; empty when there is none.
     pub token: &'a str,
@@ -161,7 +161,7 @@ pub struct Rejection {
     /// The name of each rejecting authenticator with the failed check; empty if the request has no
     /// credentials.
     pub checks: Vec<(&'static str, String)>,
-    /// How long the rejection may be cached; None: until a dependency or the configuration changes.
+    /// How long the rejection may be cached; None: no authenticator limits this time.
     pub ttl: Option<Duration>,
 }
 
@@ -183,6 +183,8 @@ pub(crate) fn join_checks(checks: &[(&'static str, String)]) -> String {
 /// A configured authenticator, which checks one kind of credential.
 #[async_trait]
 trait Authenticator: Send + Sync {
+    /// Checks the credentials of one request.
+    ///
     /// # Errors
     ///
     /// The mirror is older than the minimum revision.
@@ -242,7 +244,7 @@ impl AuthenticatorUnion {
         }
     }
 
-    /// No authenticator, and no anonymous access.
+    /// Returns a union without authenticators and without anonymous access.
     #[cfg(test)]
     pub(crate) fn empty() -> Self {
         AuthenticatorUnion { methods: Vec::new(), anonymous: Anonymous::default(), api_audiences: Vec::new() }

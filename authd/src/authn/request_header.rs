@@ -3,17 +3,18 @@
 //!
 //! # Contract
 //!
-//! Headers count only from a peer with a certificate of a CA in `--requestheader-client-ca-file`. The common
-//! name must be in `--requestheader-allowed-names`; an empty list allows any name. The first header of
-//! `--requestheader-username-headers` with a value names the user. Without such a header this authenticator
-//! does not apply, and the next authenticators run. All values of all group headers are groups.
+//! Only a peer with a certificate of a CA in `--requestheader-client-ca-file` may name the user. The common
+//! name of this certificate must be in `--requestheader-allowed-names`; an empty list allows any name. The
+//! first header of `--requestheader-username-headers` with a value names the user. Without such a header this
+//! authenticator does not apply, and the next authenticators run. All values of all group headers are groups.
 //! The rest of a header name after an extra prefix, in lower case and percent-decoded, is an extra key; the
 //! header values are its values.
 //!
 //! # Invariants
 //!
-//! INVARIANT (proxies first): this authenticator runs before that of client certificates. A proxy whose
-//! certificate is also a valid client certificate is therefore never taken for the user.
+//! INVARIANT (proxies first): this authenticator runs before that of client certificates. If a proxy names a
+//! user, the user of the request is therefore never the proxy, even if its certificate is also a valid client
+//! certificate.
 //! INVARIANT (trust before reading): only header names are read before the certificate is verified.
 
 use std::sync::Arc;
@@ -31,15 +32,15 @@ use crate::mirror::{Mirror, MirrorNotReady};
 /// The flags of the authenticator. Header names and prefixes are in lower case.
 #[derive(Clone, Debug, Default)]
 pub struct ProxySettings {
-    /// `--requestheader-allowed-names`.
+    /// The values of `--requestheader-allowed-names`.
     pub allowed_names: Vec<String>,
-    /// `--requestheader-username-headers`.
+    /// The values of `--requestheader-username-headers`.
     pub username: Vec<String>,
-    /// `--requestheader-uid-headers`.
+    /// The values of `--requestheader-uid-headers`.
     pub uid: Vec<String>,
-    /// `--requestheader-group-headers`.
+    /// The values of `--requestheader-group-headers`.
     pub groups: Vec<String>,
-    /// `--requestheader-extra-headers-prefix`.
+    /// The values of `--requestheader-extra-headers-prefix`.
     pub extra_prefixes: Vec<String>,
 }
 
@@ -124,7 +125,7 @@ impl ProxySettings {
 }
 
 /// Returns the first non-empty header value, in the order of `names`.
-/// Of a repeated header only the first line counts.
+/// If a header is repeated, only its first line is read.
 fn first_value<'h>(names: &[String], headers: &'h [Header]) -> Result<Option<&'h str>, String> {
     for name in names {
         let Some(header) = headers.iter().find(|header| header.name == *name) else { continue };

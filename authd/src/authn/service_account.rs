@@ -31,7 +31,7 @@ use crate::mirror::identities::{Identities, IdentityObject};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::{Claims, Issuer, ObjectIdentity, subject};
 
-/// The maximum number of audiences of a token in a log line.
+/// The maximum number of audiences of a token in a log line; the number of further audiences follows.
 const MAX_SHOWN_AUDIENCES: usize = 5;
 
 struct ServiceAccounts {

@@ -4,7 +4,7 @@
 //!
 //! A line is `token,user,uid` and then groups: either one quoted column with commas inside, as in Kubernetes,
 //! or one column each. Quoting follows RFC 4180. A line without a token is skipped with a warning. Of two
-//! lines with the same token the later one counts, with a warning.
+//! lines with the same token the later one is used, with a warning.
 //!
 //! # Invariants
 //!

@@ -82,7 +82,7 @@ pub fn policy_api_version(text: &str) -> Option<String> {
 }
 
 fn parse(text: &str, names: &Names) -> Result<Vec<AbacPolicy>, Vec<(usize, String)>> {
-    // In Kubernetes this group has the label domain, `abac.authorization.kubernetes.io`, unlike other groups.
+    // In Kubernetes this group ends with the domain of labels, `kubernetes.io`, and not with `k8s.io`.
     let api_versions = [
         names.label_sub_key("abac.authorization", "v1beta1"),
         names.group("abac.authorization") + "/v1beta1",
@@ -129,7 +129,8 @@ struct PolicyLine {
 }
 
 /// The `spec` of one policy.
-/// An unset field is empty; except for `user` and `group` it matches only an empty attribute.
+/// An unset text is empty. An empty `user` or `group` is not compared; other empty texts match only an empty
+/// attribute of the request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct AbacPolicy {
@@ -228,7 +229,7 @@ mod tests {
         UserInfo { name: name.to_owned(), groups, ..UserInfo::default() }
     }
 
-    /// `verb resource namespace`, `verb group:resource namespace` or `verb /path`.
+    /// Parses `verb resource namespace`, `verb group:resource namespace` or `verb /path`.
     fn request(text: &str) -> Attributes {
         let words: Vec<&str> = text.split(' ').collect();
         let verb = words[0].to_owned();

@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! The fields are those of `authorization.<d>/v1`; v1beta1 names the field `groups` `group` (access control,
-//! "Webhook mode").
+//! The fields are those of `authorization.<d>/v1`. In v1beta1 the field `groups` has the name `group` (access
+//! control, "Webhook mode").
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::object::{Map, Value};

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! Boolean CEL expressions over `request`, the `spec` of a v1 SubjectAccessReview. If one is false, the
-//! webhook is skipped regardless of the others. If some fail and none is false, the failure policy decides.
+//! A match condition is a Boolean CEL expression over `request`, the `spec` of a v1 SubjectAccessReview. If
+//! one condition is false, the webhook is not called. If the evaluation of a condition fails and no condition
+//! is false, the failure policy decides.
 //! If all are true, or there are none, the webhook is called. Each expression and all expressions together
 //! have the CEL cost limits of kube-apiserver.
 
@@ -15,7 +16,7 @@ use expressions::{Cost, Environment, Field, ObjectType, Program, Type, Value, li
 
 use super::access_review;
 
-/// Limit of match conditions of one webhook.
+/// The maximum number of match conditions of one webhook; a file with more is invalid.
 pub const MAX_CONDITIONS: usize = 64;
 
 /// The CEL variable of the expressions.
@@ -56,7 +57,7 @@ fn request_type() -> Type {
 }
 
 /// Returns an object type whose fields have the same names in expressions as in the review.
-/// Unlike in types of schemas, the reserved word `namespace` is not escaped as `__namespace__`.
+/// Unlike in the types of OpenAPI schemas, the reserved word `namespace` is not escaped as `__namespace__`.
 fn object(name: &str, fields: Vec<(String, Type)>) -> Type {
     let fields = fields.into_iter().map(|(name, ty)| (name.clone(), Field { name, ty })).collect();
     Type::Object(Arc::new(ObjectType { name: format!("kubernetes.{name}"), fields }))

@@ -14,7 +14,8 @@ use crate::webhook::Version;
 pub struct Entry {
     /// The authorizer type, such as `RBAC`.
     pub kind: &'static str,
-    /// The name in metrics and the log: that of the configuration file, or the type.
+    /// The name in metrics and the log: `name` in the configuration file, or the type if flags create the
+    /// entry.
     pub name: String,
     /// Webhook settings; for the type `Webhook` only.
     pub webhook: Option<WebhookSettings>,
@@ -56,7 +57,7 @@ pub enum OnFailure {
 }
 
 impl OnFailure {
-    /// The names of both policies in the configuration file.
+    /// The names of the two failure policies in the configuration file.
     pub const NAMES: [&'static str; 2] = ["Deny", "NoOpinion"];
 
     /// Parses the name of a failure policy; None if the name is unknown.

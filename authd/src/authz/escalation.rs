@@ -31,7 +31,7 @@ pub enum Coverage {
     Lacking(String, Vec<PolicyRule>),
 }
 
-/// Limit in bytes of the rules in the message of a denial.
+/// Limit in bytes of the rules in the message of a denial; the message only counts further rules.
 const MAX_LISTED_BYTES: usize = 64 * 1024;
 
 /// The reason why an escalation check has no result.

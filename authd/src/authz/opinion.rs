@@ -9,7 +9,8 @@ use crate::rules::Explanation;
 /// The opinion of one authorizer on a request.
 #[derive(Clone, Debug)]
 pub struct Opinion {
-    /// The name in the configuration, or the type; for `system:masters` the group.
+    /// The name of the authorizer in the configuration file or, without a file, its type. For the opinion on
+    /// the group `system:masters` it is the name of the group.
     pub name: String,
     /// The authorizer type, such as `RBAC`; `Group` for `system:masters`.
     pub kind: &'static str,

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Only the JWT authenticators of the file run. Their issuers are contacted for the signing keys, for at most
-//! [`KEYS_TIMEOUT`]. No message contains the token.
+//! Only the JWT authenticators of the file run. The check fetches the signing keys from their issuers, and
+//! waits for the keys for at most [`KEYS_TIMEOUT`]. No message contains the token.
 
 use std::io;
 use std::path::Path;
@@ -24,7 +24,7 @@ use crate::config_error::ConfigError;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
-/// How long the check waits for the keys of all issuers.
+/// The longest wait for the keys of all issuers.
 const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The reason why the check cannot tell the user of a token.

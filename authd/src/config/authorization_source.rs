@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! The file excludes `--authorization-mode` and the `--authorization-webhook-*` flags (requirements
-//! A-MODE-14, 15). A changed file is checked as at start. It must also keep the authorizer types of the start
-//! ([`missing_types`]), and must not add AlwaysAllow while anonymous access is on by default.
+//! A-MODE-14, 15). A changed file is checked as at start. It must also have the authorizer types that were
+//! configured at start ([`missing_types`]), and must not add AlwaysAllow while anonymous access is on by
+//! default.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::config_error::ConfigError;
 
-/// Limit in bytes of a configuration file.
+/// Limit in bytes of a configuration file; a larger file is an error.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Reads a whole configuration file.

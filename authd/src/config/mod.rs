@@ -88,13 +88,13 @@ pub struct Config {
     pub names: Arc<Names>,
     /// Settings of the authenticators.
     pub authn: AuthnSettings,
-    /// The file or flags of the authorizers, for reloads.
+    /// The source of the authorizers, a file or flags; a reload decodes a changed file with it.
     pub authorization: authorization_source::AuthorizationSource,
     /// The authorizers at start, in order.
     pub modes: Modes,
     /// Settings of the authorizers.
     pub authz: authz::Settings,
-    /// The file or flags of the authentication configuration, for reloads.
+    /// The source of the authentication configuration; a reload decodes a changed file with it.
     pub authentication: AuthenticationSource,
     /// The certificate and key files, which are reloaded when they change.
     pub reloaded_files: ReloadedFiles,
@@ -102,9 +102,9 @@ pub struct Config {
     pub token_controllers: EnabledControllers,
     /// The loopback address of the listener for metrics and health; None: no listener.
     pub metrics_address: Option<SocketAddr>,
-    /// `--show-hidden-metrics-for-version`.
+    /// The value of `--show-hidden-metrics-for-version`.
     pub hidden_metrics: String,
-    /// `--exit-on-stdin-eof`.
+    /// The value of `--exit-on-stdin-eof`.
     pub exit_on_stdin_eof: bool,
     /// Warnings for the log at start.
     pub warnings: Vec<String>,

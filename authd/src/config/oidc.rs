@@ -18,7 +18,7 @@ use crate::authn::jwt::validated::{IssuerSettings, ValidatedAuthenticator};
 use crate::config_error::ConfigError;
 use crate::tokens::algorithm::Algorithm;
 
-/// The username claim without a default prefix; the default prefix of other claims is the issuer URL and `#`.
+/// The username claim that gets no default prefix. The default prefix of others is the issuer URL and `#`.
 const EMAIL: &str = "email";
 /// The value of `--oidc-username-prefix` that means no prefix.
 const NO_PREFIX: &str = "-";
@@ -98,7 +98,7 @@ fn read_certificate_authority(flags: &OidcFlags, errors: &mut Vec<ConfigError>) 
     String::new()
 }
 
-/// Parses `--oidc-required-claim`. If a claim is named twice, the last value counts.
+/// Parses `--oidc-required-claim`. If a claim is named twice, the last value is used.
 fn required_claims(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<ClaimValidationRule> {
     let mut rules: Vec<ClaimValidationRule> = Vec::new();
     for pair in &flags.oidc_required_claim {
@@ -133,7 +133,7 @@ fn parse_algorithms(flags: &OidcFlags, errors: &mut Vec<ConfigError>) -> Vec<Alg
     if algorithms.is_empty() { vec![Algorithm::RS256] } else { algorithms }
 }
 
-/// Returns the error of a field as the error of its flag.
+/// Converts the text of a field error to an error of the flag that sets the field.
 fn rename_to_flag(text: &str) -> ConfigError {
     let flag_error = FLAGS.iter().find_map(|(field, flag)| {
         let rest = text.strip_prefix(field)?;

@@ -22,9 +22,9 @@ use crate::tokens::keyring::Keyring;
 use crate::tokens::keys::{self, PemKey};
 use crate::tokens::service_account::{Issuer, IssuerOptions};
 
-/// The minimum of `--service-account-max-token-expiration`.
+/// The smallest valid value of `--service-account-max-token-expiration`.
 const MIN_EXPIRATION: Duration = Duration::from_secs(3600);
-/// The maximum of `--service-account-max-token-expiration`.
+/// The greatest valid value of `--service-account-max-token-expiration`.
 const MAX_EXPIRATION: Duration = Duration::from_secs(1 << 32);
 
 /// The flags of service-account tokens and of their keys.
@@ -42,7 +42,7 @@ pub(super) struct ServiceAccountTokenFlags {
 pub struct KeyFiles {
     /// The files of verifying keys, each with its flag without leading dashes.
     verifying: Vec<(&'static str, PathBuf)>,
-    /// `--service-account-signing-key-file`.
+    /// The file of `--service-account-signing-key-file`.
     signing: Option<PathBuf>,
 }
 

@@ -104,7 +104,8 @@ impl PolicyControllers {
         self.batches.retry_at().filter(|_| self.can_start_batch())
     }
 
-    /// Whether no batch is open, and default policy or aggregated roles must be compared.
+    /// Whether the snapshot is complete, no batch is open, and default policy or aggregated roles must be
+    /// compared with the desired state.
     ///
     /// If false, [`PolicyControllers::next_batch`] returns None, so the caller need not lock the policy for
     /// it.

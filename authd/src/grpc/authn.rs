@@ -1,4 +1,4 @@
-//! `Authn`: issues service-account tokens, and returns the keys that verify them with the discovery document.
+//! `Authn`: issues service-account tokens, and returns their discovery document and verifying keys.
 
 use apimachinery::review::MAX_AUDIENCES;
 use authproto::auth::{self, issue_token_response::Outcome};

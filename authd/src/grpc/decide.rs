@@ -46,7 +46,7 @@ use crate::mirror::MirrorNotReady;
 
 /// The number of waiting requests of one stream at which further requests fail instead of waiting.
 const MAX_WAITING: usize = 10_000;
-/// Limit of credentials under verification, over all streams.
+/// The maximum number of credentials under verification in all streams; further credentials fail at once.
 pub(super) const MAX_VERIFICATIONS: usize = 2048;
 
 pub(super) struct DecideService(pub(super) Components);
@@ -114,7 +114,7 @@ impl Stream for ResponseStream {
                 Poll::Ready(Some(Ok(next_request))) => {
                     match handle_request(&self.components, next_request, self.waiting.len()) {
                         Reply::Immediate(answer) => return Poll::Ready(Some(Ok(answer))),
-                        // As above: the next iteration polls the pushed future.
+                        // The next iteration polls the pushed future, which registers its waker.
                         Reply::PendingResponse(pending) => self.waiting.push(pending),
                         Reply::Verify(verification) => self.verification = Some(verification),
                     }

@@ -21,7 +21,7 @@ use crate::controllers::policy::PolicyControllers;
 use crate::controllers::tokens::TokenControllers;
 use crate::mirror::{Contents, Feed, FeedError, UpdateEffect};
 
-/// Limit of messages to apid that apid has not read yet; then the sender waits.
+/// The maximum number of messages that wait until apid reads them; at the limit authd waits before it sends.
 const MAX_DEMANDS: usize = 16;
 
 pub(super) struct MirrorService(pub(super) Components);

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! INVARIANT (thin): a service decodes a message, calls components, and encodes the response. `status`
-//! creates every error that leaves the process.
+//! creates each failure and each gRPC status that a service returns.
 
 mod authn;
 mod authz;
@@ -36,10 +36,11 @@ use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 use crate::tokens::service_account::Issuer;
 
-/// How long a request waits until the mirror reaches the minimum revision of the request.
+/// The longest wait of a request for the mirror to reach the minimum revision of the request.
 pub const MIRROR_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limit in bytes of a message with an object or with authorization requests. The largest object fits.
+/// Limit in bytes of a message with an object or with authorization requests. It is above the size of the
+/// largest object.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 /// Limit in bytes of a message without an object: requests for tokens and keys, health checks.
 const MAX_PLAIN_MESSAGE_BYTES: usize = 1024 * 1024;
@@ -57,7 +58,7 @@ pub struct Components {
     pub token_controllers: EnabledControllers,
     /// One permit for each credential under verification; see [`Components::verification_permits`].
     pub verification_permits: Arc<Semaphore>,
-    /// Metrics.
+    /// The metrics of the process.
     pub metrics: Arc<AuthdMetrics>,
     /// The policy mirror.
     pub mirror: Arc<crate::mirror::Mirror>,

@@ -8,7 +8,7 @@ use crate::authz::escalation::CheckError;
 use crate::mirror::{FeedError, MirrorNotReady};
 use crate::review::ReviewError;
 
-/// The mirror did not reach the required revision in time; the client may retry.
+/// Returns the failure when the mirror did not reach the required revision in time; the client may retry.
 pub(super) fn mirror_not_ready(error: MirrorNotReady) -> Failure {
     failure(
         Reason::ServiceUnavailable,
@@ -17,7 +17,8 @@ pub(super) fn mirror_not_ready(error: MirrorNotReady) -> Failure {
     )
 }
 
-/// apid sent a malformed request, or verification panicked. The client does not see the details.
+/// Returns the failure when apid sent a malformed request or a verification panicked. The client does not see
+/// the details.
 pub(super) fn malformed_request(problem: &str) -> Failure {
     failure(
         Reason::InternalError,
@@ -26,7 +27,7 @@ pub(super) fn malformed_request(problem: &str) -> Failure {
     )
 }
 
-/// Too many requests of a decision stream wait; the client may retry.
+/// Returns the failure when too many requests of a decision stream wait; the client may retry.
 pub(super) fn too_many_waiting() -> Failure {
     let message = "too many requests wait for authorization policy, try again";
     failure(
@@ -36,7 +37,7 @@ pub(super) fn too_many_waiting() -> Failure {
     )
 }
 
-/// Too many credentials are under verification; the client may retry.
+/// Returns the failure when too many credentials are under verification; the client may retry.
 pub(super) fn too_many_verifications() -> Failure {
     let message = "too many credentials are being verified, try again";
     failure(
@@ -46,12 +47,13 @@ pub(super) fn too_many_verifications() -> Failure {
     )
 }
 
-/// Authenticators could not decide; the client may retry.
+/// Returns the failure when authenticators could not decide; the client may retry.
 pub(super) fn credentials_undecided(detail: String) -> Failure {
     failure(Reason::ServiceUnavailable, "the credentials cannot be verified now, try again", detail)
 }
 
-/// A token cannot be issued. The details are for the log of apid, because clients cannot fix the keys.
+/// Returns the failure when a token cannot be issued. The details are for the log of apid, because clients
+/// cannot fix the keys.
 pub(super) fn token_not_issued(detail: String) -> Failure {
     failure(Reason::InternalError, "service-account tokens cannot be issued", detail)
 }
@@ -65,7 +67,7 @@ fn failure(reason: Reason, message: &str, detail: String) -> Failure {
     }
 }
 
-/// The escalation check of a write has no result.
+/// Returns the status when the escalation check of a write has no result.
 pub(super) fn check_failed(error: CheckError) -> Status {
     match error {
         CheckError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
@@ -73,7 +75,7 @@ pub(super) fn check_failed(error: CheckError) -> Status {
     }
 }
 
-/// A review has no result.
+/// Returns the status when a review has no result.
 pub(super) fn review_failed(error: ReviewError) -> Status {
     match error {
         ReviewError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
@@ -83,17 +85,17 @@ pub(super) fn review_failed(error: ReviewError) -> Status {
     }
 }
 
-/// A message of apid lacks a required field, or has an invalid one.
+/// Returns the status when a message of apid lacks a required field or has an invalid one.
 pub(super) fn incomplete_request(problem: &str) -> Status {
     Status::invalid_argument(problem.to_owned())
 }
 
-/// The mirror did not reach the required revision of a unary request in time.
+/// Returns the status when the mirror did not reach the required revision of a unary request in time.
 pub(super) fn mirror_unavailable(error: MirrorNotReady) -> Status {
     Status::unavailable(error.to_string())
 }
 
-/// The mirror stream ends, because the feed cannot continue.
+/// Returns the status with which a mirror stream ends because its feed cannot continue.
 pub(super) fn feed_ended(error: FeedError) -> Status {
     match error {
         FeedError::MalformedUpdate(error) => Status::invalid_argument(error.to_string()),
@@ -101,7 +103,8 @@ pub(super) fn feed_ended(error: FeedError) -> Status {
     }
 }
 
-/// The mirror stream is rejected, because the two processes use different names presets or API domains.
+/// Returns the status that rejects a mirror stream because the two processes use different names presets or
+/// API domains.
 pub(super) fn names_mismatch(authd_names: &str, apid_names: &str) -> Status {
     Status::failed_precondition(format!(
         "apid has --names `{apid_names}`, authd `{authd_names}`: start both with the same"

@@ -1,4 +1,4 @@
-//! The connection to the API of a server, by a kubeconfig.
+//! The connection to the API of the server that a kubeconfig names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serving::client_config::ClientConfig;
 
 use super::{InspectError, ServerFlags};
 
-/// The limits of one call. The largest response is a page of a list.
+/// The time limit and the response limit in bytes of one call. The largest response is a page of a list.
 const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 256 * 1024 * 1024 };
 /// The number of objects in a page of a list.
 const PAGE_SIZE: usize = 500;

@@ -1,9 +1,8 @@
-//! Names, labels and help texts of all metrics; one file for each component that counts.
+//! Names, labels and help texts of all metrics; one file for each component with metrics.
 //!
 //! # Contract
 //!
-//! A component gets its counters from [`AuthdMetrics`] and imports nothing else of this module. This module
-//! imports no component.
+//! A component gets its counters and histograms from [`AuthdMetrics`]. This module imports no component.
 //!
 //! # Invariants
 //!

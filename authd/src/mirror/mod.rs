@@ -198,7 +198,7 @@ impl Mirror {
         }
     }
 
-    /// Waits until [`Mirror::record_use`] adds a Secret. Returns at once if it did since the last call.
+    /// Waits until [`Mirror::record_use`] adds a Secret. Returns at once if it added one since the last call.
     pub async fn wait_for_use(&self) {
         self.use_notify.notified().await;
     }
@@ -248,7 +248,7 @@ pub struct Feed {
 /// The reason for the end of a feed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeedError {
-    /// An update cannot be decoded; without it the mirror would differ from the store.
+    /// An update cannot be decoded; without the update the mirror would differ from the store.
     #[error("malformed update: {0}")]
     MalformedUpdate(#[from] MalformedUpdate),
     /// A later feed has taken over.

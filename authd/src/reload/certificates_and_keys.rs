@@ -5,9 +5,9 @@
 //! [`watch`] watches two groups of files: CA bundles with revocation lists, and keys. When no file of a group
 //! has changed for 100 ms, authd activates the changed files of the group together and invalidates cached
 //! identities. An identity that depends on a removed key or CA ends, and so do its open watches. Invalid
-//! files leave the previous files active: the log has the errors, and `/readyz?verbose` names the group. Both
-//! also report missing and outdated revocation lists. The static token file is not reloaded: authd reads it
-//! once (requirements A-TOKF-8).
+//! files leave the previous files active: the log has the errors, and `/readyz?verbose` names the group. The
+//! log and `/readyz?verbose` also report missing and outdated revocation lists. The static token file is not
+//! reloaded: authd reads it once (requirements A-TOKF-8).
 
 use std::path::PathBuf;
 use std::sync::Arc;

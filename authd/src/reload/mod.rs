@@ -2,12 +2,13 @@
 //!
 //! # Contract
 //!
-//! A file is watched while the returned [`Watch`] exists. A change is applied after the file was stable for
-//! [`STABLE_TIME`], so that a file under rewrite is not read half. A valid file is activated. An invalid file
-//! leaves the last-known-good configuration active; authd logs each error and adds a note to
-//! `/readyz?verbose` until a valid file arrives. Metrics count the reloads of configuration files. Only a
-//! change of content is a change: a touched file is none, a symbolic link to other content is one
-//! (requirements A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
+//! A file is watched while the returned [`Watch`] exists. authd applies a change when the file was stable for
+//! [`STABLE_TIME`], so that authd does not read a half-written file. A file that is still not stable after
+//! [`MAX_STABILITY_CHECKS`] checks is read anyway. A valid file is activated. An invalid file leaves the
+//! last-known-good configuration active; authd logs each error and adds a note to `/readyz?verbose` until a
+//! valid file arrives. Metrics count the reloads of configuration files. authd reloads a file only if its
+//! content changed: not after `touch`, but after a symbolic link to other content replaced it (requirements
+//! A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
 //!
 //! # Invariants
 //!
@@ -29,9 +30,9 @@ use crate::config::file;
 use crate::config_error::ConfigError;
 use crate::metrics::ReloadMetrics;
 
-/// How long a changed file must be stable.
+/// How long a changed file must stay unchanged before authd reads it.
 const STABLE_TIME: Duration = Duration::from_millis(100);
-/// Limit of the checks for stability of one change; files that change still longer are read anyway.
+/// The maximum number of checks whether a changed file is stable; then authd reads the file in any case.
 const MAX_STABILITY_CHECKS: usize = 20;
 /// The note for a rejected change of a file.
 /// `/readyz?verbose` is public, so only the log contains the details.
@@ -66,7 +67,7 @@ pub fn watch_file(
         let outcome =
             content.as_ref().map_err(|error| vec![error.clone()]).and_then(|content| apply(content));
         let status = if outcome.is_ok() { "success" } else { "failure" };
-        // The watch repeats failed attempts. A repetition with equal content and result does not count.
+        // The watch repeats failed attempts. The metrics count no repetition with equal content and result.
         let attempt = Some((content, status));
         if last_attempt != attempt {
             metrics.count(status, &*clock);

@@ -3,8 +3,9 @@
 //!
 //! # Contract
 //!
-//! Without a subject, or with the own username alone, the explanation is about the requesting user. A user
-//! may explain their own requests; requests of other users need the permission to create AccessExplanations.
+//! If the spec has no subject, or only the name of the requesting user, the explanation is about this user.
+//! A user may explain their own requests; an explanation of requests of other users needs the permission to
+//! create AccessExplanations.
 //! Authorizers run in order until one decides, as for a request; webhooks are called.
 
 use apimachinery::attributes::Attributes;
@@ -65,7 +66,7 @@ pub(super) async fn answer(
     Ok(Ok(response_object(&object, "", spec, Value::Object(status))))
 }
 
-/// Whether `subject` means the requesting user: no subject, or the own username alone.
+/// Whether `subject` means the requesting user: it is empty, or has only the name of this user.
 fn is_requesting_user(subject: &UserInfo, user: &UserInfo) -> bool {
     let has_only_name = subject.groups.is_empty() && subject.uid.is_empty() && subject.extra.is_empty();
     has_only_name && (subject.name.is_empty() || subject.name == user.name)

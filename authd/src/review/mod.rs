@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded reviews): a review beyond the limits of [`apimachinery::review`] returns 422 before any
-//! other work. Validation collects at most [`MAX_ERRORS`] errors, in linear time.
+//! INVARIANT (bounded reviews): a review beyond the limits of [`apimachinery::review`] returns 422 directly
+//! after JSON decoding. The validation of selectors stops at [`MAX_ERRORS`] errors, and takes linear time.
 
 mod access;
 mod access_explanation;
@@ -39,7 +39,7 @@ use serde_json::json;
 use crate::active_config::ActiveConfig;
 use crate::mirror::MirrorNotReady;
 
-/// The number of validation errors at which the validation of one review stops.
+/// The number of validation errors at which the validation of the selectors of one review stops.
 const MAX_ERRORS: usize = 1_000;
 
 /// One review request.
@@ -125,7 +125,7 @@ impl Reviewer<'_> {
     }
 }
 
-/// Returns a 422 with an empty kind, as in Kubernetes, because clients show its message.
+/// Returns a 422 whose message has an empty kind, as in Kubernetes, because clients show the message.
 fn invalid(names: &Names, errors: &[FieldError]) -> Status {
     let group_kind = GroupKind { group: names.group("authorization"), kind: String::new() };
     Status::invalid(&group_kind, "", errors)

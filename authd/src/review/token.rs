@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! The authenticators get the token as the only credential. A rejected token is a result, not an error, and
-//! the result says only that it is invalid. If the authenticators cannot decide, the review fails.
+//! the result says only that the token is invalid. If the authenticators cannot decide, the review fails.
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;

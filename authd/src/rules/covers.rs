@@ -1,5 +1,5 @@
 //! Compares granted with requested rules, and formats missing rules.
-//! The escalation check of roles and bindings uses both (requirements A-RBAC-56 to A-RBAC-64).
+//! The escalation check of roles and bindings uses these functions (requirements A-RBAC-56 to A-RBAC-64).
 //!
 //! # Reference
 //!
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::rule::{PolicyRule, StringList, contains, contains_or_star, path_covers};
 
-/// Limit of comparisons of atoms or words with granted rules, for one check.
+/// The maximum number of comparisons of atoms or words with granted rules in one check.
 /// A requested rule that would exceed the limit counts as missing entirely.
 pub const MAX_COMPARISONS: usize = 1_000_000;
-/// The maximum number of missing atoms that one check reports.
+/// The maximum number of missing atoms that one check reports; beyond it the check reports whole rules.
 pub const MAX_MISSING: usize = 10_000;
 
 /// Returns the atoms of `requested` that `granted` does not cover; empty if all are covered.

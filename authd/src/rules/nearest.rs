@@ -6,7 +6,7 @@
 //! differ. A rule that names the resource in other API groups, or another subresource of it, is a near miss
 //! if its verb matches. A rule on paths is a near miss if only the verb differs. A wrong name is nearer than
 //! a wrong verb, and one difference is nearer than two.
-//! Rules with the same number of differences keep the order of the walk.
+//! Near misses that are equally near keep the order in which the walk visits their rules.
 //!
 //! # Invariants
 //!
@@ -20,7 +20,7 @@ use super::rule::{PolicyRule, contains, contains_or_star};
 
 /// The maximum number of described near misses in an explanation.
 const MAX_NEAREST: usize = 3;
-/// The maximum number of entries of one list of a rule in a description.
+/// The maximum number of entries of one list of a rule in a description; the number of others follows.
 const MAX_WORDS: usize = 6;
 
 /// The explanation of the opinion of an authorizer; empty for authorizers other than RBAC.
@@ -44,7 +44,7 @@ pub struct MatchedRule {
 }
 
 impl Explanation {
-    /// Returns the descriptions of the nearest misses, and a line with the number of the others.
+    /// Returns the descriptions of the nearest misses, and a line with the number of further near misses.
     pub fn nearest_lines(&self) -> Vec<String> {
         let more = (self.more > 0).then(|| format!("and {} more", self.more));
         self.nearest.iter().cloned().chain(more).collect()
@@ -161,7 +161,7 @@ impl<P> NearestMisses<P> {
         self.nearest.truncate(MAX_NEAREST);
     }
 
-    /// Returns the nearest misses and the number of the others.
+    /// Returns the nearest misses, and the number of further near misses.
     pub(super) fn finish(self) -> (Vec<(NearMiss, P)>, usize) {
         let more = self.count - self.nearest.len();
         (self.nearest, more)
@@ -182,7 +182,7 @@ fn related_resource<'r>(rule: &'r PolicyRule, request: &Attributes) -> Option<&'
     entries.into_iter().find(|entry| entry.split('/').next() == Some(request.resource.as_str()))
 }
 
-/// `resource` or `resource/subresource`.
+/// Returns `resource` or `resource/subresource`.
 fn resource_path(request: &Attributes) -> String {
     match request.subresource.as_str() {
         "" => request.resource.clone(),
@@ -190,7 +190,7 @@ fn resource_path(request: &Attributes) -> String {
     }
 }
 
-/// The resource with its API group: `deployments.apps/scale`.
+/// Returns the resource with its API group and subresource, such as `deployments.apps/scale`.
 fn full_resource(request: &Attributes) -> String {
     let Attributes { group, resource, subresource, .. } = request;
     let group = if group.is_empty() { String::new() } else { format!(".{group}") };
@@ -204,7 +204,7 @@ fn quote_word(text: &str) -> String {
     format!("`{shown}`")
 }
 
-/// Formats the first [`MAX_WORDS`] words of a list in backticks, and the number of the others.
+/// Formats the first [`MAX_WORDS`] words of a list in backticks, and the number of further words.
 fn quote_words(list: &[Box<str>]) -> String {
     let mut shown: Vec<String> = list.iter().take(MAX_WORDS).map(|text| quote_word(text)).collect();
     if list.len() > MAX_WORDS {

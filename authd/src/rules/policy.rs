@@ -116,7 +116,7 @@ pub struct Meta {
 /// The contents of a stored Role or ClusterRole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RoleSpec {
-    /// The relevant metadata.
+    /// The metadata that authd uses.
     pub meta: Meta,
     /// The written rules; those of an aggregated role grant nothing.
     pub rules: Vec<PolicyRule>,
@@ -127,7 +127,7 @@ pub struct RoleSpec {
 /// The contents of a stored RoleBinding or ClusterRoleBinding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BindingSpec {
-    /// The relevant metadata.
+    /// The metadata that authd uses.
     pub meta: Meta,
     /// The kind of the role.
     pub role_kind: RoleKind,
@@ -202,7 +202,7 @@ pub(super) struct Grant {
 /// All roles and bindings, with the indexes for decisions. See the module.
 #[derive(Debug)]
 pub struct Policy {
-    /// `rbac.authorization.<d>`, for messages.
+    /// The full name of the RBAC API group, `rbac.authorization.<d>`, for messages.
     pub(super) group: Box<str>,
     pub(super) roles: Vec<Option<RoleSlot>>,
     pub(super) filters: Vec<Filter>,
@@ -212,8 +212,8 @@ pub struct Policy {
     pub(super) cluster_roles: BTreeMap<Arc<str>, RoleId>,
     /// The ClusterRoles with an aggregation rule.
     pub(super) aggregated: BTreeSet<RoleId>,
-    /// A snapshot loads: [`Policy::complete_snapshot`] computes the effective rules of aggregated roles
-    /// later.
+    /// Whether a snapshot is being loaded. Aggregated roles then have no effective rules until
+    /// [`Policy::complete_snapshot`].
     loading: bool,
     free_roles: Vec<RoleId>,
     free_bindings: Vec<u32>,

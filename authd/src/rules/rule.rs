@@ -39,7 +39,7 @@ pub struct RuleMatch {
     pub verb: bool,
     /// The rule lists the API group or `*`; true for paths.
     pub group: bool,
-    /// The rule lists or matches the resource or the path.
+    /// The rule lists the resource or the path, or matches it by `*`.
     pub target: bool,
     /// The rule lists the object name or has no `resourceNames`; true for paths.
     pub name: bool,
@@ -107,7 +107,8 @@ impl PolicyRule {
     }
 }
 
-/// Whether a granted path covers a path: both are equal, or the granted path ends with `*`.
+/// Whether a granted path covers a path: both are equal, or the granted path ends with `*` and the path
+/// begins with the text before this `*`.
 /// In the escalation check `path` can end with `*` too.
 pub fn path_covers(granted: &str, path: &str) -> bool {
     granted == path

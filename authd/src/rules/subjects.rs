@@ -26,10 +26,11 @@ pub struct AllowedSubject {
 }
 
 impl Policy {
-    /// Returns the subjects that are allowed the request, once for each binding, by kind, namespace and name.
+    /// Returns the subjects that are allowed the request, once for each binding, sorted by kind, namespace
+    /// and name.
     ///
-    /// For a request without a name, rules with `resourceNames` count too; [`AllowedSubject::names`] lists
-    /// these names.
+    /// A request without a name is also allowed by a rule with `resourceNames`; [`AllowedSubject::names`]
+    /// lists the names of such rules.
     pub fn allowed_subjects(&self, request: &Attributes) -> Vec<AllowedSubject> {
         let mut allowed = Vec::new();
         for binding in self.bindings.iter().flatten() {
@@ -89,7 +90,8 @@ impl Policy {
         roles.flat_map(|body| body.effective_rules.iter().map(|entry| &*entry.rule))
     }
 
-    /// Returns the subjects of all bindings that can match a user, each once, by kind, namespace and name.
+    /// Returns the subjects of all bindings that can match a user, each once, sorted by kind, namespace and
+    /// name.
     pub fn subjects(&self) -> Vec<Subject> {
         let bindings = self.bindings.iter().flatten();
         let mut subjects: Vec<Subject> = bindings

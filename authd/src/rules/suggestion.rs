@@ -5,8 +5,8 @@
 //! [`SuggestedGrant::for_request`] suggests a Role with a RoleBinding for a request in a namespace, else a
 //! ClusterRole with a ClusterRoleBinding. Applied to an empty policy, the objects allow the smallest set of
 //! requests that contains this request. The set can contain more requests, because RBAC cannot limit a rule
-//! to requests without a name, and a cluster-wide rule applies in each namespace. A request for `*` contains
-//! all that `*` matches in a rule.
+//! to requests without a name, and a cluster-wide rule applies in each namespace. A request with a field
+//! `*` stands for all requests that a rule with this `*` allows.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 

@@ -159,7 +159,7 @@ impl Policy {
         Explanation { grant: None, nearest: nearest.iter().map(describe).collect(), more }
     }
 
-    /// Visits the rules of the user. With a probe, rules whose filter does not admit it are skipped.
+    /// Visits the rules of the user. With a probe, it skips the rules whose filters do not admit the probe.
     fn visit<'p>(
         &'p self,
         user: &UserInfo,

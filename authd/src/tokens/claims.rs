@@ -64,7 +64,7 @@ pub struct PrivateClaims {
     pub secret: Option<ObjectIdentity>,
     /// The service account.
     pub serviceaccount: ObjectIdentity,
-    /// Uses after this Unix time in seconds are logged, because the token should have been refreshed.
+    /// Unix time in seconds. Later uses of the token are logged, because the client should have refreshed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warnafter: Option<i64>,
 }

@@ -16,7 +16,7 @@ use super::keys::{SigningKey, VerifyingKey};
 
 /// Limit in bytes of a token. Providers issue shorter tokens, and a request header cannot be so long.
 pub const MAX_TOKEN_BYTES: usize = 256 * 1024;
-/// Limit in bytes of a header in base64url.
+/// Limit in bytes of a header in base64url; a token with a longer header is rejected.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 
 /// The reason why a text is not a supported signed token.
@@ -28,7 +28,7 @@ pub enum TokenFormatError {
     /// The token is longer than [`MAX_TOKEN_BYTES`], or its encoded header longer than 8 KiB.
     #[error("the token is too long")]
     TooLong,
-    /// A part is not base64url without padding.
+    /// A part is not base64url without padding; contains the name of the part.
     #[error("the {0} is not base64url without padding")]
     Base64(&'static str),
     /// The header is not valid JSON of the required form.
@@ -121,7 +121,7 @@ impl<'a> SignedToken<'a> {
 }
 
 /// Returns the unverified payload of a token with any header.
-/// None: the text has not three parts, or the payload is not base64url.
+/// None: the text does not have three parts, or the payload is not base64url.
 pub fn unverified_payload(token: &str) -> Option<Vec<u8>> {
     let mut parts = token.split('.');
     let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {

@@ -4,7 +4,7 @@
 //!
 //! [`KeySet::parse`] reads untrusted bytes. An unsupported key (for encryption, of an unknown type, too weak)
 //! is skipped with a reason, so that an issuer may publish other keys. A document that is not a JWKS is an
-//! error. [`KeySet::verify`] tries the keys that may have signed: those with the key id of the token, or all.
+//! error. [`KeySet::verify`] tries all keys, except those with another key id or `alg` than the token.
 //!
 //! # Invariants
 //!
@@ -21,9 +21,9 @@ use super::algorithm::Algorithm;
 use super::jose::SignedToken;
 use super::keys::VerifyingKey;
 
-/// Limits of a JWKS in bytes and nesting.
+/// Limits of a JWKS in bytes and in levels of nesting; a document beyond them is an error.
 pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16, ..Limits::BODY };
-/// Limit of usable keys of one issuer; further keys are skipped.
+/// The maximum number of usable keys of one issuer; further keys are skipped.
 pub const MAX_KEYS: usize = 64;
 
 /// The object identifiers of RSA keys (with NULL parameters), EC keys and curves, in DER.

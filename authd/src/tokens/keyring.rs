@@ -36,8 +36,8 @@ impl Keyring {
         self.keys.iter().map(|key| &**key)
     }
 
-    /// Returns the keys that may have signed a token: the key with the id `key_id`, or all keys if there is
-    /// none. A token may have no key id, or an id that another server assigned to the same key.
+    /// Returns the keys that may have signed a token: the key with the id `key_id`, or all keys if `key_id`
+    /// is None or no key has this id. Another server may have assigned another id to the same key.
     pub(super) fn candidates(&self, key_id: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
         let matching = key_id.and_then(|key_id| self.keys.get(*self.positions.get(key_id)?));
         matching.into_iter().chain(self.keys.iter().filter(move |_| matching.is_none())).map(|key| &**key)

@@ -247,7 +247,7 @@ pub enum PemKey {
 }
 
 impl PemKey {
-    /// Returns the verifying key, for a private key that of its public half.
+    /// Returns the public key itself, or the public half of the private key.
     pub fn public(&self) -> &Arc<VerifyingKey> {
         match self {
             PemKey::Private(key) => &key.public,

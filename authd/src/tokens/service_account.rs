@@ -68,7 +68,7 @@ pub enum BoundObjectKind {
 pub struct IssuedServiceAccountToken {
     /// The token text, which is secret.
     pub token: String,
-    /// The time by which the client should refresh the token.
+    /// The time by which the client should refresh the token; an extended token is valid longer.
     pub expires: Timestamp,
     /// The lifetime in seconds without an extension; it may be shorter than requested.
     pub seconds: i64,

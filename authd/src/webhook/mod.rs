@@ -21,20 +21,20 @@ use serving::client_config::ClientConfig;
 
 use crate::config_error::ConfigError;
 
-/// Limit of all attempts together, unless the timeout of one call is longer.
+/// Time limit of all attempts together, unless the timeout of one call is longer.
 /// apid waits for authd 10 s by default.
 pub const TOTAL_TIMEOUT: Duration = Duration::from_secs(9);
-/// Limit in bytes of a response.
+/// Limit in bytes of a response; a longer response is a failure of the call.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
-/// Limit in characters of a text that the service sent, in the log.
+/// Limit in characters of a text that the service sent, in the log; a longer text is cut.
 const MAX_SHOWN_CHARS: usize = 500;
 
 /// The API version of a review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// `v1`.
+    /// The API version `v1`.
     V1,
-    /// `v1beta1`.
+    /// The API version `v1beta1`.
     V1Beta1,
 }
 

@@ -150,7 +150,7 @@ async fn only_certificates_of_configured_ca_are_accepted() {
 }
 
 /// A token webhook that never responds gets thousands of tokens at once.
-/// Meanwhile users of other authenticators still authenticate.
+/// While these requests wait, users of other authenticators still authenticate.
 #[tokio::test]
 async fn hanging_token_webhook_does_not_block_other_authenticators() {
     const FLOOD: usize = 3000;

@@ -21,9 +21,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Maximum bytes of the log in memory; older bytes are dropped.
+/// Maximum number of bytes of the log that are kept in memory; older bytes are dropped.
 const LOG_LIMIT: usize = 256 * 1024;
-/// Interval and number of the checks whether a stopped server has ended. Then the server is killed.
+/// Interval of the checks whether a stopped server has ended, and their number. After the last check the
+/// server is killed.
 const STOP_POLL: (Duration, u32) = (Duration::from_millis(2), 5_000);
 
 /// The error of a start.

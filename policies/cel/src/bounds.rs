@@ -102,7 +102,7 @@ fn object(schema: &dyn Schema) -> Bounds {
     Bounds { size: fields.len() as u64, bytes, parts: PartBounds::Fields(fields) }
 }
 
-/// Maximum occurrences of a part of a schema in one object.
+/// Maximum number of occurrences of a part of a schema in one object.
 /// The number is the product of the limits of the enclosing lists and maps, and unknown if one has no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occurrences(Option<u64>);

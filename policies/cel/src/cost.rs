@@ -5,8 +5,8 @@
 //! at least 1, a list literal 40, a map literal 30. An identifier and each following link cost 1. Text costs
 //! 1 per ten processed characters. The library tables define the cost of their functions.
 //! INVARIANT (cost covers work): the time per cost unit is bounded, whatever the data. In addition to the
-//! costs of kube-apiserver, evaluation charges the depth of comparisons, the texts that it measures, and
-//! results that are longer than the arguments. Small values cost the same as in kube-apiserver.
+//! costs of kube-apiserver, evaluation charges nested values of comparisons, texts whose length it computes,
+//! and results that are longer than the arguments. Small values cost the same as in kube-apiserver.
 
 use crate::error::EvalError;
 use crate::estimate::{Estimate, ValueFacts};
@@ -73,9 +73,9 @@ pub(crate) enum CallCost {
     Contains,
     /// Cost of reading all contents of the first argument.
     Traversal,
-    /// Product of the lengths of both lists and of this factor, plus one; more for nested elements.
+    /// Product of the lengths of both lists and of this factor, plus one. Nested elements cost more.
     Pairs(u64),
-    /// Cost of passing a value on: one unit for each full KiB of its text, at least one.
+    /// Cost of copying or measuring the text of the first argument: one unit for each full KiB, at least one.
     PassValue,
     /// Custom rules: one for the values of a call, one for the estimate.
     Custom(for<'v> fn(&[Value<'v>]) -> u64, for<'b> fn(&[ValueFacts<'b>]) -> Estimate),

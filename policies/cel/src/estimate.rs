@@ -14,12 +14,12 @@ use crate::program::{Comprehension, ComprehensionKind, Node, Program, Step};
 use crate::types::Type;
 use crate::value::Value;
 
-/// Minimum and maximum of a cost or of a size.
+/// Minimum and maximum of a cost in cost units, or of a size as in [`Value::size`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Minimum of an evaluation that does not end with an error.
     pub min: u64,
-    /// Maximum.
+    /// Maximum; `u64::MAX` if no limit is known.
     pub max: u64,
 }
 
@@ -267,8 +267,8 @@ impl<'b> Estimator<'b> {
         }
     }
 
-    /// Returns the cost of the root and the links, and the parts from which the last link selects, with its
-    /// field.
+    /// Returns the cost of the root and the links, the parts from which the last link selects, and the name
+    /// of the selected field.
     fn chain(&mut self, root: &Node, steps: &[Step]) -> (Estimate, Option<(Parts<'b>, Option<String>)>) {
         let (mut cost, facts) = match root {
             Node::Slot(slot) => (Estimate::ZERO, self.slot(*slot)),

@@ -12,11 +12,12 @@ use std::str::CharIndices;
 
 use crate::error::CompileError;
 
-/// Maximum length of an expression in characters.
+/// Maximum length of an expression in characters; a longer expression is an error.
 pub(crate) const MAX_LENGTH: usize = 100_000;
-/// Maximum nesting of parentheses, brackets and braces.
+/// Maximum number of nested parentheses, brackets and braces; deeper nesting is an error.
 pub(crate) const MAX_NESTING: usize = 40;
-/// Maximum tree height, which grows with chain links, nested calls and consecutive operators.
+/// Maximum height of the syntax tree in nodes; a higher tree is an error. Chain links, nested calls and
+/// consecutive operators add to the height.
 pub(crate) const MAX_HEIGHT: u32 = 200;
 
 /// Heights inside an open bracket, or in the whole expression.

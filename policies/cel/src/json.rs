@@ -18,7 +18,7 @@ use crate::value::Value;
 
 /// Estimated memory of a JSON value without its text, in bytes.
 const VALUE_BYTES: usize = 64;
-/// Maximum number of error texts about misplaced messages.
+/// Maximum number of error texts about misplaced messages; further texts are omitted.
 const MISPLACED_MAX: usize = 100;
 
 impl Value<'_> {

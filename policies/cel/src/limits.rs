@@ -6,12 +6,12 @@ pub const CALL: u64 = 1_000_000;
 pub const OBJECT: u64 = 10_000_000;
 /// Maximum cost units of all match conditions together on one object.
 pub const MATCH_CONDITIONS: u64 = 2_500_000;
-/// Maximum estimated cost of one rule of a schema.
+/// Maximum estimated cost of one rule of a schema, in cost units; a higher estimate is an error.
 pub const RULE_ESTIMATE: u64 = 10_000_000;
-/// Maximum sum of the estimated costs of all rules of a schema.
+/// Maximum sum of the estimated costs of all rules of a schema, in cost units; a higher sum is an error.
 pub const SCHEMA_ESTIMATE: u64 = 100_000_000;
 
-/// Number of expressions that a message about an exceeded sum names.
+/// Maximum number of schema paths in a message about an exceeded sum.
 const MAX_NAMED: usize = 4;
 
 /// Message about an estimate above its limit; `None` if within the limit.
@@ -46,7 +46,7 @@ impl EstimateSum {
     /// Adds the estimate of the rule at a schema path.
     pub fn add(&mut self, path: impl Into<String>, cost: u64) {
         self.total = self.total.saturating_add(cost);
-        // Estimates below a hundredth of the limit are not named.
+        // Messages do not contain the paths of estimates below a hundredth of the limit.
         if cost >= SCHEMA_ESTIMATE / 100 {
             let before = self.highest.partition_point(|(known, _)| *known >= cost);
             self.highest.insert(before, (cost, path.into()));

@@ -59,7 +59,7 @@ impl<'a> Map<'a> {
         }
     }
 
-    /// Number of entries; for an object the number of present fields.
+    /// Number of entries; for an object of the data the number of fields in its JSON, including null fields.
     pub fn len(&self) -> usize {
         match &self.0 {
             Inner::Json(fields, _) => fields.len(),

@@ -17,7 +17,7 @@ const NANOS_PER_SECOND: i128 = 1_000_000_000;
 const FIRST_SECOND: i64 = -62_135_596_800;
 /// Last second of the timestamp range, since 1970.
 const LAST_SECOND: i64 = 253_402_300_799;
-/// Maximum length of a duration text in bytes, far above any valid duration.
+/// Maximum length of a duration text in bytes; a longer text is an error.
 const MAX_DURATION_BYTES: usize = 256;
 
 /// A point in time with nanosecond precision.

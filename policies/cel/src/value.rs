@@ -227,8 +227,10 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Canonical bytes, which are equal exactly for equal values.
+    /// Canonical bytes. The bytes of two scalars are equal exactly if the scalars are equal.
     ///
+    /// The bytes of a list depend on the order of its elements, whatever its list type. The bytes of an
+    /// object depend on the number of fields in its JSON, including null fields.
     /// `None` for NaN, which equals no value, and for library values.
     pub(crate) fn canonical(&self) -> Option<Vec<u8>> {
         let mut out = Vec::new();

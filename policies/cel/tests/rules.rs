@@ -213,7 +213,7 @@ fn element_rule_estimate_is_multiplied_by_occurrences() {
     let once = Occurrences::ONCE;
     assert_eq!(once.count(&bounds), 1);
     assert_eq!(once.of_each(Some(10)).of_each(Some(7)).count(&bounds), 70);
-    // Without a limit: the number of minimal values in a request.
+    // Without a limit, the estimate uses the number of minimal values that fit into a request.
     assert_eq!(once.of_each(Some(10)).of_each(None).count(&bounds), 3 * 1024 * 1024 / 2);
     assert_eq!(once.of_each(Some(u64::MAX)).of_each(Some(2)).count(&bounds), u64::MAX);
 

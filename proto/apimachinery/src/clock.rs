@@ -10,7 +10,7 @@ pub trait Clock: Send + Sync + 'static {
     /// Returns the wall-clock time.
     fn now(&self) -> Timestamp;
 
-    /// Returns the time of a clock that never goes back, since an arbitrary start.
+    /// Returns the time since an arbitrary start, by a clock that never goes back.
     fn monotonic(&self) -> Duration;
 }
 
@@ -45,10 +45,10 @@ impl Clock for SystemClock {
     }
 }
 
-/// Clock that a test moves.
+/// Clock for tests: its time changes only by calls of its methods.
 #[derive(Debug)]
 pub struct ManualClock {
-    /// Time of the monotonic clock in milliseconds. It begins at the Unix time of the start, not at 0.
+    /// Time of the monotonic clock in milliseconds. Its initial value is the Unix time of the start, not 0.
     millis: AtomicI64,
     /// Milliseconds to add to `millis` for the wall clock; negative after [`ManualClock::set_back`].
     wall_offset: AtomicI64,

@@ -1,4 +1,4 @@
-//! Authorization decisions. The zero value denies.
+//! Authorization decisions. The default decision denies.
 
 /// Verdict of an authorizer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,8 @@ pub fn explain_reason(reason: &str, nearest_misses: &[String]) -> String {
 pub struct Decision {
     /// Verdict.
     pub verdict: Verdict,
-    /// Binding, role and rule of an allow; the client-visible reason of a denial.
+    /// Of an allowed request: the binding, role and rule that allow it. Of a denied request: the reason that
+    /// the client sees.
     pub reason: String,
     /// Error met during the evaluation, `""` without errors.
     pub evaluation_error: String,

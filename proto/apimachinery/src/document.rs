@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! All configuration files of both processes are read with this module. [`Document::read`] parses the first
+//! Both processes read all YAML configuration files with this module. [`Document::read`] parses the first
 //! document into a tree. [`Fields`] decodes an object field by field and records wrong types, unknown fields
 //! and duplicate fields. Decoding continues after an error, so that one run reports all errors. The caller
 //! validates values beyond their type, with [`ErrorList::add`] or [`ErrorList::add_text`]. The texts of this
@@ -27,9 +27,10 @@ use crate::field::{FieldError, FieldPath};
 
 /// Limits of a configuration file, well beyond any legitimate configuration.
 pub const LIMITS: Limits = Limits { depth: 32, ..Limits::BODY };
-/// Limit of recorded errors, and of recorded warnings, of an [`ErrorList`].
+/// Maximum number of errors, and of warnings, that an [`ErrorList`] records; it drops further ones.
 const MAX_DOCUMENT_ERRORS: usize = 100;
-/// Limit of the characters of an unknown field's name in a text: the name may be a misplaced secret.
+/// Maximum number of characters that a text shows of the name of an unknown field, which may be a misplaced
+/// secret.
 const MAX_NAME_CHARS: usize = 40;
 
 /// An error of a file.

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-/// Nanoseconds of a second.
+/// Number of nanoseconds in a second.
 const SECOND: i128 = 1_000_000_000;
 
 /// Number of digits of a fraction that count: later digits are below a nanosecond for every unit.
@@ -66,7 +66,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| DurationError::Negative)
 }
 
-/// Parses a number with its unit, and returns the rest of the text.
+/// Parses a number with its unit. Returns the nanoseconds, and the rest of the text.
 fn parse_part(text: &str) -> Result<(i128, &str), DurationError> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or(DurationError::Format)?;
     let (number, after) = text.split_at_checked(end).ok_or(DurationError::Format)?;

@@ -121,7 +121,7 @@ pub struct FieldError {
     /// between.
     tail: String,
     /// Declarative validation tag of the API type, such as `minimum`, that finds the same error; None: no tag
-    /// does.
+    /// finds it.
     tag: Option<&'static str>,
 }
 
@@ -243,7 +243,8 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// Maximum characters of a map key in a path, and of a name in a message.
+/// Maximum number of characters of a map key in a path, and of a name in a message; longer ones are
+/// truncated.
 const NAME_MAX_CHARS: usize = 512;
 
 /// Maximum number of errors that [`FieldErrors`] keeps.
@@ -294,7 +295,8 @@ impl FieldErrors {
         self.tolerated.push(text);
     }
 
-    /// Removes the kept errors that declarative validation tags find too. The number of further errors stays.
+    /// Removes the errors that declarative validation tags find too. The errors without a tag stay, kept or
+    /// only counted.
     #[must_use]
     pub fn without_tagged(mut self) -> Self {
         self.kept.retain(|error| error.tag.is_none());
@@ -430,7 +432,7 @@ impl<const N: usize> FieldErrorList for [FieldError; N] {
     }
 }
 
-/// Maximum characters of a value in a message.
+/// Maximum number of characters of a value in a message; a longer value is truncated.
 const VALUE_MAX_CHARS: usize = 100;
 
 /// Truncates a value for a message after 100 characters: `text… (3000 bytes)`.
@@ -496,7 +498,7 @@ impl io::Write for BoundedWriter {
     }
 }
 
-/// Joins errors as the reference does: several in brackets.
+/// Joins errors as the reference does: one error has no brackets, several errors have.
 pub fn aggregate(errors: &[impl fmt::Display]) -> String {
     match errors {
         [single] => single.to_string(),

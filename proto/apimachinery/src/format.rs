@@ -6,9 +6,9 @@
 //! RFC 1035 section 2.3.1, RFC 1123 section 2.1; the specification's naming rules (requirements D-NAME-18,
 //! D-META-29).
 
-/// Maximum characters of a DNS subdomain.
+/// Maximum length of a DNS subdomain in bytes.
 const SUBDOMAIN_MAX: usize = 253;
-/// Maximum characters of a DNS label.
+/// Maximum length of a DNS label in bytes.
 const LABEL_MAX: usize = 63;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
@@ -94,7 +94,7 @@ pub fn label_value(text: &str) -> Vec<String> {
     errors
 }
 
-/// Validates a data key of a ConfigMap or Secret, which is also a file name.
+/// Validates a data key of a ConfigMap or Secret, which volumes use as a file name.
 pub fn config_key(text: &str) -> Vec<String> {
     let mut errors = check_length_and_form(text, SUBDOMAIN_MAX, CONFIG_KEY, |t| {
         !t.is_empty() && t.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))

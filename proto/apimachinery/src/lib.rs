@@ -6,7 +6,8 @@
 //!
 //! INVARIANT (no I/O): this crate reads no files, opens no sockets, starts no threads and does not depend on
 //! tokio. The caller passes time and randomness as the traits of [`clock`]. INVARIANT (names are a preset):
-//! every name with the domain suffix or the vendor prefix comes from [`names::Names`].
+//! names with the domain suffix or the vendor prefix come from [`names::Names`]; `tests/tidy.rs` lists the
+//! exceptions.
 
 pub mod attributes;
 pub mod clock;

@@ -5,12 +5,14 @@
 //! A process builds one [`Names`] at start from `--names` and `--api-domain` and passes it on. The two
 //! columns of requirements appendix (f) are the two presets. Under `svc` both Kubernetes domains become the
 //! API domain, `kube-*` namespaces become `svc-*`, `x-kubernetes-*` becomes `x-svc-*`, `vnd.kubernetes`
-//! becomes `vnd.svc`, and the Service of the API is `svc`. Names of roles, users and ConfigMaps stay.
+//! becomes `vnd.svc`, and the Service of the API is `svc`. The names of roles, users and ConfigMaps do not
+//! change.
 //!
 //! # Invariants
 //!
-//! INVARIANT (names are a preset): no other code contains a domain suffix or queries the preset. The few
-//! behaviours that requirements appendix (g) marks "preset switch" are the fields of [`Behaviour`].
+//! INVARIANT (names are a preset): no other product code contains a domain suffix or queries the preset,
+//! except the code that `tests/tidy.rs` lists with a reason. The few behaviours that requirements appendix
+//! (g) marks "preset switch" are the fields of [`Behaviour`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -112,17 +114,17 @@ pub struct Names {
 /// Behaviours that requirements appendix (g) marks "preset switch".
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// (g) 2: a verbose response ends with the name of its endpoint, such as `livez check passed`.
+    /// (g) 2: a verbose health response ends with the name of its endpoint, such as `livez check passed`.
     ///
     /// False: it ends with `healthz check passed` at `/livez` and `/readyz` too.
     pub verbose_ends_with_own_name: bool,
     /// (g) 11: a webhook's `server` must be https and have no parameters.
     pub webhook_server_must_be_plain_https: bool,
-    /// (g) 23: unknown fields in a Strict patch are 422 with a cause on `patch`, not 400.
+    /// (g) 23: unknown fields in a Strict patch fail with 422 and a cause on the field `patch`, not with 400.
     pub strict_patch_is_invalid: bool,
-    /// (g) 24: an undeclared field under apply is 500 whatever `fieldValidation` says.
+    /// (g) 24: an apply patch with an undeclared field fails with 500, for every value of `fieldValidation`.
     pub undeclared_field_fails_apply: bool,
-    /// (g) 25: list items with the same key under apply are 500, not 400.
+    /// (g) 25: an apply patch with two list items of the same key fails with 500, not 400.
     pub duplicate_item_under_apply_is_internal: bool,
     /// (g) 26: a JSON Patch `replace` of a missing key succeeds.
     pub replace_of_missing_key_succeeds: bool,
@@ -361,7 +363,8 @@ impl Names {
         format!("{}/{name}", self.group_domain)
     }
 
-    /// Returns a key in a sub-domain of API groups: `("rbac.authorization", "aggregate-to-view")`.
+    /// Returns a key in a sub-domain of API groups: `group_sub_key("rbac.authorization", "x")` is
+    /// `rbac.authorization.k8s.io/x`.
     pub fn group_sub_key(&self, sub: &str, name: &str) -> String {
         format!("{sub}.{}/{name}", self.group_domain)
     }
@@ -371,7 +374,7 @@ impl Names {
         format!("{}/{name}", self.label_domain)
     }
 
-    /// Returns a key in a sub-domain of labels: `("rbac.authorization", "autoupdate")`.
+    /// Returns a key in a sub-domain of labels: `label_sub_key("node", "x")` is `node.kubernetes.io/x`.
     pub fn label_sub_key(&self, sub: &str, name: &str) -> String {
         format!("{sub}.{}/{name}", self.label_domain)
     }
@@ -447,7 +450,8 @@ impl Names {
         &self.label_domain
     }
 
-    /// Translates an API group from the Kubernetes names; `*` and groups without a domain stay.
+    /// Translates an API group from the Kubernetes names. `*` and groups without a domain stay the same,
+    /// except `policy`.
     pub fn translate_group(&self, group: &str) -> String {
         match group.strip_suffix(&format!(".{KUBERNETES_GROUP_DOMAIN}")) {
             Some(stem) => self.group(stem),

@@ -4,9 +4,9 @@
 //!
 //! A quantity is a decimal number with one of three kinds of suffix: binary (`Ki` to `Ei`), decimal (`n` to
 //! `E`), or a decimal exponent (`e3`). The canonical form keeps the kind, has no fraction, and has the
-//! largest suffix that allows this. A value below 1024, or without an exact binary form, becomes decimal.
-//! Values are rounded up, away from zero, to a billionth (or to the precision of the caller). Binary values
-//! are at most 2^63 - 1.
+//! largest suffix that allows this. A quantity with a binary suffix becomes decimal if its value is below
+//! 1024 or not a whole number. Values are rounded up, away from zero, to a billionth (or to the precision of
+//! the caller). Binary values are at most 2^63 - 1.
 //!
 //! Parsing works on decimal digits, so an input may have any length. Only whole numbers of at most 18 digits
 //! are computed as machine integers. The time is linear in the length of the input.
@@ -38,12 +38,12 @@ const BINARY: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("
 /// The notation of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// With a decimal suffix.
+    /// A number with a decimal suffix or without a suffix.
     #[default]
     Decimal,
-    /// With a decimal exponent: `e` and a number.
+    /// A number with a decimal exponent: `e` and a number.
     Exponent,
-    /// With a binary suffix.
+    /// A number with a binary suffix.
     Binary,
 }
 
@@ -93,7 +93,7 @@ pub fn nanos(text: &str) -> Result<(i128, Form), QuantityError> {
 
 /// Fast path of [`nanos`]: a whole number of at most 18 digits, without a sign and without an exponent.
 fn nanos_of_whole_number(text: &str) -> Option<(i128, Form)> {
-    /// A number of 18 digits is below 2^63, and times 1024^6 below 2^127.
+    /// A number of 18 digits is below 2^63, and below 2^127 after multiplication by 1024^6.
     const DIGITS_MAX: usize = 18;
     let (digits, suffix) = split_digits(text);
     if digits.len() > DIGITS_MAX {
@@ -306,7 +306,7 @@ impl Decimal {
         }
     }
 
-    /// Formats with a binary suffix; None when the value is not whole or below 1024.
+    /// Formats with a binary suffix; None when the value is not a whole number, or is below 1024.
     fn as_binary(&mut self) -> Option<String> {
         self.strip_trailing_zeros();
         let zeros = usize::try_from(self.exponent).ok()?;

@@ -17,13 +17,13 @@ use serde_json::{Map, Value, json};
 use crate::field::{ERRORS_MAX, FieldErrorKind, FieldErrorList, aggregate};
 use crate::gvk::{GroupKind, GroupResource};
 
-/// Maximum bytes of a message in a body, escaped as in JSON.
+/// Maximum number of bytes of the message in a body, after JSON escaping; a longer message is truncated.
 const MESSAGE_MAX: usize = 64 * 1024;
-/// Maximum bytes of each other text in a body, escaped as in JSON.
+/// Maximum number of bytes of each other text in a body, after JSON escaping; a longer text is truncated.
 const TEXT_MAX: usize = 4 * 1024;
-/// Maximum bytes of all causes in a body, escaped as in JSON.
+/// Maximum number of bytes of all causes in a body, after JSON escaping; further causes are dropped.
 const CAUSES_MAX: usize = 128 * 1024;
-/// Maximum bytes of a cause in JSON, without the bytes of its texts.
+/// Maximum number of bytes of a cause in JSON, not counting its texts.
 const CAUSE_FRAME: usize = 48;
 
 /// Truncates a text whose escaped form would exceed a number of bytes: `text… (3000 bytes)`.
@@ -491,7 +491,7 @@ impl Details {
 }
 
 impl Cause {
-    /// Maximum bytes of the cause in a JSON body.
+    /// Returns the maximum number of bytes that the cause takes in a JSON body.
     fn size(&self) -> usize {
         let texts = [&self.reason, &self.message, &self.field].map(|text| truncate_escaped(text, TEXT_MAX));
         CAUSE_FRAME + texts.iter().flat_map(|text| text.chars()).map(escaped_len).sum::<usize>()

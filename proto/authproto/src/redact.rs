@@ -1,4 +1,5 @@
-//! Redacted `Debug` for messages with secrets: fields that are not secret, and at most the size of a secret.
+//! Redacted `Debug` for messages with secrets. The output shows other fields, and at most the size of a
+//! secret.
 
 use std::fmt;
 

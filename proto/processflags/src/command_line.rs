@@ -12,10 +12,10 @@ use std::ffi::OsString;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, Command};
 
-/// The result of a command line.
+/// The result of parsing a command line.
 #[derive(Debug)]
 pub enum ParsedLine {
-    /// The valid flags.
+    /// The valid flags, and the mistakes in the other arguments.
     Flags {
         /// The values of the valid flags.
         matches: ArgMatches,

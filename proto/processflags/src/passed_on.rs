@@ -26,7 +26,7 @@ pub fn given_names(matches: &ArgMatches) -> Vec<String> {
     names
 }
 
-/// Whether authd reads a flag, alone or with apid.
+/// Whether authd reads a flag, whether or not apid reads it too.
 pub fn is_flag_of_authd(name: &str) -> bool {
     let is_named = |arg: &Arg| arg.get_long() == Some(name);
     declared_flags::<AuthdFlags>().iter().any(is_named)

@@ -122,7 +122,8 @@ impl ServerConfiguration {
         self.apid.iter().chain(&self.authd).any(|flag| flag.name == name)
     }
 
-    /// The last value of a flag: of the section `apid`, or of the section `authd` if only it has the flag.
+    /// The last value of a flag in the section `apid`; if that section lacks the flag, in the section
+    /// `authd`.
     pub fn flag_value(&self, name: &str) -> Option<&str> {
         let flag = self.apid.iter().chain(&self.authd).find(|flag| flag.name == name)?;
         flag.values.last().map(String::as_str)
@@ -177,7 +178,8 @@ impl ServerConfiguration {
     }
 }
 
-/// Inserts the flags that a command line does not have before its arguments.
+/// Returns the arguments of a command line, preceded by those flags of `defaults` that the command line
+/// lacks.
 pub fn merge(defaults: &[FlagValues], arguments: Vec<String>) -> Vec<String> {
     let missing = defaults.iter().filter(|flag| !has_flag(&arguments, &flag.name));
     let mut merged: Vec<String> = missing.flat_map(FlagValues::arguments).collect();

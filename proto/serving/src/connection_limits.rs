@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-/// Maximum number of unfinished TLS handshakes: about 17 KiB each, 4 MiB in total.
+/// Maximum number of unfinished TLS handshakes. Each takes about 17 KiB of memory, all of them 4 MiB.
 pub(crate) const MAX_HANDSHAKES: usize = 256;
 
 /// Time for which a handshake keeps its slot while other clients wait: several round trips of a distant
@@ -64,7 +64,7 @@ struct OpenConnections {
 }
 
 impl Connections {
-    /// Allows `max` connections in total and half as many per peer, so that no single address takes every
+    /// Allows `max` connections in total and half as many per peer address, so that no address takes every
     /// slot.
     pub(crate) fn new(max: usize) -> Arc<Self> {
         Arc::new(Connections { max, open: Mutex::default() })

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`Checks::answer`] depends only on its arguments and on the current results of the checks. The response of
-//! a whole endpoint withholds the reasons of failed checks; [`HealthAnswer::failures`] has them for the log.
-//! The response of a single check, which requires its own permission, contains the reason (requirements
-//! D-HEALTH).
+//! [`Checks::answer`] depends only on its arguments and on the current results of the checks and notes. The
+//! response of a whole endpoint withholds the reasons of failed checks; [`HealthAnswer::failures`] has them
+//! for the log. The response of a single check, which requires its own permission, contains the reason
+//! (requirements D-HEALTH).
 //!
 //! # Reference
 //!
@@ -104,7 +104,7 @@ impl Checks {
     ///
     /// `endpoint` is `livez`, `readyz` or `healthz`. `check` is the rest of the path (`ping`,
     /// `poststarthook/x`), None for the endpoint itself. `query` is the raw query. `own_name` selects the
-    /// name of the endpoint instead of `healthz` in the last line of a verbose response.
+    /// name of the endpoint instead of `healthz` in the last line of a successful verbose response.
     pub fn answer(&self, endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer {
         match check {
             Some(name) => self.answer_single(name),

@@ -1,4 +1,5 @@
-//! Watches files by their content: a touched file is not a change, a swapped symbolic link is one.
+//! Watches files by their content: a new modification time is not a change; a symbolic link to new content
+//! is.
 //!
 //! # Contract
 //!
@@ -26,17 +27,18 @@ use tokio::task::JoinHandle;
 
 use self::file_events::FileEvents;
 
-/// Time from an event to the check: files of a group are rarely written at once.
+/// Time from a file-system event to the check of the files: a program writes several files one after the
+/// other.
 ///
 /// The time is longer than a tick of the clock of file systems.
 const DEBOUNCE: Duration = Duration::from_millis(20);
-/// Poll interval beside file-system events.
+/// Poll interval of a system that reports file-system events.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// Poll interval of a system without file-system events.
 const POLL_INTERVAL_WITHOUT_EVENTS: Duration = Duration::from_millis(250);
 /// Time after which the callback gets a change again that it has rejected.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum bytes of a file that the hash covers. Changes beyond them are not detected.
+/// Maximum number of bytes of a file that the hash covers. Changes beyond them are not detected.
 const MAX_READ_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Content of a set of files at the last check.

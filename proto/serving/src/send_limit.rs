@@ -5,7 +5,7 @@
 //! Every chunk of a response body counts against its connection from the moment hyper takes it until it is
 //! written to the socket. Below [`CONNECTION_LIMIT`] the streams of a connection take chunks freely. At the
 //! limit a stream takes its next chunk only after its previous chunks are written, so every stream makes
-//! progress and none buffers more than one chunk.
+//! progress and exceeds the limit by at most one chunk.
 //!
 //! Whole bodies of at most [`UNMETERED_BODY_MAX`] bytes do not count: a stream can buffer only one of them. An
 //! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.
@@ -31,12 +31,12 @@ use crate::body::{Body, BodyError};
 /// The limit is several times the size of one socket write, so that it never delays a client that reads.
 pub(crate) const CONNECTION_LIMIT: usize = 512 * 1024;
 
-/// Maximum bytes of a chunk that a stream takes while its connection is over the limit.
+/// Maximum size in bytes of a chunk that a stream takes while its connection is over the limit.
 ///
 /// One chunk of a list response has this size.
 const OVER_LIMIT_CHUNK: usize = 32 * 1024;
 
-/// Maximum bytes of a whole body that is not counted against the send limit.
+/// Maximum size in bytes of a whole body that does not count against the send limit.
 const UNMETERED_BODY_MAX: usize = 4 * 1024;
 
 /// Counter of the unwritten bytes of a connection. Clones share the counter.
@@ -106,7 +106,7 @@ pub(crate) struct MeteredBody {
     body: Body,
     /// Rest of a frame that is larger than a chunk.
     rest: Bytes,
-    /// None for a body that is not metered.
+    /// Counters of the stream; None for a body that does not count against the limit.
     stream: Option<Arc<StreamBytes>>,
 }
 

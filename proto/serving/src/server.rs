@@ -15,10 +15,11 @@
 //! | responses that the client does not read | 512 KiB, and one chunk of each stream beyond it: [`crate::send_limit`] |
 //! | request bodies that the handler does not read | [`CONNECTION_WINDOW`], [`STREAM_WINDOW`] of a stream |
 //! | the head of a request | [`ServerOptions::max_header_bytes`], and [`MAX_HEADER_FIELDS`] in HTTP/1.1 |
-//! | no request, no complete handshake | [`ServerOptions::header_timeout`]; handshakes at a time: [`crate::connection_limits`] |
-//! | connections | [`ServerOptions::max_connections`], half as many of one address |
+//! | an unfinished TLS handshake | [`ServerOptions::handshake_timeout`], [`crate::connection_limits`] |
+//! | a connection without a request | [`ServerOptions::header_timeout`] |
 //!
-//! A panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
+//! [`ServerOptions::max_connections`] limits the number of connections, in total and for each peer address. A
+//! panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
 //!
 //! # Invariants
 //!
@@ -111,13 +112,14 @@ where
 pub struct ServerOptions {
     /// Timeout of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// Timeout of a request head, and of an idle HTTP/1.1 connection.
+    /// Timeout of the first request of a connection, of a request head, and of an idle HTTP/1.1 connection.
     pub header_timeout: Duration,
-    /// Maximum bytes of all headers of a request.
+    /// Maximum size in bytes of all headers of a request.
     pub max_header_bytes: u32,
-    /// Maximum concurrent streams of an HTTP/2 connection.
+    /// Maximum number of concurrent streams of an HTTP/2 connection.
     pub max_concurrent_streams: u32,
-    /// Maximum open connections, unless file descriptors allow fewer; half as many per address.
+    /// Maximum number of open connections, unless file descriptors allow fewer. One address can open half as
+    /// many.
     pub max_connections: usize,
     /// Interval of pings to HTTP/2 peers, and timeout of the response to a ping.
     pub ping: (Duration, Duration),
@@ -172,15 +174,15 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Send buffer of an HTTP/2 stream. The streams of a connection share [`crate::send_limit`].
 const SEND_BUFFER: usize = 256 * 1024;
-/// Maximum streams that an HTTP/2 client opens and resets before the server sees them.
+/// Maximum number of streams that an HTTP/2 client opens and resets before the server sees them.
 ///
 /// The server ends a connection beyond the limit.
 const MAX_PENDING_RESETS: usize = 20;
-/// Maximum streams that the server resets for client errors on an HTTP/2 connection.
+/// Maximum number of streams that the server resets for client errors on an HTTP/2 connection.
 ///
 /// The server ends a connection beyond the limit.
 const MAX_ERROR_RESETS: usize = 256;
-/// Maximum header fields of an HTTP/1.1 request; a request with more gets a bare 431.
+/// Maximum number of header fields of an HTTP/1.1 request; a request with more gets 431 without a body.
 ///
 /// For each request the parser allocates two arrays of 32 bytes per field. With a maximum of 512 fields or
 /// more, these allocations would take a tenth of the instructions of a small request, because the thread

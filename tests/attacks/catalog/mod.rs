@@ -17,7 +17,7 @@ pub struct Attack {
     pub method: AttackMethod,
     /// User in a short run: the one with the fewest permissions that reaches the attacked code.
     ///
-    /// None: the attack is part of long runs only.
+    /// None: a short run contains the attack only if `ATTACKS_ONLY` selects it, with a privileged user.
     pub short_run_caller: Option<AttackUser>,
     /// Builds the requests, which are sent in turn.
     pub requests: Box<dyn Fn() -> Vec<Prepared>>,

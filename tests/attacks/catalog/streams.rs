@@ -53,7 +53,7 @@ pub fn attacks() -> Vec<Attack> {
         Attack::new("800 connections that send nothing", Silence(800), Some(Anonymous), Vec::new),
     ];
     for (name, accept) in REPRESENTATIONS {
-        // The name of an attack has the lifetime `'static`; these few are never freed.
+        // The name of an attack has the lifetime `'static`, so the memory of these few names is never freed.
         let title: &'static str = Box::leak(format!("unread: 200 lists as {name}").into_boxed_str());
         let short_run_caller = (name == "Table" || name == "Protobuf").then_some(Privileged);
         attacks.push(Attack::new(title, single, short_run_caller, move || {

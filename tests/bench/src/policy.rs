@@ -1,8 +1,8 @@
 //! Policy of the decision benchmarks, as the policy mirror of apid sends it.
 //!
 //! One user has a hundred bindings. Half of these bindings are cluster-wide and half are in the namespace of
-//! the requests; the latter refer to roles of both kinds. Each binding refers to its own role, which allows
-//! one resource: `kind-0` to `kind-99`.
+//! the requests; the latter refer to Roles and to ClusterRoles. Each binding refers to its own role, which
+//! allows one resource: `kind-0` to `kind-99`.
 //!
 //! Other users have one binding each, with the same mix, over a thousand namespaces with four roles each.
 //! They are users, groups and service accounts.

@@ -153,7 +153,7 @@ impl Graph {
         let owner = fitting.choose(rng)?;
         let mut reference = owner.reference(rng);
         if rng.random_ratio(1, 30) {
-            // A new object with the same name.
+            // The reference names this object, but has a different uid, as if the object had been replaced.
             reference["uid"] = random_uid(rng).into();
         }
         Some(reference)

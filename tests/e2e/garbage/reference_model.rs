@@ -170,7 +170,8 @@ impl ReferenceModel<'_> {
         Ok(())
     }
 
-    /// The collector may miss dependents whose reference is newer than the start of the owner's deletion.
+    /// Whether a dependent got its reference before the deletion of the owner started. The collector may miss
+    /// later references.
     fn precedes_deletion(&self, dependent: &Value, owner: &Value) -> bool {
         let since = self.reference_revisions.get(&(uid(dependent).to_owned(), uid(owner).to_owned()));
         since.is_some_and(|since| {

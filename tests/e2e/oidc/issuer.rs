@@ -217,7 +217,7 @@ impl Issuer {
         }
     }
 
-    /// Makes the server respond with 503 to every request, or ends that.
+    /// Makes the server respond with 503 to every request, or restores its normal responses.
     pub fn set_unavailable(&self, unavailable: bool) {
         *self.state.unavailable.lock() = unavailable;
     }

@@ -22,9 +22,9 @@ const DEFAULT_SEED: u64 = 20_240_601;
 const DEFAULT_SECONDS: u64 = 2;
 /// Bytes with a meaning in one of the formats.
 const SPECIAL: &[u8] = b"{}[]()\"'\\:,-?&*!|>%@`#=<~.+;/_ \n\t\r\0\xff\xc3\xa90195eExuny";
-/// Maximum mutations of one input.
+/// Maximum number of mutations of one input.
 const MAX_MUTATIONS: usize = 8;
-/// Maximum calls of the target while an input is shrunk.
+/// Maximum number of calls of the target while an input is shrunk; at the limit the shrinking ends.
 const MAX_SHRINK_CALLS: usize = 10_000;
 
 /// Runs a target with mutations of examples.

@@ -106,7 +106,7 @@ fn check_snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViol
     None
 }
 
-/// Checks that the history of a list with 410 had expired.
+/// Checks that the server returned 410 for a list only after the requested revision had expired.
 fn check_expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Duration) -> ListViolation {
     let ListEnding::Expired(at, revision) = list.ending else { return None };
     let description = premature_expiry(reconstructed, revision, at, retention)?;

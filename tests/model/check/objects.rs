@@ -41,7 +41,7 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
 /// Returns the violation of an operation whose response no state of its object explains; None: no violation.
 fn describe_violation(reconstructed: &ReconstructedHistory, operation: &Operation) -> Option<String> {
     let Operation { key, begin, end, action, outcome, .. } = operation;
-    // Deletes after the covered revision may be unknown, so the response cannot be judged.
+    // Later deletes in this collection may be unknown, so the response cannot be judged.
     if reconstructed.observed_before(*end) > reconstructed.covered[key.collection] {
         return None;
     }

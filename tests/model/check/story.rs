@@ -55,7 +55,8 @@ pub fn format_operation(operation: &Operation) -> String {
     format!("#{id} [{begin:.3?}, {end:.3?}] {action:?} {key} -> {outcome}")
 }
 
-/// Formats a watch with the notices around index `at`, and the changes of its scope from `first` to `last`.
+/// Formats a watch with its events (notices) around index `at`, and the changes of its scope from `first` to
+/// `last`.
 pub fn format_stream(
     reconstructed: &ReconstructedHistory,
     stream: &Stream,

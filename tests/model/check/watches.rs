@@ -1,4 +1,5 @@
-//! Checks of watches: etcd's six guarantees, and the additions of Kubernetes: selectors and initial events.
+//! Checks of watches: etcd's six guarantees, and the additions of Kubernetes: selectors and initial events. A
+//! notice is one event of a watch.
 
 use std::cell::Cell;
 use std::time::Duration;

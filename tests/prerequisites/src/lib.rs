@@ -8,8 +8,8 @@
 //! | variable | value |
 //! |---|---|
 //! | `CONFORMANCE_DIR` | folder of the recorded exchanges, relative to the repository; `none` skips their tests; default `../shared/conformance` |
-//! | `CLIENTS_DIR` | folder of ready programs of other projects; `none` skips their tests; default `../shared/clients` |
-//! | `ALLOWED_SKIPS` | file that lists the prerequisites CI may lack, one a line |
+//! | `CLIENTS_DIR` | folder of prebuilt programs of other projects; `none` skips their tests; default `../shared/clients` |
+//! | `ALLOWED_SKIPS` | file with one line for each prerequisite that CI may lack |
 //! | `SKIPPED` | file that receives a line for each skip, so that CI names all skips at its end |
 
 #![expect(clippy::panic, reason = "a test fails by panicking")]
@@ -26,10 +26,10 @@ const SKIPPED: &str = "SKIPPED";
 /// The environment variable that names the folder of recorded exchanges.
 const CONFORMANCE_DIR: &str = "CONFORMANCE_DIR";
 
-/// The environment variable that names the folder of ready programs.
+/// The environment variable that names the folder of prebuilt programs of other projects.
 const CLIENTS_DIR: &str = "CLIENTS_DIR";
 
-/// The folder of ready programs without `CLIENTS_DIR`.
+/// The folder of prebuilt programs without `CLIENTS_DIR`.
 const DEFAULT_CLIENTS: &str = "../shared/clients";
 
 /// The folder of recorded exchanges without `CONFORMANCE_DIR`.
@@ -90,7 +90,7 @@ pub fn conversions() -> Option<PathBuf> {
     None
 }
 
-/// The folder of ready programs of other projects; None when the test is skipped.
+/// The folder of prebuilt programs of other projects; None when the test is skipped.
 ///
 /// # Panics
 ///

@@ -28,7 +28,7 @@ pub struct Options {
     pub preset: Preset,
     /// `--authorization-mode`; empty: the flag is omitted.
     pub mode: String,
-    /// Whether the ConfigMap `kube-root-ca.crt` appears in each namespace, as without the harness.
+    /// Whether authd creates the ConfigMap `kube-root-ca.crt` in each namespace, as it does by default.
     pub publishes_root_ca: bool,
     /// Further flags of apid.
     pub flags: Vec<String>,
@@ -134,7 +134,7 @@ impl ControlPlane {
             .args(&self.options.flags);
         let has_controllers = self.options.flags.iter().any(|flag| flag.starts_with("--controllers"));
         if !self.options.publishes_root_ca && !has_controllers {
-            // Without the publisher of `kube-root-ca.crt`, because tests count ConfigMaps.
+            // The publisher of `kube-root-ca.crt` is off, because tests count ConfigMaps.
             command.arg("--controllers=*,-root-ca-certificate-publisher-controller");
         }
         if !self.options.mode.is_empty() {

@@ -62,7 +62,7 @@ impl Constraints {
         rules.and_then(Value::as_array).into_iter().flatten().map(Rule::read).collect()
     }
 
-    /// The resources that the rules name; None if the rules may match all resources.
+    /// Plural names of the resources in the rules; None if the rules may match all resources.
     pub(super) fn named_resources(&self) -> Option<Vec<&str>> {
         let mut named = Vec::new();
         for rule in self.rules.as_ref()? {

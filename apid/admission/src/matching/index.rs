@@ -1,4 +1,4 @@
-//! Index of many constraints by the resource that their rules name.
+//! Index of many constraints by the resources in their rules.
 
 use std::collections::HashMap;
 

@@ -120,8 +120,8 @@ impl Matcher {
         None
     }
 
-    /// Whether a label selector selects the namespace of a write. For a written Namespace its new labels
-    /// count. Other cluster-scoped objects always match.
+    /// Whether a label selector selects the namespace of a write. For a creation or update of a Namespace,
+    /// the labels of the new Namespace decide. Other cluster-scoped objects always match.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@
 //!
 //! INVARIANT (rules before selectors): a selector is evaluated only after a rule matched. An unreadable
 //! namespace fails only writes to which the rules apply.
-//! INVARIANT (fast path): a write whose resource no rule names costs one lookup.
+//! INVARIANT (fast path): a write costs one lookup if no rule contains its resource.
 //!
 //! # Reference
 //!

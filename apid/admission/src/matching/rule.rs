@@ -117,7 +117,7 @@ impl Rule {
         }
     }
 
-    /// The resources that the rule names; None if the rule matches all resources.
+    /// Plural names of the resources in the rule; None if the rule matches all resources.
     pub(super) fn named_resources(&self) -> Option<impl Iterator<Item = &str>> {
         let matches_all = self.resources.iter().any(|(resource, _)| resource == ALL);
         (!matches_all).then(|| self.resources.iter().map(|(resource, _)| resource.as_str()))

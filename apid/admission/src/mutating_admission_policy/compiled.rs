@@ -9,7 +9,7 @@ use crate::policy::{
     BudgetExceeded, CommonExpressions, ExpressionGroup, Inputs, PolicyExpressions, items, text,
 };
 
-/// Maximum memory of the result of a mutation in bytes.
+/// Maximum estimated memory of the result of a mutation in bytes; a larger result is an error.
 const RESULT_MAX: usize = 32 << 20;
 
 /// The compiled expressions of a mutating policy.

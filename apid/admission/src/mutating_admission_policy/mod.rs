@@ -8,7 +8,7 @@
 //! a deletion.
 //!
 //! A failed policy denies the write unless it ignores failures. The denial lists the errors of all policies.
-//! A server that does not store policies has no plugin.
+//! A server that does not store policies does not have this plugin.
 //!
 //! # Invariants
 //!
@@ -343,7 +343,7 @@ fn denial_text(policy: &str, binding: &str, reason: &str) -> String {
     format!("policy '{policy}' with binding '{binding}' denied request: {reason}")
 }
 
-/// Identity of an invocation among those of all policies.
+/// Identity of an invocation among the invocations of all policies.
 fn invocation_id(policy: &Policy<CompiledMutatingPolicy>, invocation: &Invocation<'_>) -> String {
     let (namespace, param) =
         invocation.param.as_deref().map_or(("", ""), |param| (param.namespace(), param.name()));

@@ -1,4 +1,5 @@
-//! Node labels that a kubelet may set: labels outside the API domains, and known node labels.
+//! Node labels that a kubelet may set: labels outside the API domains, known node labels, and labels below
+//! the kubelet prefixes.
 
 use std::collections::BTreeSet;
 

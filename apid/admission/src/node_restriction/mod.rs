@@ -9,7 +9,7 @@
 //! - Node, Lease, CSINode and ResourceSlice objects of other nodes;
 //! - labels and taints that would attract workloads to the node;
 //! - pods on other nodes, and tokens for such pods;
-//! - tokens for audiences that the pod does not name;
+//! - tokens for audiences that no volume of the pod needs;
 //! - certificates of other nodes.
 //!
 //! # Reference

@@ -1,9 +1,9 @@
-//! Token requests of a kubelet: bound to a pod on its node, for an audience that the pod names.
+//! Token requests of a kubelet: bound to a pod on its node, for an audience that a volume of the pod needs.
 //!
 //! # Reference
 //!
-//! A pod names the audiences of its projected tokens and of the CSI drivers of its volumes. A kubelet with
-//! permission for `request-serviceaccounts-token-audience` may also request another audience. In the check of
+//! A volume needs the audiences of its projected tokens or of its CSI driver. A kubelet with permission for
+//! `request-serviceaccounts-token-audience` may also request another audience. In the check of
 //! this permission the audience is the resource, and the service account is the resource name.
 
 use apimachinery::attributes::Attributes as RequestAttributes;

@@ -14,7 +14,7 @@ use super::policy::{Level, Policy, Standard};
 use super::{PodSecurity, Violation};
 use crate::{Attributes, MaybeFuture, ObjectKind, Operation};
 
-/// Maximum number of evaluated pods per namespace write.
+/// Maximum number of evaluated pods per namespace write; further pods are not evaluated.
 const MAX_PODS: usize = 3_000;
 /// Maximum evaluation time per namespace write; the remaining pods are not evaluated.
 const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ impl PodSecurity {
     }
 
     /// Evaluates the existing pods of a namespace and returns the warnings. After the summary there is one
-    /// line for each combination of violations, with the name of the first such pod.
+    /// line for each combination of violations, with the smallest name of the pods that have the combination.
     fn evaluate_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
         let pods = self.order_by_distinct_controller(pods);
         let total = pods.len();
@@ -121,8 +121,8 @@ impl PodSecurity {
         warnings
     }
 
-    /// Orders pods so that one pod of each controller comes first, because pods of a controller are alike.
-    /// Omits pods with an exempt runtime class.
+    /// Moves the pods without a controller and one pod of each controller to the front, because the pods of a
+    /// controller are alike. Omits pods with an exempt runtime class.
     fn order_by_distinct_controller(&self, pods: Vec<Arc<Object>>) -> Vec<Arc<Object>> {
         let mut seen = HashSet::new();
         let evaluated = pods.into_iter().filter(|pod| !self.is_exempt_class(&self.view(pod)));

@@ -5,8 +5,8 @@
 //! Namespace labels define a level (`privileged`, `baseline`, `restricted`) and a release for each of three
 //! modes. *enforce* rejects pods, *audit* adds an audit annotation, *warn* returns a warning. Pod templates
 //! only cause audit annotations and warnings, because their pods are checked later. The plugin rejects writes
-//! of invalid labels. A namespace write with stricter enforcement returns warnings about existing pods that
-//! violate it.
+//! that make a label invalid. A namespace write with stricter enforcement returns warnings about existing
+//! pods that violate the new level.
 //!
 //! # Invariants
 //!

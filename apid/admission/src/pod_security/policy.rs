@@ -182,7 +182,8 @@ impl LabelKeys {
     }
 
     /// Parses the labels of a namespace. Defaults replace absent labels.
-    /// Without a warn label, warn takes the standard of the enforce label if that is stricter.
+    /// Without a label for the warn level, a stricter valid enforce level is also the warn level. The enforce
+    /// version is then also the warn version, unless a label sets the warn version.
     pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> ParsedPolicy {
         let mut parsed_policy = ParsedPolicy { policy: defaults, errors: Vec::new() };
         let path = FieldPath::new("metadata").child("labels");

@@ -12,8 +12,8 @@ use kinds::admission_expressions::{
 use super::variables::Variables;
 use crate::match_conditions::{Expression, ExpressionFailure, MatchConditions};
 
-/// Maximum number of variables in a chain, where each reads the one before, that evaluation computes
-/// recursively. A longer chain is computed from its first variable on, which bounds the recursion.
+/// Number of variables at the start of the list that evaluation computes by recursion, when they are read.
+/// A later variable is computed after all variables that it reads, which bounds the recursion depth.
 const CHAIN_MAX: usize = 32;
 
 /// The compiled expressions of a policy, validating or mutating.
@@ -40,8 +40,8 @@ pub(super) struct Variable {
     pub(super) name: String,
     /// The program, or the error of the compilation.
     pub(super) program: Result<Program, ExpressionError>,
-    /// Indexes of the variables that the program reads; `None` for the first `CHAIN_MAX` variables, whose
-    /// chains are short.
+    /// Indexes of the variables that the program reads; `None` for the first `CHAIN_MAX` variables, which
+    /// cannot cause a deep recursion.
     dependencies: Option<Vec<usize>>,
 }
 
@@ -75,7 +75,7 @@ impl CommonExpressions {
     fn add_variable(&mut self, compiler: &mut Compiler<'_>, name: &str, source: &str) {
         let program = compiler.variable(name, source);
         let position = self.variables.len();
-        // The first variables cannot end a long chain.
+        // The first variables read only earlier variables, so they cannot cause a deep recursion.
         let dependencies = (position >= CHAIN_MAX).then(|| {
             let parsed = Parsed::new(source).ok();
             let selected =
@@ -86,8 +86,8 @@ impl CommonExpressions {
         self.variables.push(Variable { name: name.to_owned(), program, dependencies });
     }
 
-    /// Returns the variables that a variable reads directly or through others, in order. Empty for the first
-    /// [`CHAIN_MAX`] variables.
+    /// Returns the positions of the variables that a variable reads, directly or through other variables, in
+    /// ascending order. The result ignores what the first [`CHAIN_MAX`] variables read.
     pub(super) fn all_dependencies(&self, position: usize) -> BTreeSet<usize> {
         let mut dependencies = BTreeSet::new();
         let mut pending = vec![position];

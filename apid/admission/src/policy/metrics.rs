@@ -96,8 +96,8 @@ impl PolicyMetrics {
     }
 }
 
-/// The error type of a message, by its first words. As in the reference, a validation that is false counts as
-/// invalid, unless its own message begins like one of the other errors.
+/// The error type of a message, by its first words. As in the reference, a false validation has the type
+/// `invalid_error`, unless the message of the validation begins with the words of another error type.
 fn error_type(message: &str) -> &'static str {
     if message.starts_with("compilation") {
         "compile_error"

@@ -10,7 +10,7 @@
 //!
 //! INVARIANT (fresh policy objects): the policies, bindings and parameters that were acknowledged before the
 //! arrival of a write apply to it.
-//! INVARIANT (fast path): a write whose resource no policy names costs one lookup, without a task switch.
+//! INVARIANT (fast path): a write costs one lookup and no task switch if no policy applies to its resource.
 //! INVARIANT (no lock-out): no policy applies to writes of policies, bindings and webhook configurations, nor
 //! to reviews.
 

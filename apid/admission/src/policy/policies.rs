@@ -32,9 +32,9 @@ pub(crate) struct Policy<E> {
 /// Kind of the parameters of a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ParamKind {
-    /// API version, with the group.
+    /// The field `apiVersion`: group and version.
     pub(super) api_version: String,
-    /// Kind.
+    /// Name of the kind.
     pub(super) kind: String,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct ParamRef {
     pub(super) namespace: String,
     /// Label selector of the parameters.
     pub(super) selector: Option<Value>,
-    /// Whether a write is denied if no parameter is found.
+    /// Whether a missing parameter is an error, to which the failure policy applies.
     pub(super) denies_without_parameters: bool,
 }
 

@@ -30,7 +30,7 @@ impl<'a, 'i> Variables<'a, 'i> {
         Variables { policy, inputs, computed, cost: Cell::new(0) }
     }
 
-    /// Takes the cost of the variables that were computed since the last call.
+    /// Returns the cost of the variables that were computed since the last call, in cost units.
     pub(super) fn take_cost(&self) -> u64 {
         self.cost.take()
     }

@@ -109,8 +109,8 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         PolicyWrite { source, attributes, registry, answers: Arc::default() }
     }
 
-    /// Compares a policy and its bindings with the write. Returns None if the policy does not match or has no
-    /// binding.
+    /// Compares a policy and its bindings with the write. Returns None if the constraints of the policy do
+    /// not match, or if the policy has no binding.
     ///
     /// # Errors
     ///

@@ -70,13 +70,13 @@ pub(super) enum QuotaError {
         /// The names of the resources.
         resources: String,
     },
-    /// No quota covers resources that the configuration limits.
+    /// No quota limits a used resource of `limitedResources` in the configuration.
     #[error("insufficient quota to consume: {resources}")]
     UncoveredResources {
         /// The names of the resources.
         resources: String,
     },
-    /// No quota covers scopes that the configuration limits.
+    /// No quota has a scope of `limitedResources` in the configuration that the object matches.
     #[error("insufficient quota to match these scopes: [{scopes}]")]
     UncoveredScopes {
         /// The selectors of the scopes.
@@ -96,7 +96,7 @@ pub(super) enum QuotaError {
     },
 }
 
-/// A quota to charge and its new usage.
+/// A quota, and its `status.used` with the increase by the write.
 pub(super) struct Charge {
     pub(super) quota: Arc<Object>,
     pub(super) used: Amounts,
@@ -158,8 +158,8 @@ pub(super) fn compute_charges(
         .collect()
 }
 
-/// Checks that quotas cover all limited resources of the configuration. `restricted` holds the resource names
-/// that the matching quotas limit.
+/// Checks that a quota limits each used resource and each matched scope of `limitedResources`. `restricted`
+/// has the resource names that the matching quotas limit.
 fn check_limited_resources(
     request: &QuotaRequest<'_>,
     limited: &[LimitedResource],
@@ -189,7 +189,7 @@ fn check_limited_resources(
     }
 }
 
-/// Charge to one quota; None if the quota counts none of the increased resources.
+/// Charge to one quota; None if the quota limits none of the increased resources.
 fn charge(
     quota: &Arc<Object>,
     hard: &Amounts,

@@ -1,4 +1,4 @@
-//! Limited resources: the configuration allows their use only under a covering quota.
+//! Limited resources: the configuration allows their use only in namespaces with a quota that limits them.
 
 use apimachinery::document::Fields;
 use apimachinery::gvk::GroupResource;

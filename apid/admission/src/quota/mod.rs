@@ -40,7 +40,8 @@ use measure::{MeasurementRule, rule};
 
 /// ResourceQuota kind.
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
-/// Maximum number of attempts to charge the quotas of a namespace; a conflicting write causes a new attempt.
+/// Maximum number of attempts to charge the quotas of a namespace. A conflicting write causes a new attempt;
+/// after the last attempt the write fails with 503.
 const ATTEMPTS: usize = 16;
 
 pub(crate) struct ResourceQuota {
@@ -135,7 +136,7 @@ impl ResourceQuota {
         Err(Status::unavailable(message, 1))
     }
 
-    /// Returns the limited resources to check. Only an attempt with all quotas can check that quotas cover
+    /// Returns the limited resources to check. Only an attempt with all quotas can check that a quota limits
     /// them.
     fn limited_resources(&self, has_all_quotas: bool) -> &[LimitedResource] {
         if has_all_quotas { &self.limited } else { &[] }

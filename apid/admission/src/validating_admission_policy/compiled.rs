@@ -23,7 +23,7 @@ pub(super) struct Validation {
     pub(super) expression: Expression,
     /// The fixed message, trimmed; `""` without one.
     pub(super) message: String,
-    /// The expression of the message, which precedes the fixed message.
+    /// The expression of the message. Its result replaces the fixed message, if the result is usable.
     pub(super) message_expression: Option<Expression>,
     /// The reason of a denial.
     pub(super) reason: Reason,

@@ -21,7 +21,7 @@ use super::compiled::{CompiledValidatingPolicy, Validation};
 use crate::match_conditions::{BUDGET, ConditionsOutcome};
 use crate::policy::{BudgetExceeded, ExpressionGroup, FailurePolicy, Inputs};
 
-/// Maximum size of an evaluated message in bytes.
+/// Maximum size of an evaluated message in bytes; a longer message is ignored.
 const MESSAGE_MAX: usize = 5 * 1024;
 
 /// The result of the evaluation of a policy with one parameter.
@@ -33,7 +33,7 @@ pub(super) struct Outcome {
     pub(super) annotations: Vec<(String, String)>,
     /// Errors of audit annotations, which deny the write.
     pub(super) annotation_errors: Vec<Failure>,
-    /// Errors that the policy ignores, for metrics.
+    /// Errors of validations or of the whole policy that the policy ignores, for metrics.
     pub(super) ignored: Vec<Failure>,
     /// Result of the match conditions; None without conditions.
     pub(super) conditions: Option<ConditionsOutcome>,

@@ -78,7 +78,8 @@ struct WriteValidation<'w> {
     object: Option<&'w Object>,
     /// The first denial.
     denial: Option<Denial>,
-    /// Whether an audit annotation shows a failed validation. The first one stays.
+    /// Whether the audit annotation `validation_failure` exists. The annotation describes only the first
+    /// failed validation.
     has_failure_annotation: bool,
 }
 

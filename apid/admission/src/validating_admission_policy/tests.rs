@@ -174,7 +174,7 @@ async fn long_chain_of_variables_is_evaluated() {
     assert!(answer.result.is_ok(), "{}", answer.message());
 }
 
-/// An expression of which a policy cannot afford 30.
+/// Returns an expression. 30 evaluations of the expression exceed the cost budget of a policy.
 fn costly_expression() -> String {
     let list = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]";
     format!("{list}.all(a, {list}.all(b, {list}.all(c, {list}.all(d, [a, b, c, d].size() == 4))))")

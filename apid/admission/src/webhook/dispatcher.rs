@@ -27,7 +27,7 @@ use crate::{
     PluginConfigurationError, mutation,
 };
 
-/// Maximum size of a webhook response in bytes.
+/// Maximum size of a webhook response in bytes; with a larger response the call fails.
 const MAX_RESPONSE_BYTES: usize = 3 << 20;
 
 /// Kinds whose writes never reach a webhook.
@@ -123,7 +123,7 @@ impl Dispatcher {
         })
     }
 
-    /// The webhooks to compare with a write; None without any.
+    /// The webhooks of this phase; None if no webhook can match the write.
     pub(super) fn hooks<'a>(
         &'a self,
         attributes: &'a Attributes<'a>,
@@ -359,7 +359,7 @@ fn is_exempt(attributes: &Attributes<'_>) -> bool {
         && EXEMPT_KINDS.contains(&kind.kind())
 }
 
-/// Loads the kubeconfig file that the plugin configuration `WebhookAdmissionConfiguration` names.
+/// Loads the kubeconfig file of `WebhookAdmissionConfiguration`; None if the configuration has no file.
 fn load_users(
     configuration: &PluginConfiguration,
     environment: &Environment,

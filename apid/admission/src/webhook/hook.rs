@@ -30,7 +30,7 @@ pub(super) struct Hook {
     pub(super) client: Result<ClientConfiguration, InvalidConfiguration>,
     /// Version of the AdmissionReview; None if apid knows none of the accepted versions.
     pub(super) review_version: Option<&'static str>,
-    /// Whether a failed call lets the write pass.
+    /// Whether the write continues after a failed call.
     pub(super) ignores_failures: bool,
     pub(super) timeout: Duration,
     /// Whether a dry run may call the webhook.

@@ -33,7 +33,7 @@ const REQUESTS: Definition = Definition::new(
 
 /// Upper limits of the histogram buckets in seconds.
 const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
-/// Highest code in metric labels; higher codes are counted under this code.
+/// Highest HTTP status code in metric labels; this label value also stands for all higher codes.
 const MAX_CODE: u16 = 600;
 
 type Labels = Vec<(&'static str, String)>;
@@ -111,7 +111,7 @@ impl WebhookMetrics {
         self.rejections.get_or_create(&labels).inc();
     }
 
-    /// Counts a failed call that let the write pass.
+    /// Counts a failed call after which the write continued.
     pub(super) fn count_fail_open(&self, hook: &Hook, kind: &'static str) {
         self.fail_open.get_or_create(&labels(hook, kind)).inc();
     }

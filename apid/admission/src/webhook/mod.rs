@@ -1,4 +1,4 @@
-//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook: calls of the webhooks that configurations name.
+//! MutatingAdmissionWebhook and ValidatingAdmissionWebhook: calls of the webhooks in stored configurations.
 //!
 //! # Contract
 //!
@@ -15,7 +15,7 @@
 //! INVARIANT (fresh): see [`CompiledObjects`](crate::CompiledObjects).
 //! INVARIANT (no side effects in a dry run): a dry run calls only webhooks that declare no side effects for
 //! it. A match of any other webhook rejects the dry run.
-//! INVARIANT (fast path): a write whose resource no rule names costs one comparison and one lookup.
+//! INVARIANT (fast path): a write costs one comparison and one lookup if no rule contains its resource.
 
 mod annotations;
 mod dispatcher;

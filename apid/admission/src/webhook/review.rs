@@ -128,7 +128,8 @@ fn check_kind(review: &Map<String, Value>, expected: &str) -> Result<(), String>
     Err(format!("expected webhook response of {expected}, Kind={KIND}, got {got}, Kind={kind}"))
 }
 
-/// Takes the patch with its type. Only v1 verifies that both are present.
+/// Takes the patch with its type. In v1 a mutating webhook must return both or neither; in v1beta1 the type
+/// is ignored.
 fn take_patch(
     response: &mut Map<String, Value>,
     is_v1: bool,

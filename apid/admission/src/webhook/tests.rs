@@ -189,7 +189,8 @@ fn webhook(changed: Value) -> Value {
     webhook
 }
 
-/// The message of a write of a ConfigMap with one validating webhook, with the audit annotations.
+/// Writes a ConfigMap with one validating webhook. Returns the message of the result, and the audit
+/// annotations.
 async fn write_with(changed: Value, dry_run: bool, fake: Fake) -> (String, Vec<(String, String)>) {
     let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(changed)]});
     let fake = fake.with_objects("admissionregistration", "ValidatingWebhookConfiguration", &[configuration]);

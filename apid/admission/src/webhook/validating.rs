@@ -15,7 +15,8 @@ use crate::{
     PluginConfigurationError,
 };
 
-/// Maximum total size of the objects in the bodies of parallel calls for one write, in bytes.
+/// Maximum total size of the objects in the bodies of parallel calls for one write, in bytes. Further calls
+/// wait until earlier calls end.
 const MAX_BODY_BYTES: usize = 16 << 20;
 
 /// The plugin ValidatingAdmissionWebhook.
@@ -35,7 +36,7 @@ impl ValidatingWebhooks {
         attributes: &Attributes<'_>,
         object: Option<&Object>,
     ) -> Result<(), Status> {
-        // Calls with small bodies are parallel; the permits bound the memory of large bodies.
+        // A call acquires one permit for each byte of its objects, which bounds the memory of parallel calls.
         let bodies = Semaphore::new(MAX_BODY_BYTES);
         let mut calls = Vec::new();
         let mut cache = SerializedObjectsCache::default();
@@ -53,8 +54,8 @@ impl ValidatingWebhooks {
             let failure = self.0.call(call, attributes).await.err();
             self.0.conclude(call, attributes, failure, started)
         });
-        // kube-apiserver returns the failure that arrived first; apid returns that of the first webhook in
-        // order.
+        // kube-apiserver returns the failure that arrived first; apid returns the failure of the first failed
+        // webhook in order.
         match join_all(outcomes).await.into_iter().flatten().next() {
             Some(status) => Err(status),
             None => Ok(()),

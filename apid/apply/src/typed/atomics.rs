@@ -7,10 +7,11 @@ use super::{Fields, is_atomic};
 use crate::path::Element;
 use crate::set::path_text;
 
-/// Maximum number of paths that [`atomic_parts`] returns.
+/// Maximum number of paths that [`atomic_parts`] returns; further paths are omitted.
 const MAX_PARTS: usize = 100;
 
-/// Returns the paths of the atomic lists, maps and structs of an object. Merging such a part replaces all of it.
+/// Returns the paths of the atomic lists, maps and structs of an object. A merge replaces such a part as a
+/// whole.
 ///
 /// The walk enters fields and list items, and not the entries of maps.
 pub fn atomic_parts(ty: &Merge, object: &Fields) -> Vec<String> {

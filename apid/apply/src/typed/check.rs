@@ -51,16 +51,16 @@ impl TypingError {
 ///
 /// # Errors
 ///
-/// The first 101 type errors: one more than messages list.
+/// The first 101 type errors: one more than an error message lists.
 pub fn check(ty: &Merge, object: &Fields) -> Result<(), Vec<TypingError>> {
     let mut walk = TypeCheck { path: Vec::new(), errors: Vec::new() };
     walk.fields(ty, object);
     if walk.errors.is_empty() { Ok(()) } else { Err(walk.errors) }
 }
 
-/// Maximum number of errors of [`check`]: one more than messages list.
+/// Maximum number of errors that [`check`] returns: one more than an error message lists.
 const MAX_ERRORS: usize = apimachinery::field::ERRORS_MAX + 1;
-/// Maximum number of paths that [`drop_undeclared`] returns.
+/// Maximum number of paths that [`drop_undeclared`] returns; further fields are removed without a path.
 const MAX_DROPPED_PATHS: usize = 100;
 
 /// The state of a type check.

@@ -6,10 +6,11 @@
 //! - [`compare`]: the added, modified and removed paths between two objects.
 //! - [`merge`]: one object merged over another.
 //! - [`remove`]: an object without some paths.
-//! - [`check`]: the type check of an applied object. [`atomic_parts`]: the parts of it that replace the stored ones.
+//! - [`check`]: the type check of an applied object. [`atomic_parts`]: its atomic parts, which replace the
+//!   stored parts as a whole.
 //!   [`drop_undeclared`]: the removal of fields that the type does not declare.
 //!
-//! All functions take the fields of an object and its type. Only [`drop_undeclared`] changes an argument.
+//! These functions take the type of an object and its fields. Only [`drop_undeclared`] changes an argument.
 //!
 //! # Invariants
 //!
@@ -95,7 +96,7 @@ fn child<'s>(ty: &'s Merge, name: &str) -> Option<(&'s Merge, bool)> {
 /// The type of undeclared fields. The schema rejects such fields, so any atomic type suffices.
 static UNDECLARED: Merge = Merge::Untyped { atomic: true };
 
-/// As [`child`], with a fallback for undeclared fields.
+/// As [`child`], but with the type [`UNDECLARED`] for undeclared fields.
 fn child_or_any<'s>(ty: &'s Merge, name: &str) -> (&'s Merge, bool) {
     child(ty, name).unwrap_or((&UNDECLARED, false))
 }
@@ -175,7 +176,8 @@ fn node(ty: &Merge, value: &Value) -> Node {
     }
 }
 
-/// Adds the declared fields above the paths of a set. Removing all fields of a struct then removes the struct too.
+/// Adds the declared fields above the paths of a set. So a removal of all fields of a struct also removes the
+/// struct itself.
 pub fn with_declared_parents(ty: &Merge, set: &Set) -> Set {
     let mut all = Set::default();
     for (element, node) in set.nodes() {

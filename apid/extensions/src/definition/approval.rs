@@ -20,7 +20,7 @@ pub(super) enum Approval {
     Approved,
     /// The annotation is a reason.
     Bypassed,
-    /// No annotation.
+    /// The annotation is absent or empty.
     Missing,
 }
 

@@ -100,8 +100,8 @@ pub fn has_pending_names(definition: &Object) -> bool {
     requested.map(nonempty_fields) != accepted_names(definition).map(nonempty_fields)
 }
 
-/// Computes the accepted names of a definition.
-/// A requested name is accepted if the definition holds it already or no other definition holds it.
+/// Computes the accepted names of a definition. A requested name conflicts if it is in `in_use`, except an
+/// accepted name of the same field. A short name may also equal the accepted plural or singular name.
 pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
     let empty = Map::new();
     let requested = definition.at(&["spec", "names"]).and_then(Value::as_object).unwrap_or(&empty);
@@ -349,7 +349,7 @@ fn already_in_use(name: &str) -> String {
     format!("{} is already in use", quote(name))
 }
 
-/// The message about requested short names that other definitions hold already.
+/// The message about requested short names that are in use, except the accepted names of this definition.
 fn short_name_conflict(
     requested: &Map<String, Value>,
     accepted: &Map<String, Value>,

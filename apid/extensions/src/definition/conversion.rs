@@ -114,7 +114,7 @@ fn validate_client_config(config: Props<'_>, rules: ConversionRules, path: &Fiel
 
 fn validate_service(service: Props<'_>, path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    // kube-apiserver confuses the two fields; clients see its paths.
+    // As in kube-apiserver, the error of an absent field has the path of the other field.
     for (field, reported) in [("namespace", "name"), ("name", "namespace")] {
         if service.text(field).is_empty() {
             errors.push(FieldError::required(&path.child(reported), ""));

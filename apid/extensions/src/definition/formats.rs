@@ -12,7 +12,7 @@ use super::spec::Spec;
 /// Formats of numbers, which have no effect on validation.
 const NUMBER_FORMATS: [&str; 4] = ["int32", "int64", "float", "double"];
 
-/// Maximum number of warnings of one write.
+/// Maximum number of warnings of one write; further warnings are omitted.
 const WARNINGS_MAX: usize = 100;
 
 /// Warnings about the formats of a definition that the old definition does not have.

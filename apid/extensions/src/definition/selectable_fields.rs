@@ -9,7 +9,7 @@ use super::field_path::resolve;
 use super::props::Props;
 use crate::path_names::PathSyntax;
 
-/// Maximum number of selectable fields of a version.
+/// Maximum number of selectable fields of a version; more fields are an error.
 const FIELDS_MAX: usize = 8;
 
 /// Validates the selectable fields of a version against its schema.

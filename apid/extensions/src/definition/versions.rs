@@ -11,7 +11,7 @@ use super::name_rules::validate_label;
 use super::schema_path::{ErrorSink, SchemaPath};
 use super::spec::{Spec, Version};
 
-/// Maximum bytes of a deprecation warning.
+/// Maximum length of a deprecation warning in bytes; a longer warning is an error.
 const WARNING_MAX: usize = 256;
 
 /// Validates that each version has a schema.

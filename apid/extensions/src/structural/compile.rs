@@ -13,7 +13,7 @@ use super::node::{Additional, Constraints, Flag, Junctors, Kind, ListType, Node,
 use super::rules::Rules;
 use super::values::is_supported_format;
 
-/// Maximum depth of a schema.
+/// Maximum number of nested levels of a schema; a deeper schema does not compile.
 pub const DEPTH_MAX: usize = 128;
 
 /// The reason why a schema does not compile.

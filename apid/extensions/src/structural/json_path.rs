@@ -17,7 +17,7 @@ use std::str::Chars;
 
 use apimachinery::object::{Map, Object, Value};
 
-/// Maximum number of steps, including those of filters.
+/// Maximum number of steps of a path, including the paths in its filters; more steps are an error.
 const STEPS_MAX: usize = 64;
 /// Maximum number of values that a path selects at any step; the step drops further values.
 const SELECTED_MAX: usize = 100_000;
@@ -266,7 +266,7 @@ fn error(text: &str) -> JsonPathError {
 
 struct Parser<'a> {
     chars: Peekable<Chars<'a>>,
-    /// The number of steps that the path may still have.
+    /// The number of further steps that the path may have.
     steps_left: usize,
 }
 

@@ -118,7 +118,8 @@ fn is_plain(text: &str) -> bool {
 struct OccurrenceCounts<'a>(HashMap<Cow<'a, str>, u32>);
 
 impl<'a> OccurrenceCounts<'a> {
-    /// Counts a text, and returns whether this is its second occurrence. The reference reports no later ones.
+    /// Counts a text, and returns whether this is its second occurrence. The reference does not report later
+    /// occurrences.
     fn is_second(&mut self, text: Cow<'a, str>) -> bool {
         let count = self.0.entry(text).or_default();
         *count = count.saturating_add(1);

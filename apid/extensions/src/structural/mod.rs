@@ -10,7 +10,7 @@
 //! 2. [`Schema::default`] sets defaults.
 //! 3. [`Schema::validate`] returns the errors of the object, with ratcheting if there is an old object.
 //!
-//! A stored object passes [`Schema::read`]. It never fails, because it drops malformed metadata.
+//! [`Schema::read`] converts a stored object. It never fails, because it drops malformed metadata.
 //!
 //! [`Schema::merge`] returns the merge type for server-side apply. [`Schema::check_rules`] validates the
 //! CEL rules of a definition. [`Schema::part`] compiles one node, for example to validate a default value.
@@ -19,7 +19,8 @@
 //! # Invariants
 //!
 //! INVARIANT (idempotent): conforming an object twice changes nothing more, and neither does defaulting.
-//! INVARIANT (ratcheting): an error in a changed value is never tolerated.
+//! INVARIANT (ratcheting): an error in a changed value is never tolerated, except duplicates in set and map
+//! lists if the old object has such duplicates.
 //! INVARIANT (rules come last): rules run only on objects without blocking errors, within
 //! [`limits::OBJECT`](expressions::limits::OBJECT) units for each object.
 //! INVARIANT (bounded recursion): a schema deeper than [`DEPTH_MAX`] does not compile. No step descends

@@ -7,7 +7,7 @@ use apimachinery::object::{Map, Value};
 
 use super::node::{Additional, Flag, Node, is_type_or_metadata};
 
-/// Maximum number of reported fields.
+/// Maximum number of reported fields; further unknown fields are dropped without a report.
 pub(super) const UNKNOWN_MAX: usize = 100;
 
 /// Prunes an object. Returns the sorted paths of dropped fields, at most [`UNKNOWN_MAX`].

@@ -76,7 +76,7 @@ impl Purpose {
         matches!(self, Purpose::ApplyConfiguration | Purpose::JsonPatch)
     }
 
-    /// Checks the type of the result.
+    /// Checks that the result has the type that this purpose requires.
     fn check(self, result: &Type) -> Result<(), ExpressionError> {
         let (expected, is_expected) = match self {
             Purpose::MatchCondition | Purpose::Validation => ("bool", *result == Type::Bool),
@@ -102,12 +102,12 @@ pub enum ExpressionError {
     /// The compilation fails.
     #[error("compilation failed: {0}")]
     Compilation(CompileError),
-    /// The result type is not that of the purpose.
+    /// The result type is not the type that the purpose requires.
     #[error("must evaluate to {expected} but got {actual}")]
     ResultType {
-        /// The type of the purpose.
+        /// Name of the type that the purpose requires.
         expected: &'static str,
-        /// The type of the result.
+        /// Type of the result of the expression.
         actual: Type,
     },
 }
@@ -135,16 +135,17 @@ pub struct Compiler<'s> {
     has_variables: bool,
     /// Types of the compiled variables.
     variables: HashMap<String, Type>,
-    /// Expressions that the stored object has already, so they may use libraries of later releases.
+    /// Expressions that the stored object contains already; they may use CEL libraries of later releases.
     stored: StoredExpressions<'s>,
 }
 
-/// The expressions that compile with the libraries of later releases, as expressions of a stored object.
+/// The expressions that may use CEL libraries of later releases, because the stored object contains them
+/// already.
 #[derive(Clone, Debug)]
 enum StoredExpressions<'s> {
-    /// Every expression.
+    /// All expressions: the compiled object is the stored object.
     All,
-    /// Only these expressions.
+    /// Only these expressions: the compiled object is new, and the stored object contains them.
     Only(BTreeSet<&'s str>),
 }
 

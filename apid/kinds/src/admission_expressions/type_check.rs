@@ -15,7 +15,7 @@ use super::object_types::object_type;
 use super::{Compiler, ObjectTypes, Purpose};
 use crate::{Registry, Resource};
 
-/// Maximum number of checked kinds of a rule.
+/// Maximum number of kinds that the type check takes from one rule; it ignores further kinds of the rule.
 const TYPES_MAX: usize = 10;
 
 /// A warning about an expression of a policy.

@@ -72,7 +72,8 @@ pub static NAMESPACE_TYPE: LazyLock<Type> = LazyLock::new(|| {
     object("Namespace", &[("metadata", metadata), ("spec", spec), ("status", status)])
 });
 
-/// An object type whose field names are not escaped: expressions select `namespace` by this name.
+/// An object type whose field names are not escaped: expressions select the field `namespace` as `namespace`,
+/// although this is a reserved word of CEL.
 fn object(name: &str, fields: &[(&str, Type)]) -> Type {
     let field =
         |(name, ty): &(&str, Type)| ((*name).to_owned(), Field { name: (*name).to_owned(), ty: ty.clone() });

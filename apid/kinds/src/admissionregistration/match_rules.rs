@@ -11,7 +11,7 @@ use crate::defaults::{Fields, fill, map_or_insert, maps_in_list};
 use crate::validation::{Field, text};
 use crate::{format, labels};
 
-/// Maximum number of match conditions.
+/// Maximum number of match conditions of a webhook or policy.
 const CONDITIONS_MAX: usize = 64;
 
 /// Sets the default scope of the rules in a list.
@@ -77,8 +77,8 @@ pub(super) fn validate_match_resources(resources: &Field<'_, '_>, errors: &mut F
     }
 }
 
-/// Reports operations that the rules of a mutating policy cannot have: the policy never runs for deletions.
-/// kube-apiserver omits the index of the rule from the path.
+/// Reports operations that a rule of a mutating policy cannot contain, such as `DELETE`: the policy never
+/// runs for deletions. As in kube-apiserver, the path of the error lacks the index of the rule.
 pub(super) fn check_mutating_operations(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rules = resources.child("resourceRules");
     for rule in rules.items() {
@@ -145,7 +145,8 @@ fn validate_resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
             if item.text().is_empty() {
                 errors.push(item.required(""));
             } else {
-                // As in kube-apiserver, only the last item without a subresource counts.
+                // As in kube-apiserver, the last item without a subresource overrides the value of earlier
+                // items.
                 has_resource = item.text() != "*";
             }
             continue;

@@ -18,9 +18,9 @@ use crate::{Column, format};
 /// Column with the kind of the parameters of a policy.
 pub(super) const PARAMETER_KIND_COLUMN: Column = Column::text("ParamKind", "Kind of the parameters.");
 
-/// Maximum number of audit annotations.
+/// Maximum number of audit annotations of a policy.
 const ANNOTATIONS_MAX: usize = 20;
-/// Maximum bytes of the expression of an audit annotation.
+/// Maximum length, in bytes, of the expression of an audit annotation.
 const VALUE_EXPRESSION_MAX: usize = 5 * 1024;
 
 /// Reserved words of CEL, which cannot be names of variables.
@@ -48,7 +48,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The table cells of a policy. `expressions` names the list in `spec` whose length a cell shows.
+/// The table cells of a policy. `expressions` is the name of the list in `spec` whose length a cell shows.
 pub(super) fn cells(policy: &Object, expressions: &str, clock: &dyn Clock) -> Vec<Value> {
     let parameters = policy.find("spec.paramKind").map_or_else(
         || UNSET.to_owned(),

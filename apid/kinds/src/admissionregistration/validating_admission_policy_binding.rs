@@ -115,7 +115,7 @@ fn validate_actions(actions: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Columns of bindings of both kinds of policies.
+/// Table of the bindings of validating and of mutating admission policies.
 pub(super) static TABLE: Table = Table {
     columns: &[
         NAME,

@@ -19,7 +19,7 @@ use crate::{Column, Table, format};
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// Values of `sideEffects` that a new webhook can have.
 const SIDE_EFFECTS: [&str; 2] = ["None", "NoneOnDryRun"];
-/// Minimum number of segments of the name of a webhook.
+/// Minimum number of segments, which are separated by dots, in the name of a webhook.
 const NAME_SEGMENTS_MIN: usize = 3;
 
 /// Properties that validation requires. An update may lack a property that the stored object lacks too.

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! The crate `extensions` has the rules; this file connects them with the writes. Objects of this kind have
-//! the stored names of schema extensions; see [`extensions::definition::keywords`].
+//! The crate `extensions` implements the rules; the strategy in this file calls them during a write. A stored
+//! definition contains the stored names of schema extensions, whatever the names preset of the server is; see
+//! [`extensions::definition::keywords`].
 
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
@@ -29,7 +30,8 @@ pub(super) const KIND: Kind = Kind {
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
-    // `validate_update` applies all rules, and tolerates violations that the stored definition has already.
+    // `validate_update` applies all rules, and tolerates violations that the stored definition contains
+    // already.
     revalidation: Revalidation::Never,
     strategy: &CustomResourceDefinition,
     ..Kind::CLUSTER_SCOPED
@@ -96,7 +98,7 @@ impl Translation for CustomResourceDefinition {
     }
 }
 
-/// The facts that the checks of schema defaults and expressions need.
+/// Names preset and metadata validation, which the checks of schema defaults and expressions need.
 fn checks<'a>(ctx: &Context<'a>) -> CompiledChecks<'a> {
     CompiledChecks { names: ctx.names, metadata: &metadata::validate_embedded }
 }

@@ -82,9 +82,9 @@ impl Strategy for ApiService {
 
 /// Allowed values of `status` in a condition.
 const CONDITION_STATUSES: [&str; 3] = ["True", "False", "Unknown"];
-/// Maximum of `groupPriorityMinimum`.
+/// Maximum value of `groupPriorityMinimum`.
 const GROUP_PRIORITY_MAX: i64 = 20_000;
-/// Maximum of `versionPriority`.
+/// Maximum value of `versionPriority`.
 const VERSION_PRIORITY_MAX: i64 = 1_000;
 
 fn validate(object: &Object) -> FieldErrors {
@@ -92,7 +92,7 @@ fn validate(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let (group, version) = (spec.child("group"), spec.child("version"));
     let name = format!("{}.{}", version.text(), group.text());
-    // The validation of metadata reports a name that is no path segment.
+    // The validation of metadata already reports a name that is not a valid path segment.
     if object.name() != name && format::path_segment(object.name(), false).is_empty() {
         let detail = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
         errors.push(FieldError::invalid(&FieldPath::new("metadata.name"), object.name(), &detail));

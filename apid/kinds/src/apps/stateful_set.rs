@@ -111,7 +111,7 @@ impl Strategy for StatefulSet {
     }
 }
 
-/// Removes the field of the feature gate MaxUnavailableStatefulSet, which is off by default.
+/// Removes `maxUnavailable`: its feature gate MaxUnavailableStatefulSet is off by default.
 fn remove_disabled(object: &mut Object) {
     let rolling = part(object, "spec")
         .and_then(|spec| spec.get_mut("updateStrategy"))

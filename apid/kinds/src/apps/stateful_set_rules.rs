@@ -32,7 +32,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// Validates an update. The name of the service is not validated again: objects of older releases may have any name.
+/// Validates an update, except `spec.serviceName`: objects of older releases may have any service name.
 pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let spec = Field::new(new.get("spec"), "spec");
     let mut errors = FieldErrors::new();
@@ -135,8 +135,8 @@ fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) 
     }
 }
 
-/// Validates the selector. Returns false for a malformed selector, which is not compared with the pod
-/// template.
+/// Validates the selector. Returns false for a malformed selector: the caller does not compare such a
+/// selector with the labels of the pod template.
 fn validate_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
     let Some(value) = selector.value() else {
         errors.push(selector.required(""));

@@ -8,12 +8,13 @@ use apimachinery::quantity;
 use crate::format;
 use crate::validation::{Field, number, resource, text};
 
-/// Maximum of `stabilizationWindowSeconds`.
+/// Maximum value of `stabilizationWindowSeconds`.
 const WINDOW_MAX: i64 = 3600;
-/// Maximum of `periodSeconds` in a scaling policy.
+/// Maximum value of `periodSeconds` in a scaling policy.
 const PERIOD_MAX: i64 = 1800;
 
-/// Types of metrics, each with the field of its source, in the order of kube-apiserver.
+/// Types of metrics, each with the field that contains its source, in the order in which kube-apiserver
+/// checks them.
 const SOURCES: [(&str, &str); 5] = [
     ("Object", "object"),
     ("External", "external"),

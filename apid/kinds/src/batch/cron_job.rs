@@ -75,7 +75,8 @@ impl Strategy for CronJob {
     }
 }
 
-/// Maximum bytes of the name of a cron job: the names of its jobs add a suffix to it.
+/// Maximum length, in bytes, of the name of a cron job. Job names consist of this name and a suffix, and are
+/// limited to 63 bytes.
 const NAME_MAX: usize = 52;
 
 fn validate_spec(object: &Object, old: Option<&Object>, names: &Names) -> FieldErrors {

@@ -20,9 +20,9 @@ pub(super) enum IndexesError {
     /// An index is not above the index before it.
     #[error("non-increasing order, previous: {previous}, current: {index}")]
     Order {
-        /// The index before.
+        /// The index that precedes the invalid index.
         previous: i64,
-        /// The index.
+        /// The invalid index.
         index: i64,
     },
 }

@@ -27,7 +27,8 @@ pub(super) const KIND: Kind = Kind {
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
-    // Orphans the pods, because users read the output of a job from them.
+    // By default the deletion of a job orphans its pods, because users read the output of the job from the
+    // pods.
     default_propagation: DefaultPropagation::Orphan,
     default_propagation_warning: Some(
         "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
@@ -80,9 +81,9 @@ impl Strategy for Job {
         job_rules::generate_selector(object, ctx.names);
     }
 
-    /// Sets the labels of a job without labels to those of its template again: since defaulting, the template
-    /// has got generated labels, or has been restored from the stored job. kube-apiserver does this after
-    /// validation, so a job does not receive invalid labels.
+    /// Copies the labels of the pod template to a job without labels. Defaulting has done the same, but since
+    /// then the template has received generated labels, or its stored value again. Does nothing if the labels
+    /// of the template are invalid: kube-apiserver copies the labels after validation.
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
         if job_rules::has_valid_template_labels(object) {
             label_like_template(object);

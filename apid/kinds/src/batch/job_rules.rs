@@ -25,8 +25,9 @@ fn pod_labels(names: &Names) -> [(String, bool); 4] {
     ]
 }
 
-/// Adds the labels of the job to the pod template, and a selector for them, unless the user chooses the selector.
-/// Labels that the user has set stay: validation reports other values than those of the job.
+/// Adds labels with the uid and name of the job to the pod template, and a selector on the uid. Does nothing
+/// if the user chooses the selector (`manualSelector`). Labels that the user has set keep their values:
+/// validation reports a value that differs from the uid or name of the job.
 pub(super) fn generate_selector(job: &mut Object, names: &Names) {
     if job.flag("spec.manualSelector") {
         return;
@@ -65,7 +66,7 @@ pub(super) fn validate(job: &Object, names: &Names) -> FieldErrors {
     errors
 }
 
-/// Validates that the selector and its labels are the generated ones.
+/// Validates that the selector and the pod labels have the values that [`generate_selector`] sets.
 fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
     let Some(selected) = selector.value() else { return };
@@ -148,8 +149,8 @@ fn check_immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors:
     }
 }
 
-/// Validates a change of completions: only those of an indexed job change, and only to the value of its new
-/// parallelism.
+/// Validates a change of `completions`: only an indexed job can change it, and the new value must equal the
+/// new `parallelism`.
 fn validate_completions(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let completions = new.child("completions");
     if completions.value() == old.child("completions").value() {
@@ -162,7 +163,8 @@ fn validate_completions(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut F
     }
 }
 
-/// Validates that the template changes only in its scheduling, while the job is suspended and has not started.
+/// Validates that the pod template does not change. While the job is suspended and has not started, the
+/// labels, the annotations and the fields of [`MUTABLE_WHILE_SUSPENDED`] can change.
 fn validate_template(old: &Object, template: &Field<'_, '_>, errors: &mut FieldErrors) {
     let is_mutable = old.flag("spec.suspend") && old.text("status.startTime").is_empty();
     let comparable = |template: Option<&Value>| {

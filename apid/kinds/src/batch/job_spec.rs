@@ -14,13 +14,13 @@ use crate::table::cell::PathReader as _;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number, text};
 
-/// Maximum of `parallelism` and `maxFailedIndexes` of an indexed job, and limit of `completions` above which
-/// [`LARGE_JOB_MAX`] applies.
+/// Maximum value of `parallelism` and `maxFailedIndexes` of an indexed job. [`LARGE_JOB_MAX`] applies to jobs
+/// whose `completions` are above this value.
 const INDEXED_MAX: i64 = 100_000;
-/// Maximum of `parallelism` and `maxFailedIndexes` of an indexed job with a back-off limit per index and more
-/// than [`INDEXED_MAX`] completions.
+/// Maximum value of `parallelism` and `maxFailedIndexes` of an indexed job with a back-off limit per index
+/// and more than [`INDEXED_MAX`] completions.
 const LARGE_JOB_MAX: i64 = 10_000;
-/// Maximum bytes of the name of an external controller.
+/// Maximum length, in bytes, of `managedBy`, the name of an external controller.
 const MANAGED_BY_MAX: usize = 63;
 /// Maximum number of rules of a success policy or pod failure policy.
 const RULES_MAX: usize = 20;
@@ -285,7 +285,7 @@ fn validate_success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut Fi
     }
     let mut index_count = None;
     if indexes.is_present() {
-        // kube-apiserver compares the count with zero indexes if the list is invalid.
+        // If the list is invalid, kube-apiserver continues with an index count of 0.
         let parsed = Indexes::parse(indexes.text(), completions);
         index_count = Some(parsed.as_ref().map_or(0, Indexes::len));
         if let Err(error) = parsed {

@@ -141,8 +141,8 @@ fn validate_update(new: &Object, old: &Object, status: &Field<'_, '_>, errors: &
             errors.push(FieldError::invalid_without_value(&conditions, &detail));
         }
     }
-    // An indexed job with equal completions and parallelism can scale down, and then counts fewer succeeded
-    // pods.
+    // An indexed job with equal completions and parallelism can scale down. Its number of succeeded pods can
+    // then decrease.
     let is_elastic = new.text("spec.completionMode") == "Indexed"
         && new.find("spec.completions") == new.find("spec.parallelism");
     for (name, is_checked) in [("failed", true), ("succeeded", !is_elastic)] {
@@ -168,7 +168,7 @@ fn validate_update(new: &Object, old: &Object, status: &Field<'_, '_>, errors: &
     }
 }
 
-/// Validates that the start time of a job that is not suspended does not change.
+/// Validates that the start time of a job that is not suspended does not change after it has been set.
 fn validate_start_time(new: &Object, old: &Object, status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let start = status.child("startTime");
     let has_started = !old.text("status.startTime").is_empty();

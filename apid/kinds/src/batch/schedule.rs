@@ -10,17 +10,17 @@ use apimachinery::field::FieldErrors;
 
 use crate::validation::Field;
 
-/// Names of months, from 1.
+/// Names of months; the first name has the number 1.
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
-/// Names of weekdays, from 0.
+/// Names of weekdays; the first name has the number 0.
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// Descriptors without an argument.
 const DESCRIPTORS: [&str; 7] =
     ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
 
-/// Maximum bytes of a component of a time zone name.
+/// Maximum length, in bytes, of a component of a time zone name.
 const ZONE_PART_MAX: usize = 14;
 
 /// Allowed values of a field of a schedule.
@@ -166,7 +166,7 @@ fn number(text: &str) -> Result<i64, String> {
     if number < 0 { Err(format!("negative number ({number}) not allowed: {text}")) } else { Ok(number) }
 }
 
-/// Validates the field of the name of a time zone.
+/// Validates a field that contains the name of a time zone.
 pub(super) fn validate_zone(zone: &Field<'_, '_>, errors: &mut FieldErrors) {
     if let Err(detail) = check_zone(zone.text()) {
         errors.push(zone.invalid(&detail));

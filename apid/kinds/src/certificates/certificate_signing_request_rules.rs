@@ -1,4 +1,4 @@
-//! Validation of certificate signing requests, and the conditions that an update keeps or completes.
+//! Validation of certificate signing requests, and preparation of their conditions in an update.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,14 +48,14 @@ pub const USAGES: [&str; 23] = [
 
 /// Types of the conditions that record an approval or a denial.
 const APPROVAL: [&str; 2] = ["Approved", "Denied"];
-/// Types of conditions that are never removed. Their only status is `True`.
+/// Types of conditions that an update cannot remove, and whose status must be `True`.
 const FINAL: [&str; 3] = ["Approved", "Denied", "Failed"];
 
-/// Minimum of `expirationSeconds`.
+/// Minimum value of `expirationSeconds`.
 const EXPIRATION_MIN: i64 = 600;
-/// Maximum bytes of the domain of a signer name.
+/// Maximum length, in bytes, of the domain of a signer name.
 const DOMAIN_MAX: usize = 253;
-/// Maximum bytes of a signer name: a domain, a slash, a label, a dot and a subdomain.
+/// Maximum length, in bytes, of a signer name: a domain, a slash, a label, a dot and a subdomain.
 const SIGNER_NAME_MAX: usize = 253 + 1 + 63 + 1 + 253;
 
 /// Returns the conditions of a type.
@@ -63,8 +63,9 @@ fn conditions_of_type<'o>(object: &'o Object, kind: &str) -> Vec<&'o Value> {
     object.items("status.conditions").iter().filter(|condition| condition.text("type") == kind).collect()
 }
 
-/// Restores the conditions `Approved` and `Denied` from the stored request. If the update adds or removes
-/// conditions of one of these types, they stay as they are, and validation decides.
+/// Restores the conditions `Approved` and `Denied` from the stored request. If the update changes the number
+/// of conditions of one of these types, the new conditions of this type stay, and validation accepts or
+/// rejects them.
 pub(super) fn keep_approval(new: &mut Object, old: &Object) {
     for kind in APPROVAL {
         let old_conditions = conditions_of_type(old, kind);
@@ -135,7 +136,7 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
     errors
 }
 
-/// Whether bytes are a certificate request, without any further bytes.
+/// Whether `der` is exactly one certificate request in DER, without further bytes.
 fn is_request(der: &[u8]) -> bool {
     X509CertificationRequest::from_der(der).is_ok_and(|(rest, _)| rest.is_empty())
 }

@@ -42,7 +42,7 @@ pub(super) const V1ALPHA1: Kind = Kind {
     ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &DefaultStrategy)
 };
 
-/// Maximum bytes of `trustBundle`.
+/// Maximum size, in bytes, of `trustBundle`.
 const BUNDLE_MAX: usize = 1 << 20;
 /// Text that replaces a bundle in error messages.
 const OMITTED: &str = "<value omitted>";
@@ -55,7 +55,8 @@ impl Strategy for ClusterTrustBundle {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        // An unchanged bundle stays valid when the rules for certificates become stricter.
+        // An unchanged bundle is not validated again, so it stays valid if a release makes the rules
+        // stricter.
         let mut errors = validate(new, new.text("spec.trustBundle") != old.text("spec.trustBundle"));
         let (signer, old_signer) = (new.text("spec.signerName"), old.text("spec.signerName"));
         if signer != old_signer {

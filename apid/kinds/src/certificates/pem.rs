@@ -2,7 +2,7 @@
 //!
 //! # Reference
 //!
-//! RFC 7468; as the Go package `encoding/pem`, text outside valid blocks is ignored.
+//! The format is that of RFC 7468. As in the Go package `encoding/pem`, text outside valid blocks is ignored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -74,8 +74,8 @@ impl Strategy for LeaseCandidate {
     }
 }
 
-/// Validates a strategy: a known one, or one with a domain. The path of an unknown strategy ends with `strategy`
-/// twice, as in kube-apiserver.
+/// Validates that a strategy is a known strategy or a qualified name with a domain. As in kube-apiserver, the
+/// path of the error of an unknown strategy ends with `strategy.strategy`.
 fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let error_field = strategy.child("strategy").with_value(strategy.value());
     if strategy.text().contains('/') {
@@ -85,7 +85,7 @@ fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// A semantic version in the order of precedence: numbers, then a pre-release before its release.
+/// A semantic version. The order is its precedence: first by the numbers; a pre-release precedes its release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 struct SemanticVersion {
     numbers: [u64; 3],
@@ -93,14 +93,15 @@ struct SemanticVersion {
     pre_release: Vec<Identifier>,
 }
 
-/// An identifier of a pre-release. Numbers come before texts.
+/// An identifier of a pre-release. Each number is smaller than each text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 enum Identifier {
     Number(u64),
     Text(String),
 }
 
-/// Parses a version; the zero version stands for a missing or an invalid one.
+/// Parses a version. Returns the version 0.0.0 for a missing version, and for an invalid version, which it
+/// reports.
 fn parse_version(field: &Field<'_, '_>, errors: &mut FieldErrors) -> SemanticVersion {
     if field.text().is_empty() {
         return SemanticVersion::default();

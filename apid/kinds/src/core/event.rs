@@ -40,9 +40,9 @@ pub(super) const KIND: Kind = Kind {
     ..Kind::NAMESPACED
 };
 
-/// Maximum bytes of short text fields of an event with `eventTime`.
+/// Maximum length, in bytes, of `reportingInstance`, `action` and `reason` of an event with `eventTime`.
 const TEXT_MAX: usize = 128;
-/// Maximum bytes of the message of an event with `eventTime`.
+/// Maximum length, in bytes, of the message of an event with `eventTime`.
 const MESSAGE_MAX: usize = 1024;
 /// Namespace of events about cluster-scoped objects.
 const DEFAULT_NAMESPACE: &str = "default";

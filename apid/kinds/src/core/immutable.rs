@@ -4,7 +4,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::Value;
 
-/// Maximum total bytes of all values of a ConfigMap or Secret (requirements D-LIM).
+/// Maximum total size, in bytes, of all values of a ConfigMap or Secret (requirements D-LIM).
 pub(super) const DATA_MAX: usize = 1024 * 1024;
 
 /// Validates an update of a possibly immutable object.

@@ -52,7 +52,8 @@ fn complete_limit(limit: &mut Value) {
     }
 }
 
-/// Copies from `from` the resources that `list` lacks.
+/// Copies the resource amounts of the field `from` to the field `list`, except for resources that `list`
+/// contains.
 fn fill_amounts(limit: &mut Map<String, Value>, list: &str, from: &str) {
     let source = limit.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
     if source.is_empty() {

@@ -14,7 +14,7 @@ use crate::validation::{Field, resource};
 const UNIT: i128 = 1_000_000_000;
 /// Number of billionths in a thousandth.
 const MILLI: i128 = 1_000_000;
-/// The largest value whose thousandths are a 64-bit number.
+/// Amounts below this number of units can be expressed in thousandths as a signed 64-bit number.
 const MILLI_MAX: i128 = i64::MAX as i128 / 1000;
 
 /// Validates the limits.
@@ -85,12 +85,12 @@ struct Amount<'v> {
 }
 
 impl Amount<'_> {
-    /// The value, rounded up.
+    /// The amount in whole units, rounded up.
     fn units(&self) -> i128 {
         self.nanos.div_euclid(UNIT) + i128::from(self.nanos.rem_euclid(UNIT) != 0)
     }
 
-    /// The value in thousandths, rounded up.
+    /// The amount in thousandths, rounded up.
     fn millis(&self) -> i128 {
         self.nanos.div_euclid(MILLI) + i128::from(self.nanos.rem_euclid(MILLI) != 0)
     }
@@ -104,7 +104,8 @@ fn compare(limit: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldE
     };
     let (min, max) = (amount("min"), amount("max"));
     let (default, request) = (amount("default"), amount("defaultRequest"));
-    // Errors of `default` show the bound, errors of `defaultRequest` the request, as in kube-apiserver.
+    // As in kube-apiserver, an error of `default` shows the minimum or maximum, and an error of
+    // `defaultRequest` shows the request.
     let ordered_pairs = [
         (&min, "min value", &max, "max value", "min", &min),
         (&min, "min value", &request, "default request value", "defaultRequest", &request),

@@ -13,7 +13,8 @@ use crate::table::cell::PathReader as _;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, network, resource, text};
 
-/// Makes both fields with ranges of pod addresses agree: `podCIDR` is the first of `podCIDRs`, and wins a conflict.
+/// Completes the fields with the ranges of pod addresses, so that `podCIDR` equals the first item of
+/// `podCIDRs`. If the fields differ, `podCIDRs` becomes a list with only the value of `podCIDR`.
 pub(super) fn normalize_ranges(spec: &mut Fields) {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or("").to_owned();
     let single = text(spec.get("podCIDR"));
@@ -92,7 +93,7 @@ const TAINT: Shape = Shape::Struct(&[
     Member("TimeAdded", "timeAdded", Shape::Any),
 ]);
 
-/// Validates the taints. kube-apiserver reports them below `metadata`.
+/// Validates the taints. As in kube-apiserver, the paths of their errors begin with `metadata.taints`.
 fn validate_taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let list = spec.child("taints");
     let taints = Field::new(list.value(), "metadata.taints");
@@ -124,7 +125,7 @@ fn validate_amounts(object: &Object, names: &Names, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates ranges of addresses: at most one range of each family.
+/// Validates ranges of addresses: at most one range of each IP family.
 fn validate_ranges(ranges: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut families = Vec::new();
     let mut invalid = None;
@@ -157,7 +158,7 @@ fn validate_ranges(ranges: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether a range of addresses is of IPv6; None if the text is no range.
+/// Whether a range contains IPv6 addresses; None if the text is not a range of addresses.
 fn is_ipv6_range(text: &str) -> Option<bool> {
     let (address, length) = text.split_once('/')?;
     let address = network::parse_ip(address)?;

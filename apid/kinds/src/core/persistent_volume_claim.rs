@@ -68,7 +68,7 @@ impl Strategy for PersistentVolumeClaim {
     }
 }
 
-/// Removes fields of the feature gate VolumeAttributesClass, which is off by default.
+/// Removes status fields whose feature gate VolumeAttributesClass is off by default.
 fn drop_status_fields(object: &mut Object) {
     if let Some(status) = part(object, "status") {
         status.remove("currentVolumeAttributesClassName");

@@ -102,7 +102,7 @@ pub(super) fn validate_status(new: &Object, names: &Names) -> FieldErrors {
     for (_, amount) in status.child("capacity").entries() {
         check_not_negative(&amount, &mut errors);
     }
-    // kube-apiserver reports errors of these states at a path in the singular.
+    // As in kube-apiserver, the path of an error is `allocatedResourceStatus`, in the singular.
     let states = status.child("allocatedResourceStatus");
     let states = states.with_value(status.child("allocatedResourceStatuses").value());
     for (name, state) in states.entries() {

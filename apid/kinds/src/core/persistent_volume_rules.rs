@@ -68,7 +68,7 @@ const REPLACED_LABELS: [(NodeLabel, NodeLabel); 5] = [
     (("failure-domain.beta", "zone"), ("topology", "zone")),
 ];
 
-/// Maximum bytes of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
+/// Maximum length, in bytes, of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
 const ISCSI_NAME_MAX: usize = 64;
 
 /// Message for a field that a volume attachment must not contain.
@@ -262,7 +262,7 @@ fn validate_mount_options(
     }
 }
 
-/// Validates the changes of an update. kube-apiserver validates the whole object here too.
+/// Validates an update: the whole new volume and its changes, as in kube-apiserver.
 pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
     let mut errors = validate(new, ctx);
     let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));

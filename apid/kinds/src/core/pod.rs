@@ -96,8 +96,8 @@ impl Strategy for Pod {
         pod_status::complete_addresses(object);
     }
 
-    /// Grace period of a deletion in seconds: 0 for a pod without a node or with a final phase, and 1 for a
-    /// negative period.
+    /// Grace period of a deletion, in seconds. The period is 0 for a pod that has no node or that has failed
+    /// or succeeded. A negative period becomes 1.
     fn grace_period_seconds(&self, pod: &Object, requested: Option<i64>) -> Option<i64> {
         let has_ended = matches!(pod.text("status.phase"), "Failed" | "Succeeded");
         if pod.text("spec.nodeName").is_empty() || has_ended {
@@ -128,7 +128,8 @@ impl Strategy for Pod {
         object.set("status", status);
     }
 
-    /// Computes the QoS class from the requests and limits after admission. The QoS class is immutable.
+    /// Computes the QoS class from the requests and limits, because admission plugins may have changed them.
+    /// Writes to subresources do not change the QoS class.
     fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
         let qos_class = pod_status::qos_class(object);
         if ctx.subresource.is_empty()
@@ -138,8 +139,8 @@ impl Strategy for Pod {
         }
     }
 
-    /// Keeps the owner references on writes to `status`, because old node agents corrupt them.
-    /// Keeps the QoS class, which is immutable.
+    /// On writes to `status`, restores the owner references, because old node agents corrupt them, and
+    /// restores the QoS class if the request omits it. Validation rejects a changed QoS class.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         match ctx.subresource {
             "status" => {}

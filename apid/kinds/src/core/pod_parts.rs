@@ -1,6 +1,6 @@
 //! Pod subresources that change one part of a running pod: `ephemeralcontainers` and `resize`.
 //!
-//! Each subresource ignores all other fields of a body.
+//! A write to one of these subresources ignores all other fields of its body.
 
 use std::collections::{BTreeMap, BTreeSet};
 

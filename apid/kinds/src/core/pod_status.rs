@@ -10,18 +10,20 @@ use serde_json::{Value, json};
 use crate::defaults::part;
 use crate::table::cell::PathReader;
 
-/// State of a pod for printer columns.
+/// Values of the printer columns about the state of a pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Summary<'a> {
     /// Number of ready containers.
     pub(super) ready: usize,
     /// Number of containers, including sidecar (restartable init) containers.
     pub(super) containers: usize,
-    /// Current state, or the reason that blocks the pod.
+    /// Text of the column Status: the phase, or the reason that a container, the status or the deletion
+    /// gives.
     pub(super) reason: String,
-    /// Restarts of init containers while the pod initializes, afterwards restarts of its other containers.
+    /// Number of restarts: of the init containers while the pod initializes, and then of the sidecar
+    /// containers and the containers in `spec.containers`.
     pub(super) restarts: i64,
-    /// End time of the last restarted container, or `""`.
+    /// Latest time at which a container ended before a restart; `""` without restarts.
     pub(super) last_restart: &'a str,
 }
 
@@ -30,7 +32,8 @@ pub(super) fn address(pod: &Object) -> &str {
     pod.items("status.podIPs").first().map_or_else(|| pod.text("status.podIP"), |address| address.text("ip"))
 }
 
-/// Replaces `podIPs` by `podIP` alone if its first address differs: older clients write only `podIP`.
+/// Replaces `podIPs` by a list with only `podIP` if the first item of `podIPs` differs from `podIP`: older
+/// clients write only `podIP`.
 pub(super) fn complete_addresses(pod: &mut Object) {
     let Some(status) = part(pod, "status") else { return };
     let Some(address) = status.get("podIP").filter(|address| address.as_str() != Some("")).cloned() else {
@@ -137,7 +140,7 @@ fn waiting_reason(status: &Value) -> Option<String> {
     Some(status.text("state.waiting.reason")).filter(|reason| !reason.is_empty()).map(str::to_owned)
 }
 
-/// Reason of a container's termination: its reason, signal or exit code.
+/// Text about the termination of a container: the reason in its status, or else its signal or exit code.
 fn termination_reason(status: &Value) -> Option<String> {
     let end = status.find("state.terminated")?;
     Some(match (end.text("reason"), end.integer("signal")) {
@@ -147,7 +150,7 @@ fn termination_reason(status: &Value) -> Option<String> {
     })
 }
 
-/// Condition of a new pod with scheduling gates.
+/// The condition `PodScheduled` of a new pod with scheduling gates.
 pub(super) fn gated_condition(clock: &dyn Clock) -> Value {
     json!({
         "type": "PodScheduled",

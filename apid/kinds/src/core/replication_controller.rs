@@ -49,8 +49,8 @@ impl Strategy for ReplicationController {
         label_like_template(object);
     }
 
-    /// Sets the labels of a controller without labels to those of its template again: since defaulting, the
-    /// template may have been restored from the stored controller.
+    /// Copies the labels of the pod template to a controller without labels. Defaulting has done the same,
+    /// but since then the template may have received its stored value again.
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
         label_like_template(object);
     }

@@ -24,7 +24,7 @@ const SCOPES: [&str; 7] = [
 /// Scopes that exclude each other.
 const CONFLICTS: [(&str, &str); 2] = [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")];
 
-/// Compute resources to which the scopes of pods except `BestEffort` apply.
+/// Compute resources to which each scope applies, except `BestEffort` and `VolumeAttributesClass`.
 const POD_RESOURCES: [&str; 6] =
     ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
 

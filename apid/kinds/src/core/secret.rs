@@ -44,13 +44,14 @@ struct TypedSecret {
 enum KeyRule {
     /// All keys are required.
     All(&'static [&'static str]),
-    /// At least one key is required; an error names them all.
+    /// At least one of the keys is required. If all keys are missing, there is one error for each key.
     Any(&'static [&'static str]),
     /// The key is required and must not be empty.
     NonEmpty(&'static str),
     /// The key is required and must hold a JSON object.
     Json(&'static str),
-    /// An annotation in the label domain is required; the controller sets the keys.
+    /// An annotation with this name and the domain of label keys is required. A controller sets the keys
+    /// later.
     Annotation(&'static str),
 }
 

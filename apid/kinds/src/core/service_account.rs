@@ -49,7 +49,7 @@ impl Strategy for ServiceAccount {
     }
 }
 
-/// Reduces secret references to their names.
+/// Removes all fields except `name` from the references to secrets.
 fn keep_names_of_secrets(object: &mut Object) {
     let Some(Value::Array(secrets)) = object.get_mut("secrets") else { return };
     for secret in secrets.iter_mut().filter_map(Value::as_object_mut) {

@@ -65,7 +65,7 @@ fn check_first_address(spec: &Field<'_, '_>, list: &Field<'_, '_>, errors: &mut 
     }
 }
 
-/// Validates each address. Returns whether all are IP addresses.
+/// Validates the cluster IP addresses. Returns whether all items of the list are IP addresses.
 fn validate_cluster_addresses(list: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
     let mut seen = BTreeSet::new();
     let mut is_valid = true;
@@ -87,7 +87,7 @@ fn validate_cluster_addresses(list: &Field<'_, '_>, errors: &mut FieldErrors) ->
     is_valid
 }
 
-/// Reports addresses of another family than the family at the same index.
+/// Reports addresses whose IP family differs from the item of `ipFamilies` at the same index.
 fn check_matching_families(list: &Field<'_, '_>, families: &Field<'_, '_>, errors: &mut FieldErrors) {
     for (i, (address, family)) in list.items().zip(families.items()).enumerate() {
         let Some(parsed) = network::parse_ip(address.text()) else { continue };
@@ -100,7 +100,8 @@ fn check_matching_families(list: &Field<'_, '_>, families: &Field<'_, '_>, error
     }
 }
 
-/// Reports a change of the first address, and the release of a family without a change of the policy.
+/// Reports each cluster IP address that differs from the old address at the same index, and an update that
+/// removes the second IP family without a change of the policy to `SingleStack`.
 pub(super) fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let is_external = |spec: &Field<'_, '_>| spec.child("type").text() == "ExternalName";
     if is_external(new) || is_external(old) {

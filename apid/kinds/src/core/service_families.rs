@@ -1,4 +1,5 @@
-//! IP families of a service: the fields that depend on the ranges of the server.
+//! Completion of `ipFamilyPolicy` and `ipFamilies` of a service, which depend on the service ranges of the
+//! server.
 //!
 //! # Contract
 //!
@@ -20,7 +21,7 @@ const REQUIRE: &str = "RequireDualStack";
 
 /// Fills `ipFamilyPolicy` and `ipFamilies` of a service.
 ///
-/// `configured` lists the families of the ranges; the first one is the default.
+/// `configured` lists the IP families of the service ranges of the server; the first family is the default.
 ///
 /// # Errors
 ///
@@ -59,8 +60,8 @@ pub fn complete(new: &mut Object, old: Option<&Object>, configured: &[&str]) -> 
     errors
 }
 
-/// Whether an update leaves a service with the policy `PreferDualStack` unchanged. A change of the ranges of
-/// the server does not add or remove a family of such a service.
+/// Whether an update keeps the policy `PreferDualStack`, the type, the cluster IP addresses and the IP
+/// families. Such an update does not adapt the IP families to changed service ranges of the server.
 fn is_same_preference(spec: &Fields, old: &Value) -> bool {
     let is_preferred = |policy: Option<&Value>| policy.is_some_and(|policy| policy == PREFER);
     is_preferred(spec.get("ipFamilyPolicy"))
@@ -80,7 +81,8 @@ fn fill_policy(spec: &mut Fields, old: Option<&Value>) {
     fill(spec, "ipFamilyPolicy", old_policy.unwrap_or_else(|| default.into()));
 }
 
-/// Reports the release of the second address or family under a policy for two families.
+/// Reports an update that removes the second address or IP family although the policy is not `SingleStack`,
+/// and two addresses with the policy `SingleStack`.
 fn check_release(spec: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let path = FieldPath::new("spec").child("ipFamilyPolicy");
     let policy = spec.text("ipFamilyPolicy");
@@ -99,7 +101,7 @@ fn check_release(spec: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     }
 }
 
-/// Adds the families of the addresses in `clusterIPs`.
+/// Adds the IP families of the addresses in `clusterIPs` to `ipFamilies`.
 fn infer_families(spec: &mut Fields, configured: &[&str], errors: &mut FieldErrors) {
     let addresses = spec.get("clusterIPs").cloned().unwrap_or_default();
     let mut families: Vec<Value> =
@@ -135,7 +137,8 @@ fn check_configured(spec: &Fields, policy: &str, configured: &[&str], errors: &m
     }
 }
 
-/// Adds the default family, and the second family where the policy allows it.
+/// Adds the default IP family to an empty list, and the second IP family if the policy and the server allow
+/// it.
 fn fill_families(spec: &mut Fields, policy: &str, configured: &[&str], is_headless_without_selector: bool) {
     let default = configured.first().copied().unwrap_or("IPv4");
     fill(spec, "ipFamilies", json!([default]));

@@ -14,7 +14,7 @@ use crate::{Context, format};
 
 /// Port of the kubelet, which a load balancer must not expose.
 const KUBELET_PORT: i64 = 10_250;
-/// Maximum seconds of the affinity to the IP address of a client.
+/// Maximum duration, in seconds, of the session affinity to the IP address of a client.
 const AFFINITY_SECONDS_MAX: i64 = 86_400;
 /// Message for a field that only load balancers may have.
 const ONLY_LOAD_BALANCER: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -184,14 +184,15 @@ fn check_unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     for port in list.items() {
         let (protocol, number) = (port.child("protocol").text(), port.child("port").integer().unwrap_or(0));
         if !ports.insert((protocol, number)) {
-            // kube-apiserver shows only the protocol and the number.
+            // As in kube-apiserver, the error shows only the protocol and the number of the port.
             let repeated = json!({"protocol": protocol, "port": number});
             errors.push(internal::duplicate_value(&port, &internal::render_value(Some(&repeated), &PORT)));
         }
     }
 }
 
-/// Validates the ranges of clients of a load balancer: the field, or the annotation in its absence.
+/// Validates the ranges of clients that may use a load balancer: those of the field
+/// `loadBalancerSourceRanges`, or those of the annotation if the field is absent or empty.
 fn validate_source_ranges(
     object: &Object,
     spec: &Field<'_, '_>,

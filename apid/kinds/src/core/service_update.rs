@@ -1,4 +1,5 @@
-//! Fields of a service that an update keeps or removes: allocated values, and fields of the old type.
+//! Preparation of an update of a service: it keeps allocated values that the request omits, and removes
+//! fields that the new type of the service does not have.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,12 +8,12 @@ use serde_json::{Value, json};
 use crate::defaults::{Fields, maps_in_list};
 use crate::table::cell::PathReader as _;
 
-/// Whether services of this type have a cluster IP address.
+/// Whether the type of a service implies a cluster IP address.
 fn has_address(spec: &Value) -> bool {
     matches!(spec.text("type"), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
 
-/// Whether the ports of a service have node ports.
+/// Whether the server allocates node ports for the ports of a service.
 fn has_node_ports(spec: &Value) -> bool {
     spec.text("type") == "NodePort"
         || (spec.text("type") == "LoadBalancer"
@@ -46,7 +47,8 @@ pub(super) fn prepare(new: &mut Fields, old: &Value) {
     release_second_family(new, old);
 }
 
-/// Removes the second address and family if the policy changes to one family.
+/// Removes the second address and the second IP family if the policy changes to `SingleStack` and the request
+/// does not change the list itself.
 fn release_second_family(new: &mut Fields, old: &Value) {
     let is_single = new.get("ipFamilyPolicy").is_some_and(|policy| policy == "SingleStack");
     if !is_single || old.text("ipFamilyPolicy") == "SingleStack" {
@@ -85,7 +87,8 @@ fn keep_allocated(new: &mut Fields, old: &Value) {
     }
 }
 
-/// Keeps the node port of a port with the same protocol and number, unless another port uses it.
+/// Sets a missing node port to that of the old port with the same protocol and number, unless another port of
+/// the service uses this node port.
 fn keep_node_ports(new: &mut Fields, spec: &Value, old: &Value) {
     let mut used: BTreeSet<i64> = spec.items("ports").iter().map(|port| port.integer("nodePort")).collect();
     let mut node_ports = HashMap::new();

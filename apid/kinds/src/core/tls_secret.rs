@@ -2,14 +2,15 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no secrets in warnings): a warning names the types of PEM blocks, never their content.
+//! INVARIANT (no secrets in warnings): a warning contains the types of PEM blocks, never their content.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 use crate::certificates::pem;
 
-/// Returns the reason why servers cannot load the certificate and the key; both are base64.
+/// Returns the reason why servers cannot load the certificate and the key, which are in base64. None if they
+/// can.
 pub(super) fn defect(certificate: &str, key: &str) -> Option<String> {
     let (certificates, keys) = (labels(certificate), labels(key));
     if !certificates.iter().any(|label| label == "CERTIFICATE") {

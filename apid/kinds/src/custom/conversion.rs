@@ -4,12 +4,14 @@
 //!
 //! [`ConversionWebhook::review`] builds the request for a batch of objects, [`ConversionWebhook::converted`]
 //! checks the response and returns the converted objects in the order of the request. The webhook can change
-//! everything outside `metadata`, and the labels and annotations; all other metadata is restored.
+//! labels, annotations and all fields outside `metadata` except `kind`. [`ConversionWebhook::converted`]
+//! restores all other metadata.
 //!
 //! # Errors
 //!
-//! A text for the client, in the words of kube-apiserver: `conversion webhook for TYPE failed: REASON`. An unusable
-//! response is a [`ResponseError`], which adds the type of its defect for metrics.
+//! An error contains a text for the client, in the words of kube-apiserver, such as
+//! `conversion webhook for TYPE failed: REASON`. The error of an unusable response is a [`ResponseError`],
+//! which also contains the type of the defect, for metrics.
 //!
 //! # Invariants
 //!
@@ -27,7 +29,7 @@ use crate::validation::{Field, text};
 
 /// Versions of the ConversionReview that apid sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// Group of the ConversionReview, as a stem.
+/// Group of the ConversionReview without its domain.
 const GROUP: &str = "apiextensions";
 const KIND: &str = "ConversionReview";
 
@@ -304,7 +306,7 @@ fn validate_texts(field: &str, texts: &Value) -> FieldErrors {
     errors
 }
 
-/// Names a JSON type as Go does in messages.
+/// Returns the Go name of a JSON type, which messages of kube-apiserver show.
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

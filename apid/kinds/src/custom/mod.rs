@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`resources`] reads a stored definition, which its own strategy has validated, and returns one [`Resource`] for
-//! each served version and for the storage version. Versions with equal schemas share a [`CustomSchema`]. The
-//! names of the resources are the accepted names of the status. [`compare_versions`] is the order of versions
-//! in discovery.
+//! [`resources`] reads a stored definition, which the strategy of CustomResourceDefinition has validated, and
+//! returns one [`Resource`] for each served version and for the storage version. Versions with equal schemas
+//! share a [`CustomSchema`]. The resources have the names in `status.acceptedNames`. [`compare_versions`] is
+//! the order of versions in discovery.
 //!
 //! # Invariants
 //!
@@ -101,7 +101,8 @@ struct Builder<'a> {
     indexed_fields: Arc<[String]>,
     short_names: Arc<[String]>,
     categories: Arc<[String]>,
-    /// The newest served version that is not deprecated; warnings about deprecated versions name it.
+    /// The newest served version that is not deprecated. Warnings about deprecated versions recommend this
+    /// version.
     newest: Option<&'a str>,
     is_terminating: Arc<AtomicBool>,
     conversion_webhook: Option<Arc<ConversionWebhook>>,
@@ -182,7 +183,7 @@ fn newest_version(definition: &Object) -> Option<&str> {
     usable.map(|version| version.text("name")).max_by(|a, b| compare_versions(a, b))
 }
 
-/// Warning of a deprecated version: its own text, or the version to use instead.
+/// Warning of a deprecated version: the text in `deprecationWarning`, or a text with a newer version, if any.
 fn deprecation(definition: &Object, version: &Value, newest: Option<&str>) -> Option<String> {
     if !version.flag("deprecated") {
         return None;
@@ -197,8 +198,10 @@ fn deprecation(definition: &Object, version: &Value, newest: Option<&str>) -> Op
     Some(format!("{group}/{name} {kind} is deprecated{instead}"))
 }
 
-/// Compares versions by their priority: a stable version is greater than a beta and a beta than an alpha, then by
-/// number. Other names follow, in reverse alphabetical order.
+/// Compares versions by their priority. A stable version is greater than a beta version, and a beta version
+/// is greater than an alpha version; versions of one stage are compared by number. A name of another form is
+/// smaller than all these versions. Of two such names, the name that is first in alphabetical order is
+/// greater.
 pub fn compare_versions(a: &str, b: &str) -> Ordering {
     match (parse_version(a), parse_version(b)) {
         (Some(a), Some(b)) => a.cmp(&b),

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (small when idle): an unused schema is the text of its `openAPIV3Schema`.
+//! INVARIANT (small when idle): until its first use, a schema is in memory only as JSON text.
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,17 +25,17 @@ pub struct CustomSchema {
 }
 
 impl CustomSchema {
-    /// The schema of an `openAPIV3Schema` with the stored names of extensions.
+    /// Creates the schema of an `openAPIV3Schema`. Its schema extensions must have their stored names.
     pub fn new(schema: &Value, names: Arc<Names>) -> Self {
         CustomSchema { text: schema.to_string().into_boxed_str(), names, compiled: OnceLock::new() }
     }
 
-    /// Expression type of the objects; None without a type, or if the schema cannot be compiled.
+    /// CEL type of the objects; None if the schema declares no type or cannot be compiled.
     pub fn object_type(&self) -> Option<expressions::Type> {
         self.compiled().ok()?.object_type()
     }
 
-    /// The `openAPIV3Schema` for documents, with the extension names of the preset.
+    /// The `openAPIV3Schema` for OpenAPI documents, with the names of schema extensions of the names preset.
     pub fn to_document(&self) -> Value {
         let mut schema = self.to_value();
         keywords::schema_to_served(&mut schema, &self.names);

@@ -2,8 +2,9 @@
 //!
 //! # Reference
 //!
-//! A cell has the type of its column: a value of another JSON type gives null. A date is shown as the time since
-//! that date.
+//! A cell has the type of its column. A string column shows a value of another JSON type as JSON text; in
+//! other columns such a value becomes null. An integer column drops the fraction of a number. A date column
+//! shows the time since the date.
 
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
@@ -25,7 +26,7 @@ pub struct CustomColumn {
     pub format: String,
     /// Description.
     pub description: String,
-    /// 0 for columns that clients always show.
+    /// Priority: clients always show columns with priority 0, and other columns only in wide output.
     pub priority: i64,
 }
 
@@ -59,7 +60,7 @@ impl CustomTable {
         Ok(CustomTable { columns: columns.iter().map(column).collect::<Result<_, JsonPathError>>()? })
     }
 
-    /// The column Name, and the columns of the definition or Age.
+    /// The column Name, and then the columns of the definition, or Age if the definition has no columns.
     pub fn columns(&self) -> Vec<CustomColumn> {
         let name = CustomColumn {
             name: NAME.name.to_owned(),

@@ -46,7 +46,7 @@ impl Strategy for EndpointSlice {
     }
 
     fn canonicalize(&self, object: &mut Object, _ctx: &Context<'_>) {
-        // The feature gate PreferSameTrafficDistribution is off by default.
+        // The feature gate of `forNodes`, PreferSameTrafficDistribution, is off by default.
         for endpoint in maps_in_list(&mut object.0, "endpoints") {
             if let Some(hints) = map_at(endpoint, "hints") {
                 hints.remove("forNodes");

@@ -10,13 +10,13 @@ use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, address_form, network, text};
 
-/// Maximum endpoints of a slice.
+/// Maximum number of endpoints of a slice.
 const ENDPOINTS_MAX: usize = 1000;
-/// Maximum addresses of an endpoint.
+/// Maximum number of addresses of an endpoint.
 const ADDRESSES_MAX: usize = 100;
-/// Maximum ports of a slice.
+/// Maximum number of ports of a slice.
 const PORTS_MAX: usize = 20_000;
-/// Maximum zones in the hints of an endpoint.
+/// Maximum number of zones in the hints of an endpoint.
 const ZONES_MAX: usize = 8;
 
 /// Controllers of Kubernetes that write endpoint slices.
@@ -40,7 +40,8 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// Warnings about the type and the form of addresses. The controllers write addresses in canonical form.
+/// Warnings about the address type `FQDN` and about addresses that are not in canonical form. Slices of
+/// [`CONTROLLERS`] get no warnings about addresses, because these controllers write the canonical form.
 pub(super) fn warnings(slice: &Object, names: &Names) -> Vec<String> {
     let mut warnings = Vec::new();
     if slice.text("addressType") == "FQDN" {

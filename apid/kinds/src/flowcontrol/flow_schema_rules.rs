@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::format;
 use crate::validation::{Field, internal, text};
 
-/// Maximum matching precedence.
+/// Maximum value of `matchingPrecedence`.
 const PRECEDENCE_MAX: i64 = 10_000;
 /// Verbs that a rule can list besides `*`.
 const VERBS: [&str; 9] =

@@ -69,9 +69,9 @@ impl Strategy for PriorityLevelConfiguration {
 
 /// Fields of the queuing configuration with the defaults for absent and zero values.
 const QUEUING_DEFAULTS: [(&str, i64); 3] = [("queues", 64), ("handSize", 8), ("queueLengthLimit", 50)];
-/// Maximum number of queues.
+/// Maximum number of queues of a priority level.
 const QUEUES_MAX: i64 = 10_000_000;
-/// Maximum bits of entropy that the choice of queues requires.
+/// Maximum number of hash bits that the choice of a hand of queues (shuffle sharding) may require.
 const ENTROPY_MAX: f64 = 60.0;
 
 fn validate(object: &Object) -> FieldErrors {
@@ -139,7 +139,7 @@ const EXEMPT: &[Member] = &[
     Member("LendablePercent", "lendablePercent", Shape::Any),
 ];
 
-/// Validates that the levels that the server requires have their fixed specs.
+/// Validates that the mandatory priority levels `exempt` and `catch-all` have their fixed specs.
 fn check_fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     match name {
         "exempt" if spec.child("type").text() != "Exempt" || spec.child("limited").is_present() => {
@@ -223,7 +223,8 @@ fn validate_queuing(queuing: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Number of bits of a hash value that choose a hand of queues. Both arguments are positive 32-bit numbers.
+/// Number of hash bits that shuffle sharding needs to choose `hand` of `queues`. Both arguments are positive
+/// 32-bit numbers.
 fn entropy_bits(queues: i64, hand: i64) -> f64 {
     let number = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
     (number(queues).log2() * number(hand)).ceil()

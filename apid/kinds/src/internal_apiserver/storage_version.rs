@@ -111,7 +111,8 @@ fn validate_api_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates the common version: that of all servers, if they agree.
+/// Validates `commonEncodingVersion`. The field must contain the encoding version of all servers if it is
+/// equal, and must be absent otherwise.
 fn validate_common_version(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let servers = status.child("storageVersions");
     let versions: BTreeSet<String> =

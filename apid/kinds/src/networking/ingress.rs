@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     schema: "networking/v1.Ingress",
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     generation: Generation::Counted(&[]),
-    // An update does not validate the annotation for the class.
+    // `validate_update` applies all rules except that of the class annotation.
     revalidation: Revalidation::Never,
     table: &TABLE,
     strategy: &Ingress,

@@ -27,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
 
 struct IngressClass;
 
-/// Maximum bytes of the name of a controller.
+/// Maximum length, in bytes, of the name of a controller.
 const CONTROLLER_MAX: usize = 250;
 
 impl Strategy for IngressClass {

@@ -13,7 +13,8 @@ const INVALID_SEQUENCES: [&str; 5] = ["//", "/./", "/../", "%2f", "%2F"];
 /// Suffixes that a path of type `Exact` or `Prefix` must not have.
 const INVALID_SUFFIXES: [&str; 2] = ["/..", "/."];
 
-/// Validates the deprecated annotation for the class, which a new ingress may have beside the field.
+/// Validates that the deprecated class annotation of a new ingress equals `ingressClassName`, if both are
+/// present.
 pub(super) fn validate_class_annotation(object: &Object, ctx: &Context<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let key = ctx.names.label_key("ingress.class");

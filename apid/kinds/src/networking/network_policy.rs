@@ -87,7 +87,7 @@ impl Strategy for NetworkPolicy {
     }
 }
 
-/// Lists of rules, with their lists of peers.
+/// Fields of the spec that list rules, each with the field of a rule that lists the peers.
 const PEERS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
 fn block_warnings(block: &Field<'_, '_>, warnings: &mut Vec<String>) {
@@ -97,7 +97,7 @@ fn block_warnings(block: &Field<'_, '_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Types of policies, in the order of the message.
+/// Types of policies, in the order in which the error message lists them.
 const TYPES: [&str; 2] = ["Ingress", "Egress"];
 
 fn validate_label_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {

@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     subresources: &[Subresource::status("ServiceCIDR")],
     schema: "networking/v1.ServiceCIDR",
     metadata_checks: MetadataChecks::CHANGES,
-    // `validate_update` applies all rules: an update may only add a range of the other family.
+    // `validate_update` applies all rules: an update may only add a range of the other IP family.
     revalidation: Revalidation::Never,
     status_writes: StatusWrites::StatusOnly,
     table: &TABLE,
@@ -92,8 +92,8 @@ fn validate_ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Reports ranges that differ from the old ranges. Each error shows its own range; kube-apiserver always
-/// shows the first.
+/// Reports each range that differs from the old range at the same index. The error shows the new range at
+/// this index; kube-apiserver always shows the first range.
 fn check_unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldErrors) {
     for (new, old) in cidrs.items().zip(old) {
         if new.value() != Some(old) {

@@ -2,8 +2,9 @@
 //!
 //! # Contract
 //!
-//! Node agents of older releases read the profile of a container from an annotation of the pod. A new pod has both forms.
-//! A missing annotation follows the field of the container, or that of the pod. A missing field follows the annotation.
+//! Node agents of older releases read the profile of a container from an annotation of the pod, so a new pod
+//! gets both forms. A missing annotation gets the profile in the security context of the container, or else
+//! of the pod. A missing field of a container gets the profile in the annotation.
 //!
 //! # Reference
 //!
@@ -21,9 +22,9 @@ use crate::format;
 use crate::metadata::ANNOTATIONS_MAX;
 use crate::table::cell::PathReader as _;
 
-/// Sub-domain of the annotations; the name of the key is that of the container.
+/// Sub-domain of the annotation keys. The part of a key after the slash is the name of a container.
 pub(crate) const ANNOTATION: &str = "container.apparmor.security.beta";
-/// Prefix of annotations whose profile is a file of the node.
+/// Prefix of annotation values whose profile is a file on the node.
 const LOCALHOST: &str = "localhost/";
 
 /// Completes the profiles of the containers of a new pod.
@@ -33,14 +34,14 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
     }
     let shared = pod.find("spec.securityContext.appArmorProfile").cloned();
     let mut annotations = pod.meta().and_then(|metadata| metadata.get("annotations")).cloned();
-    // Several containers with one name are invalid: only the first is completed.
-    // Validation also rejects a pod whose annotations exceed their maximum.
+    // Of several containers with the same name, only the first is completed, and no annotations are added
+    // above their maximum size: validation rejects such pods.
     let (mut names_seen, mut size) = (HashSet::new(), 0);
     let Some(spec) = part(pod, "spec") else { return };
     for list in CONTAINER_LISTS {
         for container in maps_in_list(spec, list) {
             let name = container.get("name").and_then(Value::as_str).unwrap_or("");
-            // An annotation with an invalid name would repeat the error of the container.
+            // For an invalid container name, the annotation key would cause a second error.
             if !format::label(name).is_empty() {
                 continue;
             }

@@ -58,7 +58,7 @@ fn default_spec(spec: &mut Fields) {
     }
 }
 
-/// Keeps `serviceAccount`, the deprecated name of `serviceAccountName`, equal to it.
+/// Sets `serviceAccountName` and its deprecated alias `serviceAccount` to the same value; the former wins.
 fn default_service_account(spec: &mut Fields) {
     let named =
         |field: &str| spec.get(field).filter(|name| !matches!(name.as_str(), None | Some(""))).cloned();
@@ -68,7 +68,7 @@ fn default_service_account(spec: &mut Fields) {
     }
 }
 
-/// Sets host ports of a container in the host network to its container ports.
+/// Sets each missing host port of a container in the host network to its container port.
 fn default_host_ports(container: &mut Fields) {
     for port in maps_in_list(container, "ports") {
         if let Some(number) = port.get("containerPort").cloned() {
@@ -77,7 +77,7 @@ fn default_host_ports(container: &mut Fields) {
     }
 }
 
-/// Sets missing resource requests to the limits.
+/// Sets each missing resource request to the limit of this resource.
 fn default_requests(container: &mut Fields) {
     let Some(resources) = map_at(container, "resources") else { return };
     let Some(Value::Object(limits)) = resources.get("limits") else { return };

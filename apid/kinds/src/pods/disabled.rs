@@ -49,8 +49,8 @@ fn remove_from_container(container: &mut Fields, list: &str) {
     if let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") {
         lifecycle.remove("stopSignal");
     }
-    // Feature gate ContainerRestartRules: without it, only init containers have their own policy.
-    // kube-apiserver treats an empty text as absent.
+    // Feature gate ContainerRestartRules: while it is off, only init containers have their own restart
+    // policy. kube-apiserver treats an empty text as absent.
     let is_unset = container.get("restartPolicy").and_then(Value::as_str) == Some("");
     if list == "containers" || is_unset {
         container.remove("restartPolicy");

@@ -18,7 +18,8 @@ const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralCo
 const SECCOMP_OF_POD: &str = "seccomp.security.alpha";
 const SECCOMP_OF_CONTAINER: &str = "container.seccomp.security.alpha";
 
-/// Removes the number of terminating pods from a status that did not have it: the feature is off by default.
+/// Removes `terminatingReplicas` from a new status unless the old status contains it: the feature is off by
+/// default.
 pub(crate) fn drop_terminating_replicas(new: &mut Object, old: &Object) {
     if old.find("status.terminatingReplicas").is_none()
         && let Some(status) = part(new, "status")

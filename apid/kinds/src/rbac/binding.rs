@@ -1,4 +1,5 @@
-//! Rules of both binding kinds: subjects and role references (requirements A-RBAC-25 to 42).
+//! Rules of RoleBindings and ClusterRoleBindings: subjects and role references (requirements A-RBAC-25 to
+//! 42).
 
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};

@@ -46,6 +46,6 @@ impl Strategy for DeviceClass {
     }
 }
 
-/// Columns of kinds with a name and an age.
+/// Table of kinds whose only columns are Name and Age.
 pub(super) static TABLE: Table =
     Table { columns: &[NAME, AGE], cells: |object, clock| vec![object.name().into(), age(object, clock)] };

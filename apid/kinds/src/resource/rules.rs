@@ -12,11 +12,11 @@ use crate::validation::{Field, text};
 
 /// Maximum number of items in each list of selectors, configurations or constraints.
 pub(super) const ITEMS_MAX: usize = 32;
-/// Maximum bytes of a driver name.
+/// Maximum length, in bytes, of a driver name.
 const DRIVER_MAX: usize = 63;
-/// Maximum bytes of a pool name.
+/// Maximum length, in bytes, of a pool name.
 const POOL_MAX: usize = 253;
-/// Maximum bytes of an identifier.
+/// Maximum length, in bytes, of an identifier.
 const IDENTIFIER_MAX: usize = 32;
 
 /// Message for an invalid C identifier.
@@ -63,7 +63,7 @@ pub(super) fn validate_pool(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Reports a list with too many items.
+/// Reports a list with more than `max` items.
 pub(super) fn check_limit(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) {
     let count = list.list().len();
     if count > max {

@@ -86,7 +86,7 @@ fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// The reason why a class is not a valid system class: its name, value or default; None for a valid one.
+/// The reason why a priority class is not a valid system class; None for a valid system class.
 fn system_class_error(object: &Object) -> Option<String> {
     let name = object.name();
     match SYSTEM_CLASSES.iter().find(|(class, _)| *class == name) {

@@ -69,7 +69,7 @@ impl Strategy for CsiNode {
     }
 }
 
-/// Maximum bytes of the ID of a node.
+/// Maximum length, in bytes, of the ID of a node.
 const NODE_ID_MAX: usize = 192;
 
 fn validate_node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -81,7 +81,7 @@ fn validate_node_id(id: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates the topology keys of a driver. kube-apiserver reports their errors at the driver.
+/// Validates the topology keys of a driver. As in kube-apiserver, their errors have the path of the driver.
 fn validate_topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for key in driver.child("topologyKeys").items() {

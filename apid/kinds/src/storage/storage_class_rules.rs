@@ -12,7 +12,7 @@ use crate::validation::{Field, text};
 
 /// Maximum number of parameters.
 const PARAMETERS_MAX: usize = 512;
-/// Maximum bytes of the keys and values of the parameters.
+/// Maximum total size, in bytes, of the keys and values of all parameters.
 const PARAMETERS_SIZE_MAX: usize = 256 * 1024;
 
 /// Values of a TopologySelectorTerm, by label key.
@@ -86,7 +86,7 @@ fn validate_topologies(topologies: &Field<'_, '_>, errors: &mut FieldErrors) {
         let expressions = topology.child("matchLabelExpressions");
         let term = validate_topology_term(&expressions, errors);
         let count = counts.entry(term).or_default();
-        // After the list of errors is full, one error stands for all equal errors.
+        // If the list of errors is already full, it only counts further errors: one error is enough.
         let reported = if errors.is_full() { (*count).min(1) } else { (*count).min(ERRORS_MAX) };
         for _ in 0..reported {
             errors.push(expressions.duplicate_value(""));

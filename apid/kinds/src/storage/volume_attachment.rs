@@ -41,7 +41,7 @@ impl Strategy for VolumeAttachment {
     }
 
     fn prepare_update(&self, new: &mut Object, _old: &Object, _ctx: &Context<'_>) {
-        // The feature MutableCSINodeAllocatableCount is off by default.
+        // The feature gate of `errorCode`, MutableCSINodeAllocatableCount, is off by default.
         for error in ["status.attachError", "status.detachError"] {
             if let Some(error) = part(new, error) {
                 error.remove("errorCode");
@@ -76,9 +76,9 @@ impl Strategy for VolumeAttachment {
     }
 }
 
-/// Maximum bytes of the message of an error.
+/// Maximum length, in bytes, of the message of an error.
 const MESSAGE_MAX: usize = 1024;
-/// Maximum bytes of the keys and values of the metadata of an attachment.
+/// Maximum total size, in bytes, of the keys and values of `attachmentMetadata`.
 const METADATA_MAX: usize = 256 * 1024;
 
 /// The internal type of kube-apiserver for a spec.

@@ -74,7 +74,8 @@ impl Strategy for StorageVersionMigration {
     }
 }
 
-/// Validates a new status: a migration ends once, and its revision never changes.
+/// Validates a new status: `Succeeded` and `Failed` are final and exclude each other and `Running`, and
+/// `resourceVersion` does not change after it has been set.
 fn validate_status(new: &Object, old: &Object) -> FieldErrors {
     let mut errors = conditions::validate_condition_types(new);
     let status = Field::new(new.get("status"), "status");

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! A function takes a field and adds the warnings about its text. It adds none for a text that is no address: a
-//! validation rule reports such a text.
+//! A function takes a field and adds the warnings about its text. It adds no warning about a text that is not
+//! an address: a validation rule reports such a text.
 
 use core::net::IpAddr;
 
@@ -27,7 +27,7 @@ pub(crate) fn ip(field: &Field<'_, '_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warns of a network with bits set after its prefix, and of one that is not in canonical form.
+/// Warns of a network with bits set after its prefix, and of a network that is not in canonical form.
 pub(crate) fn cidr(field: &Field<'_, '_>, warnings: &mut Vec<String>) {
     let text = field.text();
     let Some((address, length)) = network::parse_cidr(text) else { return };
@@ -53,7 +53,7 @@ pub(crate) fn cidr(field: &Field<'_, '_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// Warns of addresses of the load balancer in a status.
+/// Warns of addresses of the load balancer in a status that are not in canonical form.
 pub(crate) fn balancer_status(object: &Object) -> Vec<String> {
     let (status, mut warnings) = (Field::new(object.get("status"), "status"), Vec::new());
     let balancer = status.child("loadBalancer");

@@ -8,9 +8,9 @@ use apimachinery::object::Object;
 use super::{Field, text};
 use crate::format;
 
-/// Maximum bytes of the reason of a condition.
+/// Maximum length, in bytes, of the reason of a condition.
 const REASON_MAX: usize = 1024;
-/// Maximum bytes of the message of a condition.
+/// Maximum length, in bytes, of the message of a condition.
 const MESSAGE_MAX: usize = 32 * 1024;
 
 /// Message for an invalid reason.

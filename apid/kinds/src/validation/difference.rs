@@ -15,12 +15,14 @@ use super::internal::{Shape, render_value};
 
 /// Maximum number of lines that a difference shows.
 const LINES_MAX: usize = 100;
-/// Maximum lines for the search of all equal lines. In longer texts, only those at the beginning and end are found.
+/// Maximum number of lines of a text in which the comparison finds all equal lines. In longer texts, it finds
+/// only equal lines at the beginning and at the end.
 const COMPARED_MAX: usize = 400;
 /// Number of equal lines that a difference shows before and after changed lines.
 const CONTEXT: usize = 3;
 
-/// Equal lines of both texts: the first line in each, and their number.
+/// A block of equal lines: the index of its first line in the old and in the new text, and the number of
+/// lines.
 #[derive(Clone, Copy)]
 struct Block {
     old: usize,
@@ -98,7 +100,8 @@ fn equal_blocks(old: &[&str], new: &[&str]) -> Vec<Block> {
     vec![Block { old: 0, new: 0, len: start }, Block { old: old.len() - end, new: new.len() - end, len: end }]
 }
 
-/// Finds equal lines in two ranges: the longest block, then those before and after it.
+/// Finds blocks of equal lines in two ranges: the longest block, and recursively the blocks before and after
+/// it.
 fn common_blocks(old: &[&str], new: &[&str], ranges: (Range<usize>, Range<usize>), blocks: &mut Vec<Block>) {
     let (old_range, new_range) = ranges;
     let Some(longest) = longest_block(old, new, &old_range, &new_range) else { return };
@@ -128,8 +131,8 @@ fn longest_block(
     longest
 }
 
-/// A line of the old text (`-`), of the new text (`+`) or of both (space), with the numbers of lines of both
-/// texts that precede it.
+/// A line of the old text (`-`), of the new text (`+`) or of both texts (space), with the number of preceding
+/// lines in each text.
 struct Line<'t> {
     mark: char,
     text: &'t str,
@@ -137,7 +140,7 @@ struct Line<'t> {
     new: usize,
 }
 
-/// All lines of both texts, in the order of a difference.
+/// All lines of the old and the new text, in the order of a unified diff. An equal line occurs once.
 fn marked_lines<'t>(old: &[&'t str], new: &[&'t str], blocks: &[Block]) -> Vec<Line<'t>> {
     let mut all = Vec::with_capacity(old.len().max(new.len()));
     let (mut i, mut j) = (0, 0);
@@ -182,7 +185,8 @@ fn write_hunk(hunk: &[Line<'_>], out: &mut String) {
     }
 }
 
-/// A range of lines in a hunk header: the number of the first line, counted from 1, and the length unless that is 1.
+/// A range of lines in a hunk header: the number of its first line, counted from 1, and its length unless the
+/// length is 1.
 fn format_range(lines_before: usize, len: usize) -> String {
     match len {
         0 => format!("{lines_before},0"),

@@ -25,13 +25,13 @@ pub(crate) enum Shape {
     Struct(&'static [Member]),
     /// A value of a type of the API, in the form of the request; `null` if absent.
     Api(&'static str),
-    /// A value that may be absent: `null`.
+    /// A value of another shape; `null` if absent.
     Optional(&'static Shape),
     /// A list; `null` if it is absent or empty.
     List(&'static Shape),
 }
 
-/// A field: the name of the internal type, the name in JSON, and its shape.
+/// A field of an internal type: its name in Go, its name in JSON, and its shape.
 pub(crate) struct Member(pub(crate) &'static str, pub(crate) &'static str, pub(crate) Shape);
 
 /// The members of the internal type of a reference to an object.

@@ -12,7 +12,7 @@ pub(crate) fn check_local_descending(field: &Field<'_, '_>, errors: &mut FieldEr
     check_backsteps(field, errors);
 }
 
-/// As [`check_local_descending`]; the path must also not begin with `..`.
+/// Reports the same paths as [`check_local_descending`], and each path that begins with `..`.
 pub(crate) fn check_local_non_reserved(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     check_local_descending(field, errors);
     // A segment `..` at the beginning is reported above.

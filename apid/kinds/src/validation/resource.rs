@@ -71,8 +71,8 @@ fn is_standard(name: &str) -> bool {
         || name.strip_prefix("requests.").is_some_and(is_huge_page)
 }
 
-/// Whether a name is that of a standard resource which a quota can limit; storage is limited as
-/// `requests.storage`.
+/// Whether a quota can limit a standard resource with this name. `storage` is not such a name: quotas contain
+/// `requests.storage` instead.
 pub(crate) fn is_standard_quota(name: &str) -> bool {
     is_standard(name) && name != "storage"
 }

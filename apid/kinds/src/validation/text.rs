@@ -15,7 +15,7 @@ pub(crate) fn require(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Reports a text that is not one of the supported values; a missing text is required.
+/// Reports an absent or empty text as required, and any other text that is not a supported value.
 pub(crate) fn require_supported(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
     match field.text() {
         "" => errors.push(field.required("")),
@@ -24,7 +24,7 @@ pub(crate) fn require_supported(field: &Field<'_, '_>, supported: &[&str], error
     }
 }
 
-/// Reports a text that is not one of the supported values; a missing text is valid.
+/// Reports a text, even an empty one, that is not a supported value. An absent text is valid.
 pub(crate) fn check_supported(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
     if field.is_present() && !supported.contains(&field.text()) {
         errors.push(field.not_supported(supported));

@@ -121,7 +121,8 @@ fn check_path(path: &Field<'_, '_>, errors: &mut FieldErrors) {
     // kube-apiserver ignores the first character even if it is not a slash.
     let mut characters = text.chars();
     let first = characters.next();
-    // kube-apiserver skips one byte, which leaves an invalid rest of a longer character.
+    // kube-apiserver skips exactly one byte. The remaining bytes of a longer character are invalid UTF-8,
+    // which its messages show as the replacement character.
     let rest = characters.as_str();
     let segments = match first.is_some_and(|first| first.len_utf8() > 1) {
         true => format!("{}{rest}", char::REPLACEMENT_CHARACTER),

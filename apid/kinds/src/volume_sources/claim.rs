@@ -37,7 +37,7 @@ fn validate_storage_request(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let resources = spec.child("resources");
     let requests = resources.child("requests");
     let requested = requests.child("storage");
-    // kube-apiserver reports both errors at a path without `requests`.
+    // As in kube-apiserver, the paths of both errors lack `requests`.
     match requested.text() {
         "" => errors.push(resources.entry("storage", None).required("")),
         amount => {
@@ -49,7 +49,8 @@ fn validate_storage_request(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates `dataSource` and `dataSourceRef`, which name the object with the initial data of the volume.
+/// Validates `dataSource` and `dataSourceRef`, the references to the object with the initial data of the
+/// volume.
 fn validate_data_sources(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (source, reference) = (spec.child("dataSource"), spec.child("dataSourceRef"));
     validate_data_source(&source, errors);

@@ -26,7 +26,7 @@ const PATHS_MAX: usize = 4;
 pub(super) enum Step {
     /// A field.
     Field(String),
-    /// The first item of a list.
+    /// An item of a list; the experiment chooses its index.
     Item,
     /// An entry of a map.
     Entry,
@@ -104,7 +104,7 @@ impl Types {
         fields
     }
 
-    /// A value with all fields, down to a number of levels.
+    /// A value of a shape, in which structs have all their fields, nested at most `levels` deep.
     pub(super) fn filled(&self, shape: &Shape, levels: usize) -> Value {
         let item = match values::scalar_values(shape).into_iter().next() {
             Some(scalar) => scalar,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::fields::{Shape, Types};
 
-/// Levels of structs below a field in the values of the field.
+/// Maximum depth of nested structs in the values of a field.
 const LEVELS: usize = 3;
 
 /// Values of the type of a field, most of them invalid for the field.
@@ -30,7 +30,7 @@ pub(super) fn values_of_shape(shape: &Shape, types: &Types) -> Vec<Value> {
     items
 }
 
-/// Values of a scalar, the most acceptable first; none for a struct.
+/// Values of a scalar type, beginning with the value that most rules accept; none for a struct.
 pub(super) fn scalar_values(shape: &Shape) -> Vec<Value> {
     // The table names times of the package `meta` in two ways.
     match shape.item_type.strip_prefix("meta/v1.").unwrap_or(&shape.item_type) {

@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 /// Metadata that differs from run to run.
 const VOLATILE: [&str; 4] = ["uid", "creationTimestamp", "resourceVersion", "managedFields"];
 
-/// Maximum number of recorded causes.
+/// Maximum number of causes in a fact; the recording omits further causes.
 const CAUSES_MAX: usize = 12;
-/// Maximum characters of a recorded message.
+/// Maximum number of characters of a recorded message; longer messages end with `…`.
 const MESSAGE_CHARS_MAX: usize = 240;
 
 /// An answer of the write path.
@@ -191,7 +191,7 @@ pub(super) fn compare(fact: &Value, answer: &Answer) -> Comparison {
     Comparison { differences, same_messages }
 }
 
-/// Whether the recorded causes have the same messages, in any order.
+/// Whether the recorded causes and the causes of the answer have the same texts, in any order.
 fn same_texts(recorded: &[[&str; 3]], actual: &[[String; 3]]) -> bool {
     let mut recorded = recorded.to_vec();
     let mut actual: Vec<[&str; 3]> =

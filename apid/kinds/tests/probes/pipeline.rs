@@ -180,8 +180,9 @@ impl<'a> Probe<'a> {
         (!errors.is_empty()).then_some(errors)
     }
 
-    /// Checks the properties of a creation: defaulting twice equals defaulting once, and a stored object passes its own
-    /// update unchanged. None for other facts and for refused objects.
+    /// Checks the properties of a creation: defaulting twice equals defaulting once, and an update of the
+    /// stored object without changes is accepted and changes nothing. None for other facts and for refused
+    /// objects.
     pub(super) fn check_creation(&self, fact: &Value) -> Option<Result<(), String>> {
         let mut body = self.bases.get(fact["b"].as_str()?).filter(|_| fact["v"] == "create")?.clone();
         for edit in edits_of(fact) {

@@ -26,7 +26,7 @@ pub(super) struct Event {
 
 /// The events about resources, without those of the server itself. Empty lines are skipped.
 ///
-/// An annotation is found under its key in any preset of `names`.
+/// The annotations of an event can have their keys of any preset in `names`.
 pub(super) fn events(text: &str, names: &[&Names]) -> Result<Vec<Event>, AuditError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let mut events = Vec::new();

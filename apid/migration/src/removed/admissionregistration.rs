@@ -18,7 +18,7 @@ const fn configuration(kind: &'static str) -> RemovedVersion {
     }
 }
 
-/// Defaults of a webhook in `v1beta1`, with the default of `v1` for the note.
+/// Defaults of a webhook in `v1beta1`, each with a text about `v1` for the remark to the user.
 fn defaults() -> [(&'static str, Value, &'static str); 5] {
     [
         ("failurePolicy", json!("Ignore"), "v1 has Fail"),
@@ -37,7 +37,7 @@ fn upgrade(object: &mut Object, _names: &Names, notes: &mut Notes) {
     for (field, value, hint) in defaults() {
         let mut is_set = false;
         for webhook in items(&mut object.0, "webhooks") {
-            // An empty list gets the default too.
+            // `v1beta1` sets the default of a list also if the list is empty.
             if value.is_array() && is_zero(webhook, field) {
                 webhook.remove(field);
             }

@@ -3,8 +3,9 @@
 //! # Reference
 //!
 //! `v1` has schema, subresources and columns in each version, requires a structural schema, and has no `spec.version`,
-//! no default scope and no `preserveUnknownFields: true`. A definition that preserves unknown fields, which is the
-//! default of `v1beta1`, gets the extension that preserves them at the root of each schema.
+//! no default scope and no `preserveUnknownFields: true`. In `v1beta1`, a definition preserves unknown fields
+//! by default. The upgrade of such a definition sets `x-kubernetes-preserve-unknown-fields`, or its name in
+//! the other preset, at the root of each schema.
 
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::{Object, Value};

@@ -3,7 +3,8 @@
 //! # Reference
 //!
 //! Both `v1beta1` versions default the selector and the labels from the pod template, and have other defaults
-//! for update strategies and history limits. Fields that `v1` lacks are annotations without a domain in it.
+//! for update strategies and history limits. In `v1`, annotations without a domain replace the fields that
+//! `v1` lacks.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
@@ -184,7 +185,8 @@ fn upgrade_v1beta2_daemon_set(object: &mut Object, names: &Names, _notes: &mut N
     require_template_generation(object, names);
 }
 
-/// Sets the annotation of the template generation to 0 if it is absent: `v1beta2` always has it.
+/// Sets an absent annotation of the template generation to 0: objects of `v1beta2` always have the
+/// annotation.
 fn require_template_generation(object: &mut Object, _names: &Names) {
     if object.annotation(TEMPLATE_GENERATION).is_none() {
         annotate(object, TEMPLATE_GENERATION, "0");

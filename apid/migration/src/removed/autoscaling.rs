@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! The metrics of `v2beta1` have the form of the annotations of `autoscaling/v1`, so the conversion passes through `v1`.
-//! `v2beta2` has the fields of `v2`.
+//! The annotations of `autoscaling/v1` contain metrics in the form of `v2beta1`, so objects of `v2beta1` are
+//! converted to `v1` and then to the target version. `v2beta2` has the fields of `v2`.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
@@ -20,7 +20,8 @@ const FIELDS: [(&str, &str, &str); 3] = [
     ("status", "currentMetrics", "current-metrics"),
     ("status", "conditions", "conditions"),
 ];
-/// For the specification and the status: the field of the CPU metric in `v1`, and its list and field in `v2beta1`.
+/// For the specification and the status: the parent, the field of the CPU utilization in `v1`, and the list
+/// of metrics and the field of a metric in `v2beta1`.
 const CPU: [(&str, &str, &str, &str); 2] = [
     ("spec", "targetCPUUtilizationPercentage", "metrics", "targetAverageUtilization"),
     ("status", "currentCPUUtilizationPercentage", "currentMetrics", "currentAverageUtilization"),

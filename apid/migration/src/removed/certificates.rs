@@ -74,7 +74,8 @@ struct NodeRequest {
 }
 
 impl NodeRequest {
-    /// Parses a request in base64 of PEM. None: malformed, or the subject is not a node.
+    /// Parses a request that is PEM text in base64. None if the request is malformed or its subject is not a
+    /// node.
     fn parse(encoded: &str) -> Option<Self> {
         let text = STANDARD.decode(encoded).ok()?;
         let (_, pem) = x509_parser::pem::parse_x509_pem(&text).ok()?;

@@ -64,7 +64,8 @@ fn downgrade(object: &mut Object, names: &Names) {
     }
 }
 
-/// Sets the keys of zone and node. A host name that differs from the node stays.
+/// Sets the topology keys of the zone and of the host name. A host name that the topology already contains
+/// stays.
 fn set_topology(endpoint: &mut Fields, names: &Names, zone: Option<Value>, node: Option<Value>) {
     let Some(topology) = child_or_new(endpoint, "topology") else { return };
     if let Some(zone) = zone {

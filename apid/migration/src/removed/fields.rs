@@ -49,7 +49,8 @@ pub(super) fn default(fields: &mut Fields, field: &str, value: impl Into<Value>)
     true
 }
 
-/// Renames a field. A value under the new name is lost, because the source version has no such field.
+/// Renames a field. Removes a field that already has the new name, because the source version has no such
+/// field.
 pub(super) fn rename(fields: &mut Fields, from: &str, to: &str) {
     fields.remove(to);
     if let Some(value) = fields.remove(from) {

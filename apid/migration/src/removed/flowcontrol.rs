@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! `v1beta1` and `v1beta2` name the shares `assuredConcurrencyShares`. Before `v1` the value 0 means unset, except with
-//! an annotation in `v1beta3`.
+//! In `v1beta1` and `v1beta2`, the concurrency shares are in the field `assuredConcurrencyShares`. Before
+//! `v1` the value 0 means unset, except in an object of `v1beta3` with a certain annotation.
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
@@ -12,11 +12,11 @@ use super::fields::{Fields, annotate, child, default, is_zero, part, remove_anno
 use super::{Notes, RemovedVersion};
 
 const V1: (&str, &str) = ("flowcontrol.apiserver", "v1");
-/// Name of the shares in `v1beta1` and `v1beta2`.
+/// Field of the concurrency shares in `v1beta1` and `v1beta2`.
 const OLD_SHARES: &str = "assuredConcurrencyShares";
-/// Name of the shares since `v1beta3`.
+/// Field of the concurrency shares since `v1beta3`.
 const SHARES: &str = "nominalConcurrencyShares";
-/// Default of the shares of a priority level.
+/// Default concurrency shares of a priority level.
 const DEFAULT_SHARES: i32 = 30;
 
 pub(super) const VERSIONS: &[RemovedVersion] = &[
@@ -69,7 +69,7 @@ fn upgrade_v1beta3(object: &mut Object, names: &Names, _notes: &mut Notes) {
     }
 }
 
-/// Sets the default of the shares if they are unset or 0: before `v1`, 0 means unset.
+/// Sets the default concurrency shares if they are unset or 0: before `v1`, 0 means unset.
 fn default_shares(limited: &mut Fields) {
     if is_zero(limited, SHARES) {
         limited.insert(SHARES.to_owned(), DEFAULT_SHARES.into());

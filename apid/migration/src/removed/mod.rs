@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! A [`RemovedVersion`] maps the fields of one kind. The upgrade sees a manifest that no schema has checked. It also sets
-//! the defaults of the old version that differ from those of the served version. The downgrade sees an object in the
-//! stored form of the served version. Each file has the kinds of one group or one subject.
+//! A [`RemovedVersion`] converts objects of one kind. Its upgrade receives a manifest that no schema has
+//! checked, and also sets the defaults of the old version that differ from those of the served version. Its
+//! downgrade receives an object in the stored form of the served version. Each file contains the kinds of one
+//! group or one subject.
 
 mod access;
 mod admissionregistration;
@@ -22,7 +23,7 @@ mod policy;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-/// All versions that are removed or off by default and that convert, by file.
+/// All versions that are removed or off by default and that can be converted, one list for each file.
 const ALL: [&[RemovedVersion]; 12] = [
     access::VERSIONS,
     admissionregistration::VERSIONS,
@@ -93,7 +94,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static RemovedVersion> {
     ALL.iter().copied().flatten()
 }
 
-/// The removed version of a group stem, a version and a kind.
+/// The entry of [`ALL`] with a group stem, a version and a kind.
 pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<&'static RemovedVersion> {
     all().find(|removed| removed.group == group && removed.version == version && removed.kind == kind)
 }

@@ -91,7 +91,8 @@ fn downgrade_ingress(object: &mut Object, _names: &Names) {
     }
 }
 
-/// Moves the service of a backend into `serviceName` and `servicePort`. The old version always writes the port.
+/// Moves the service of a backend into `serviceName` and `servicePort`. Objects of the old version always
+/// contain the port, which is 0 if the backend has none.
 fn downgrade_backend(backend: &mut Fields) {
     let service = backend.remove("service").unwrap_or_default();
     if let Some(name) = service.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) {
@@ -104,7 +105,8 @@ fn downgrade_backend(backend: &mut Fields) {
     backend.insert("servicePort".to_owned(), port.unwrap_or_else(|| 0.into()));
 }
 
-/// Unsets a defaulted scope of the parameters: `v1beta1` has no default, and the server sets one at creation.
+/// Sets the scope of the parameters to null if the manifest has no scope: `v1beta1` has no default, and the
+/// server sets a scope at creation.
 fn restore_class_scope(old: &Object, new: &mut Object) {
     let is_unset = |object: &Object| object.at(&["spec", "parameters", "scope"]).is_none_or(Value::is_null);
     if is_unset(old)
@@ -115,7 +117,8 @@ fn restore_class_scope(old: &Object, new: &mut Object) {
     }
 }
 
-/// Removes defaulted protocols: `extensions/v1beta1` has no default, and the server sets TCP at creation.
+/// Removes the protocol of each port that has none in the manifest: `extensions/v1beta1` has no default, and
+/// the server sets TCP at creation.
 fn restore_protocols(old: &Object, new: &mut Object) {
     for direction in ["ingress", "egress"] {
         let empty = Vec::new();

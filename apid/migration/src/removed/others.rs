@@ -31,7 +31,8 @@ pub(super) const VERSIONS: &[RemovedVersion] = &[
     RemovedVersion::with_same_fields("storage", "v1beta1", "VolumeAttachment", ("storage", "v1")),
 ];
 
-/// Versions that are off by default, and that the current release still has in the lifecycle table.
+/// Versions that the current release still has according to the lifecycle table, but does not serve by
+/// default.
 pub(super) const OFF_BY_DEFAULT: &[RemovedVersion] = &[
     RemovedVersion::with_same_fields(
         "admissionregistration",

@@ -239,7 +239,8 @@ fn arguments(text: &str) -> String {
     arguments.join(" ").trim_end_matches(',').to_owned()
 }
 
-/// Returns the constants with a text; None for a name with several texts.
+/// Returns the text of each constant by its name; None if several constants of this name have different
+/// texts.
 fn constants(sources: &[(String, String)]) -> BTreeMap<&str, Option<&str>> {
     let mut found = BTreeMap::new();
     for line in sources.iter().flat_map(|(_, code)| code.lines()) {

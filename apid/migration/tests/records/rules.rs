@@ -21,11 +21,12 @@ pub(super) struct Record {
     pub(super) elements: Vec<Vec<String>>,
 }
 
-/// A number of releases that never passes. A key without `alpha` in its name disappears only with its API
-/// version, which has its own key.
+/// Minimum lifetime, in releases, of an element that no release may remove. A key without `alpha` in its name
+/// disappears only with its API version, which has its own key.
 const NEVER: u32 = 1_000;
 
-/// Class, stage, and minimum lifetimes in releases: from the introduction, and after the deprecation.
+/// Class and stage of elements, with two minimum numbers of releases before their removal: after the
+/// introduction, and after the deprecation.
 const LIFETIMES: [(&str, &str, u32, u32); 19] = [
     ("key", "GA", 0, NEVER),
     ("key", "BETA", 0, NEVER),
@@ -51,7 +52,7 @@ const LIFETIMES: [(&str, &str, u32, u32); 19] = [
 /// Deprecated gates whose deprecation is older than the table of gates.
 const OLD_GATES: [&str; 1] = ["KMSv1"];
 
-/// Releases after which a deprecated metric is hidden; one release later it is deleted.
+/// Number of releases after its deprecation in which a metric is hidden; the next release deletes the metric.
 const HIDDEN_AFTER: u32 = 3;
 
 /// An element of one of the classes in [`LIFETIMES`], such as a flag, a feature gate or a metric.
@@ -154,8 +155,8 @@ fn removed_elements(previous: &Record, current: &Record) -> Vec<String> {
     found
 }
 
-/// Resources may disappear only together with their group version, except from alpha versions. Stable
-/// versions never disappear. The previous release must have served a new storage version.
+/// Violations of these rules: A resource disappears only together with its group version, except from alpha
+/// versions. A stable version never disappears. A new storage version was served by the previous release.
 fn removed_resources(previous: &Record, current: &Record) -> Vec<String> {
     let cell = |row: &Vec<String>, index: usize| row.get(index).cloned().unwrap_or_default();
     let key = |row: &Vec<String>| (cell(row, 0), cell(row, 1), cell(row, 2));
@@ -189,7 +190,7 @@ fn package(name: &str) -> &str {
     name.rsplit_once('.').map_or(name, |(package, _)| package)
 }
 
-/// Fields keep their type, requirement and default while their group version exists.
+/// Fields whose type, requirement or default changes although their group version still exists.
 fn changed_fields(previous: &Record, current: &Record) -> Vec<String> {
     let table = |record: &Record| -> BTreeMap<(String, String), Vec<String>> {
         record.fields.iter().map(|row| ((row[0].clone(), row[1].clone()), row[2..].to_vec())).collect()
@@ -209,7 +210,7 @@ fn changed_fields(previous: &Record, current: &Record) -> Vec<String> {
     found
 }
 
-/// Enumerated values stay while their type exists.
+/// Enumerated values that disappear although their type still exists.
 fn removed_values(previous: &Record, current: &Record) -> Vec<String> {
     let types: BTreeSet<&String> = current.values.iter().filter_map(|row| row.first()).collect();
     let now: BTreeSet<&Vec<String>> = current.values.iter().collect();

@@ -4,9 +4,9 @@
 //! # Reference
 //!
 //! The encoding is proto2, as the generated code of the reference reads and writes it. Repeated scalars are
-//! single (or packed, when read), and maps are repeated pairs. Times, quantities and int-or-strings are
-//! messages, and raw values are JSON. Fields are sorted by number and maps by key, so equal objects have
-//! equal bytes.
+//! written one by one, and read one by one or packed. Maps are repeated pairs. Times, quantities and
+//! int-or-strings are messages, and raw values are JSON. Fields are sorted by number and maps by key, so
+//! equal objects have equal bytes.
 
 mod read;
 #[cfg(test)]

@@ -21,7 +21,7 @@ use base64::engine::general_purpose::STANDARD;
 use crate::Schema;
 use crate::table::Type;
 
-/// Maximum nesting of messages.
+/// Maximum number of nesting levels of messages; a deeper message is [`ProtobufError::TooDeep`].
 pub(super) const DEPTH: usize = 100;
 
 /// The reason why bytes are not a message of a type.
@@ -53,8 +53,8 @@ pub enum ProtobufError {
 type Result<T, E = ProtobufError> = std::result::Result<T, E>;
 
 impl Schema {
-    /// Decodes a message of this type. Of `limits`, only those of the number of values and of tree bytes
-    /// apply.
+    /// Decodes a message of this type. Of `limits`, only the maximum number of values and the maximum size of
+    /// the tree apply.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Schema {
     }
 }
 
-/// The nesting depth of a message, and the rest of the decode limits.
+/// The nesting depth of a message, and the remaining budget under the decode limits.
 struct DecodeContext<'b> {
     budget: &'b mut Budget,
     depth: usize,
@@ -170,7 +170,8 @@ fn read_varint(bytes: &mut &[u8]) -> Result<u64> {
     Err(ProtobufError::Malformed)
 }
 
-/// Decodes the fields of a message into the map `output`. `outer` holds the numbers of the enclosing embedded types.
+/// Decodes the fields of a message into the map `output`. `outer` holds the numbers of the enclosing embedded
+/// types.
 fn read_message(
     schema: &'static Schema,
     outer: &[u32],
@@ -297,7 +298,7 @@ fn read_map_entry<'a>(
     Ok(())
 }
 
-/// Decodes the value of a map entry; a list has its own message.
+/// Decodes the value of a map entry; a list value is wrapped in a message of its own.
 fn read_entry_value(
     ty: &'static Type,
     wire: Option<Wire<'_>>,

@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (round trip): decoding and conforming an encoded object returns the object.
+//! INVARIANT (round trip): decoding and conforming an encoded object returns the object, except that fields
+//! without a Protobuf number are absent and empty lists and maps equal absent ones.
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::time;
@@ -36,7 +37,8 @@ impl Plan {
         Plan::from_tags(&all)
     }
 
-    /// The plan for the fields of one message: their numbers in this message, and their positions in the schema.
+    /// The plan for the fields of one message: their numbers in this message, and their positions in the
+    /// schema.
     fn from_tags(fields: &[(&[u32], usize)]) -> Self {
         let mut steps = Vec::new();
         let mut numbers: Vec<u32> = fields.iter().filter_map(|(tags, _)| tags.first().copied()).collect();
@@ -134,7 +136,7 @@ fn write_integer(number: u32, value: i64, out: &mut Vec<u8>) {
     write_varint(value.cast_unsigned(), out);
 }
 
-/// Maximum number of fields of a type.
+/// Maximum number of fields of a type; a test checks that no type of the table has more.
 pub(super) const FIELDS: usize = 64;
 
 /// The values of a struct's fields, in schema order.
@@ -198,7 +200,8 @@ fn write_repeated_or_single(number: u32, ty: &'static Type, value: &Value, out: 
     }
 }
 
-/// Writes the entries of a map, each a message of key and value; a list value has its own message.
+/// Writes the entries of a map, each as a message of key and value; a list value is wrapped in a message of
+/// its own.
 fn write_pairs(number: u32, inner: &'static Type, map: &Map<String, Value>, out: &mut Vec<u8>) {
     for (name, value) in map {
         write_message(number, out, |out| {

@@ -12,10 +12,10 @@
 //!
 //! # Costs
 //!
-//! Every request calls [`DecisionCache::find`]. It hashes the request once, looks up the entry, compares,
-//! and copies nothing. Keys are hashed with a random per-process key, so clients cannot force
-//! collisions. [`DecisionCache::maintain`] records uses and evicts entries in a background task, so a
-//! request seldom has to do this work.
+//! Nearly every request calls [`DecisionCache::find`]. It hashes the request once, compares the keys of at
+//! most two entries with the request, and copies neither the key nor the decision. Keys are hashed with a
+//! random per-process key, so clients cannot force collisions. [`DecisionCache::maintain`] records uses and
+//! evicts entries in a background task, so a request seldom has to do this work.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher, RandomState};
 use std::sync::Arc;
@@ -34,8 +34,8 @@ use tokio::sync::Notify;
 
 use crate::auth::decisions::revisions::{DependencySet, PolicyRevisions};
 
-/// Maximum size of all entries, in bytes. A maximum number of entries would not limit memory, because
-/// clients choose the lengths of paths and selectors.
+/// Maximum size of all entries together, in bytes. A maximum number of entries would not limit memory,
+/// because clients choose the lengths of paths and selectors.
 const CAPACITY: u64 = 32 << 20;
 /// Estimated bytes of an entry without its strings.
 const ENTRY_OVERHEAD: usize = 512;
@@ -43,11 +43,11 @@ const ENTRY_OVERHEAD: usize = 512;
 const STRING_OVERHEAD: usize = 40;
 /// Time without use after which an entry is dropped.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-/// Number of inserts after which the maintenance runs in the background.
+/// Number of inserts after which the maintenance of the cache runs in the background.
 ///
 /// After 64 inserts, the cache library would run the maintenance on the thread of a request.
 const MAINTENANCE_BATCH: usize = 16;
-/// The longest time between two runs of the maintenance.
+/// The longest time between two background runs of the maintenance.
 ///
 /// After 300 ms, the cache library would run the maintenance on the thread of a request.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
@@ -88,7 +88,7 @@ impl Expiry {
 /// The condition under which a decision stays valid.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct Validity {
-    /// The revision of the policy reading taken before the request.
+    /// The revision up to which the decision includes every policy write, read before the request to authd.
     pub(in crate::auth) as_of: u64,
     /// The policy components that the decision depends on.
     pub(in crate::auth) dependencies: DependencySet,
@@ -173,7 +173,7 @@ pub(in crate::auth) fn from_wire(response: &AuthorizeResponse) -> Decision {
     Decision { verdict, reason: response.reason.clone(), evaluation_error: response.evaluation_error.clone() }
 }
 
-/// The object names that an entry covers: the name of its request, or any name.
+/// The object names for which an entry is valid: only the name in its request, or any name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NameScope {
     This,
@@ -231,10 +231,10 @@ impl PartialEq for DecisionKey {
 
 impl Eq for DecisionKey {}
 
-/// The fields by which an entry for any name is hashed and compared: all but the name and its path.
+/// The attributes by which an entry for any name is hashed and compared: all except the name and the path.
 ///
-/// The pattern names every field, so the compiler reports a new attribute that is missing here. If a
-/// field were missing, clients that vary this field would put all entries into one bucket.
+/// The pattern lists every attribute, so the compiler reports a new attribute that is missing here. If an
+/// attribute were missing, the entries of requests that differ only in this attribute would share one hash.
 fn all_but_name(attributes: &Attributes) -> impl Eq + Hash {
     let Attributes {
         verb,
@@ -268,8 +268,8 @@ impl Hasher for PassThroughHasher {
     }
 }
 
-/// The two hashes of a request: for an entry that covers any name, and for one that covers only the name
-/// in the request.
+/// The two hashes of a request: for an entry that is valid for any name, and for an entry that is valid only
+/// for the name in the request.
 struct KeyHashes(DefaultHasher);
 
 impl KeyHashes {
@@ -316,7 +316,7 @@ fn weight(user: &UserInfo, a: &Attributes, cached_decision: &CachedDecision) -> 
 pub(in crate::auth) struct DecisionCache {
     hash_state: RandomState,
     entries: Cache<DecisionKey, Arc<CachedDecision>, BuildHasherDefault<PassThroughHasher>>,
-    /// Inserts since an insert last woke the maintenance task.
+    /// Number of inserts since an insert last woke the maintenance task.
     inserts: AtomicUsize,
     maintenance: Notify,
 }
@@ -343,7 +343,7 @@ impl DecisionCache {
         }
     }
 
-    /// Returns a cached decision on this request for which `is_valid` is true.
+    /// Returns a cached decision on this request if `is_valid` returns true for its validity.
     pub(in crate::auth) fn find(
         &self,
         user: &Arc<UserInfo>,
@@ -355,7 +355,7 @@ impl DecisionCache {
             is_valid(&cached_decision.validity).then_some(cached_decision)
         };
         let key_hashes = KeyHashes::new(&self.hash_state, user, attributes);
-        // Most allowed requests are allowed for any name.
+        // The first look-up is for any name, because most decisions are valid for any name.
         if attributes.resource_request
             && let Some(cached_decision) = find_valid(key_hashes.any_name(), NameScope::Any)
         {
@@ -364,7 +364,7 @@ impl DecisionCache {
         find_valid(key_hashes.this_name(attributes), NameScope::This)
     }
 
-    /// Inserts a decision for the names that it covers. A decision without an epoch is not cached.
+    /// Inserts a decision for the object names that `covers` states. Skips a decision without an epoch.
     pub(in crate::auth) fn insert(
         &self,
         user: &Arc<UserInfo>,
@@ -393,7 +393,7 @@ impl DecisionCache {
     /// Maintains the cache until the process ends.
     pub(in crate::auth) async fn maintain(&self) {
         loop {
-            // Whether notified or timed out, the maintenance is due.
+            // The maintenance is due after a notification and after the timeout.
             let _ = tokio::time::timeout(MAINTENANCE_INTERVAL, self.maintenance.notified()).await;
             self.run_maintenance();
         }

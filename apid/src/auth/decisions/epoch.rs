@@ -4,9 +4,9 @@
 //!
 //! Each new authd process or configuration starts an *epoch*, which invalidates all cached responses. An
 //! *era* ends only when a credential may now belong to another user: with a new authd process, or with a
-//! change of the authentication configuration. When only policy changes, open watches continue after
-//! re-authorization. When the era ends, open watches end: apid keeps the credentials of watches only for
-//! webhook identities, so it cannot re-authenticate all of them.
+//! change of the authentication configuration. When a new epoch does not end the era, open watches continue
+//! after re-authorization. When the era ends, open watches end: apid keeps the credentials of a watch only
+//! for an identity from a webhook, so it cannot re-authenticate every watch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use authproto::auth::Epoch;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The current epoch of authd, and the numbers of the current epoch and era, counted from 0.
+/// The current epoch of authd, and the numbers of epoch and era. A number is 0 before the first epoch.
 #[derive(Debug)]
 pub(in crate::auth) struct Epochs {
     current: Mutex<Option<Epoch>>,
@@ -34,7 +34,7 @@ impl Epochs {
         }
     }
 
-    /// The number of the current epoch. Entries with another number are invalid.
+    /// The number of the current epoch. Cached responses with another number are invalid.
     pub(in crate::auth) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
     }
@@ -51,8 +51,8 @@ impl Epochs {
 
     /// Records the epoch of a response or of the mirror stream.
     ///
-    /// Returns the number under which the response may be cached. None means an older configuration of the
-    /// same process: the response serves only the request that caused it.
+    /// Returns the number of the epoch under which the response may be cached. None means that the response
+    /// is from an older configuration of the same process, or has no epoch: it serves only its own request.
     pub(in crate::auth) fn observe(&self, epoch: Option<&Epoch>) -> Option<u64> {
         self.observe_with_era(epoch).map(|(count, _)| count)
     }

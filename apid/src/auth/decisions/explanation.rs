@@ -1,10 +1,12 @@
-//! Explanations of denials: a second request to authd, sent only when somebody may read the explanation.
+//! Explanations of denials: a second request to authd, sent only when the audit log or the client gets the
+//! explanation.
 //!
 //! # Contract
 //!
-//! The audit log contains explanations. Among the clients, only those that may create SubjectAccessReviews
-//! get them, because a review contains the same text. The response to every other client does not depend on
-//! the rules of the policy.
+//! The audit log contains explanations. A 403 contains an explanation only if the client may create
+//! SubjectAccessReviews, because a review contains the same text. The 403 to any other client contains no
+//! explanation. Such a client can create an AccessExplanation of its own request:
+//! see [`Auth::authorize_own_explanation`].
 //!
 //! # Invariants
 //!
@@ -23,8 +25,9 @@ use crate::auth::{Auth, Authenticated, Authorized};
 impl Auth {
     /// Allows a user to create an AccessExplanation if the user may create SelfSubjectAccessReviews.
     ///
-    /// Returns None for any other request and for other users. The default policy lets each authenticated
-    /// user create SelfSubjectAccessReviews. To such a user, authd explains only requests of the same user.
+    /// Returns None for any other request, and for a user without this permission. The default policy lets
+    /// each authenticated user create SelfSubjectAccessReviews. To such a user, authd explains only requests
+    /// of the same user.
     pub async fn authorize_own_explanation(
         &self,
         client: &Authenticated,
@@ -51,7 +54,8 @@ impl Auth {
         outcome.is_ok_and(|cached_decision| cached_decision.decision.allowed())
     }
 
-    /// Returns the nearest misses of a denied request, one per line; empty when authd gives no explanation.
+    /// Returns one text for each of the nearest misses of a denied request; empty when authd gives no
+    /// explanation.
     pub async fn nearest_misses(
         &self,
         user: &Arc<UserInfo>,

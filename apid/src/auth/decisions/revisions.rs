@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`PolicyRevisions`] is an observer of the store: it processes every change before the writer gets its
-//! response. A component advances only when the [reduction](crate::auth::reduce) of an object changed. apid
-//! takes a [`Reading`] before a request to authd. The response stays valid while every component that it
-//! depends on is no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
+//! [`PolicyRevisions`] is an observer of the store: it processes every change before the store acknowledges
+//! the commit. After the start, a component advances only when the [reduction](crate::auth::reduce) of an
+//! object changed. apid takes a [`Reading`] before a request to authd. The response stays valid while every
+//! component that it depends on is no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
 //! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in revision order.
 //!
 //! # Invariants
@@ -35,7 +35,7 @@ use crate::auth::reduce::{Component, Reductions, VOLUMES, graph_part};
 
 /// Number of slots for namespaces, and number of slots for nodes.
 const SLOTS: usize = 4096;
-/// Maximum number of changes by which a mirror may lag behind; then the mirror restarts with a snapshot.
+/// Maximum number of changes that wait for a mirror. A mirror that lags further restarts with a snapshot.
 const BACKLOG: usize = 4096;
 /// The prefix of the user names of nodes, on which the Node authorizer decides.
 const NODE_USER_PREFIX: &str = "system:node:";
@@ -53,7 +53,7 @@ pub struct PolicyRevisions {
     nodes: Slots,
     identity_dependencies: IdentityDependencies,
     changes: broadcast::Sender<PolicyChange>,
-    /// Counts the batches of changes that advanced a component.
+    /// The number of batches of changes that advanced a component.
     advances: watch::Sender<u64>,
 }
 
@@ -66,7 +66,7 @@ pub(in crate::auth) struct PolicyChange {
     pub(in crate::auth) update: MirrorUpdate,
 }
 
-/// The vector at the moment before a request to authd.
+/// The policy vector, read before a request to authd.
 #[derive(Clone, Debug)]
 pub(in crate::auth) struct Reading {
     /// The reading includes every policy write up to this revision.
@@ -101,9 +101,8 @@ impl PolicyRevisions {
         }
     }
 
-    /// Advances all components to the revision of the opened store.
-    /// An authd that outlives an apid therefore never decides on
-    /// the mirror of the previous apid.
+    /// Advances all components to the revision of the opened store. An authd that outlives an apid therefore
+    /// never decides on the mirror of the previous apid.
     pub fn start_at(&self, revision: Revision) {
         for value in self.values() {
             value.fetch_max(revision.0, Ordering::SeqCst);
@@ -133,12 +132,12 @@ impl PolicyRevisions {
         &self.identity_dependencies
     }
 
-    /// Subscribes to changes from now on, in revision order.
+    /// Subscribes to the policy changes from now on, in revision order.
     pub(in crate::auth) fn subscribe(&self) -> broadcast::Receiver<PolicyChange> {
         self.changes.subscribe()
     }
 
-    /// Signals when any component has advanced.
+    /// Returns a receiver that is notified when any component has advanced.
     pub(in crate::auth) fn subscribe_to_advances(&self) -> watch::Receiver<u64> {
         self.advances.subscribe()
     }
@@ -147,7 +146,7 @@ impl PolicyRevisions {
     pub(in crate::auth) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
         let as_of = self.observed();
         let node = user.name.strip_prefix(NODE_USER_PREFIX);
-        // The Node authorizer also follows volumes to their claims. All nodes share the part `VOLUMES`.
+        // The decision on a node depends on the part of the node, and on the part `VOLUMES` of all volumes.
         let graph_parts =
             |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.revision_of(part))).into();
         Reading {

@@ -82,8 +82,8 @@ impl Auth {
     ///
     /// `prefetch` is None for a request with impersonation headers.
     ///
-    /// On a cache miss the request to authd contains both, and the decision is part of the result for
-    /// [`Auth::authorize_prefetched`].
+    /// On a cache miss, one request to authd contains the credentials and the attributes. The result then
+    /// contains the decision for [`Auth::authorize_prefetched`].
     ///
     /// # Errors
     ///
@@ -99,8 +99,8 @@ impl Auth {
             let result = match &outcome {
                 Ok((client, _)) => {
                     auth_metrics.count_user(&client.user.name);
-                    // A client may present a token and a certificate: only if the certificate established the
-                    // identity is `expires` the expiry of the certificate.
+                    // A client may present a token and a certificate. `expires` is the expiry of the
+                    // certificate only if the certificate established the identity.
                     if is_of_certificate(&client.user)
                         && let Some(expires) = client.lifetime.expires
                     {
@@ -133,7 +133,7 @@ impl Auth {
         outcome
     }
 
-    /// Returns the outcome of a cache hit; on a miss authenticates by authd and caches the outcome.
+    /// Returns the outcome of `cache_hit`. Without a hit, authenticates through authd and caches the outcome.
     async fn identify_uncached(
         &self,
         credentials: &Credentials<'_>,
@@ -154,7 +154,8 @@ impl Auth {
         }
         let requested_at = self.clock.monotonic();
         let reading = self.revisions.identity_reading();
-        // The components that matter depend on the user, who is not known yet: authd must have all of them.
+        // The components that the decision needs depend on the user, who is not known yet. So authd must have
+        // the newest revision of every component.
         let next = prefetch.map(|attributes| (attributes, self.revisions.full_reading()));
         let mut request = credentials.authenticate_request(reading.at_least);
         request.next = next.as_ref().map(|(attributes, reading)| AuthorizeNext {
@@ -216,7 +217,8 @@ impl Auth {
         self.identities.find(digests, self.epochs.count(), &*self.clock, identity_unchanged)
     }
 
-    /// Caches the identity from authd, unless one of its dependencies may have changed meanwhile.
+    /// Accepts an identity from authd, unless its lifetime has ended or has not begun. Caches the identity,
+    /// unless an object on which it depends may have changed since the request to authd.
     ///
     /// `epoch_and_era`: the numbers of the epoch and era of the response.
     pub(in crate::auth) fn accept_identity(
@@ -245,8 +247,8 @@ impl Auth {
             0 => None,
             ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)),
         };
-        // A response from an older configuration serves only this request: its era is 0, and real eras count
-        // from 1.
+        // A response from an older configuration serves only this request: its era is 0, and the first era
+        // of authd is 1.
         let era = Some(epoch_and_era.map_or(0, |(_, era)| era));
         let lifetime = Arc::new(IdentityLifetime { not_before, expires, identity_dependencies, era });
         if !lifetime.is_valid_at(self.clock.now()) {

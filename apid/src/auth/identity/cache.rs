@@ -4,9 +4,9 @@
 //!
 //! The key of an accepted credential is its digest. The entry ends when the credential expires, when the
 //! epoch ends, or when an object that the identity depends on changes. New objects of the same kinds do not
-//! affect the entry. The entry serves only after the credential's not-before time, because the wall clock can
-//! be set back. An identity from a webhook also ends with its TTL, measured on the monotonic clock for the
-//! same reason.
+//! affect the entry. Each look-up also checks the not-before time of the credential, because the wall clock
+//! can be set back. For the same reason, the TTL of an identity from a webhook is measured on the monotonic
+//! clock. The entry of such an identity also ends with the TTL.
 //!
 //! The key of anonymous access and of a rejection is the digest with the path. These entries are short-lived
 //! and end when the component `identity` advances, because a new object may make a rejected token valid.
@@ -27,7 +27,7 @@ use crate::auth::decisions::cache::Expiry;
 use crate::auth::identity::credentials::{Digest, Digests};
 use crate::auth::identity::dependencies::IdentityDependency;
 
-/// Maximum number of cached accepted credentials.
+/// Maximum number of cached accepted credentials; at the limit the cache evicts entries.
 const MAX_ACCEPTED: u64 = 16 * 1024;
 /// Maximum number of cached rejections and anonymous paths. They have their own limit, so that requests with
 /// random tokens do not evict accepted credentials.
@@ -79,7 +79,7 @@ pub(in crate::auth) struct AcceptedIdentity {
 pub(in crate::auth) struct ShortLivedEntry {
     /// The anonymous user with the lifetime of the identity, or the reason of a rejection.
     pub(in crate::auth) outcome: Result<(Arc<UserInfo>, Arc<IdentityLifetime>), Arc<str>>,
-    /// The revision of the policy reading taken before the request to authd.
+    /// The revision up to which the response includes every policy write, read before the request to authd.
     pub(in crate::auth) as_of: u64,
     /// The epoch of the response.
     pub(in crate::auth) epoch: u64,
@@ -89,7 +89,7 @@ pub(in crate::auth) struct ShortLivedEntry {
 
 /// A hit in the identity cache.
 pub(in crate::auth) enum IdentityCacheHit {
-    /// An accepted credential, with the TTL of a webhook response; or the anonymous user.
+    /// The client with an accepted credential, or the anonymous user; with the TTL of a webhook response.
     Accepted(Authenticated, Option<Expiry>),
     /// A cached rejection, with its reason.
     Rejected(Arc<str>),

@@ -16,9 +16,10 @@ use crate::auth::identity::header_credentials::HeaderCredentials;
 pub struct Credentials<'a> {
     /// The credentials from the headers.
     pub header_credentials: &'a HeaderCredentials,
-    /// The peer's certificates in DER, leaf first. TLS has verified that the peer holds the leaf's key.
+    /// The certificates of the peer in DER, leaf first. TLS has verified that the peer has the key of the
+    /// leaf.
     pub certificate_chain: &'a [Bytes],
-    /// SHA-256 over the chain, computed once per connection. When None, each request digests the chain.
+    /// SHA-256 over `certificate_chain`, computed once per connection; None: each request digests the chain.
     pub chain_fingerprint: Option<&'a [u8; 32]>,
     /// The path of the request: anonymous access may depend on the path.
     pub path: &'a str,

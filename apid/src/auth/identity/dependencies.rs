@@ -5,7 +5,7 @@
 //! # Contract
 //!
 //! Before apid caches an identity, it [tracks](IdentityDependencies::track) each object on which the identity
-//! depends. Then it checks that the component `identity` has not advanced meanwhile. For a policy write, the
+//! depends. Then it checks that the component `identity` has not advanced since the request. For a write, the
 //! policy vector first advances `identity` and then [reports](IdentityDependencies::invalidate) the changed
 //! object. This order leaves no gap in which a change is missed.
 
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 /// The name of an object: full group, resource, namespace, name.
 type ObjectName = (String, String, String, String);
 
-/// An object that identities depend on, as it was when authd established them.
+/// An object that identities depend on, in its state at the time when authd established these identities.
 #[derive(Debug, Default)]
 pub(in crate::auth) struct IdentityDependency {
     is_changed: AtomicBool,

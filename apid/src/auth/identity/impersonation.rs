@@ -5,14 +5,15 @@
 //! `Impersonate-User` names the user, `Impersonate-Group` (repeated) the groups, `Impersonate-Uid` the uid,
 //! and `Impersonate-Extra-<key>` the extra fields. The client needs the verb `impersonate` on each of them.
 //! apid rejects the request for the first missing right, before it authorizes the request itself. The
-//! impersonated user has only the named groups and the groups that every user of its kind has.
+//! impersonated user has the groups of the headers, and `system:authenticated` or `system:unauthenticated`.
+//! A service account also has the groups of service accounts if no header states a group.
 //!
 //! # Invariants
 //!
 //! INVARIANT (bounded by the rights): the impersonated identity carries the impersonation rights, so an open
 //! watch ends when one of these rights ends.
-//! INVARIANT (all or nothing): a request with an unreadable impersonation header is rejected; the other
-//! headers are not used alone.
+//! INVARIANT (all or nothing): a request with an unreadable or unknown impersonation header is rejected; apid
+//! never uses only a part of the headers.
 
 use std::sync::Arc;
 

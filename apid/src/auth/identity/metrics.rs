@@ -121,7 +121,7 @@ pub(in crate::auth) struct AuthMetrics {
     decision_lookups: [Counter; 2],
 }
 
-/// Guard of one authentication by authd: the authentication counts as active until the guard is dropped.
+/// Guard of one request to authd for an authentication. The request counts as active until the drop.
 pub(in crate::auth) struct ActiveFetch(Gauge);
 
 impl Drop for ActiveFetch {

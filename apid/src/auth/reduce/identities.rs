@@ -1,6 +1,6 @@
 //! Reductions of objects that identities depend on: service accounts, nodes, Secrets, `cluster-info`.
 //!
-//! Service accounts and nodes reduce to their uid.
+//! The reductions of service accounts and nodes contain only name, uid and deletion time.
 
 use authproto::auth::{
     MirrorConfigMap, MirrorNode, MirrorObject, MirrorSecret, MirrorServiceAccount, mirror_object::Kind,
@@ -35,9 +35,9 @@ struct DataObject<'a> {
     data: Option<BTreeMap<String, Value>>,
 }
 
-/// Reduces a Secret. Only the types of token Secrets keep their data.
+/// Reduces a Secret. The reduction has the data of the Secret only if the type is that of a token Secret.
 ///
-/// Every other Secret is mirrored with its uid alone, because a token can be bound to it.
+/// A Secret of any other type is mirrored too, because a token can be bound to it, but without its data.
 pub(super) fn reduce_secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
     let DataObject { metadata, secret_type, data } = serde_json::from_slice(bytes).ok()?;
     let secret_type = secret_type.unwrap_or_default();
@@ -53,7 +53,7 @@ pub(super) fn reduce_secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<
     Some(metadata.object(labels, annotations, Kind::Secret(MirrorSecret { r#type: secret_type, data })))
 }
 
-/// Reduces a ConfigMap to its string entries.
+/// Reduces a ConfigMap to its metadata and the string values of its data.
 pub(super) fn reduce_config_map(bytes: &[u8]) -> Option<MirrorObject> {
     let DataObject { metadata, data, .. } = serde_json::from_slice(bytes).ok()?;
     let to_string_entry = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));

@@ -2,9 +2,10 @@
 //!
 //! # Contract
 //!
-//! A [`Reductions`] table gives for each storage key whether its object is policy-relevant, in which
-//! component of the policy vector, and its reduction. Two versions of an object with equal reductions lead
-//! to the same decisions. A write that does not change the reduction is not a policy write.
+//! A [`Reductions`] table states for each storage key whether the object is policy-relevant and which
+//! component of the policy vector its writes advance. The table also computes the reduction of the object.
+//! Two versions of an object with equal reductions lead to the same decisions. A write that does not change
+//! the reduction is not a policy write.
 //!
 //! # Invariants
 //!
@@ -93,7 +94,7 @@ pub(super) struct Reduction {
     pub(super) kind: MirroredKind,
     /// The component that a write of the kind advances.
     pub(super) component: Component,
-    /// The full group name, by which identities name an object that they depend on.
+    /// The full group name. The dependencies of identities refer to objects by this name.
     pub(super) group: String,
     /// The resource name: the lower-case plural of the kind.
     pub(super) resource: &'static str,
@@ -102,7 +103,7 @@ pub(super) struct Reduction {
     pub(super) only_key: Option<String>,
 }
 
-/// The mirrored kinds: group stem, resource, kind, component.
+/// The mirrored kinds: group name without the domain, resource name, kind, component.
 const TABLE: &[(&str, &str, MirroredKind, Component)] = &[
     ("rbac.authorization", "clusterroles", MirroredKind::ClusterRole, Component::RbacCluster),
     ("rbac.authorization", "clusterrolebindings", MirroredKind::ClusterRoleBinding, Component::RbacCluster),
@@ -203,8 +204,8 @@ impl Reductions {
         self.entries.iter().any(|entry| entry.group == group && entry.resource == resource)
     }
 
-    /// Compares two versions of an object fast: true when their reductions are certainly equal, false when
-    /// only a comparison of the reductions can tell.
+    /// Compares two versions of an object fast. True: their reductions are equal. False: the caller must
+    /// compare the reductions.
     pub(super) fn is_certainly_equal(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
         entry.kind == MirroredKind::Pod && pods::is_certainly_equal(old, new, &self.policy_names)
     }
@@ -233,7 +234,7 @@ impl Reductions {
 }
 
 impl Reduction {
-    /// Namespace (`""` for cluster-scoped kinds) and name of the object under a key.
+    /// Returns the namespace (`""` for cluster-scoped kinds) and the name of the object under a storage key.
     pub(super) fn locate<'k>(&self, key: &'k str) -> (&'k str, &'k str) {
         let rest = key.strip_prefix(self.prefix.as_str()).unwrap_or(key);
         if self.namespaced { rest.split_once('/').unwrap_or(("", rest)) } else { ("", rest) }

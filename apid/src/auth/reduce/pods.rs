@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! The references are those that the Node authorizer of Kubernetes 1.33 follows. A mirror pod, which a node
-//! creates itself, has none, so a node cannot grant itself rights with it.
+//! The references are those that the Node authorizer of Kubernetes 1.33 follows. The reduction of a mirror
+//! pod, which a node creates itself, has no references, so a node cannot grant itself rights with such a pod.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -49,10 +49,9 @@ impl UnparsedPod<'_> {
     }
 }
 
-/// Whether the reductions of two versions of a pod are certainly equal; false: only the reductions tell.
+/// Compares two versions of a pod. True: their reductions are equal. False: the caller must compare these.
 ///
-/// Most writes of pods do not change their references, and this comparison costs much less than two
-/// reductions.
+/// Most writes of pods do not change the reduction, and this comparison costs much less than two reductions.
 pub(super) fn is_certainly_equal(old: &[u8], new: &[u8], policy_names: &PolicyNames) -> bool {
     let parse = |bytes| serde_json::from_slice::<UnparsedPod<'_>>(bytes).ok();
     let (old, new): (Option<UnparsedPod<'_>>, Option<UnparsedPod<'_>>) = (parse(old), parse(new));

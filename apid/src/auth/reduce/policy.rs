@@ -20,7 +20,7 @@ struct Role<'a> {
 
 /// Reduces a Role or ClusterRole.
 ///
-/// All labels of a ClusterRole matter, since any aggregation selector may match them.
+/// The reduction of a ClusterRole contains all labels, because any aggregation selector may match them.
 pub(super) fn reduce_role(
     bytes: &[u8],
     kind: MirroredKind,

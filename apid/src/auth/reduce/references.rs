@@ -16,7 +16,7 @@ pub(super) struct Reference<'a> {
     pub(super) name: OptionalText<'a>,
 }
 
-/// The fields of a storage driver in a volume; only the reference to its Secret matters.
+/// The fields of a storage driver in a volume. The reduction uses only the reference to its Secret.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct DriverSource<'a> {

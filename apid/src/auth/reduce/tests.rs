@@ -154,7 +154,7 @@ fn unscheduled_pod_and_mirror_pod_have_no_references() {
     }
 }
 
-/// Every field in which a pod references an object that its node reads.
+/// The pod has a reference in every field in which a pod references an object that its node reads.
 #[test]
 fn pod_reduction_contains_every_reference() {
     let secret = |name: &str| json!({"secretRef": {"name": name}});

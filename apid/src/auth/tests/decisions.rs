@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::auth::transport::scripted::{ScriptedAuthd, verdict};
 
-/// A decision that depends on the cluster's policy and on that of namespace `a`.
+/// A decision that depends on the cluster-wide policy and on the policy of namespace `a`.
 fn rbac_decision(allowed: bool) -> AuthorizeResponse {
     let depends_on =
         Dependencies { rbac_cluster: true, rbac_namespace: vec!["a".into()], ..Dependencies::default() };

@@ -42,7 +42,8 @@ async fn dependency_change_during_authentication_prevents_caching() {
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let as_of = vector.observed();
     write(&vector, "serviceaccounts/a/mine", 5);
-    // As in `authenticate` when the write happens after it reads the revision and before the response.
+    // This is the order of events in `authenticate` when a write happens after `authenticate` has read the
+    // revision and before the response arrives.
     let identity = authproto::auth::Identity {
         user: Some((&UserInfo::default()).into()),
         rests_on: vec![account("mine")],
@@ -231,7 +232,7 @@ async fn decision_of_older_epoch_is_requested_again() {
     assert_eq!(script.take_request_count(), 1);
 }
 
-/// A webhook with TTL 0 gets one request: the decision of the login serves the request that logged in.
+/// A webhook with TTL 0 gets one request: the decision made with the authentication serves the same request.
 #[tokio::test]
 async fn prefetched_decision_with_zero_ttl_serves_its_request() {
     let (script, vector) = (script(), vector());

@@ -460,7 +460,7 @@ async fn wait_for_requests(s: &Setup, count: usize) {
 #[tokio::test]
 async fn slow_authd_gets_limited_concurrent_watch_requests() {
     const WATCHES: usize = 4 * MAX_SINGLE_REQUESTS;
-    // With a webhook, single requests start at once; otherwise when the batches take too long.
+    // With a TTL, single requests start at once. Without a TTL, they start when the batches take too long.
     for (is_timed, batches) in [(true, 0), (false, WATCHES.div_ceil(BATCH))] {
         let s = setup();
         let guards = open_many(&s, WATCHES, is_timed).await;

@@ -77,7 +77,8 @@ pub(in crate::auth) fn from_failure(failure: &Failure) -> Status {
     status
 }
 
-/// Returns the Status reason with the name `word`, else the reason with the HTTP code `code`.
+/// Returns the Status reason with the name `word`, or else the reason with the HTTP code `code`, or else
+/// InternalError.
 fn reason_of(word: &str, code: u32) -> Reason {
     const REASONS: &[Reason] = &[
         Reason::BadRequest,

@@ -41,7 +41,7 @@ pub(in crate::auth) struct Link {
     connected: AtomicBool,
     /// Whether the decision stream is open, for tasks that wait for this state.
     reached: watch::Sender<bool>,
-    /// Notifies of each change of [`LinkState`] that health depends on.
+    /// Notified at each change of [`LinkState`] that can make [`Link::health`] succeed.
     changed: watch::Sender<()>,
     /// The newest revision sent to the mirror of authd.
     mirror_sent: AtomicU64,
@@ -52,12 +52,12 @@ struct LinkState {
     lost: Option<(Duration, String)>,
     /// The reason why authd has no complete snapshot of the policy; None when it has one.
     mirror_problem: Option<String>,
-    /// Whether the process shuts down, and authd with it.
+    /// Whether the process shuts down. The loss of authd is then expected and not logged.
     is_shutting_down: bool,
-    /// authd's last readiness, with reasons when not ready or warnings when ready; None before its first
-    /// report.
+    /// The readiness that authd reported last, with reasons if it is not ready, or warnings if it is ready;
+    /// None before the first report.
     ready: Option<(bool, Vec<String>)>,
-    /// authd's last metrics that apid exports, in the text format.
+    /// The last metrics that authd sent for export by apid, in the text format.
     shared_metrics: String,
 }
 
@@ -149,7 +149,7 @@ impl Link {
         state.shared_metrics.clear();
     }
 
-    /// Records authd's readiness, with reasons when not ready or warnings when ready.
+    /// Records the readiness that authd reports, with reasons if it is not ready, or warnings if it is ready.
     pub(in crate::auth) fn set_ready(&self, ready: bool, reasons: Vec<String>) {
         self.state.lock().ready = Some((ready, reasons));
         self.changed.send_replace(());
@@ -164,12 +164,12 @@ impl Link {
         }
     }
 
-    /// Stores authd's metrics that apid exports.
+    /// Stores the metrics that authd sent for export by apid.
     pub(in crate::auth) fn set_shared_metrics(&self, text: String) {
         self.state.lock().shared_metrics = text;
     }
 
-    /// authd's last metrics that apid exports; empty without authd.
+    /// The last metrics that authd sent for export by apid; empty without authd.
     pub(in crate::auth) fn shared_metrics(&self) -> String {
         self.state.lock().shared_metrics.clone()
     }

@@ -2,18 +2,18 @@
 //!
 //! # Contract
 //!
-//! A stream begins with a hello and a snapshot of every policy object, reduced, all at one revision. Every
-//! change follows in revision order. Progress messages report the store's revision when no policy object
-//! changes. When the stream breaks or authd falls too far behind, a new stream begins with a new snapshot.
-//! authd sends its epoch, its readiness, its metrics, and batches of writes. apid performs the batches one
-//! after the other and returns the result of each write.
+//! A stream begins with a hello message and a snapshot: the reductions of all policy objects at one revision.
+//! Every change follows in revision order. While no policy object changes, progress messages report the
+//! revision of the store. When the stream breaks or authd falls too far behind, a new stream begins with a
+//! new snapshot. authd sends its epoch, its readiness, its metrics, and batches of writes. apid performs the
+//! batches one after the other and returns the result of each write.
 //!
 //! # Invariants
 //!
 //! INVARIANT (no deadlock at start): the mirror never requests a decision from authd.
 //! INVARIANT (complete and in order): the mirror subscribes to changes before it reads the snapshot's
-//! revision, and skips changes at or below it. No change is missed or sent twice. Progress to `r` is sent
-//! after every change up to `r`.
+//! revision, and skips changes at or below this revision. No change is missed or sent twice. A progress
+//! message with revision `r` is sent after every change up to `r`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,14 +38,14 @@ use crate::auth::reduce::Reduction;
 use crate::auth::transport::link::Link;
 use crate::auth::transport::stream::{Backoff, error_chain_text, open_channel};
 
-/// Maximum number of queued messages to authd, and of write batches that wait to be performed.
+/// Maximum number of queued messages to authd, and of queued write batches. At the limit, the sender waits.
 const QUEUE: usize = 1024;
-/// Maximum rows of one read of the snapshot.
+/// Maximum number of rows of one read of the snapshot.
 const PAGE: usize = 500;
 /// The interval at which a progress message is sent if the revision has advanced.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// The options of the mirror; the hello contains all but the socket.
+/// The options of the mirror. The hello message contains all options except the socket.
 #[derive(Clone, Debug)]
 pub struct MirrorOptions {
     /// authd's Unix socket.
@@ -73,20 +73,20 @@ impl MirrorOptions {
 /// Performs the writes that authd requests, through the ordinary verbs and with audit.
 #[async_trait]
 pub trait PolicyWriter: Send + Sync + 'static {
-    /// Waits until writes see every change up to a revision.
+    /// Waits until the watch cache, which writes read, has observed every change up to a revision.
     ///
     /// A change reaches authd before the watch cache, so a write can depend on an object that the cache has
     /// not observed yet.
     async fn wait_for(&self, revision: Revision);
 
-    /// Performs one write in the name of a controller. Returns the HTTP code of the success.
+    /// Performs one write in the name of a controller. Returns the HTTP code of the successful write.
     ///
     /// `system` marks default policy, which is exempt from users' webhooks.
     async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status>;
 }
 
 impl Auth {
-    /// Runs the mirror until the process ends, with reconnections.
+    /// Runs the mirror until the process ends, and opens a new stream when the stream breaks.
     pub async fn run_mirror(
         self: Arc<Self>,
         options: MirrorOptions,
@@ -250,7 +250,7 @@ impl Auth {
         }
     }
 
-    /// Sends a change, unless the snapshot or a progress message has already covered its revision.
+    /// Sends a change, unless its revision is at most `last_sent`: then authd already has the change.
     async fn forward(
         &self,
         change: PolicyChange,
@@ -275,7 +275,8 @@ fn stream_closed_error() -> String {
     "the mirror stream closed".to_owned()
 }
 
-/// Performs batches in the order of arrival, each after the watch cache has the newest change sent to authd.
+/// Performs write batches in the order of arrival, and sends their results. Each batch waits until the watch
+/// cache has observed the newest change sent to authd.
 async fn perform_writes(
     mut batches: mpsc::Receiver<WriteBatch>,
     link: &Link,
@@ -287,8 +288,8 @@ async fn perform_writes(
         let (sent_revision, _) = link.mirror_progress();
         writer.wait_for(Revision(sent_revision)).await;
         let writes = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
-        // All writes of a batch run concurrently, so the store groups their commits. Default policy is
-        // about 150 objects, which readiness waits for.
+        // All writes of a batch run concurrently, so the store groups their commits. Readiness waits for
+        // about 150 writes of default policy.
         let results = futures_util::future::join_all(writes).await;
         let results = results.into_iter().map(write_result).collect();
         send(

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use crate::auth::{Auth, AuthdProblem};
 
-/// The delay of the first line: two processes that start together connect within this time.
+/// The delay of the first log line. apid and authd connect within this time if they start together.
 const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
-/// The interval between the first and the second line; the interval doubles with each further line.
+/// The interval between the first and the second log line; the interval doubles with each further log line.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest interval between two lines.
+/// The longest interval between two log lines.
 const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(3600);
 /// The interval between two checks of the connection to authd.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -52,7 +52,7 @@ enum OutageEvent {
 struct OutageSchedule {
     /// The monotonic time at which the next line is due; None while authd can decide requests.
     due: Option<Duration>,
-    /// The interval between the next line and the one after it; None when no line was logged.
+    /// The interval between the next log line and the line after it; None when no line was logged.
     pause: Option<Duration>,
 }
 

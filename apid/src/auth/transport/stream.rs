@@ -47,7 +47,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::auth::transport::authd_api::{AuthdApi, AuthdError};
 use crate::auth::transport::link::{AuthdProblem, Link};
 
-/// Maximum number of requests that wait until they are written to the stream.
+/// Maximum number of queued requests to the stream. While the queue is full, further requests wait.
 const QUEUE: usize = 4096;
 /// The origin in the URIs of gRPC requests. The socket, not this name, determines the destination.
 const ORIGIN: &str = "http://authd";
@@ -61,13 +61,13 @@ const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
 /// The first pause before a reconnection; the pause doubles up to [`LONGEST_PAUSE`].
 ///
-/// The pauses are short: without authd, apid serves only by cached decisions, and a failed connection to a
-/// Unix socket costs some microseconds.
+/// The pauses are short: without authd, apid serves only requests with cached decisions, and a failed
+/// connection to a Unix socket costs only some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after authd rejected the mirror stream: each attempt is rejected and logged until flags change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
-/// Limit of a message in bytes: a review with the largest request body, and a margin.
+/// Maximum size of a message in bytes: the size of a review with the largest request body, and a margin.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
 /// The flow-control window in bytes, large enough for a burst of requests.
 const WINDOW: u32 = 4 * 1024 * 1024;
@@ -78,7 +78,7 @@ pub(in crate::auth) struct Client {
     timeout: Duration,
 }
 
-/// The open stream, and the channel for other calls.
+/// The open stream, and the channel for gRPC calls outside the stream.
 #[derive(Clone)]
 struct OpenStream {
     requests: mpsc::Sender<DecideRequest>,
@@ -292,7 +292,8 @@ impl Backoff {
 
 /// Keeps a decision stream open until the client is dropped.
 ///
-/// A panic must not end this loop: without the report of the loss, cached responses would serve for ever.
+/// A panic must not end this loop: the loop reports the loss of authd, and without this report cached
+/// responses would serve for ever.
 async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<OpenStream>>) {
     let mut backoff = Backoff::new();
     loop {
@@ -325,7 +326,7 @@ async fn run_stream(
     run_as_single_task(|spawner| run_connection(stream, spawner, channel, link, open, backoff)).await
 }
 
-/// Runs the stream's own connection, from its handshake to its end.
+/// Runs the connection of the decision stream, from its handshake to its end.
 async fn run_connection(
     stream: LocalStream,
     spawner: Spawner,
@@ -361,7 +362,7 @@ async fn run_connection(
         backoff.reset();
         tracing::info!("decision stream to authd opened");
         while let Some(response) = responses.message().await.map_err(|status| status.message().to_owned())? {
-            // A response without a waiter is discarded: its caller waits no longer.
+            // A response whose caller no longer waits is discarded.
             if let Some(waiter) = pending.take(response.id) {
                 let _ = waiter.send(response);
             }

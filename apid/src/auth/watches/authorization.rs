@@ -5,17 +5,18 @@
 //! [`Auth::guard`] registers an open watch. Before each event, the stream calls [`WatchGuard::admits`], which
 //! takes no lock while authd is connected. On false the stream awaits [`WatchGuard::renew`], whose error ends
 //! the stream. While the stream waits for events, it also awaits [`WatchGuard::changed`], which returns when
-//! the authorization ends or cannot be confirmed. `renew` then returns the reason.
+//! the authorization ends or cannot be confirmed, or when re-authentication is due. The stream then awaits
+//! `renew`, which re-authenticates the client or returns the reason as an error.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an
-//! authorization older than that write. An authorization as of `r` includes every policy write up to `r`.
-//! An older authorization is equivalent while its dependencies have not advanced, because policy writes
-//! advance the vector before the event becomes visible.
+//! authorization older than that write. An authorization as of `r` includes every policy write up to `r`. An
+//! authorization as of an older revision is equivalent while its dependencies have not advanced, because a
+//! policy write advances the vector before any later event becomes visible.
 //! INVARIANT (no longer than the TTL): a watch relies on a webhook response for its TTL, and for
 //! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL) at least. Then apid sends a new request:
-//! one per TTL, not one per event. The response to a request also covers all events from before the request,
+//! one per TTL, not one per event. The response to a request also permits all events from before the request,
 //! however short the TTL is.
 //!
 //! # Concurrency
@@ -28,12 +29,13 @@
 //! An authorization with a TTL is refreshed with a single request. When a batch has no response within
 //! [`BATCH_RESPONSE_DELAY`], each of its authorizations also gets a single request, because one of them may
 //! wait for a slow webhook. A webhook that hangs therefore delays the end of other watches by at most
-//! [`BATCH_RESPONSE_DELAY`]. An impersonated watch also holds the impersonation rights.
+//! [`BATCH_RESPONSE_DELAY`]. A watch with impersonation also needs the authorizations of its impersonation
+//! rights.
 //!
 //! At most [`MAX_SINGLE_REQUESTS`] single requests are open at a time. This limits the load on a slow authd
 //! and leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs
 //! for more watches than [`MAX_SINGLE_REQUESTS`], later watches end later: by one timeout of a request to
-//! authd for each [`MAX_SINGLE_REQUESTS`] watches ahead of them. Their events wait meanwhile, and
+//! authd for each [`MAX_SINGLE_REQUESTS`] watches ahead of them. Until then their events wait, and
 //! [`WatchGuard::renew`] fails after [`CONFIRM_TIMEOUT`].
 
 use std::collections::HashMap;
@@ -62,15 +64,15 @@ use crate::auth::{Auth, Authorized};
 
 /// Maximum number of authorizations in one batch.
 pub(in crate::auth) const BATCH: usize = 256;
-/// Limit of the size of a batch in bytes.
+/// Maximum estimated size of a batch in bytes. A larger single request forms a batch of its own.
 ///
-/// This limit is well below the largest message that authd accepts. The selectors of one request are always
-/// smaller, because the size of the request line is limited.
+/// This size is well below that of the largest message that authd accepts. The selectors of one request are
+/// always smaller than this size, because the size of the request line is limited.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Limit of the open single requests.
+/// Maximum number of single requests that are open at a time; further single requests wait.
 ///
-/// This limit is well below authd's limit of waiting requests per stream (10,000), which ordinary requests
-/// share. A webhook that hangs for some hundred watches does not exhaust this limit.
+/// This number is well below 10,000, the limit of authd for the waiting requests of a stream, which ordinary
+/// requests share. A webhook that hangs for some hundred watches leaves single requests for other watches.
 pub(in crate::auth) const MAX_SINGLE_REQUESTS: usize = 1024;
 /// Time without a response to a batch after which single requests start.
 const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
@@ -80,8 +82,8 @@ const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// The sleep of an idle watch between two checks when its identity has neither an expiry nor a TTL.
 const NO_DEADLINE: Duration = Duration::from_secs(3600);
-/// A change of the difference between wall clock and monotonic clock above this limit is a clock step, in
-/// milliseconds.
+/// Number of milliseconds by which the difference between wall clock and monotonic clock must change to count
+/// as a step of the wall clock.
 const CLOCK_STEP_MS: u64 = 250;
 /// Maximum time that a stream waits until its authorization is confirmed.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(10);
@@ -100,7 +102,7 @@ pub(in crate::auth) struct Watches {
     era_seen: AtomicU64,
     /// The difference of wall clock and monotonic clock at the last pass, in milliseconds.
     clock_offset_seen: AtomicI64,
-    /// The permits for open single requests: [`MAX_SINGLE_REQUESTS`] in all.
+    /// The permits for open single requests, [`MAX_SINGLE_REQUESTS`] in total.
     single_requests: Semaphore,
 }
 
@@ -138,7 +140,7 @@ enum AuthorizationState {
 /// The authorization of one open watch.
 pub struct WatchGuard {
     auth: Arc<Auth>,
-    /// The watch's own authorization first, then the impersonation rights.
+    /// The authorization of the watch request, and after it the authorizations of the impersonation rights.
     authorizations: Vec<Arc<SharedAuthorization>>,
     lifetime: Arc<IdentityLifetime>,
     reauthentication: Option<Reauthentication>,
@@ -170,9 +172,10 @@ impl Auth {
         }
     }
 
-    /// Whether an authorization covers events up to a revision.
+    /// Whether an authorization permits events up to a revision.
     ///
-    /// The authorization is as of this revision or later, or its dependencies have not advanced since.
+    /// The authorization permits them if it is as of this revision or later, or if its dependencies have not
+    /// advanced and its TTL has not ended.
     fn is_confirmed_at(&self, validity: &Validity, revision: u64) -> bool {
         if validity.is_internal() {
             return true;
@@ -191,8 +194,8 @@ impl Auth {
         let mut epoch = self.epochs.subscribe();
         let Watches { wake, refresh_missed, .. } = &self.watches;
         loop {
-            // The tick covers changes without an event: expiry, and the end of the grace period after the
-            // loss of authd.
+            // The sleep serves changes that cause no notification: the end of a TTL, and the end of the grace
+            // period after the loss of authd.
             tokio::select! {
                 _ = policy_advances.changed() => {}
                 _ = epoch.changed() => self.drop_caches(),
@@ -341,7 +344,7 @@ fn log_refresh_failure(authorizations: usize, reason: &AuthdError) {
 }
 
 impl Watches {
-    /// Returns the authorizations that streams hold, and removes the others from the map.
+    /// Returns the authorizations that open streams use, and removes all other authorizations from the map.
     fn authorizations_in_use(&self) -> Vec<Arc<SharedAuthorization>> {
         let mut authorizations = self.authorizations.lock();
         authorizations.retain(|_, authorization| authorization.strong_count() > 0);
@@ -431,7 +434,7 @@ impl SharedAuthorization {
         }
     }
 
-    /// Replaces the state, unless it is of a later reading than the revision `as_of`.
+    /// Replaces the state, unless the state is a denial or includes policy writes after the revision `as_of`.
     ///
     /// A slow decision thus does not overwrite a newer decision. A denial is final.
     fn update(&self, as_of: u64, state: impl Fn() -> AuthorizationState) {

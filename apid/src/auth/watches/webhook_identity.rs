@@ -4,14 +4,15 @@
 //!
 //! Such a watch holds a copy of the credentials while it is open. When the TTL of the webhook response
 //! ends, [`Reauthentication::reauthenticate`] re-authenticates with this copy. The watch continues when the
-//! user is the same. Otherwise the watch ends with 401, also when the webhook fails, because a new request
-//! would be rejected too. While authd gives no response, the watch sends no event. Times are on the monotonic
-//! clock, because the wall clock can be set back.
+//! user is the same. The watch ends with 401 when authd rejects the credentials or establishes another user.
+//! authd also rejects the credentials when the webhook fails: a new request would be rejected too. While
+//! authd gives no response, the watch sends no event. Times are on the monotonic clock, because the wall
+//! clock can be set back.
 //!
 //! # Invariants
 //!
-//! INVARIANT (secrets stay secret): only the request and its watch hold the copy, never a cache. The copy has
-//! no `Debug`.
+//! INVARIANT (secrets stay secret): only the request and its watch own the copy; no cache contains the copy.
+//! The copy has no `Debug`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -72,7 +72,7 @@ async fn clean(actor: &Actor, requests: &Collection) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns why a request is to be deleted, as a word for the log; None: the request stays.
+/// Returns the reason to delete a request, as a word for the log; None if the request stays.
 fn deletion_cause(request: &Object, now: Timestamp) -> Option<&'static str> {
     let is_older = |text: Option<&str>, seconds: i64| {
         let since = text.and_then(time::parse);

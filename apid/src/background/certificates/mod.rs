@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`sign`] follows the requests and issues certificates for approved requests to the built-in signers. A
-//! request that breaks a rule of its signer, or whose own signature is invalid, gets the condition `Failed`
-//! with the reason `SignerValidationFailure`. The certificate and key files of the CA are read for each
-//! issued certificate, so changed files are used without a restart. Requests to other signers are left
+//! request that is malformed, has an invalid signature or breaks a rule of its signer gets the condition
+//! `Failed` with the reason `SignerValidationFailure`. The certificate and key files of the CA are read for
+//! each issued certificate, so changed files are used without a restart. Requests to other signers are left
 //! unchanged. [`cleaner`] deletes old requests.
 //!
 //! # Errors

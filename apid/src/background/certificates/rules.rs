@@ -23,7 +23,7 @@ const NODE_PREFIX: &str = "system:node:";
 const BACKDATING: i64 = 5 * 60;
 /// Lower limit of a requested duration, in seconds; a shorter duration is raised to this limit.
 const DURATION_MIN: i64 = 10 * 60;
-/// Duration in seconds from which on [`BACKDATING`] is subtracted from the end of the validity.
+/// Minimum duration, in seconds, of a validity whose end is moved back by [`BACKDATING`], like its start.
 const SHORT_DURATION: i64 = 8 * 3600;
 
 /// A signer that issues certificates with the configured CA.
@@ -61,7 +61,7 @@ pub(super) enum BrokenRule {
     /// The request for a serving certificate has neither a DNS name nor an IP address.
     #[error("DNS or IP subjectAltName is required")]
     NoAlternativeName,
-    /// The usages in the request of a node are not the required ones; contains the accepted usages.
+    /// The usages in the request of a node are not the required usages; contains the accepted usages.
     #[error("usages did not match [{0}]")]
     NodeUsages(String),
 }
@@ -173,8 +173,8 @@ pub(super) fn certificate(request: &Object) -> &str {
 
 /// Returns start and end of the validity of a certificate.
 ///
-/// `default` is the duration without a requested one, and the maximum. The certificate expires no later than
-/// the certificate of the CA, at `authority_end`.
+/// `default` is the duration if the request specifies none, and the maximum duration. The certificate
+/// expires no later than the certificate of the CA, which expires at `authority_end`.
 ///
 /// # Errors
 ///

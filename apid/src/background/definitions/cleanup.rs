@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! [`Cleanup::begin`] starts a task for a terminating definition. The task deletes all objects, honours their
-//! finalizers, and reports in the condition `Terminating`. When no object is left, it removes the finalizer of
-//! apid, which removes the definition. A restart continues the work.
+//! finalizers, and reports in the condition `Terminating`. When no object is left, the task removes the
+//! finalizer of apid from the definition. The definition is then removed unless it has other finalizers.
+//! After a restart, the definition controller starts the task again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -37,12 +38,12 @@ pub(super) struct Cleanup {
 }
 
 impl Cleanup {
-    /// Creates the set of tasks, without a task. All tasks write as `actor`.
+    /// Creates an empty set of tasks. All tasks write as `actor`.
     pub(super) fn new(actor: Actor) -> Self {
         Cleanup { actor, busy: Mutex::default() }
     }
 
-    /// Starts to delete the objects of a definition unless that is in progress.
+    /// Starts a task that deletes the objects of a definition, unless such a task is running.
     pub(super) fn begin(self: Arc<Self>, name: &str) {
         if !self.busy.lock().insert(name.to_owned()) {
             return;

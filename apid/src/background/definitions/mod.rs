@@ -10,18 +10,19 @@
 //! 2. their names are accepted or refused, and the conditions about names are set;
 //! 3. their resources are built, and a new snapshot of all kinds replaces the old one;
 //! 4. statuses are written: `Established` is true only when routes, discovery and OpenAPI serve the kind;
-//! 5. the objects of deleted definitions are deleted, see [`cleanup`].
+//! 5. tasks are started that delete the objects of terminating definitions, see [`cleanup`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (unchanged kinds stay): a definition with the same spec and accepted names keeps its resources,
-//! so its watches and its cached objects stay.
-//! INVARIANT (bounded work): a reconciliation decodes and examines only changed definitions, and those whose names
-//! are not accepted yet.
+//! INVARIANT (unchanged kinds stay): while `spec` and accepted names of a definition stay the same, its kinds
+//! keep their open watches and their cached objects.
+//! INVARIANT (bounded work): a reconciliation decodes only new, changed and undecodable definitions. It
+//! examines only new and changed definitions, and definitions whose names are not accepted yet.
 //!
 //! # Reference
 //!
-//! Conditions, reasons and the order of names are those of the controllers of kube-apiserver.
+//! Conditions, reasons, and the order in which definitions get their names, are those of the controllers of
+//! kube-apiserver.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -73,9 +74,9 @@ struct KnownDefinition {
     definition: Object,
     /// Whether the next reconciliation examines the definition: it has changed, or its names are not accepted.
     needs_examination: bool,
-    /// Whether the definition has its schemas, because its resources are not built yet.
+    /// Whether `definition` contains its schemas; true until its resources are built.
     has_schemas: bool,
-    /// Whether the kinds of the definition are to be served.
+    /// Whether [`DefinitionController::serve`] includes the kinds of the definition.
     is_served: bool,
     /// The resources and their inputs; None if resources cannot be built from the definition.
     served: Option<ServedResources>,
@@ -183,7 +184,7 @@ impl DefinitionController {
     }
 
     /// Builds the resources of a changed definition, unless their inputs are the same as before.
-    /// Then removes the parts of the definition that are no longer needed.
+    /// Then removes the schemas and the managed fields from the definition, which saves memory.
     fn build_resources(&self, one: &mut KnownDefinition) {
         let server_state = self.actor.server_state();
         let names = &server_state.names;
@@ -273,7 +274,7 @@ impl DefinitionController {
         with_new_status
     }
 
-    /// Accepts or refuses the names of definitions, in this order, that are not accepted yet.
+    /// Accepts or refuses the undecided names of the definitions `examined`, in the order of `examined`.
     ///
     /// Sets the conditions about names and about the approval of the API group.
     fn accept_names<'a>(
@@ -308,7 +309,8 @@ impl DefinitionController {
         }
     }
 
-    /// Replaces the snapshot of the served kinds, if the set of custom kinds or a kind of it changes.
+    /// Replaces the snapshot of the served kinds if the set of custom kinds changes, or if one of their
+    /// definitions has become terminating.
     fn serve(&self, known: &HashMap<String, KnownDefinition>) {
         let server_state = self.actor.server_state();
         let mut all: Vec<Arc<Resource>> = Vec::new();
@@ -340,7 +342,7 @@ impl DefinitionController {
         if result.is_err()
             && let Some(one) = self.known.lock().get_mut(updated.name())
         {
-            // No stored definition has the revision 0.
+            // No stored definition has the revision 0, so the next `read` decodes the definition again.
             one.revision = Revision(0);
         }
         result
@@ -380,7 +382,7 @@ impl KnownDefinition {
         }
     }
 
-    /// Whether the served resources have the accepted names.
+    /// Whether the resources were built with the names that are accepted now.
     fn is_ready(&self) -> bool {
         let accepted = self.definition.at(&["status", "acceptedNames"]);
         self.served.as_ref().is_some_and(|served| served.inputs.names.as_ref() == accepted)
@@ -393,7 +395,7 @@ impl KnownDefinition {
 }
 
 impl ServedResources {
-    /// Records in the kinds whether the definition is terminating. Returns whether that changed a kind.
+    /// Records in the kinds whether the definition is terminating. Returns whether the record changed.
     fn update_terminating(&self, definition: &Object) -> bool {
         let is_terminating = definition.is_terminating();
         self.resources.iter().any(|resource| match &resource.kind {
@@ -410,7 +412,7 @@ fn has_undecided_names(definition: &Object) -> bool {
     !conditions::is_condition_true(definition, NAMES_ACCEPTED) || conditions::has_pending_names(definition)
 }
 
-/// The names that the definitions of a group hold.
+/// Returns the accepted names of all definitions of a group.
 fn names_in_use(known: &HashMap<String, KnownDefinition>, of_group: &str) -> NamesInUse {
     let mut in_use = NamesInUse::default();
     let in_group = known.values().filter(|one| group(&one.definition) == of_group);

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`follow`] reads the whole store once, at one revision and by pages, then every change after it. When the
-//! reflector falls behind the retained history, it reads the store again; the old index stays in use until
-//! the new one is complete.
+//! [`follow`] reads the whole store once, at one revision and by pages, then every change after this
+//! revision. When the reflector falls behind the retained history, it reads the store again; the old index
+//! stays in use until the new index is complete.
 //!
 //! INVARIANT (no missed dependents): when [`Collector::wait_until_indexed`] returns without an error, the
 //! index contains every reference that was stored before the call. The collector waits in this way before

@@ -159,7 +159,7 @@ impl Index {
             .map(|((_, key), blocks)| (key, *blocks))
     }
 
-    /// Whether the object with this uid was deleted recently, and so exists in no other namespace.
+    /// Whether this uid is that of a recently deleted owner. Such an owner exists in no namespace.
     pub(super) fn is_gone(&self, owner: Uid) -> bool {
         self.recently_deleted.contains(&owner)
     }

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! The garbage collector deletes an object whose owners are all gone. If some owners exist, it removes the
-//! references to the missing ones. An owner that is deleted in the foreground stays until its blocking
+//! references to the missing owners. An owner that is deleted in the foreground stays until its blocking
 //! dependents are gone. An owner that is deleted with propagation `Orphan` stays until no object references
 //! it. All served kinds take part except events, which have no owners. The garbage collector writes through
 //! the verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
@@ -251,7 +251,8 @@ impl Collector {
             }
             return;
         }
-        // `feed` removes the work of an object that is deleted from now on; this covers an earlier deletion.
+        // `feed` removes the work on an object that is deleted from now on. Work on an object that was
+        // deleted before is removed here.
         if let Some(key) = work.key()
             && let Ok(None) = self.server_state().store.get(key, None).await
         {
@@ -273,8 +274,9 @@ impl Collector {
         }
     }
 
-    /// Examines every dependent of an owner; if the deletion of the owner waits, only the dependents that
-    /// block this deletion. A dependent whose examination fails is queued as a separate unit of work.
+    /// Examines the dependents of an owner. If the deletion of the owner waits for its dependents, only the
+    /// dependents that block this deletion are examined. A dependent whose examination fails is queued as a
+    /// separate unit of work.
     async fn examine_dependents(&self, owner: ownership_data::Uid) -> Result<(), WorkError> {
         let mut after = None;
         loop {

@@ -95,7 +95,8 @@ impl Collector {
         }
     }
 
-    /// Removes the finalizer `foregroundDeletion` of an owner if no dependent blocks its deletion.
+    /// Removes the finalizer `foregroundDeletion` of an owner unless a dependent blocks the deletion of the
+    /// owner.
     async fn release(&self, owner: &Subject<'_>, ownership: &OwnershipData) -> Result<(), WorkError> {
         let uid = Uid::from_text(&ownership.uid);
         let is_blocked = || {

@@ -28,7 +28,7 @@ pub(super) enum OwnerState {
     Waiting,
     /// The owner does not exist.
     Gone,
-    /// The owner's kind is not served in this version.
+    /// The owner's kind is not served in the version of the owner reference.
     NotServed,
     /// The owner's kind is namespaced and the dependent is cluster-scoped.
     InvalidScope,
@@ -79,8 +79,8 @@ pub(super) async fn look_up_owner(
     })
 }
 
-/// Whether the scopes of two objects allow ownership: `owner` is cluster-scoped, or in the namespace of
-/// `dependent`. Both are storage keys.
+/// Whether the scopes of two objects allow ownership: the owner is cluster-scoped, or in the namespace of
+/// the dependent. `owner` and `dependent` are the storage keys of the objects.
 pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) -> bool {
     let registry = server_state.registry();
     let namespace = |key: &str| {

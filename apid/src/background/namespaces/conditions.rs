@@ -93,7 +93,7 @@ impl RoundOutcome {
         ]
     }
 
-    /// Returns the namespace with the conditions of this outcome; None if it has them already.
+    /// Returns the namespace with the conditions of this outcome; None if the namespace has them already.
     ///
     /// `now` is the current time as RFC 3339 text, as in `creationTimestamp`.
     pub(super) fn apply_conditions(&self, namespace: &Object, now: &str) -> Option<Object> {

@@ -4,8 +4,8 @@
 //!
 //! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
 //! left. Objects are deleted with background propagation, since their dependents are in the namespace, too.
-//! Objects that cannot be decoded stay, and so does the namespace; its conditions report them. Everything
-//! else is deleted.
+//! Objects that cannot be decoded stay, and their number is in the conditions of the namespace. The namespace
+//! stays until they are gone. All other objects are deleted.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -35,7 +35,8 @@ const OBJECT_CONCURRENCY: usize = 128;
 const RETRY: Duration = Duration::from_secs(2);
 /// Minimum pause after a round with remaining objects; the pause is never shorter than that round.
 const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(100);
-/// Delay of the final sweep: by then, creates that were admitted before the deletion are stored.
+/// Delay of the final sweep, which deletes objects whose creation was admitted before the deletion of the
+/// namespace. After this delay, these objects are stored.
 const SWEEP_DELAY: Duration = Duration::from_secs(1);
 
 /// The task that empties terminating namespaces.
@@ -83,7 +84,7 @@ impl NamespaceDeletion {
         self.find_terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
     }
 
-    /// Runs rounds until the namespace is gone or waits only for finalizers of others.
+    /// Runs rounds until the namespace is gone or waits only for finalizers of other components.
     async fn terminate(&self, name: &str) {
         let clock = &self.actor.server_state().clock;
         loop {
@@ -260,7 +261,8 @@ impl NamespaceDeletion {
         collections.filter(|collection| collection.resource.kind.namespaced())
     }
 
-    /// Counts the remaining objects of one kind in a namespace, and their finalizers in `finalizers`.
+    /// Counts the remaining objects of one kind in a namespace. Adds the numbers of their finalizers to
+    /// `finalizers`.
     async fn count_remaining(
         &self,
         content: &Collection,

@@ -5,13 +5,13 @@
 //! A ConfigMap of the system namespace holds the day since which token use is tracked. One year after that
 //! day, apid starts a daily clean-up. It marks a token Secret as invalid if its service account lists it, no
 //! pod mounts it and no client used it for a year. authd then rejects the token. One year later the Secret is
-//! deleted. Removing the mark makes the token valid again. Manually created Secrets are not listed by a
-//! service account, and stay.
+//! deleted. Removing the mark makes the token valid again. A Secret that no service account lists stays, for
+//! example a Secret that a user created.
 //!
 //! # Reference
 //!
-//! Kubernetes' `legacy-serviceaccount-token-cleaner` with its default period, and the tracking of its API
-//! server.
+//! The clean-up follows the `legacy-serviceaccount-token-cleaner` of kube-controller-manager with its default
+//! period. The tracking of token use follows kube-apiserver.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::verbs::deletion::options::DeleteOptions;
 const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";
 /// Key of the entry of the ConfigMap with the day since which token use is tracked.
 const SINCE: &str = "since";
-/// Time without use until a token is marked as invalid, and then until it is deleted.
+/// Time without use after which a Secret is marked as invalid, and time from the mark to the deletion.
 const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Interval between two clean-ups.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
@@ -132,7 +132,7 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
     Ok(())
 }
 
-/// Returns namespace and name of all references of `objects`.
+/// Returns namespace and name of every object to which `objects` refer.
 ///
 /// `names_in` returns the names to which an object refers, in its own namespace.
 fn names_of(objects: &[Object], names_in: impl Fn(&Object) -> Vec<String>) -> HashSet<(String, String)> {

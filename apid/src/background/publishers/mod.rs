@@ -54,8 +54,8 @@ fn send_on_change<T: Clone + Send + 'static>(
     })
 }
 
-/// Creates a ConfigMap with `data`, or adds `data` to an existing one. If `is_exact`, its other entries are
-/// removed.
+/// Creates a ConfigMap with `data`, or adds `data` to the existing ConfigMap. If `is_exact` is true, the
+/// other entries of the existing ConfigMap are removed.
 async fn put_config_map(
     actor: &Actor,
     maps: &Collection,

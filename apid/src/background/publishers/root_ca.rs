@@ -133,7 +133,8 @@ impl Publisher<'_> {
         put_config_map(&self.publisher_actor, self.maps, (namespace, NAME), data, true).await
     }
 
-    /// Adds the CA bundle to a Secret with a service-account token, because clients need both.
+    /// Adds the CA bundle to a Secret with a service-account token, because a client of the Secret needs the
+    /// bundle to verify the server.
     async fn add_to_secret(&self, namespace: &str, name: &str, ca_bundle: &str) -> Result<(), Status> {
         let Some(secret) = stored::get(self.secrets, namespace, name).await? else { return Ok(()) };
         let encoded = STANDARD.encode(ca_bundle);

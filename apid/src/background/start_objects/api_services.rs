@@ -19,7 +19,7 @@ const DEFAULT_VERSION_PRIORITY: i64 = 15;
 /// [`DEFAULT_VERSION_PRIORITY`].
 type GroupPriority = (&'static str, i64, &'static [(&'static str, i64)]);
 
-/// Priorities of groups, and of versions within them. Higher comes first.
+/// Priorities of groups, and of versions within them. A higher priority comes first.
 const PRIORITIES: &[GroupPriority] = &[
     ("", 18_000, &[("v1", 1)]),
     ("apps", 17_800, &[]),

@@ -38,7 +38,7 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
         let target =
             Target { collection: &schemas, namespace: "", name: schema.name(), subresource: "status" };
         match actor.update(target, next).await {
-            // The flow schema was changed or deleted meanwhile; the next event covers it.
+            // The flow schema was changed or deleted meanwhile. That change causes another reconciliation.
             Err(status) if is_race(&status) => {}
             Err(status) => return Err(status),
             Ok(_) => {}
@@ -47,7 +47,7 @@ async fn reconcile(actor: &Actor) -> Result<(), Status> {
     Ok(())
 }
 
-/// Returns the flow schema with the correct condition, or None if it has it already.
+/// Returns the flow schema with the correct condition, or None if its condition is correct already.
 fn with_dangling_condition(schema: &Object, level_names: &HashSet<String>, now: &str) -> Option<Object> {
     let level = schema.str_at(&["spec", "priorityLevelConfiguration", "name"]).unwrap_or("");
     let names = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?}");

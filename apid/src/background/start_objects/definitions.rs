@@ -3,8 +3,8 @@
 //! # Reference
 //!
 //! An APIService with the label `automanaged: "true"` belongs to apid. apid restores it after changes and
-//! deletions, and deletes it when no definition serves its group version. An APIService without that label is
-//! left unchanged.
+//! deletions, and deletes it when no definition serves its group version. The spec of an APIService without
+//! that label is left unchanged. A local APIService has no `spec.service`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -79,7 +79,7 @@ async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
             Ok(())
         };
         match result {
-            // The APIService was changed or deleted meanwhile; the next event covers it.
+            // The APIService was changed or deleted meanwhile. That change causes another reconciliation.
             Err(status) if is_race(&status) => {}
             other => other?,
         }

@@ -3,8 +3,8 @@
 //! # Reference
 //!
 //! Four objects are mandatory: changes to their specs are reverted. The others are suggested: the annotation
-//! `autoupdate-spec` of each says whether apid may change it. An object without the annotation belongs to
-//! apid while its spec is unchanged (generation 1); apid then adds the annotation accordingly.
+//! `autoupdate-spec` of each object says whether apid may change its spec. To an object without the
+//! annotation, apid adds the value `true` if the spec has never changed (generation 1), else `false`.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};

@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`run`] creates all missing objects concurrently and then reports completion. Correct objects are not
-//! written again, so a restart changes nothing. Some objects are *created once* per start: a deleted one
-//! stays away until the next start. Others are *kept*: a deleted one is restored at the next check, at the
-//! latest after [`CHECK_INTERVAL`].
+//! written again, so a restart changes nothing. Some objects are *created once* per start: after a deletion,
+//! they are absent until the next start. Other objects are *kept*: after a deletion, they are restored at the
+//! next check, at the latest after [`CHECK_INTERVAL`].
 //!
 //! | objects | after a deletion | after a change |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //! | APIServices of built-in group versions | absent until the next start | restored at the next start |
 //! | APIServices of custom resource definitions | restored | restored; see [`definitions`] |
 //! | mandatory flow schemas and priority levels | restored | restored |
-//! | suggested flow schemas and priority levels | restored | restored if unchanged, see [`flow_control`] |
+//! | suggested flow schemas and priority levels | restored | depends on an annotation, see [`flow_control`] |
 //! | Service, ServiceCIDR | restored | left unchanged |
 //! | Endpoints, EndpointSlice | restored | restored |
 //!
@@ -45,7 +45,7 @@ mod priority_classes;
 
 pub use own_service::AdvertisedServer;
 
-/// Interval of the checks of kept objects. A check reads only memory.
+/// Interval of the checks of kept objects. A check reads only the watch cache.
 pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Pause before a failed write of a start object is repeated.
 const RETRY: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ fn without_nulls<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Valu
     fields.map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
-/// Creates the objects, calls `on_created`, and restores the kept ones until the process ends.
+/// Creates the objects, calls `on_created`, and restores the kept objects until the process ends.
 ///
 /// `on_created` is called after one attempt for each object. An object that an admission plugin rejects is retried
 /// and does not delay the start.
@@ -154,7 +154,7 @@ async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
     tokio::join!(join_all(reflectors), work);
 }
 
-/// Creates or restores each object. Returns those for which this failed.
+/// Creates or restores each object. Returns the objects whose write or read failed.
 async fn ensure_all<'a>(
     actor: &Actor,
     desired: impl IntoIterator<Item = &'a StartObject>,
@@ -214,12 +214,12 @@ async fn current(collection: &Collection, namespace: &str, name: &str) -> Result
     entry.object(item.revision()).map(Some).map_err(Status::internal)
 }
 
-/// Returns the current object with the desired spec, or None if it has it already.
+/// Returns the current object with the desired spec, or None if both specs are equal.
 fn same_spec(current: &Object, desired: &Object) -> Option<Object> {
     same_fields(current, desired, &["spec"])
 }
 
-/// Returns the current object with these fields of the desired one, or None if it has them already.
+/// Returns the current object with these fields of the desired object, or None if the fields are equal.
 fn same_fields(current: &Object, desired: &Object, fields: &[&str]) -> Option<Object> {
     if fields.iter().all(|field| current.get(field) == desired.get(field)) {
         return None;

@@ -22,15 +22,16 @@ pub struct AdvertisedServer {
     pub address: Option<IpAddr>,
     /// The bound port.
     pub port: u16,
-    /// The IP ranges of Services; the first one is that of the primary family.
+    /// The IP ranges of Services. The first range belongs to the primary IP family.
     pub ranges: Vec<ServiceRange>,
 }
 
 impl AdvertisedServer {
     /// Selects the published address.
     ///
-    /// `configured` is that of `--advertise-address`. Without it, apid publishes the bound address, or the
-    /// source address of the default route if the server is bound to all addresses or to a loopback address.
+    /// `configured` is the address of `--advertise-address`. Without this flag, apid publishes the bound
+    /// address, or the source address of the default route if the server is bound to all addresses or to a
+    /// loopback address.
     pub fn new(configured: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
         let is_general = |ip: &IpAddr| ip.is_unspecified() || ip.is_loopback();
         let address = configured.or_else(|| match bound.ip() {

@@ -72,7 +72,7 @@ impl CompressedDocument {
         Ok(Bytes::from_owner(DecompressedOwner(plain)))
     }
 
-    /// Returns the decompressed document if a reader holds it now. None also during decompression.
+    /// Returns the decompressed document if a reader holds it now. Also None while a reader decompresses it.
     pub fn decompressed_now(&self) -> Option<Bytes> {
         let plain = self.plain.try_lock()?.upgrade()?;
         Some(Bytes::from_owner(DecompressedOwner(plain)))
@@ -85,7 +85,7 @@ impl CompressedDocument {
 }
 
 /// Writer that compresses and hashes a document chunk by chunk, so that a caller need not hold the whole
-/// document.
+/// document in memory.
 pub(super) struct DocumentCompressor {
     encoder: GzEncoder<Vec<u8>>,
     digest: digest::Context,

@@ -1,9 +1,9 @@
-//! Schemas of custom kinds in OpenAPI 2, whose clients know fewer keywords.
+//! Schemas of custom kinds in OpenAPI 2. OpenAPI 2 clients know fewer keywords than OpenAPI 3 clients.
 //!
 //! # Reference
 //!
-//! kube-apiserver publishes a reduced schema in OpenAPI 2: without logical operators, without nullable parts and
-//! without the content of parts that keep unknown fields.
+//! kube-apiserver publishes a reduced schema in OpenAPI 2: without logical operators and defaults, without
+//! the type and the content of nullable parts, and without the content of parts that keep unknown fields.
 
 use apimachinery::names::{Names, SchemaExtension};
 use serde_json::{Map, Value};

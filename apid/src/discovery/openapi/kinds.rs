@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (unique kinds): at most one type has a given group, version and kind, because clients reject
-//! documents with two.
+//! INVARIANT (unique kinds): at most one type has a given group, version and kind, because clients reject a
+//! document in which two types have the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ pub(super) struct Kinds {
 }
 
 impl Kinds {
-    /// Collects the kinds of a registry, and those that all groups share.
+    /// Collects the kinds of a registry, and the kinds that each group has, such as `DeleteOptions`.
     pub(super) fn new(registry: &Registry, names: &Names) -> Self {
         let mut kinds =
             Kinds { by_type: BTreeMap::new(), custom: BTreeMap::new(), no_kinds: BTreeSet::new() };

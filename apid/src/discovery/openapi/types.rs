@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 use super::kinds::{CUSTOM, Kinds};
 use super::{OpenApiVersion, custom, descriptions};
 
-/// The body of a patch, which is not in the schema table.
+/// The type name of the body of a patch. The schema table does not contain this type.
 pub(super) const PATCH: &str = "meta/v1.Patch";
-/// Metadata of objects and of lists.
+/// The type names of the metadata of objects and of lists.
 const OBJECT_META: &str = "meta/v1.ObjectMeta";
 const LIST_META: &str = "meta/v1.ListMeta";
-/// A watch event, which is not in the schema table.
+/// The type name of a watch event. The schema table does not contain this type.
 pub(super) const WATCH_EVENT: &str = "meta/v1.WatchEvent";
 
 /// Generator of schemas in one OpenAPI version.
@@ -99,8 +99,8 @@ impl Types<'_> {
                 let (schema, has_description) = self.custom_schema(type_name, refer);
                 return self.with_kinds(type_name, schema, has_description);
             }
-            // A value of several JSON types has no `type`: any JSON, or a schema that may be a boolean or an
-            // array.
+            // The schema of a value that can have several JSON types has no `type`. Such a value is any JSON,
+            // or a JSON schema that may be a boolean or an array.
             _ if self.is_any(type_name) => Map::new(),
             _ => self.object_schema(type_name, refer),
         };
@@ -236,7 +236,7 @@ impl Types<'_> {
         self.shape(&field.shape, facts, refer)
     }
 
-    /// Returns the schema of a value. `facts` are its other members, such as `description`.
+    /// Returns the schema of a value. `facts` are further members of the schema, such as `description`.
     fn shape(&self, shape: &Shape, mut facts: Map<String, Value>, refer: &mut dyn FnMut(&str)) -> Value {
         let set_type = |facts: &mut Map<String, Value>, ty: &str, format: Option<&str>| {
             facts.insert("type".into(), ty.into());
@@ -295,10 +295,10 @@ impl Types<'_> {
     }
 }
 
-/// Returns the default of a value that is always present: its zero value; otherwise None.
+/// Returns the zero value of a type as the default of a value that is always present; None for other values.
 ///
-/// `omitted`: an empty value is left out. Structs count as always present. Types that can be any JSON have no
-/// default.
+/// `omitted`: an empty value is not encoded, so the value is not always present. A struct counts as always
+/// present. A type that can be any JSON has no default.
 fn zero(shape: &Shape, omitted: bool) -> Option<Value> {
     match shape {
         Shape::Named(type_name) => {

@@ -1,9 +1,9 @@
-//! The OpenAPI 2 document, which covers all group versions.
+//! The OpenAPI 2 document, which describes all group versions.
 //!
 //! # Contract
 //!
-//! The document is written part by part, as JSON or Protobuf, so the whole document is never in memory. It
-//! omits defaults, because OpenAPI 2 clients do not support them beside references.
+//! The document is written part by part, as JSON or Protobuf, so its uncompressed text is never in memory as
+//! a whole. It omits defaults, because OpenAPI 2 clients do not support a default beside a reference.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

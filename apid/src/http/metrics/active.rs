@@ -19,7 +19,7 @@ const LONG_RUNNING: Definition = Definition::new(
     "Number of open watches, by verb, resource, scope and component",
 );
 
-/// Requests in flight, by request kind.
+/// Numbers of read requests and of write requests in flight.
 pub(super) struct InFlightRequests {
     reads: Arc<TimedCounter>,
     writes: Arc<TimedCounter>,

@@ -1,4 +1,4 @@
-//! Facts about the process as metrics: build, feature gates, and the metrics themselves.
+//! Facts about the process as metrics: build, feature gates, and the numbers of its metrics.
 
 use std::sync::Arc;
 

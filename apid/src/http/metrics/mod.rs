@@ -86,19 +86,19 @@ const DEPRECATED: Definition = Definition::new(
     "Requested deprecated APIs (value 1), by group, version, resource, subresource and removed release",
 );
 
-/// Upper bounds of the durations of requests in seconds.
+/// Upper bounds of the buckets of request durations, in seconds.
 const DURATION_BUCKETS: &[f64] = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
     20.0, 30.0, 45.0, 60.0,
 ];
-/// Upper bounds of the durations of writes in seconds.
+/// Upper bounds of the buckets of the durations of writes, in seconds.
 const VALIDATION_BUCKETS: &[f64] = &[
     0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
-/// Upper bounds of response sizes in bytes.
+/// Upper bounds of the buckets of response sizes, in bytes.
 const RESPONSE_BUCKETS: &[f64] = &[1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
-/// Upper bounds of body sizes in bytes: 50 kB, then steps of 100 kB to the limit of a body.
+/// Upper bounds of the buckets of body sizes, in bytes: 50 kB, then steps of 100 kB to the limit of a body.
 const BODY_BUCKETS: &[f64] = &[
     50e3, 150e3, 250e3, 350e3, 450e3, 550e3, 650e3, 750e3, 850e3, 950e3, 1050e3, 1150e3, 1250e3, 1350e3,
     1450e3, 1550e3, 1650e3, 1750e3, 1850e3, 1950e3, 2050e3, 2150e3, 2250e3, 2350e3, 2450e3, 2550e3, 2650e3,

@@ -42,7 +42,7 @@ pub(super) struct SeriesHandles {
     pub(super) duration: Option<Histogram>,
     /// None for watches.
     pub(super) sli: Option<Histogram>,
-    /// Only for GET and LIST.
+    /// None for requests other than GET and LIST.
     pub(super) response_size: Option<Histogram>,
 }
 
@@ -97,17 +97,17 @@ impl Series {
         }
     }
 
-    /// The verb label.
+    /// Returns the value of the label `verb`.
     pub(super) fn verb(&self) -> &'static str {
         self.verb
     }
 
-    /// The dry run label.
+    /// Returns the value of the label `dry_run`.
     pub(super) fn dry_run(&self) -> &'static str {
         if self.dry_run { "All" } else { "" }
     }
 
-    /// The HTTP code.
+    /// Returns the HTTP status code.
     pub(super) fn code(&self) -> u16 {
         self.code
     }
@@ -137,7 +137,7 @@ impl Series {
 struct VersionLabel([u8; VersionLabel::BYTES]);
 
 impl VersionLabel {
-    /// Longer than the version of any built-in kind.
+    /// Maximum length of a version in bytes; no built-in kind has a longer version.
     const BYTES: usize = 24;
 
     fn new(version: &str) -> Self {

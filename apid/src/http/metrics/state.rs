@@ -89,10 +89,10 @@ struct StateMetrics {
     events_received: Counters<Labels>,
     events_dispatched: Counters<Labels>,
     size: Gauge,
-    /// In the order of the definitions in `new`.
+    /// The gauges of the store, in the order of the definitions in `new`.
     store: [Gauge; 8],
     rotations: serving::metrics::Counter,
-    /// In the order of the definitions in `new`.
+    /// The gauges of authorization, in the order of the definitions in `new`.
     authorization: [Gauge; 5],
 }
 

@@ -6,7 +6,7 @@ use super::managed_fields::{entry, owned_fields};
 use super::{MAPS, Reply, Server};
 
 impl Server {
-    /// Applies as a field manager; `query` may begin with `&`.
+    /// Applies as a field manager. `query`: further parameters, each after a `&`.
     pub(super) async fn apply_with(&self, url: &str, manager: &str, query: &str, body: &Value) -> Reply {
         let url = format!("{url}?fieldManager={manager}{query}");
         self.send("PATCH", &url, &[("content-type", "application/apply-patch+yaml")], body.to_string()).await

@@ -148,7 +148,7 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const OBJECTS: usize = 600;
 /// Size of the value of each object in bytes.
 const OBJECT_BYTES: usize = 50_000;
-/// Maximum bytes that wait for a client that does not read.
+/// Maximum number of bytes that wait for a client that does not read.
 ///
 /// The limit covers kernel buffers, the send buffer and one batch of events.
 const MAX_BUFFERED_BYTES: usize = 16 << 20;

@@ -300,7 +300,7 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
             GzDecoder::new(&reply.body[..]).read_to_end(&mut text).unwrap();
             assert_eq!(text, plain.body);
             assert!(reply.body.len() < plain.body.len() / 4);
-            // Compressed while it is sent, so the length is unknown.
+            // The server compresses the response while it sends it, so the length is unknown.
             assert_eq!(reply.header("content-length"), "");
             assert_eq!(reply.header("vary"), "Accept-Encoding");
         } else {

@@ -96,7 +96,7 @@ async fn updates_that_add_costly_rules_are_rejected() {
     let mut created =
         server.post(DEFINITIONS, definition_of_thing(group, object(json!({"list": list})))).await.json();
     let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
-    // Requirement D-CCOST-10.
+    // Requirement D-CCOST-10: the estimated cost of a rule exceeds the limit of one rule.
     let rule = "self.list.all(a, self.list.all(b, self.list.all(c, a == b || b == c)))";
     created.pointer_mut(schema).unwrap()["x-svc-validations"] = json!([{"rule": rule}]);
     let rejected = server.put(&format!("{DEFINITIONS}/things.{group}"), created.clone()).await;

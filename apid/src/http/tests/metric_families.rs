@@ -69,7 +69,7 @@ fn families(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// Sends requests that use every family without a failure.
+/// Sends requests that together use every metric family. No request fails.
 async fn use_all(server: &Server) {
     assert_eq!(server.post(MAPS, map("one", "1")).await.code, 201);
     assert_eq!(server.merge(&format!("{MAPS}/one"), json!({"data": {"k": "2"}})).await.code, 200);

@@ -69,7 +69,7 @@ async fn json_patch_operations_apply_atomically() {
             422,
         ),
         (json!([{"op": "remove", "path": "/data/none"}]), 422),
-        // With the preset `svc`, as in RFC 6902.
+        // With the preset `svc`, a `replace` of a missing key fails, as in RFC 6902.
         (json!([{"op": "replace", "path": "/data/none", "value": "1"}]), 422),
         (json!([{"op": "increment", "path": "/data/b"}]), 422),
         (json!([{"op": "replace", "path": "/kind", "value": "Secret"}]), 422),

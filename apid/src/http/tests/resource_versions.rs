@@ -110,7 +110,8 @@ async fn list_outcome_by_resource_version_match_and_limit() {
         server.put(&format!("{MAPS}/a"), map("a", "new")).await;
         server.post(MAPS, map("c", "new")).await;
         let newest = server.server_state.cache.revision().to_string();
-        // Match, limit, and the outcomes without resourceVersion, for 0, and for an existing one.
+        // `resourceVersionMatch`, `limit`, and the expected lists: without resourceVersion, for `0`, and for
+        // an existing resourceVersion.
         for (version_match, limit, expected_lists) in [
             ("", "", [Newest { items: 3 }, Newest { items: 3 }, Newest { items: 3 }]),
             ("", "1", [Newest { items: 1 }, Newest { items: 3 }, Exact { items: 1 }]),

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! INVARIANT (reads do not wait): once the watch cache holds a built-in kind, `get` and `list` of the kind do
-//! not wait. They cache decoded objects, except those of long lists.
+//! not wait. Both methods cache the objects that they decode, except those of long lists.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -30,7 +30,8 @@ const CACHED_LIST_MAX: usize = 64;
 
 /// Reader and authorizer of the admission plugins.
 ///
-/// Created before the server state, which owns the plugins; [`AdmissionBackend::attach`] connects both.
+/// The backend is created before the server state, which owns the plugins. [`AdmissionBackend::attach`]
+/// gives the server state to the backend.
 pub struct AdmissionBackend {
     kinds: HashMap<(&'static str, &'static str), Objects>,
     decoded: Arc<DecodedObjects>,

@@ -1,4 +1,5 @@
-//! Tests that admission plugins read the watch cache, and that other writes do not read the store.
+//! Tests that admission plugins read the watch cache, and that a write that affects no plugin does not read
+//! the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,18 +1,20 @@
-//! The effect of a delete on an object: none, mark as terminating, or remove. Pure; the verb stores the
-//! result.
+//! The effect of a delete on an object: none, mark as terminating, or remove. The functions are pure; the
+//! verb stores the result.
 //!
 //! # Contract
 //!
-//! [`step`] decides for one state of the object. An object of a kind with graceful deletion
-//! ([`kinds::Strategy::grace_period_seconds`]) gets a grace period, which a later delete can only shorten.
+//! [`step`] returns the next step for the current state of an object. An object of a kind with graceful
+//! deletion ([`kinds::Strategy::grace_period_seconds`]) gets a grace period, which a later delete can only
+//! shorten.
 //! Finalizers, including those that the options request, keep an object terminating until they are removed.
 //! [`is_deletion_complete`] says when an update completes a deletion.
 //!
 //! # Reference
 //!
-//! Requirements D-DELOPT and D-DEL, otherwise kube-apiserver. A shortened grace period counts from the first
-//! request and never ends in the past. A negative grace period is one second. A second delete may still
-//! change the propagation policy unless a grace period runs.
+//! The rules are those of the requirements D-DELOPT and D-DEL; where these say nothing, those of
+//! kube-apiserver. A shortened grace period counts from the first delete and never ends in the past. A
+//! negative grace period is one second. A second delete may still change the propagation policy unless a
+//! grace period runs.
 
 pub mod options;
 pub(super) mod unreadable;
@@ -41,7 +43,7 @@ pub(super) enum DeletionStep {
     Remove,
 }
 
-/// Whether a deletion is under way that the request does not change. Admission does not run then.
+/// Whether a deletion is under way that the request does not change. In this case, admission does not run.
 pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) -> bool {
     if !old.is_terminating() {
         return false;
@@ -52,7 +54,7 @@ pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) 
             && requested_seconds(options).is_none_or(|seconds| seconds >= current_seconds))
 }
 
-/// The grace period of the request; a negative one is one second.
+/// Returns the grace period of the request in seconds: 1 if the requested period is negative.
 fn requested_seconds(options: &DeleteOptions) -> Option<i64> {
     options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds })
 }
@@ -105,7 +107,7 @@ fn stored_grace_seconds(object: &Object) -> i64 {
     seconds.map_or(0, |seconds| if seconds < 0 { 1 } else { seconds })
 }
 
-/// The grace period runs, and the request does not shorten it.
+/// The failure of [`update_grace_period`] when the grace period runs and the request does not shorten it.
 struct GracePeriodRunning;
 
 /// Sets or shortens the grace period. Returns None if the kind has no graceful deletion or the grace period

@@ -124,7 +124,7 @@ fn pod_grace_period_only_shrinks() {
         (Some(50), None),
         (Some(20), Some((20, 20))),
         (Some(25), None),
-        // Shorter than the elapsed time: ends now, never in the past.
+        // A grace period that is shorter than the elapsed time ends now, never in the past.
         (Some(3), Some((3, 6))),
         (Some(-9), Some((1, 7))),
         (Some(0), Some((0, 8))),
@@ -172,7 +172,7 @@ fn second_delete_changes_only_propagation_policy() {
     };
     assert_eq!(orphaning.finalizers().collect::<Vec<_>>(), ["example.com/hold", "orphan"]);
     assert_eq!((orphaning.generation(), orphaning.meta_str("deletionTimestamp")), (4, NOW));
-    // Without finalizers and without a grace period, as after a crash between two writes.
+    // The marked object has no finalizers and no grace period, as after a crash between two writes.
     let mut without_finalizers = marked;
     without_finalizers.remove_meta("finalizers");
     assert!(is_deletion_complete(&without_finalizers, &kind_of("ReplicaSet")));

@@ -18,8 +18,9 @@ fn is_unsafe_delete(call: &Call<'_>, options: &DeleteOptions) -> bool {
         && call.server_state.gates.enabled(Gate::AllowUnsafeMalformedObjectDeletion)
 }
 
-/// Whether the object is to be deleted even if it cannot be decoded. False, without authorization, if the
-/// gate is disabled.
+/// Whether the delete may remove an object that cannot be decoded: the option is set, the gate is enabled,
+/// and the user may use [`VERB`]. Without the option or the gate, the result is false and nothing is
+/// authorized.
 ///
 /// # Errors
 ///

@@ -82,7 +82,7 @@ impl ApplyIntent {
 
     /// Returns the object with stored names, and warnings about duplicate keys and undeclared fields.
     ///
-    /// Where undeclared fields fail the apply, they cause no warning.
+    /// If undeclared fields make the apply fail, as the names preset decides, they cause no warning.
     pub(super) fn validate(
         &self,
         call: &Call<'_>,
@@ -223,7 +223,7 @@ pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyEr
     }
 }
 
-/// Returns the Status for a value that does not fit the type of its field in stored form.
+/// Returns the Status for an apply whose result has a value that does not fit the type of its field.
 pub(super) fn type_mismatch_status(call: &Call<'_>, patch: &Object, reason: &str) -> Status {
     mistyped_patch_status(patch, reason, call.server_state.names.behaviour.undeclared_field_fails_apply)
 }

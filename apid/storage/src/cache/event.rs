@@ -33,7 +33,7 @@ pub struct Event<D: Decode> {
     old: Option<Arc<Item<D>>>,
     new: Option<Arc<Item<D>>>,
     forms: Mutex<Vec<(Form, EncodedForm)>>,
-    /// Bytes of the cached forms of all events of the cache: a counter that the events share.
+    /// Size in bytes of the cached encoded forms of all events of the cache: a counter that the events share.
     encoded_bytes: Arc<AtomicUsize>,
 }
 
@@ -78,9 +78,10 @@ impl<D: Decode> Event<D> {
         Event::new(revision, old, new, encoded_bytes)
     }
 
-    /// The revision of the change: the resourceVersion of the event, even if the event carries `before`.
+    /// The revision of the change. It is the resourceVersion of the event, also when the client receives the
+    /// item before the change.
     ///
-    /// The row of `after` has this revision, and the row of `before` an earlier one.
+    /// The row of [`Event::after`] has this revision; the row of [`Event::before`] has an earlier one.
     pub fn revision(&self) -> Revision {
         self.revision
     }

@@ -11,8 +11,8 @@
 //!   older data: [`Resource::page_at`], and watches that begin before the ring.
 //! - An item is decoded at the first read of its entry, on the reader's thread, once for all readers. The
 //!   writer thread of the store never decodes.
-//! - A *scope* names keys: a scope that ends with `/` names all keys below it, any other scope names that one
-//!   key.
+//! - A *scope* is a text that selects keys: a scope that ends with `/` selects all keys with that prefix; any
+//!   other scope selects only the key that equals it.
 //! - Reads of past revisions use memory as far as the ring reaches: the newest snapshot with the later events
 //!   undone ([`Resource::snapshot_at`]). The first watch from a revision before the load of a resource
 //!   extends the ring of that resource from the engine's history. The extension happens once, so that later
@@ -27,11 +27,11 @@
 //! carry the newest revision of the store.
 //! INVARIANT (read your writes): commits are observed before they return. So a read that begins after a
 //! commit returned includes that commit.
-//! INVARIANT (bounded): events and their encoded forms take at most [`Limits::ring_bytes`] over all
-//! resources. A watcher owns no queue, only a position, so that a slow watcher costs no memory. The watcher
-//! ends with [`WatchError::Lagged`] when the ring has moved past its position. One read returns at most
-//! [`Limits::batch_bytes`]. A snapshot that a slow watcher reads is a [`Pin`]; the cache revokes it when the
-//! ring moves past it.
+//! INVARIANT (bounded): after each batch of changes, the events in rings and their encoded forms take at most
+//! [`Limits::ring_bytes`] over all resources. A watcher owns no queue, only a position, so that a slow
+//! watcher costs no memory. The watcher ends with [`WatchError::Lagged`] when the ring has moved past its
+//! position. One read returns events of at most [`Limits::batch_bytes`], or one larger event. A snapshot that
+//! a slow watcher reads is a [`Pin`]; the cache revokes it when the ring moves past it.
 //!
 //! # Concurrency
 //!
@@ -123,13 +123,13 @@ impl From<&str> for DecodeError {
 /// Limits of the watch cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum bytes of cached events with their encoded forms, over all resources. The oldest event of any
-    /// resource is evicted first.
+    /// Maximum size in bytes of the cached events with their encoded forms, over all resources. Above it, the
+    /// oldest event of any resource is evicted first.
     pub ring_bytes: usize,
-    /// Maximum bytes of the events that one [`Watcher::next`] returns, with the values before and after each
-    /// change.
+    /// Maximum size in bytes of the events that one [`Watcher::next`] returns, with the values before and
+    /// after each change.
     ///
-    /// The first event is returned whatever its size.
+    /// The first event is returned even if it alone exceeds the maximum.
     pub batch_bytes: usize,
     /// Age up to which past states are readable from memory (requirement D-RV-45).
     ///
@@ -165,8 +165,8 @@ impl<D: Decode> Cache<D> {
         Cache { shared: Arc::new(shared), resources: RwLock::default(), relay: OnceLock::new() }
     }
 
-    /// Attaches the store from which resources load. Only the first call has an effect; reads before it
-    /// return `Unavailable`.
+    /// Attaches the store from which resources load. Only the first call has an effect; reads before this
+    /// call return `Unavailable`.
     ///
     /// Call this method on a tokio runtime, which then wakes the watchers. Otherwise the writer thread of the
     /// store wakes them.
@@ -184,7 +184,7 @@ impl<D: Decode> Cache<D> {
     /// Returns the resource of a key prefix, and registers the resource at the first call.
     ///
     /// `prefix` ends with `/` and is no prefix of another resource's prefix. A later call with the same
-    /// prefix returns the same resource and drops its `decode`.
+    /// prefix returns the same resource and ignores the argument `decode`.
     pub fn resource(&self, prefix: &str, decode: D) -> Arc<Resource<D>> {
         debug_assert!(prefix.ends_with('/'), "`{prefix}` does not end with a slash");
         let mut resources = self.resources.write();
@@ -201,7 +201,8 @@ impl<D: Decode> Cache<D> {
         resource
     }
 
-    /// Removes a resource, if it is registered: reads fail and its watchers end.
+    /// Removes a resource, and returns whether the resource was registered. Its reads then fail, and its
+    /// watchers end.
     ///
     /// The memory is freed with the last watcher. A later call of [`resource`](Cache::resource) registers the
     /// prefix anew.
@@ -229,7 +230,7 @@ impl<D: Decode> Cache<D> {
         }
     }
 
-    /// The newest observed revision: at least that of every completed commit of this process.
+    /// The newest observed revision: at least the revision of every completed commit of this process.
     pub fn revision(&self) -> Revision {
         self.shared.revision()
     }
@@ -247,7 +248,8 @@ impl<D: Decode> Observer for Cache<D> {
         let mut to_wake: Vec<Waiters> = Vec::new();
         {
             // The read lock is held to the end of the batch. A resource that is registered before the batch
-            // receives each change here. A later one loads a revision that includes all changes of the batch.
+            // receives each change here. A resource that is registered later loads a revision with all
+            // changes of the batch.
             let resources = self.resources.read();
             for change in changes {
                 match resource_of_key(&resources, &change.key) {

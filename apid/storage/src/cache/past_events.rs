@@ -26,12 +26,13 @@ pub(super) struct PastEvents<D: Decode> {
 }
 
 impl<D: Decode> PastEvents<D> {
-    /// Starts without events after `floor`, for events of at most `limit` bytes.
+    /// Creates an empty collection of the events after the revision `floor`, limited to `limit` bytes.
     pub(super) fn new(floor: Revision, limit: usize) -> Self {
         PastEvents { events: VecDeque::new(), newest: HashMap::new(), floor, bytes: 0, limit }
     }
 
-    /// Adds the changes of one history range, in order, and evicts the oldest events above the limit.
+    /// Adds the changes of one history range, in order. Evicts the oldest events while all events together
+    /// exceed the limit in bytes.
     pub(super) fn add(&mut self, changes: Vec<Change>, decode: &Arc<D>, encoded_bytes: &Arc<AtomicUsize>) {
         for change in changes {
             let event = Event::from_change(change, encoded_bytes, |row| {

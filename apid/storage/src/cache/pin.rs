@@ -59,7 +59,7 @@ pub(super) struct Pins<D: Decode> {
     sweep_at: usize,
 }
 
-/// Minimum of [`Pins::sweep_at`].
+/// Minimum value of [`Pins::sweep_at`], as a number of revisions.
 const MIN_SWEEP_AT: usize = 64;
 
 impl<D: Decode> Default for Pins<D> {

@@ -4,7 +4,7 @@
 //!
 //! INVARIANT (exact load): rows are read at one revision. That revision is at or after every change observed
 //! when the resource began to collect changes. Collected changes at or before that revision are dropped, and
-//! later ones applied. So no change is missed or applied twice.
+//! later changes are applied. So no change is missed or applied twice.
 
 use std::fmt;
 use std::mem;
@@ -22,14 +22,15 @@ use super::snapshot::Items;
 use super::{CacheShared, Decode, Event, Item, ItemPage, Snapshot, WatchError, Watcher};
 use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row};
 
-/// Rows per read during a load.
+/// Number of rows in each read of a load.
 const LOAD_PAGE: usize = 10_000;
 
-/// Maximum number of events to undo for a snapshot of an older revision, at about 2 µs each.
+/// Maximum number of events that are undone for a snapshot of an older revision, at about 2 µs each. With
+/// more events, the snapshot is not available from memory.
 const UNDO_LIMIT: usize = 20_000;
 
-/// Divisor of [`Limits::ring_bytes`](super::Limits::ring_bytes): the share for the past events of one
-/// resource.
+/// Divisor of [`Limits::ring_bytes`](super::Limits::ring_bytes). The quotient is the maximum size in bytes of
+/// the events before the load of one resource.
 const PAST_EVENTS_DIVISOR: usize = 4;
 
 /// The items below one key prefix.
@@ -38,7 +39,8 @@ pub struct Resource<D: Decode> {
     decode: Arc<D>,
     shared: Arc<CacheShared<D>>,
     state: Mutex<LoadState<D>>,
-    /// Held during a load, and during the extension of the ring: both are single-flight.
+    /// The lock is held during a load and during an extension of the ring, so that each of them is
+    /// single-flight.
     loading: tokio::sync::Mutex<()>,
     counts: Counts,
 }
@@ -148,8 +150,9 @@ impl<D: Decode> Resource<D> {
 
     /// The state of all keys at a revision, from memory: the newest state with the later events undone.
     ///
-    /// None when the revision is not observed yet. Also None when the resource has changed since, and the
-    /// revision is older than [`Limits::snapshot_age`] or the ring, or too many events followed.
+    /// None when the revision is not observed yet. If the resource has changed after the revision, also None
+    /// when the revision is older than [`Limits::snapshot_age`], when it is below the floor of the ring, or
+    /// when more than `UNDO_LIMIT` events followed.
     ///
     /// # Errors
     ///
@@ -248,7 +251,7 @@ impl<D: Decode> Resource<D> {
         Ok(ItemPage { items: items.collect(), revision: at, more })
     }
 
-    /// Watches a scope after a revision: first past changes, then new ones.
+    /// Watches a scope after a revision: the watcher delivers past changes first, and then new changes.
     ///
     /// A watch after a future revision delivers nothing until the store passes that revision.
     ///
@@ -378,7 +381,8 @@ impl<D: Decode> Resource<D> {
 
     /// Extends the ring with changes before the load, once.
     ///
-    /// The extension ends at the compacted revision, or where the events exceed the share of one resource.
+    /// The extension ends at the compacted revision, or where the events exceed `ring_bytes` divided by
+    /// [`PAST_EVENTS_DIVISOR`].
     async fn extend_back(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
         let floor_before_extension =
@@ -513,7 +517,7 @@ impl<D: Decode> Loaded<D> {
     }
 }
 
-/// Stops collecting changes when dropped.
+/// Returns a loading resource to the cold state when dropped, so that changes are no longer collected.
 struct CollectGuard<'a, D: Decode>(&'a Resource<D>);
 
 impl<D: Decode> Drop for CollectGuard<'_, D> {

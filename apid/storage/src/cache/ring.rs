@@ -47,8 +47,8 @@ impl<D: Decode> Ring<D> {
         self.events.back().map(|event| event.revision())
     }
 
-    /// Events after a revision: as many as fit in `bytes`, and at least one if any exists. None below the
-    /// floor.
+    /// Events after a revision: as many as fit in `bytes`, and at least one if any exists. None when the
+    /// revision is below the floor.
     pub(super) fn read_after(&self, revision: Revision, bytes: usize) -> Option<Vec<Arc<Event<D>>>> {
         if revision < self.floor {
             return None;
@@ -214,13 +214,13 @@ impl<D: Decode> Rings<D> {
     }
 }
 
-/// Whether a scope names a key; see [`super`].
+/// Whether a scope selects a key; the documentation of [`super`] defines scopes.
 pub(super) fn in_scope(scope: &str, key: &str) -> bool {
     if scope.ends_with('/') { key.starts_with(scope) } else { key == scope }
 }
 
-/// The scopes that name a key, without the scope of the whole resource: parents that end with `/`, and the
-/// key.
+/// The scopes that select a key, without the scope of the whole resource: the parents of the key, which end
+/// with `/`, and the key itself.
 fn scopes<'a>(prefix: &str, key: &'a str) -> impl Iterator<Item = &'a str> {
     let from = prefix.len();
     let below = key.match_indices('/').map(|(slash, _)| slash + 1).filter(move |end| *end > from);
@@ -240,7 +240,7 @@ impl<D: Decode> Default for Account<D> {
 }
 
 impl<D: Decode> Account<D> {
-    /// Accounts events older than all others; `events` is sorted newest first.
+    /// Accounts events that are older than all accounted events; `events` is sorted newest first.
     pub(super) fn account_past(
         &mut self,
         events: impl Iterator<Item = (Weak<Resource<D>>, Revision, usize)>,

@@ -23,7 +23,8 @@ impl Timeline {
         Timeline { samples: VecDeque::new(), age }
     }
 
-    /// Records the newest revision; within a second it replaces the revision of the last sample.
+    /// Records the newest revision. Within [`SAMPLE_INTERVAL`] after the last sample, the revision of that
+    /// sample is replaced.
     pub(super) fn record(&mut self, now: Instant, revision: Revision) {
         match self.samples.back_mut() {
             Some((sampled_at, newest)) if now.saturating_duration_since(*sampled_at) < SAMPLE_INTERVAL => {
@@ -36,9 +37,9 @@ impl Timeline {
         }
     }
 
-    /// The oldest revision that was the newest at some time within the age.
+    /// The oldest revision that was the newest revision of the store at some time within the last `age`.
     ///
-    /// The result has the precision of the samples.
+    /// The precision is [`SAMPLE_INTERVAL`].
     pub(super) fn floor(&mut self, now: Instant) -> Revision {
         let age = self.age;
         let is_expired = |sample: Option<&(Instant, Revision)>| {

@@ -58,8 +58,8 @@ impl<D: Decode> Watcher<D> {
 
     /// Checks that the store's history reaches back to the position.
     ///
-    /// Compacted events are not delivered even if the ring still holds them: the start of a watch depends
-    /// only on the store.
+    /// Compacted events are not delivered even if the ring still contains them: whether a watch can start
+    /// depends only on the store.
     pub(super) fn check_start(&self) -> Result<(), WatchError> {
         let compacted = self.resource.shared().store()?.compacted();
         if self.position < compacted {
@@ -68,7 +68,7 @@ impl<D: Decode> Watcher<D> {
         Ok(())
     }
 
-    /// Waits for the next events, and returns at least one. Cancel-safe. An error ends the watcher.
+    /// Waits for the next events, and returns at least one event. Cancel-safe. An error ends the watcher.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
         while self.is_behind {
             let Some(floor) = self.floor()?.filter(|floor| *floor > self.position) else {
@@ -139,7 +139,7 @@ impl<D: Decode> Watcher<D> {
         let bytes = self.resource.shared().limits.batch_bytes;
         let pending =
             self.resource.with_rings(|rings| rings.ring_of(&self.scope)?.read_after(self.position, bytes));
-        // The boolean says whether the resource is unregistered.
+        // The boolean is true if the resource is unregistered.
         match pending.ok_or(WatchError::Retired)? {
             (None, _) => Err(WatchError::Lagged { position: self.position }),
             (Some(events), true) if events.is_empty() => Err(WatchError::Retired),

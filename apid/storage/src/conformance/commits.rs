@@ -60,7 +60,7 @@ pub async fn delete_with_wrong_revision_returns_conflict(subject: TestStore) {
     assert!(matches!(delete(updated).await, Err(Error::NotFound(_))));
 }
 
-/// A recreated key keeps nothing of the deleted row.
+/// A create after a delete succeeds, and the new row contains nothing of the deleted row.
 pub async fn deleted_key_can_be_recreated(subject: TestStore) {
     let first = subject.create("a", "one").await;
     let deleted = subject.delete("a", first).await;
@@ -155,7 +155,7 @@ pub async fn concurrent_updates_of_one_key_lose_no_increment(subject: TestStore)
     check_history(&subject.observer.changes());
 }
 
-/// 32 clients create each of 10 keys: each key has one winner, and the others get its row.
+/// 32 clients create each of 10 keys: one create of each key succeeds, and the other creates return its row.
 pub async fn concurrent_creates_of_one_key_have_one_winner(subject: TestStore) {
     for round in 0..10 {
         let key: Arc<str> = format!("key/{round}").into();
@@ -213,7 +213,7 @@ pub async fn observer_sees_change_before_commit_returns(subject: TestStore) {
     check_history(&changes);
 }
 
-/// Every call on a closed store returns `Unavailable`.
+/// Reads, commits, watches, compactions and health checks of a closed store return `Unavailable`.
 pub async fn closed_store_returns_unavailable(subject: TestStore) {
     let revision = subject.create("a", "one").await;
     assert!(subject.store.health().is_ok());

@@ -61,7 +61,7 @@ pub async fn pages_cover_range_without_gap_or_overlap(subject: TestStore) {
     assert_eq!(from("p/9\0").await.unwrap().rows.len(), 0);
 }
 
-/// Checks the limit in bytes and the rest of the rows.
+/// Checks that each page respects the limit in bytes, and that all pages together contain all rows.
 pub async fn rows_within_bytes_cover_all_keys(subject: TestStore) {
     for (key, bytes) in [("a", 10), ("b", 10), ("c", 100), ("d", 1), ("e", 1)] {
         subject.create(key, "x".repeat(bytes)).await;

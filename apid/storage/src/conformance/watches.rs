@@ -26,7 +26,7 @@ fn revisions(changes: &[Change]) -> Vec<u64> {
     changes.iter().map(|change| change.revision.0).collect()
 }
 
-/// Past changes, then new ones, from any revision.
+/// A watch from any revision delivers the past changes first, and then new changes.
 pub async fn watch_delivers_history_then_live_changes_without_gap(subject: TestStore) {
     for number in 0..5 {
         subject.create(&format!("{number}"), "x").await;
@@ -87,8 +87,8 @@ pub async fn history_ranges_are_complete(subject: TestStore) {
     assert!(matches!(error, Error::Future { .. }), "{error}");
 }
 
-/// Each change carries the previous row and the new bytes: create, update, delete, recreate; live and from
-/// history.
+/// Each change carries the previous row and the new bytes, for creates, updates, deletes and recreates, both
+/// live and from history.
 pub async fn watch_changes_carry_old_and_new_values(subject: TestStore) {
     let mut live = subject.store.watch("", Revision(0)).await.unwrap();
     let one = subject.create("a", "one").await;
@@ -160,7 +160,7 @@ pub async fn slow_watch_loses_no_change(subject: TestStore) {
     assert_eq!(changes, subject.observer.changes());
 }
 
-/// A watch that falls behind a compaction returns `Compacted`, also on the next call.
+/// A watch that falls behind a compaction returns `Compacted`, and returns it again on the next call.
 pub async fn watch_behind_compaction_returns_compacted(subject: TestStore) {
     let mut watch = subject.store.watch("", Revision(0)).await.unwrap();
     let mut at = subject.create("a", Bytes::from(vec![0; 1 << 20])).await;
@@ -209,7 +209,7 @@ pub async fn closing_store_ends_watches(subject: TestStore) {
     assert!(matches!(waiting.await.unwrap(), Err(Error::Unavailable(_))));
 }
 
-/// 8 writers and 8 watches that end and resume at random points: every watch sees the observed history.
+/// 8 writers and 8 watches that end and resume: every watch delivers the changes that the observer saw.
 pub async fn concurrent_writers_and_watchers_agree(subject: TestStore) {
     const WRITERS: usize = 8;
     const WRITES: usize = 60;

@@ -1,9 +1,9 @@
-//! The memory engine: a simple reference model of the contract, for tests and as the oracle of the other
+//! The memory engine: a simple reference model of [`Store`], for tests and for comparison with the other
 //! engines.
 //!
 //! # Contract
 //!
-//! The engine implements all of [`Store`], without persistence. Every commit is a batch of its own.
+//! The engine implements all of [`Store`], without persistence. Each batch contains one commit.
 //!
 //! # Concurrency
 //!
@@ -83,7 +83,8 @@ impl MemoryShared {
         Ok(())
     }
 
-    /// Resolves the revision of a read: checks an explicit one, else uses the published one.
+    /// Returns the revision of a read: `at` after a check that it is readable, or the published revision if
+    /// `at` is None.
     fn resolve_revision(&self, state: &MemoryState, at: Option<Revision>) -> Result<u64> {
         let Some(requested) = at else { return Ok(*self.published.borrow()) };
         if requested.0 > state.revision {

@@ -1,4 +1,5 @@
-//! The storage engines, one module each. The test suite [`crate::conformance`] checks that all fulfil one contract.
+//! The storage engines, one module each. The test suite [`crate::conformance`] checks that every engine
+//! fulfils the contract of [`crate::Store`].
 
 pub mod fjall;
 pub mod memory;

@@ -19,9 +19,9 @@ use serde_json::{Map, Value};
 use crate::tokens::claims::{TokenError, first_valid, time_claim};
 use crate::tokens::jose;
 
-/// Limits of the claims in bytes and nesting. Providers nest claims about three levels deep.
+/// Limits of the claims in bytes and in levels of nesting. Providers nest claims about three levels deep.
 const LIMITS: Limits = Limits { bytes: jose::MAX_TOKEN_BYTES, depth: 32, ..Limits::BODY };
-/// Limit in characters of the name of a claim in an error.
+/// Limit in characters of the path of a claim in an error; a longer path is cut.
 const MAX_NAME_CHARS: usize = 100;
 /// Seconds that the issuer's clock may be ahead of the local clock, for `nbf` and `iat`.
 const LEEWAY: f64 = 300.0;
@@ -34,7 +34,7 @@ pub enum ClaimsError {
     /// The payload is not JSON, or a claim has a wrong type.
     #[error("the claims cannot be read: {0}")]
     Malformed(String),
-    /// The claims nest deeper than the contained limit.
+    /// The claims nest too deeply; contains the maximum number of levels.
     #[error("the claims nest deeper than {0} levels")]
     TooDeep(usize),
     /// A claim appears twice; contains its path.
@@ -64,9 +64,9 @@ pub enum ClaimsError {
     /// The time of `nbf` or `iat` is more than five minutes ahead.
     #[error("the token will be {event} in {seconds} s (claim `{claim}`)")]
     NotYet {
-        /// `valid` or `issued`.
+        /// The event in the future: `valid` for `nbf`, `issued` for `iat`.
         event: &'static str,
-        /// `nbf` or `iat`.
+        /// The claim with the future time: `nbf` or `iat`.
         claim: &'static str,
         /// Seconds until the time of the claim.
         seconds: i64,

@@ -7,10 +7,11 @@
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33: a claim must have the type of its target; a list of groups or of an extra attribute
-//! may also be one string. Empty strings are dropped from the result of an expression. The token id becomes
-//! the extra attribute `credential-id`.
-//! Known difference: a groups claim that is distributed (`_claim_names`) is rejected, never fetched.
+//! kube-apiserver 1.33: a claim must have the type of the user attribute that it sets; a list of groups or of
+//! values of an extra attribute may also be one string. Empty strings are dropped from the result of an
+//! expression. The token id becomes the extra attribute `credential-id`.
+//! Known difference: authd rejects a token whose groups claim is distributed (`_claim_names`), and does not
+//! fetch the claim.
 
 use apimachinery::names::Names;
 use apimachinery::user::UserInfo;
@@ -303,8 +304,8 @@ impl<'c> ClaimMapper<'c> {
         }
     }
 
-    /// Rejects an absent groups claim that is distributed (OpenID Connect Core, section 5.6.2).
-    /// Ignoring the claim would drop groups of the user.
+    /// Rejects a token without the groups claim if the claim is distributed (OpenID Connect Core, section
+    /// 5.6.2). If authd ignored the claim, the user would lose groups.
     fn reject_distributed_claim(&self, claim: &str) -> Result<(), IdentityError> {
         match self.claims.get("_claim_names").and_then(|names| names.get(claim)) {
             None => Ok(()),

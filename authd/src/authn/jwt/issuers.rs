@@ -90,8 +90,8 @@ impl Issuers {
         self.0.providers().iter().for_each(Provider::start);
     }
 
-    /// Updates the readiness note about issuers without keys; to be called when issuers were added or
-    /// removed.
+    /// Updates the readiness note about issuers without keys. The caller calls this after issuers were added
+    /// or removed.
     pub fn report_missing_keys(&self) {
         self.0.availability_changed();
     }

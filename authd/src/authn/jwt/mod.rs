@@ -5,7 +5,7 @@
 //! The unverified issuer of a token only selects the authenticator. Then the signature must verify under an
 //! accepted algorithm and a key of that issuer. The token must be for one of the audiences and valid now, and
 //! its claims must map to a user that meets all rules.
-//! Errors go to the log; the issuer is the only claim value in them.
+//! Errors go to the log; the issuer is the only claim value that authd adds to them.
 //!
 //! A token of an unknown issuer is rejected with a reason, so that the log distinguishes it from a missing
 //! token. The other authenticators still run.
@@ -44,7 +44,7 @@ use validated::ValidatedAuthenticator;
 
 pub use issuers::{IssuerHooks, Issuers};
 
-/// Limit in characters of the URL of an unknown issuer in the log.
+/// Limit in characters of the URL of an unknown issuer in the log; a longer URL is cut.
 const MAX_SHOWN_ISSUER: usize = 200;
 
 /// Configuration of the JWT authenticators.
@@ -72,9 +72,9 @@ struct IssuerAuthenticator {
 
 struct JwtUnion {
     names: Arc<Names>,
-    /// By issuer URL.
+    /// The authenticators, by issuer URL.
     authenticators: HashMap<String, IssuerAuthenticator>,
-    /// Issuers of service-account tokens, which the service-account authenticator checks.
+    /// The issuers of service-account tokens. The service-account authenticator checks their tokens.
     other_issuers: Vec<String>,
     api_audiences: Vec<String>,
     issuers: Issuers,
@@ -145,7 +145,7 @@ impl Authenticator for JwtUnion {
 
 impl JwtUnion {
     /// Selects the authenticator by the unverified issuer of a token.
-    /// None: the token does not have three parts, or its issuer is that of service-account tokens.
+    /// None: the token does not have three parts, or its issuer issues service-account tokens.
     fn route(&self, token: &str) -> Result<Option<&IssuerAuthenticator>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);
@@ -184,8 +184,8 @@ impl JwtUnion {
         let claims = claims::read(payload).map_err(|error| error.to_string())?;
         let validity =
             claims::check(&claims, &issuer.url, &issuer.audiences, now).map_err(|error| error.to_string())?;
-        // The token passed the audience check of its issuer.
-        // It is then valid for every audience of the API server.
+        // The token has an audience that its authenticator accepts.
+        // Such a token is valid for each audience of the API server.
         let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
             .ok_or("the token is not valid for the requested audiences")?;
         let user = identity::identify(validated, &claims, &self.names, &self.types)

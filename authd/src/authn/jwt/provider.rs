@@ -17,7 +17,7 @@
 //!
 //! # Concurrency
 //!
-//! One fetch at a time for each issuer.
+//! At most one fetch runs at a time for each issuer.
 //! A task that waited for the fetch of another task checks the new keys first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,20 +43,21 @@ use crate::tokens::jwk::{self, KeySet};
 
 /// Limits of one HTTP request for metadata or keys.
 const LIMITS: Limits = Limits { within: Duration::from_secs(10), bytes: jwk::LIMITS.bytes };
-/// How long a token waits for the first fetch, and for a running fetch of another task.
+/// The longest wait of a token for the first fetch, and for a running fetch of another task.
 const MAX_FETCH_WAIT: Duration = Duration::from_secs(5);
-/// Back-off between attempts while no key is known: doubled each time, up to [`MAX_RETRY`].
+/// The first pause between attempts before the first successful fetch; each pause doubles, up to
+/// [`MAX_RETRY`].
 const RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(10);
-/// Refresh interval when the issuer gives none.
+/// The refresh interval if the JWKS response has no `max-age`.
 const REFRESH: Duration = Duration::from_secs(10 * 60);
-/// The shortest refresh interval that an issuer may give.
+/// The shortest refresh interval; a smaller `max-age` of a JWKS response is raised to it.
 const MIN_REFRESH: Duration = Duration::from_secs(60);
-/// The longest refresh interval that an issuer may give.
+/// The longest refresh interval; a greater `max-age` of a JWKS response is lowered to it.
 const MAX_REFRESH: Duration = Duration::from_secs(60 * 60);
-/// Fetches that tokens with unknown keys can trigger at once.
+/// The number of fetches that tokens with unknown keys can trigger without a pause.
 const BURST: u32 = 5;
-/// Interval after which tokens can trigger one more fetch.
+/// The interval after which tokens with unknown keys can trigger one more fetch.
 const BURST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The reason why no key verifies a token.

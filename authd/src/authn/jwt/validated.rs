@@ -91,7 +91,7 @@ impl std::fmt::Debug for Expression {
     }
 }
 
-/// The type of `claims` in expressions: any value under each name.
+/// The type of `claims` in expressions: a map from claim names to values of any type.
 pub fn claims_type() -> Type {
     Type::map(Type::String, Type::Dyn)
 }

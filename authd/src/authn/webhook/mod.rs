@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! INVARIANT (tokens are not stored): memory contains only a keyed digest of each token with its audiences.
-//! INVARIANT (fail closed): everything but a well-formed acceptance with a username is a rejection.
+//! INVARIANT (fail closed): each response but a well-formed acceptance with a username is a rejection.
 //! INVARIANT (isolation of a hanging service): at most [`MAX_WAITING`] authentications wait for the service,
 //! fewer than the limit of concurrent verifications of authd. Further authentications are undecided at once.
 //! Cached responses need no wait.
@@ -39,7 +39,7 @@ use crate::webhook::{
 
 /// The flag that names the client configuration file of the webhook.
 const CONFIG_FLAG: &str = "--authentication-token-webhook-config-file";
-/// Limit of authentications that wait for the service at one time.
+/// The maximum number of authentications that wait for the service; others are then undecided at once.
 const MAX_WAITING: usize = 1024;
 
 /// Configuration of the token webhook.

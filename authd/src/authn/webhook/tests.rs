@@ -157,7 +157,8 @@ async fn token_webhook_audiences_are_intersected() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, Duration::ZERO, &["api", "own"]).await;
     let list = |words: &str| -> Vec<String> { words.split_whitespace().map(str::to_owned).collect() };
-    // Requested audiences, audiences in the response, result; None: rejected.
+    // A row is the requested audiences, the audiences in the response, and those of the identity (None:
+    // rejected).
     for (requested, response_audiences, expected) in [
         ("", "", Some("")),
         ("", "api", Some("")),

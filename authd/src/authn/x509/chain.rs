@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A chain is valid if its leaf leads to a CA through the sent intermediates, in any order. Each certificate
-//! and the CA must be valid now and fit for client authentication, and none may be revoked. The result
-//! contains the validity period of the whole chain.
+//! and the CA must be valid now. Each certificate must be fit for client authentication and not revoked. The
+//! result contains the validity period of the whole chain.
 //!
 //! # Invariants
 //!
@@ -22,10 +22,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::revocation::{IssuerKey, RevocationLists, der_contents};
 
-/// Limit of certificates in a chain, including the leaf.
+/// The maximum number of certificates in a chain, including the leaf; a longer chain is rejected.
 /// In the worst case webpki tries some thousand paths through 8 certificates.
 pub(super) const MAX_CERTIFICATES: usize = 8;
-/// Limit in bytes of all certificates of a chain together.
+/// Limit in bytes of all certificates of a chain together; a larger chain is rejected.
 pub(super) const MAX_CHAIN_BYTES: usize = 128 * 1024;
 
 /// The failed check of a certificate chain.
@@ -48,7 +48,7 @@ pub(crate) enum ChainError {
     /// The leaf certificate is malformed.
     #[error("the certificate is malformed: {0}")]
     Malformed(String),
-    /// A certificate of the chain cannot be parsed: `the certificate` (the leaf) or `an intermediate`.
+    /// A certificate cannot be parsed; contains `the certificate` (the leaf) or `an intermediate`.
     #[error("{0} cannot be parsed")]
     Unparsable(&'static str),
     /// A certificate of the chain is on a revocation list of its issuer.
@@ -200,7 +200,7 @@ impl Authorities {
             .map(|authority| authority.until)
             .max()
             .map_or(not_after, |until| not_after.min(until));
-        // The chain is still valid during the second `notAfter`.
+        // The chain is still valid during the second that `notAfter` names.
         let ends = Timestamp::from_second(not_after.saturating_add(1)).ok();
         Ok(VerifiedChain { leaf, starts: Timestamp::from_second(not_before).ok(), ends })
     }

@@ -10,9 +10,9 @@
 //!
 //! # Reference
 //!
-//! Like Kubernetes, with two differences. A certificate without a common name is rejected; Kubernetes ignores
-//! such a certificate, so the request may be anonymous. X.509 version 1 certificates are not accepted, nor is
-//! `anyExtendedKeyUsage` in place of clientAuth.
+//! Like Kubernetes, but stricter. A certificate without a common name is rejected; Kubernetes ignores such a
+//! certificate, so the request may be anonymous. X.509 version 1 certificates are not accepted, nor is
+//! `anyExtendedKeyUsage` in place of clientAuth. [`subject`] limits the names in a certificate.
 
 pub(super) mod chain;
 mod revocation;

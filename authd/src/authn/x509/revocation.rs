@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`RevocationLists::read`] reads all lists of a PEM file, or one in DER (RFC 5280, section 5).
+//! [`RevocationLists::read`] reads all lists of a PEM file, or the list of a DER file (RFC 5280, section 5).
 //! [`RevocationLists::is_revoked`] returns whether a list revokes a certificate, by serial number and issuer.
 //! The list must have the issuer's name and be signed with the issuer's key. A list past its next update
 //! still counts: revoked certificates stay revoked. [`RevocationLists::keep_from`] keeps an active list if
@@ -93,7 +93,7 @@ struct RevocationList {
 
 /// Seconds that the clock of an issuer may be ahead of the local clock.
 const CLOCK_SKEW: i64 = 300;
-/// Limit of entries in [`RevocationList::keys`]; few issuers share a name.
+/// Maximum number of entries in [`RevocationList::keys`]; results for further keys are not cached.
 const MAX_KEYS: usize = 16;
 
 impl std::fmt::Debug for RevocationList {
@@ -187,8 +187,8 @@ impl RevocationLists {
     }
 
     /// Adds to the new lists (`self`) each active list whose issuer key has an outdated new list.
-    /// A new list is outdated if it is past its next update, if its `thisUpdate` is in the future, or if a
-    /// valid active list of the key is newer. Returns remarks for operators on the kept lists.
+    /// A new list is outdated if it is past its next update, if its `thisUpdate` is more than `CLOCK_SKEW`
+    /// ahead, or if a valid active list of the key is newer. Returns remarks for operators on the kept lists.
     /// `authorities` are the trusted CAs.
     pub(super) fn keep_from(
         &mut self,

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no partial identity): an attribute that cannot be read or is not a valid name rejects the
+//! INVARIANT (no partial identity): a common name, organization or uid that is not a valid text rejects the
 //! certificate; it is not skipped.
 //!
 //! # Reference
@@ -13,9 +13,9 @@
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Limit in bytes of the value of an attribute.
+/// Limit in bytes of a common name, organization or uid; a longer one rejects the certificate.
 const MAX_NAME_BYTES: usize = 1024;
-/// Limit of the number of attributes in a subject.
+/// The maximum number of attributes in a subject; a subject with more rejects the certificate.
 const MAX_ATTRIBUTES: usize = 1024;
 /// The object identifier of the uid attribute.
 const UID: &str = "1.3.6.1.4.1.57683.2";
@@ -26,13 +26,13 @@ pub(crate) enum SubjectError {
     /// The certificate is malformed.
     #[error("the certificate cannot be parsed")]
     Certificate,
-    /// The subject exceeds the limit of attributes.
+    /// The subject has more than 1,024 attributes.
     #[error("the subject has more than {MAX_ATTRIBUTES} attributes")]
     TooManyAttributes,
     /// The value of an attribute is not a text type; contains its object identifier.
     #[error("subject attribute {0} is not text")]
     NotText(String),
-    /// The value of an attribute exceeds the limit of bytes.
+    /// The value of an attribute is longer than 1,024 bytes.
     #[error("subject attribute {id} has {bytes} bytes")]
     TooLong {
         /// The object identifier of the attribute.

@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (one snapshot): a verification uses CAs and lists that were read together.
+//! INVARIANT (one snapshot): a verification uses CAs and lists that were activated together.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::config_error::ConfigError;
 /// The paths of the CA bundles and of the revocation lists.
 #[derive(Clone, Debug, Default)]
 pub struct TrustFiles {
-    /// `--client-ca-file`.
+    /// The file of `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
-    /// `--client-crl-file`.
+    /// The file of `--client-crl-file`.
     pub client_crl: Option<PathBuf>,
-    /// `--requestheader-client-ca-file`.
+    /// The file of `--requestheader-client-ca-file`.
     pub proxy_ca: Option<PathBuf>,
 }
 
@@ -60,7 +60,7 @@ pub struct Trust {
     current: ArcSwap<TrustSnapshot>,
 }
 
-/// CAs and revocation lists that were read together.
+/// CAs and revocation lists that are activated together.
 #[derive(Debug, Default)]
 struct TrustSnapshot {
     clients: Option<Authorities>,

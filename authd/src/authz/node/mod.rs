@@ -5,13 +5,14 @@
 //!
 //! A node agent is a user `system:node:NAME` in the group `system:nodes`; on other users this authorizer has
 //! no opinion. For most resources the rules of all nodes decide ([`rules`]). Of the other resources a node
-//! may access only its own objects, which the [`Graph`] determines.
+//! may access only its own objects: those with its name, or those that the [`Graph`] connects with the node.
+//! The admission plugin NodeRestriction checks the objects that a node creates.
 //! The authorizer never denies: a later authorizer may allow.
 //!
 //! # Invariants
 //!
 //! INVARIANT (exact dependencies): a decision that read the graph depends on the component of the node agent,
-//! and on the component of volumes if the decision read volumes. Every other decision has no dependencies.
+//! and on the component of volumes if the decision read volumes. No other decision has dependencies.
 //!
 //! # Reference
 //!
@@ -258,8 +259,8 @@ impl NodeRequest<'_> {
         self.decide_own_name("can only access CSINode with the same name as the requesting node")
     }
 
-    /// Allows access to the object with the name of the node. The name of an object to create is unknown
-    /// here: the admission plugin NodeRestriction checks the name.
+    /// Allows access to the object with the name of the node, and every create. The name of an object to
+    /// create is unknown here: the admission plugin NodeRestriction checks the name.
     fn decide_own_name(&self, reason: &str) -> NodeDecision {
         if self.request.verb == "create" {
             return NodeDecision::allow();

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A request is sent as a SubjectAccessReview. Allows and other responses are cached with separate TTLs.
-//! Failures are not cached; the failure policy decides them. A decision carries its remaining TTL, so that
-//! apid does not cache it longer. `allowed` together with `denied` is a denial.
+//! Failures are not cached; after a failure the failure policy decides. A decision carries its remaining TTL,
+//! so that apid does not cache it longer. `allowed` together with `denied` is a denial.
 //! The rules of a webhook cannot be listed.
 //!
 //! # Invariants

@@ -29,7 +29,7 @@ pub use validate::validate;
 
 /// The `kind` of the file.
 pub const KIND: &str = "AuthenticationConfiguration";
-/// The maximum number of JWT authenticators.
+/// The maximum number of JWT authenticators; a file with more is invalid.
 pub const MAX_AUTHENTICATORS: usize = 64;
 
 /// The settings of the server that the validation needs.
@@ -46,68 +46,68 @@ pub struct Context {
 /// One entry of `jwt` before validation. An absent string is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JwtAuthenticator {
-    /// `issuer`
+    /// The field `issuer`.
     pub issuer: IssuerSettings,
-    /// `claimValidationRules`
+    /// The field `claimValidationRules`.
     pub claim_validation_rules: Vec<ClaimValidationRule>,
-    /// `claimMappings`
+    /// The field `claimMappings`.
     pub claim_mappings: ClaimMappings,
-    /// `userValidationRules`
+    /// The field `userValidationRules`.
     pub user_validation_rules: Vec<UserValidationRule>,
 }
 
 /// An entry of `claimValidationRules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimValidationRule {
-    /// `claim`
+    /// The field `claim`, the name of a claim.
     pub claim: String,
-    /// `requiredValue`
+    /// The field `requiredValue`.
     pub required_value: String,
-    /// `expression` on the variable `claims`
+    /// The field `expression`, a CEL expression on the variable `claims`.
     pub expression: String,
-    /// `message` in the log when the expression is false
+    /// The field `message`, for the log when the expression is false.
     pub message: String,
 }
 
 /// `claimMappings`: maps claims to a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimMappings {
-    /// `username`
+    /// The field `username`.
     pub username: PrefixedClaimOrExpression,
-    /// `groups`
+    /// The field `groups`.
     pub groups: PrefixedClaimOrExpression,
-    /// `uid`, which has no prefix
+    /// The field `uid`, which has no prefix.
     pub uid: PrefixedClaimOrExpression,
-    /// `extra`
+    /// The field `extra`.
     pub extra: Vec<ExtraMapping>,
 }
 
 /// A claim with a prefix, or an expression.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefixedClaimOrExpression {
-    /// `claim`
+    /// The field `claim`, the name of a claim.
     pub claim: String,
-    /// `prefix`; None: absent, which differs from empty
+    /// The field `prefix`; None: absent. An absent prefix is an error with a claim, an empty one is not.
     pub prefix: Option<String>,
-    /// `expression` on the variable `claims`
+    /// The field `expression`, a CEL expression on the variable `claims`.
     pub expression: String,
 }
 
 /// An entry of `claimMappings.extra`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtraMapping {
-    /// `key`
+    /// The field `key`.
     pub key: String,
-    /// `valueExpression` on the variable `claims`
+    /// The field `valueExpression`, a CEL expression on the variable `claims`.
     pub value_expression: String,
 }
 
 /// An entry of `userValidationRules`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserValidationRule {
-    /// `expression` on the variable `user`
+    /// The field `expression`, a CEL expression on the variable `user`.
     pub expression: String,
-    /// `message` in the log when the expression is false
+    /// The field `message`, for the log when the expression is false.
     pub message: String,
 }
 

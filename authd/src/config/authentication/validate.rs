@@ -2,8 +2,7 @@
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33, with its error messages where it has such an error.
-//! Each check names its requirements.
+//! The checks are those of kube-apiserver 1.33, with its error messages, and some checks that only authd has.
 
 use std::collections::HashSet;
 
@@ -23,7 +22,7 @@ use crate::authn::jwt::validated::{
 };
 use crate::tokens::algorithm::Algorithm;
 
-/// The only value of `audienceMatchPolicy` other than empty.
+/// The only valid value of `audienceMatchPolicy` besides the empty string.
 const MATCH_ANY: &str = "MatchAny";
 /// The message for an entry with both `claim` and `expression`.
 const NOT_BOTH: &str = "claim and expression can't both be set";
@@ -126,7 +125,7 @@ enum ResultType {
 }
 
 impl ResultType {
-    /// Whether an expression with the static type `ty` can have the required type.
+    /// Whether an expression with the static type `ty` can have a result of the required type.
     /// As in kube-apiserver, only a condition must have a known type; an attribute may have a dynamic type.
     fn fits(self, ty: &Type) -> bool {
         match (self, ty) {
@@ -412,8 +411,8 @@ impl Validation<'_> {
         }
     }
 
-    /// Requires an expression with `claims.email_verified` if that of the username uses `claims.email`
-    /// (requirements A-JWT-41, A-JWT-42).
+    /// If the username expression uses `claims.email`, requires an expression that uses
+    /// `claims.email_verified` (requirements A-JWT-41, A-JWT-42).
     fn check_email_verified(&self, authenticator: &JwtAuthenticator, mappings: &FieldPath) {
         let selects = |expression: &str, claim| {
             Parsed::new(expression).is_ok_and(|parsed| parsed.selects("claims", claim))

@@ -5,10 +5,11 @@
 //!
 //! [`read`] returns the ordered authorizers, or all errors with their lines. It makes no network calls: an
 //! unavailable webhook is not an error of the file.
-//! Every authorizer type is allowed; only the type `Webhook` may occur twice.
+//! Every authorizer type is allowed; only the type `Webhook` may occur more than once.
 //!
-//! A changed file must keep the authorizer types of the start ([`missing_types`]), so that an editing error
-//! cannot remove all access. Webhooks may be added, removed and changed.
+//! A changed file must have all authorizer types, except `Webhook`, that were configured at start
+//! ([`missing_types`]), so that an editing error cannot remove all access. Webhooks may be added, removed and
+//! changed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,13 +61,13 @@ pub fn read(document: &Document, names: &Names) -> Result<Modes, Vec<DocumentErr
     Ok(Modes::from_entries(entries))
 }
 
-/// Returns the authorizer types of `active` that `next` lacks; webhooks do not count.
+/// Returns the authorizer types of `active` that `next` lacks; the type `Webhook` is ignored.
 pub fn missing_types(active: &Modes, next: &Modes) -> Vec<&'static str> {
     let is_missing = |entry: &&Entry| entry.kind != "Webhook" && !next.has(entry.kind);
     active.entries().iter().filter(is_missing).map(|entry| entry.kind).collect()
 }
 
-/// Decodes one authorizer; `previous` are those before it. None: its type is absent or unknown.
+/// Decodes one authorizer; `previous` are the authorizers before it. None: its type is absent or unknown.
 fn authorizer(fields: &mut Fields<'_>, previous: &[Entry]) -> Option<Entry> {
     let (type_name, name) = (fields.text("type"), fields.text("name"));
     let webhook = fields.object("webhook", read_webhook);

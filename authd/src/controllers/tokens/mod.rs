@@ -36,9 +36,9 @@ use crate::tokens::service_account::{Issuer, ObjectIdentity};
 /// The ids of token batches count up from the number after this base.
 /// The ids of policy batches count up from 1 and stay far below the base.
 const BATCH_ID_BASE: u64 = 1 << 32;
-/// Limit of writes of one batch; further writes follow in the next batch.
+/// The maximum number of writes of one batch; further writes follow in the next batch.
 const MAX_WRITES: usize = 500;
-/// Limit of tokens signed for one batch.
+/// The maximum number of tokens that are signed for one batch; further tokens follow in the next batch.
 /// A signature takes some milliseconds, during which the mirror stream waits.
 const MAX_TOKENS: usize = 32;
 
@@ -53,11 +53,11 @@ const SIGNATURE: &str = "jws-kubeconfig-";
 /// The enabled controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledControllers {
-    /// `serviceaccount-token`
+    /// Whether `serviceaccount-token` is enabled.
     pub tokens: bool,
-    /// `tokencleaner`
+    /// Whether `tokencleaner` is enabled.
     pub cleaner: bool,
-    /// `bootstrapsigner`
+    /// Whether `bootstrapsigner` is enabled.
     pub signer: bool,
 }
 
@@ -130,8 +130,8 @@ impl TokenControllers {
     }
 
     /// Returns the writes to request now, of one controller at a time. `now` is the monotonic time,
-    /// `revision` that of the mirror. `used` are token Secrets whose token was used, as `namespace/name`; an
-    /// entry stays until the mirrored Secret has the label with the day of the use.
+    /// `revision` that of the mirror. `used` are token Secrets whose token was used, as `namespace/name`. An
+    /// entry is removed when the mirrored Secret has the label with the current day, or cannot get the label.
     pub fn required_writes(
         &mut self,
         now: Duration,
@@ -161,13 +161,13 @@ impl TokenControllers {
             .min();
         let fills = self.token_secret_writes(&today, identities, used);
         if fills.is_none() {
-            // No write is left, so the remaining Secrets of `used` cannot get the label.
+            // No Secret needs a write, so the remaining Secrets of `used` cannot get the label.
             used.clear();
         }
         let pending = fills
             .or_else(|| self.expired_token_writes(wall_time, identities))
             .or_else(|| self.signature_writes(wall_time, identities))?;
-        // The next comparison, after this batch, covers the other controllers.
+        // The next comparison, after this batch, returns the writes of the other controllers.
         self.changed = true;
         Some(pending)
     }

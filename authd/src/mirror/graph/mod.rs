@@ -34,15 +34,15 @@ use strings::{Name, StringPool};
 /// The kinds that pods refer to by name, in their own namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReferencedKind {
-    /// Secret
+    /// A Secret.
     Secret,
-    /// ConfigMap
+    /// A ConfigMap.
     ConfigMap,
-    /// PersistentVolumeClaim
+    /// A PersistentVolumeClaim.
     VolumeClaim,
-    /// ResourceClaim
+    /// A ResourceClaim.
     ResourceClaim,
-    /// ServiceAccount
+    /// A ServiceAccount.
     ServiceAccount,
 }
 
@@ -179,7 +179,7 @@ fn key(namespace: &str, name: &str) -> Box<str> {
 }
 
 impl Graph {
-    /// Whether a path leads from an object to a node.
+    /// Returns whether a path leads from an object to a node, and whether the result depends on volumes.
     pub fn look_up(&self, node: &str, target: Target<'_>) -> LookupResult {
         let without_volumes = |related| LookupResult { related, depends_on_volumes: false };
         // None: no mirrored object uses this name, so nothing is on the node.

@@ -18,7 +18,7 @@ use crate::program::Node;
 use crate::types::Type;
 use crate::value::Value;
 
-/// Maximum [`Value::weight`] of a value.
+/// Maximum [`Value::weight`] of a created value; a heavier value is an error.
 ///
 /// Without the limit, an expression could create a huge value cheaply from shared parts, and its traversal
 /// would be slow.

@@ -15,7 +15,7 @@ use crate::value::{Opaque, Value};
 
 use super::{Function, Library};
 
-/// Cost of one authorization check.
+/// Cost of one authorization check, in cost units.
 const CHECK_COST: u64 = 350_000;
 
 /// An authorization check of an expression. A text that the expression does not set is `""`.
@@ -23,17 +23,17 @@ const CHECK_COST: u64 = 350_000;
 pub struct AuthorizationCheck {
     /// Namespace and name of the checked service account; None for the user of the request.
     pub service_account: Option<(String, String)>,
-    /// Verb.
+    /// Verb of the checked request, such as `get`.
     pub verb: String,
     /// Path of a non-resource request; all following fields are then empty.
     pub path: Option<String>,
     /// API group of the resource.
     pub group: String,
-    /// Resource.
+    /// Plural name of the resource.
     pub resource: String,
-    /// Subresource.
+    /// Subresource, such as `status`.
     pub subresource: String,
-    /// Namespace.
+    /// Namespace of the resource; `""` for cluster-scoped resources and for all namespaces.
     pub namespace: String,
     /// Object name.
     pub name: String,

@@ -10,11 +10,11 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Maximum repetition count, also of the product of nested repetitions.
+/// Maximum repetition count, also of the product of nested repetitions; a higher count is an error.
 const MAX_REPETITIONS: u64 = 1_000;
-/// Maximum weight of a pattern.
+/// Maximum weight of a pattern, in approximate states of the compiled pattern; a higher weight is an error.
 const MAX_WEIGHT: u64 = 200_000;
-/// Weight of a Unicode class.
+/// Weight of a Unicode class, in approximate states of the compiled pattern.
 const UNICODE_CLASS: u64 = 200;
 
 /// A pattern in the syntax of the `regex` crate.
@@ -27,7 +27,7 @@ pub(super) struct Translated {
 /// Translates an RE2 pattern.
 ///
 /// # Errors
-/// The reason why RE2 rejects the pattern.
+/// The reason why RE2 rejects the pattern, or that the pattern is too large.
 pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
     let mut translator =
         Translator { chars: pattern.chars().peekable(), out: String::new(), outer_levels: Vec::new() };

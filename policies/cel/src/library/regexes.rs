@@ -17,7 +17,7 @@ use crate::value::{Opaque, Value, char_count};
 use super::re2::translate;
 use super::{Function, Library};
 
-/// Cost of compiling a minimal pattern; each state of the compiled pattern adds one unit.
+/// Cost of compiling a minimal pattern, in cost units; each state of the compiled pattern adds one unit.
 const COMPILE_COST: u64 = 32;
 
 const MATCH_COST: CallCost = CallCost::Custom(cost, estimate);
@@ -28,7 +28,7 @@ const MATCH_SIZE: ResultSize = ResultSize::Custom(|arguments, ty| {
     ValueFacts::with_elements(ty, part_size, ValueFacts::with_size(Type::String, part_size))
 });
 
-/// Size limit of a compiled pattern in bytes.
+/// Size limit of a compiled pattern in bytes; the compilation of a larger pattern fails.
 const COMPILED_LIMIT: usize = 2 << 20;
 
 /// Functions of all releases.

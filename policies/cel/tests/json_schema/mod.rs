@@ -15,7 +15,8 @@ pub(crate) struct JsonSchema {
 }
 
 impl JsonSchema {
-    /// Wraps a schema; the root of a kind counts as embedded.
+    /// Wraps a schema. `root` is true for the schema of a whole object of a kind, which counts as an embedded
+    /// object.
     pub(crate) fn new(own: &Json, prefix: &str, root: bool) -> JsonSchema {
         let object = |name: &str| own.get(name).filter(|part| part.is_object());
         let part = |name: &str| object(name).map(|part| Box::new(Self::new(part, prefix, false)));

@@ -39,17 +39,18 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Null: the schema converts it to an object where the type is an object.
+    /// Cost of null. It includes a map node, because the schema converts null to an object where the type is
+    /// an object.
     pub const NULL: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES + NODE_BYTES };
-    /// Boolean or number.
+    /// Cost of a boolean or number.
     pub const SCALAR: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES };
-    /// List without its items.
+    /// Cost of a list without its items.
     pub const LIST: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES + LIST_BYTES };
-    /// Object without its keys.
+    /// Cost of an object without its keys.
     pub const OBJECT: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES };
-    /// Empty object in a list: the value that costs the most memory per byte of JSON or YAML.
+    /// Cost of an empty object in a list: no other value costs more memory per byte of JSON or YAML.
     pub const EMPTY_ITEM: Cost = Cost { elements: 1, tree_bytes: VALUE_BYTES + 2 * NODE_BYTES };
-    /// Number with an empty key, in an object whose first node is full.
+    /// Cost of a number with an empty key, in an object whose first map node is full.
     pub const NAMED_SCALAR: Cost =
         Cost { elements: 1, tree_bytes: VALUE_BYTES + TEXT_BYTES + FURTHER_KEY_BYTES };
 
@@ -68,7 +69,8 @@ impl Cost {
         Cost { elements: 0, tree_bytes: TEXT_BYTES + bytes + node }
     }
 
-    /// Returns the part of the cost of an object that its number of keys decides.
+    /// Returns the part of the cost of an object that depends on its number of keys and on its key in its
+    /// parent.
     ///
     /// `name` is the key of the object in its parent; None for an item of a list.
     pub fn object_end(keys: usize, name: Option<&str>) -> Cost {

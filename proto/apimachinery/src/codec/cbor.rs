@@ -1,4 +1,5 @@
-//! CBOR (RFC 8949), alpha: encodes and decodes like the reference, on the heads of `ciborium-ll`.
+//! CBOR (RFC 8949), alpha: encodes and decodes like the reference. `ciborium-ll` reads and writes the heads
+//! of items.
 //!
 //! # Contract
 //!
@@ -310,7 +311,7 @@ impl<'a> Reader<'a> {
 
     fn read_array(&mut self, length: Option<usize>, position: Position<'_>) -> Result<Value, DecodeError> {
         self.budget.charge(Cost::LIST)?;
-        // No reservation: the announced length is untrusted, and each item takes at least one byte.
+        // The list reserves no memory for the announced length, which is untrusted.
         let mut items = Vec::new();
         while let Some(head) = self.next_head(length, items.len())? {
             items.push(self.item(head, position.child(None))?);
@@ -464,7 +465,7 @@ mod tests {
         assert_eq!(read(&[0x81; 20]), Err(DecodeError::TooDeep(10)));
     }
 
-    /// A chain of tags must not use the stack: it is not limited by the depth.
+    /// The decoder must not recurse into a chain of tags, because the depth limit does not count tags.
     #[test]
     fn long_chain_of_cbor_tags_decodes_to_its_content() {
         let limits = Limits { depth: 1, ..Limits::BODY };

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Integral literals that fit 64 signed bits become integers, every other number a float. `1` and `1.0`
-//! therefore differ until they are encoded: a float without a fraction is encoded as Go encodes it, `1`.
-//! Negative zero becomes the integer 0. Invalid UTF-8 and lone surrogates are errors. Only white space may
-//! follow the document.
+//! Integral literals that fit 64 signed bits become integers; every other number becomes a float. `1` and
+//! `1.0` therefore differ until they are encoded: a float without a fraction is encoded as Go encodes it,
+//! `1`. Negative zero becomes the integer 0. Invalid UTF-8 and lone surrogates are errors. Only white space
+//! may follow the document.
 //!
 //! # Invariants
 //!
@@ -90,7 +90,8 @@ fn write(out: &mut Vec<u8>, value: &Value, formatter: impl Formatter) {
 
 /// Formats a float like Go.
 ///
-/// The shortest digits that read back equal, without `.0`, with an exponent below 1e-6 and from 1e21 on.
+/// The text has the fewest digits that parse to the same float, and no `.0`. It has an exponent below 1e-6
+/// and from 1e21 on.
 pub(super) fn float_text(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {

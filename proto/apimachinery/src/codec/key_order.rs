@@ -31,7 +31,8 @@ fn last_name(path: &str) -> &str {
 /// State of a search for the occurrences of paths.
 struct Search<'w> {
     wanted: &'w HashSet<&'w str>,
-    /// The last names of the wanted paths, so that few paths are rendered.
+    /// The last names of the wanted paths. The search renders the path of a field only if this set contains
+    /// its name.
     names: HashSet<&'w str>,
     /// The occurrences so far.
     found: Vec<String>,

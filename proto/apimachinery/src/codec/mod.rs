@@ -19,18 +19,19 @@ use serde_json::Value;
 /// Limits of a decoded document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of input.
+    /// Maximum number of bytes of the input.
     pub bytes: usize,
-    /// Nesting of objects and lists.
+    /// Maximum depth of nested objects and lists.
     pub depth: usize,
-    /// Number of values: every scalar, list and object counts one. Keys do not count.
+    /// Maximum number of values: every scalar, list and object counts one. Keys do not count.
     pub elements: usize,
-    /// Estimated memory of the tree with its defaults: see [`Cost`].
+    /// Maximum estimated memory of the tree with its defaults, in bytes: see [`Cost`].
     pub tree_bytes: usize,
 }
 
 impl Limits {
-    /// Request bodies: 3 MiB (requirements D-ERR-35), 100 levels, and the decode budget.
+    /// Limits of request bodies: 3 MiB (requirement D-ERR-35), 100 levels, 400,000 values and 48 MiB of
+    /// memory.
     ///
     /// The limits are a compromise between the largest objects in use and the memory of a request. A
     /// ConfigMap of 100,000 small keys that is sent back with its `managedFields` has 200,000 values and
@@ -52,7 +53,7 @@ pub struct Decoded {
     pub value: Value,
     /// Paths of duplicate keys, in the order of the document: `metadata.labels.a`, `spec.containers[0].name`.
     ///
-    /// Each path appears once; only the first hundred are kept.
+    /// Each path appears once. The list has at most 100 paths, fewer if their texts are long.
     pub duplicates: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ pub enum DecodeError {
     /// The nesting is deeper than the limit.
     #[error("the document is nested deeper than {0} levels")]
     TooDeep(usize),
-    /// The tree has more elements than the limit.
+    /// The tree has more values than [`Limits::elements`].
     #[error("the document has more than {0} values; split the object into several smaller ones")]
     TooManyElements(usize),
     /// The tree takes more memory than the limit.

@@ -8,8 +8,8 @@
 //! fraction becomes an integer, because the reference converts YAML to JSON first. NaN and infinity are
 //! rejected.
 //!
-//! [`decode`] and other readers of YAML 1.1 and 1.2 read the output of [`encode`] back equal: ambiguous text
-//! is quoted.
+//! [`decode`] and other readers of YAML 1.1 and 1.2 decode the output of [`encode`] to an equal value,
+//! because ambiguous text is quoted.
 //!
 //! # Invariants
 //!

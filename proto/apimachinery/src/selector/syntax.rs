@@ -16,9 +16,9 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
      must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// Maximum bytes of the name part of a label key, and of a label value.
+/// Maximum length in bytes of the name part of a label key, and of a label value.
 const LONGEST_NAME: usize = 63;
-/// Maximum bytes of the prefix of a label key.
+/// Maximum length in bytes of the prefix of a label key.
 const LONGEST_SUBDOMAIN: usize = 253;
 
 /// Validates a label key (a qualified name: `name` or `prefix/name`); returns the errors.

@@ -32,7 +32,7 @@ use super::{Authority, CertError, pem, since_epoch, subject};
 
 /// Label of the PEM block of a request.
 const LABEL: &str = "CERTIFICATE REQUEST";
-/// Bytes of a serial number.
+/// Length of the serial number of a certificate in bytes.
 const SERIAL_BYTES: usize = 16;
 
 /// Key usages, by the names in a CertificateSigningRequest.

@@ -67,8 +67,8 @@ pub struct Settings {
     pub user_agent: String,
     /// Whether a TLS connection may end without the alert `close_notify`, as in Go.
     ///
-    /// An attacker can then cut a response that has neither a length nor chunks, so only webhooks have this
-    /// setting: their responses are JSON objects, of which a part is invalid.
+    /// An attacker can then cut a response that has neither a length nor chunks, so only [`Remote`] has this
+    /// setting: its responses are JSON objects, and a truncated JSON object is invalid.
     pub accepts_missing_close: bool,
 }
 
@@ -173,7 +173,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// An invalid name or proxy; no CA bundle on this machine when [`Trust::System`] needs one.
+    /// An invalid name, proxy or user agent; no CA bundle on this machine when [`Trust::System`] needs one.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let connector = Connector::new(settings)?;
         let user_agent = HeaderValue::from_str(&settings.user_agent)

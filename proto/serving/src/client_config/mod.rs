@@ -70,7 +70,7 @@ pub struct Cluster {
     pub server: String,
     /// Name to verify in the certificate of the server; None: the host of the URL.
     pub tls_server_name: Option<String>,
-    /// Whether any server certificate is accepted.
+    /// Whether the client accepts every server certificate without verification.
     pub insecure_skip_tls_verify: bool,
     /// File of the CA bundle.
     pub certificate_authority: Option<PathBuf>,

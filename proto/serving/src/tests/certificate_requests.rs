@@ -143,7 +143,7 @@ fn issued_certificate_has_only_known_attributes_of_subject() {
     assert_eq!(certificate.subject().to_string(), "O=a, O=b, OU=u, CN=jane");
 }
 
-/// If a reader skipped such an attribute, it would miss a group that other readers find.
+/// A reader that skips an attribute that is not text misses a group that other readers find.
 #[test]
 fn request_with_attribute_that_is_not_text_is_rejected() {
     let mut name = subject::encode(&[(subject::ORGANIZATION, "system:nodes"), (subject::ORGANIZATION, "no")]);

@@ -65,7 +65,7 @@ impl LiveBytes {
         Bytes::from_owner(Chunk(bytes, self.clone()))
     }
 
-    /// Returns the number once it is stable.
+    /// Waits until the number does not change for 200 ms, and returns it.
     async fn wait_until_stable(&self) -> usize {
         let mut last = usize::MAX;
         loop {

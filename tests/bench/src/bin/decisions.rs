@@ -11,8 +11,8 @@
 //! processes. At a fixed rate, requests come from another process, as in apid: this program with
 //! `--arrivals`, whose CPU time does not count.
 //!
-//! The report also contains the shortest exchange of the machine: as many bytes between two threads that do
-//! nothing else. If processors sleep between two messages, waking them takes most of the time.
+//! The report also contains the shortest exchange of the machine: two threads that do no other work exchange
+//! the same number of bytes. If processors sleep between two messages, waking them takes most of the time.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
 
@@ -76,9 +76,9 @@ fn main() -> Result<(), Error> {
     if let Some(count) = args.arrivals {
         return send_arrivals(count, args.rate);
     }
-    // The runtime of apid.
+    // A runtime with the settings of that of apid.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // In a task, like the requests of apid.
+    // The measurement runs in a task, as the requests of apid do.
     let limits = args.limits;
     runtime.block_on(async { tokio::spawn(run(args)).await? })?;
     limits.finish()
@@ -271,8 +271,8 @@ async fn measure_sequential_requests(
     Ok(())
 }
 
-/// Measures an exchange of as many bytes between two threads that do no other work: the minimum on this
-/// machine.
+/// Measures an exchange of the same number of bytes between two threads that do no other work. The result is
+/// a lower bound for the exchange between apid and authd.
 fn measure_minimal_exchange() -> Result<(), Error> {
     const ROUNDS: usize = 20_000;
     let (mut client, mut server) = UnixStream::pair()?;

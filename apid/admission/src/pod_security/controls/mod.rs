@@ -129,7 +129,8 @@ fn format_containers(names: &[&str]) -> String {
     format!("{} {}", plural(names.len(), "container", "containers"), quoted(names.iter().copied()))
 }
 
-/// Formats the sources of a wrong value: `pod`, `container "a"`, or both joined. None if there is none.
+/// Formats the sources of a wrong value: `pod`, `container "a"`, or `pod and container "a"`. None without a
+/// source.
 fn format_setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names) {
         (false, []) => None,

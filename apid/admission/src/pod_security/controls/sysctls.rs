@@ -21,7 +21,7 @@ const SAFE: &[(u64, &str)] = &[
     (32, "net.ipv4.tcp_wmem"),
 ];
 
-/// Rejects sysctls that are not known to be safe.
+/// Rejects sysctls other than the safe sysctls of the releases before 1.27.
 pub(super) fn safe(pod: &Pod<'_>) -> Option<Violation> {
     safe_in(pod, 0)
 }

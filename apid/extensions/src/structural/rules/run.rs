@@ -18,9 +18,9 @@ use super::super::place::{Data, Place, PlaceStep, item_key, items_by_key};
 use super::super::values::is_blocking;
 use super::{CompiledRule, OLD_SELF, Rule, SELF};
 
-/// Maximum size of an evaluated message in bytes.
+/// Maximum size of an evaluated message in bytes; a longer message is ignored.
 const MESSAGE_MAX: usize = 5 * 1024;
-/// Maximum number of warnings.
+/// Maximum number of warnings about one object; further warnings are omitted.
 const WARNINGS_MAX: usize = 100;
 
 /// The error of an object whose blocking errors prevent the rules from running.
@@ -61,7 +61,7 @@ fn run(place: &Place<'_, '_>, old: Option<Data<'_>>, base: &FieldPath, validatio
         return;
     }
     let mut run = RuleRun { base, tolerates: old.is_some(), budget: limits::OBJECT, validation };
-    // The result only says whether the walk stopped early.
+    // The result is ignored: an early end of the walk has already added its error.
     let _ = run.visit(place, old);
 }
 

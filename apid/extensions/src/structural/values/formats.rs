@@ -281,8 +281,8 @@ fn is_quoted(text: &str) -> bool {
     true
 }
 
-/// A host name of at most 255 bytes. A single label allows one dash, after its first character; the last of
-/// several labels has two characters and no adjacent dashes.
+/// Whether a text is a host name of at most 255 bytes. A single label may have one dash, after its first
+/// character. The last of several labels has at least two characters and no adjacent dashes.
 fn is_hostname(text: &str) -> bool {
     let labels: Vec<&str> = text.split('.').collect();
     if text.len() > 255 || labels.iter().any(|label| label.len() > 63) {
@@ -311,7 +311,7 @@ fn is_hostname(text: &str) -> bool {
     }
 }
 
-/// Letters, digits and symbols.
+/// Whether a character is a letter, an ASCII digit, or a symbol that host names may contain.
 fn is_host_char(c: char) -> bool {
     match c.is_ascii() {
         true => c.is_ascii_alphanumeric() || "$+<=>^`|~".contains(c),

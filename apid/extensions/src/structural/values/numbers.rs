@@ -14,7 +14,7 @@ use super::Check;
 
 /// Tolerance of a quotient that should be an integer.
 const TOLERANCE: f64 = 1e-9;
-/// Largest integer up to which a float represents every integer exactly.
+/// Largest safe integer, 2^53 - 1: up to this integer a float distinguishes each integer from the next.
 const INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// Checks the multiple, the minimum and the maximum.

@@ -38,7 +38,7 @@ fn weight(preferred: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates the node selector of a required affinity, whose values are label values.
+/// Validates the node selector of a required affinity, whose values must be label values.
 pub(crate) fn required_node_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
     node_selector(selector, errors);
     label_values(selector, errors);

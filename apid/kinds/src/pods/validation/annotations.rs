@@ -43,7 +43,7 @@ pub(super) fn check_profiles(pod: &Object, names: &Names, errors: &mut FieldErro
     let context = spec.child("securityContext");
     let key = names.label_sub_key(SECCOMP_OF_POD, "pod");
     compare_profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
-    // The annotation follows the first of several containers with one name.
+    // Of several containers with the same name, the annotation applies to the first.
     let mut seen = BTreeSet::new();
     for list in CONTAINER_LISTS {
         for container in spec.child(list).items() {

@@ -9,7 +9,7 @@ use crate::validation::{Field, network};
 const NAME_SERVERS_MAX: usize = 3;
 /// Maximum number of search paths.
 const SEARCHES_MAX: usize = 32;
-/// Maximum bytes of all search paths, with the spaces between them.
+/// Maximum total length, in bytes, of all search paths and the spaces between them.
 const SEARCH_LENGTH_MAX: usize = 2048;
 
 /// Validates `dnsConfig` and its relation to `dnsPolicy`.

@@ -5,7 +5,7 @@ use apimachinery::field::FieldErrors;
 use crate::format;
 use crate::validation::{Field, resource, text};
 
-/// Fields of a pod that an environment variable can take.
+/// Fields of a pod whose value an environment variable can have.
 const VARIABLE_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -18,11 +18,12 @@ const VARIABLE_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-/// Fields of a pod that a file of a volume can take.
+/// Fields of a pod whose value a file of a volume can contain.
 const FILE_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-/// Fields of a pod that references can name at all.
+/// Fields of a pod that kube-apiserver knows in a `fieldRef`. A reference to another field causes a
+/// conversion error.
 const KNOWN_FIELDS: [&str; 14] = [
     "metadata.annotations",
     "metadata.labels",
@@ -40,7 +41,7 @@ const KNOWN_FIELDS: [&str; 14] = [
     "status.podIPs",
 ];
 
-/// Resources that a reference can name, without huge pages.
+/// Resources that a `resourceFieldRef` can refer to, besides huge pages.
 const RESOURCES: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -108,7 +109,8 @@ fn value_source(source: &Field<'_, '_>, value: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates `envFrom`. kube-apiserver reports a wrong number of references at the list.
+/// Validates `envFrom`. As in kube-apiserver, the error of a wrong number of references has the path of the
+/// list.
 pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
     for source in sources.items() {
         let prefix = source.child("prefix");

@@ -2,8 +2,9 @@
 //!
 //! # Reference
 //!
-//! Such a pod may get a narrower node selector and a narrower node affinity. kube-apiserver restores both
-//! after it has validated them, and compares the rest of the spec like that of any pod.
+//! An update may add requirements to the node selector and the node affinity of such a pod. As in
+//! kube-apiserver, the validation of an update checks these two fields, restores their old values, and then
+//! applies the rules for all pods to the result.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::{Map, Value};
@@ -74,7 +75,8 @@ fn node_affinity(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErr
     }
 }
 
-/// Whether a term begins with all requirements of the old term. An empty term selects nothing and stays empty.
+/// Whether a new term only adds requirements to the old term: each list of the new term must begin with the
+/// items of the old list. A term without requirements selects no node and must stay empty.
 fn is_narrower(new: &Value, old: &Value) -> bool {
     const LISTS: [&str; 2] = ["matchExpressions", "matchFields"];
     let is_empty = |term: &Value| LISTS.iter().all(|list| term.items(list).is_empty());

@@ -7,7 +7,7 @@ use apimachinery::object::Value;
 
 use crate::validation::{Field, path, text};
 
-/// The texts of a field of all items.
+/// The texts that the items of a list have in the field `name`.
 fn texts<'v>(list: &Field<'v, '_>, name: &str) -> BTreeSet<&'v str> {
     list.items().map(|item| item.child(name).text()).collect()
 }

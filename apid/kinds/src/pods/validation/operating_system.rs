@@ -73,7 +73,7 @@ fn windows(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     };
     let context = spec.child("securityContext");
     forbid(spec, &["hostUsers"], errors);
-    // kube-apiserver stores these as booleans that are false when absent.
+    // kube-apiserver does not distinguish an absent value of these fields from false.
     for name in ["hostPID", "hostIPC"] {
         let field = spec.child(name);
         if field.flag() {

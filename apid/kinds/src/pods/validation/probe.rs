@@ -49,7 +49,7 @@ pub(super) fn lifecycle(lifecycle: &Field<'_, '_>, facts: &PodFacts<'_>, errors:
     }
 }
 
-/// Validates that a probe or hook has exactly one handler, and the handler.
+/// Validates that a probe or hook has exactly one handler, and validates this handler.
 fn handler(owner: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
     type Rule = fn(&Field<'_, '_>, &PodFacts<'_>, &mut FieldErrors);
     let handlers: [(&str, Rule); 5] = [

@@ -9,10 +9,10 @@ use crate::format;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, number, path, text};
 
-/// Maximum bytes of an AppArmor profile name.
+/// Maximum length, in bytes, of an AppArmor profile name.
 const APP_ARMOR_PROFILE_MAX: usize = 4095;
 
-/// Highest user and group id.
+/// Highest valid user or group id.
 const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates the security context of a pod, and rules between it and the spec.

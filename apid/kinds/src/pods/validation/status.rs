@@ -9,10 +9,10 @@ use crate::format;
 use crate::validation::internal::{self, Member, Shape};
 use crate::validation::{Field, network, number, text};
 
-/// Highest user and group id.
+/// Highest valid user or group id.
 const ID_MAX: i64 = i32::MAX as i64;
 
-/// Validates a new status and its change.
+/// Validates a new status and the changes from the old status.
 pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
     let (new_status, old_status) =
         (Field::new(new.get("status"), "status"), Field::new(old.get("status"), "status"));
@@ -44,7 +44,8 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
 /// The internal type of kube-apiserver for a list of addresses.
 const ADDRESSES: Shape = Shape::List(&Shape::Struct(&[Member("IP", "ip", Shape::Text)]));
 
-/// Validates that a list of addresses begins with the single address, and has at most one address of each family.
+/// Validates a list of addresses, which has at most one address of each IP family. The first item of
+/// `hostIPs` must equal `hostIP`.
 fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut FieldErrors) {
     let addresses = status.child(list);
     for (i, address) in addresses.items().enumerate() {
@@ -112,7 +113,7 @@ fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>,
             if list == "initContainerStatuses" && sidecars.contains(name) {
                 continue;
             }
-            // After the list of errors is full, a repeated name adds no errors.
+            // If the list of errors is full, the further errors of a repeated name are not even counted.
             if !seen.insert(name) && errors.is_full() {
                 continue;
             }

@@ -107,7 +107,7 @@ pub(super) fn projected(volume: &Field<'_, '_>, _owner: SourceOwner, errors: &mu
     }
 }
 
-/// Reports files of a projection whose paths other files of the volume have.
+/// Reports files of a projection whose path is already the path of another file of the volume.
 fn unique_paths(
     volume: &Field<'_, '_>,
     name: &str,

@@ -5,11 +5,11 @@ use apimachinery::field::FieldErrors;
 use crate::format;
 use crate::validation::Field;
 
-/// Maximum bytes of `gmsaCredentialSpec`.
+/// Maximum size, in bytes, of `gmsaCredentialSpec`.
 const CREDENTIAL_SPEC_MAX: usize = 64 * 1024;
 /// The domain in `runAsUserName` must have fewer bytes than this number.
 const DOMAIN_MAX: usize = 256;
-/// Maximum bytes of the user in `runAsUserName`.
+/// Maximum length, in bytes, of the user in `runAsUserName`.
 const USER_MAX: usize = 104;
 
 /// Validates `windowsOptions`.

@@ -1,4 +1,5 @@
-//! Rules of workloads: a selector, a pod template that it matches, and the counts of replicas.
+//! Rules of workloads about the selector, the pod template that the selector must match, and the replica
+//! counts.
 
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
@@ -38,8 +39,8 @@ pub(crate) fn workload(spec: &Field<'_, '_>, terms: WorkloadTerms, names: &Names
     always_restarting(&template, terms.deadline, names, errors);
 }
 
-/// Validates a label selector of a workload. Returns false for a malformed selector, which is not compared
-/// with the pod template.
+/// Validates a label selector of a workload. Returns false for a malformed selector: the caller does not
+/// compare such a selector with the labels of the pod template.
 fn label_selector(selector: &Field<'_, '_>, terms: WorkloadTerms, errors: &mut FieldErrors) -> bool {
     let Some(value) = selector.value() else { return true };
     let found = labels::validate_selector(value, &selector.path());
@@ -111,7 +112,8 @@ fn immutable_selector(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut Fie
     }
 }
 
-/// Validates counts of a status: none is negative, and some are not greater than others.
+/// Validates that no count of a status is negative. `bounds` lists pairs of counts of which the first must
+/// not be greater than the second, each with the text for the second count in the error.
 pub(crate) fn status_counts(
     status: &Field<'_, '_>,
     counts: &[&str],

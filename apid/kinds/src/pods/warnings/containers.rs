@@ -38,8 +38,8 @@ pub(super) fn resources_and_variables(spec: &Field<'_, '_>, warnings: &mut Vec<S
 
 /// Reports a fractional amount of bytes.
 ///
-/// kube-apiserver computes thousandths in 64 bits. An overflow counts as 2^63 - 1 for a text of more than 18 digits, and
-/// as 0 otherwise.
+/// kube-apiserver computes thousandths in 64 bits. If they overflow, it uses the value 2^63 - 1 for a text of
+/// more than 18 digits, and 0 for other texts.
 pub(super) fn fractional_bytes(amounts: &Field<'_, '_>, name: &str, warnings: &mut Vec<String>) {
     const NANOS_OF_THOUSANDTH: i128 = 1_000_000;
     /// Number of decimal digits that always fit into 64 bits.
@@ -102,10 +102,10 @@ pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
     }
 }
 
-/// The ports so far, to find conflicts with later ports.
+/// The ports that have been added, to find conflicts with later ports.
 #[derive(Default)]
 struct Conflicts<'v> {
-    /// Ports by number and protocol.
+    /// The added ports by number and protocol, at most [`COMPARED_MAX`] for each pair.
     seen: BTreeMap<(i64, &'v str), Vec<Port<'v>>>,
     /// Number of reported conflicts.
     reported: usize,

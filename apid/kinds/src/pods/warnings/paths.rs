@@ -16,7 +16,7 @@ const SOURCES: [(&str, &str, &str); 3] = [
 const PROJECTED_SOURCES: [(&str, &str, &str); 3] =
     [("configMap", "name", "ConfigMap"), ("secret", "name", "Secret"), ("downwardAPI", "", "DownwardAPI")];
 
-/// Maximum pairs of files that are compared for one pod.
+/// Maximum number of pairs of files that are compared for one pod; further pairs cause no warnings.
 const COMPARISONS_MAX: usize = 1_000_000;
 
 /// Maximum number of collected warnings about overlaps for each source; a response of apid has fewer
@@ -73,7 +73,8 @@ pub(super) fn overlapping_files(volumes: &Field<'_, '_>, warnings: &mut Vec<Stri
     }
 }
 
-/// Reports each file with the earlier files that it overlaps, up to the limits.
+/// Reports pairs of files with overlapping paths, at most [`OVERLAPS_MAX`]. Decrements `comparisons` for each
+/// compared pair and ends at 0.
 fn report(
     volume: &str,
     source: &str,

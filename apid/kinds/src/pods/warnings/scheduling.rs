@@ -24,13 +24,14 @@ const REMOVED_LABELS: [(NodeLabel, &str); 2] = [
     (("scheduler.alpha", "preferAvoidPods"), "deprecated since v1.22; use Taints and Tolerations instead"),
 ];
 
-/// Lists of terms of pod affinities, with the field of the term.
+/// Fields of a pod affinity that list terms, each with the field of an item that contains the term; `""` if
+/// the item itself is the term.
 const POD_TERMS: [(&str, &str); 2] = [
     ("requiredDuringSchedulingIgnoredDuringExecution", ""),
     ("preferredDuringSchedulingIgnoredDuringExecution", "podAffinityTerm"),
 ];
 
-/// Text about a deprecated label of nodes.
+/// Text about a deprecated label of nodes; None if the label is not deprecated.
 pub(crate) fn label_deprecation(label: &str, names: &Names) -> Option<String> {
     let key = |(sub, name): (&str, &str)| {
         if sub.is_empty() { names.label_key(name) } else { names.label_sub_key(sub, name) }

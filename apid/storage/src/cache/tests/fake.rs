@@ -16,7 +16,7 @@ pub(super) struct FakeStore {
     history: Mutex<History>,
     writer: Mutex<()>,
     observer: Arc<dyn Observer>,
-    /// Whether a change is readable before the observer sees it, or after.
+    /// True: a change is readable before the observer sees it. False: the observer sees it first.
     pub(super) readable_first: AtomicBool,
     changed: Notify,
     failing: AtomicBool,
@@ -130,12 +130,12 @@ impl FakeStore {
         self.failing.store(true, Ordering::SeqCst);
     }
 
-    /// Ranges wait while the guard lives.
+    /// Returns a guard. Reads of ranges wait until the guard is dropped.
     pub(super) fn close_gate(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.gate.try_lock().unwrap()
     }
 
-    /// The number of history ranges read.
+    /// Returns the number of reads of history ranges so far.
     pub(super) fn history_reads(&self) -> usize {
         self.read.load(Ordering::SeqCst)
     }

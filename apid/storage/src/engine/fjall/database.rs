@@ -21,8 +21,8 @@ const UNREACHED_MEMTABLE_BYTES: u64 = 1 << 50;
 /// Total size of sealed journals at which fjall rotates the memtables that pin the oldest journal. The
 /// minimum that fjall accepts.
 const MAX_JOURNAL_BYTES: u64 = 64 << 20;
-/// One worker flushes while the other compacts. With a single worker, compactions that wait for a flush would
-/// block both.
+/// Number of worker threads of fjall: one flushes while the other compacts. A single worker could wait in a
+/// compaction for a flush that only this worker can run.
 const WORKERS: usize = 2;
 /// Number of unflushed memtables of a keyspace at which fjall halts a write.
 const HALT_MEMTABLES: usize = 4;
@@ -38,7 +38,7 @@ pub(super) struct Tables {
     pub(super) log: Keyspace,
     pub(super) versions: Keyspace,
     pub(super) meta: Keyspace,
-    /// The gaps in the revisions that `meta` records: each is the result of a restore or a repair.
+    /// The gaps in the sequence of revisions, as `meta` records them. A restore or a repair makes a gap.
     pub(super) jumps: Vec<Jump>,
 }
 
@@ -201,7 +201,7 @@ fn copy(from: &mut File, to: &mut File) -> io::Result<()> {
     }
 }
 
-/// Maps a fjall error to an error of the contract.
+/// Maps a fjall error to an [`Error`] of this crate.
 pub(super) fn map_fjall_error(error: &fjall::Error) -> Error {
     match error {
         fjall::Error::Io(error) | fjall::Error::Storage(fjall::LsmError::Io(error)) => map_io_error(error),
@@ -213,7 +213,7 @@ pub(super) fn map_fjall_error(error: &fjall::Error) -> Error {
     }
 }
 
-/// Maps an I/O error to an error of the contract.
+/// Maps an I/O error to an [`Error`] of this crate.
 pub(super) fn map_io_error(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(error.to_string()),

@@ -9,8 +9,8 @@
 //! # Invariants
 //!
 //! INVARIANT (mark survives a torn write): the file has two slots, one page apart, written alternately. Each
-//! slot carries a count and a CRC. After a torn write the previous slot stays valid; its batch was the last
-//! that can have been acknowledged.
+//! slot carries a count and a CRC. After a torn write the previous slot stays valid. The batch that it
+//! records is the last batch that can have been acknowledged.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -29,7 +29,8 @@ pub(super) struct MarkValues {
     pub(super) revision: u64,
     /// The acknowledged compacted revision.
     pub(super) compacted: u64,
-    /// The flushed revisions. Checksums of the tables cover flushed rows, so start-up does not check that these rows are present.
+    /// The flushed revisions. Start-up does not check that the rows up to these revisions are present: they
+    /// are in tables, whose checksums are verified.
     pub(super) flushed: Flushed,
 }
 
@@ -83,7 +84,7 @@ impl HighWaterMark {
         Ok(HighWaterMark { file, count: 1, values })
     }
 
-    /// The values of the last write.
+    /// The values in the newest valid slot.
     pub(super) fn values(&self) -> MarkValues {
         self.values
     }

@@ -19,9 +19,10 @@ pub(super) const FORMAT: u32 = 1;
 pub(super) const META_FORMAT: &[u8] = b"format";
 /// Name of the `meta` row that holds the identity.
 pub(super) const META_IDENTITY: &[u8] = b"identity";
-/// Name of the `meta` row whose revision is the compacted one.
+/// Name of the `meta` row whose revision field is the compacted revision.
 pub(super) const META_COMPACTED: &[u8] = b"compacted";
-/// Name of the `meta` row whose revision is the trimmed one: superseded versions up to it are removed.
+/// Name of the `meta` row whose revision field is the trimmed revision: superseded versions up to it are
+/// removed.
 pub(super) const META_TRIMMED: &[u8] = b"trimmed";
 /// Prefix of the names of `meta` rows that record a [`Jump`].
 pub(super) const META_JUMP: &[u8] = b"jump/";
@@ -81,7 +82,7 @@ struct DecodedRow<'a> {
     body: &'a [u8],
 }
 
-/// Decodes a row and compares its checksum. `keyspace` is for error messages.
+/// Decodes a row and verifies its checksum. `keyspace` appears only in error messages.
 fn decode_row<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<DecodedRow<'a>> {
     let corrupt_error =
         |what: &str| Error::Corrupt(format!("a row of `{keyspace}` {what} (key {})", key.escape_ascii()));
@@ -96,8 +97,8 @@ fn decode_row<'a>(keyspace: &str, key: &[u8], row: &'a [u8]) -> Result<DecodedRo
     Ok(DecodedRow { tag, revision: u64::from_be_bytes(*revision), body })
 }
 
-/// Escapes a key: NUL becomes `00 01`. Escaped keys keep their order, and no terminated key is a prefix of
-/// another.
+/// Escapes a key: NUL becomes `00 01`. Escaped keys keep their order. No escaped key with the terminator
+/// `00 00` (see [`head`]) is a prefix of another one.
 fn escape(key: &str, output: &mut Vec<u8>) {
     for byte in key.bytes() {
         output.push(byte);
@@ -267,7 +268,8 @@ pub(super) fn decode_meta_row<'a>(name: &[u8], row: &'a [u8]) -> Result<(u64, &'
     }
 }
 
-/// A gap in the revisions after a restore or repair: the last revision before the gap and the first after it.
+/// A gap in the revisions after a restore or repair: the last revision before the gap, and the first revision
+/// after the gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Jump {
     pub(super) from: Revision,

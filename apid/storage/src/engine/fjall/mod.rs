@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! The engine implements [`Store`] and adds: one process for a directory; an identity written at creation; a
-//! history retention with trimming; a quota and a disk reserve. Writes above the quota or the reserve fail
-//! with `Full` until there is space. The engine needs a tokio runtime: ranges and old history are read on its
-//! blocking threads.
+//! history retention with trimming; a quota and a disk reserve. Creates and updates fail with `Full` while
+//! the data exceeds the quota or the free disk space is below the reserve. The engine needs a tokio runtime:
+//! ranges and old history are read on its blocking threads.
 //!
 //! # Invariants
 //!
@@ -116,14 +116,14 @@ pub struct Options {
     pub dir: PathBuf,
     /// The identity of the store.
     pub identity: Identity,
-    /// The clock for retention, ticks and the watchdog.
+    /// The clock for retention, periodic maintenance and the watchdog.
     pub clock: Arc<dyn Clock>,
-    /// Retention of history, for reads at old revisions and for watches.
+    /// Time for which history is retained, for reads at old revisions and for watches.
     pub history_retention: Duration,
-    /// Size of the data in bytes above which creates and updates are rejected.
+    /// Size of the data in bytes from which on creates and updates are rejected; None means no quota.
     pub quota_bytes: Option<u64>,
-    /// Minimum of free bytes on the disk, for journals, memtables and one LSM compaction. With less free
-    /// space writes are rejected.
+    /// Minimum number of free bytes on the disk, for journals, memtables and one LSM compaction. With less
+    /// free space, creates and updates are rejected; with less than half of it, deletes and maintenance too.
     pub reserve_bytes: u64,
     /// Size of the block cache in bytes.
     pub cache_bytes: u64,
@@ -133,7 +133,8 @@ pub struct Options {
     pub row_cache_bytes: usize,
     /// Size in bytes of the cache of the newest changes, for watches.
     pub recent_bytes: usize,
-    /// Maximum time without progress of a flush or of the writer.
+    /// Maximum time without progress of a memtable flush or of the writer thread. After it, `on_stall` is
+    /// called.
     pub stall_after: Duration,
     /// Called with the reason when a stall is detected. Must end the process: a stalled thread does not
     /// recover.
@@ -194,7 +195,7 @@ pub enum OpenError {
     /// A repair found no identity in the store, and the caller gave none.
     #[error("the identity of the store is lost; give the names preset and the API domain")]
     MissingIdentity,
-    /// The files are damaged, or an acknowledged write is missing, or the store is unusable.
+    /// The files are damaged, an acknowledged write is missing, or the storage engine returned another error.
     #[error("the store cannot be opened: {0}")]
     Store(#[from] Error),
     /// The operating system returned an error.
@@ -210,8 +211,8 @@ pub struct FjallStore {
 }
 
 impl FjallStore {
-    /// Opens a store, or creates a store in an empty directory. The observer sees only changes after the
-    /// open.
+    /// Opens a store, or creates a store in an empty directory. The observer sees only changes that are
+    /// committed after the store is open.
     pub fn open(options: Options, observer: Arc<dyn Observer>) -> Result<FjallStore, OpenError> {
         make_dirs(&options.dir)?;
         let lock = lock(&options.dir)?;
@@ -269,8 +270,8 @@ impl FjallStore {
         Ok(FjallStore { state, writer: Mutex::new(Some(writer)), watchdog: Mutex::new(Some(watchdog)) })
     }
 
-    /// Runs the periodic maintenance now: compacts old history, trims, flushes, and records the flushed
-    /// revisions.
+    /// Runs the periodic maintenance now: compacts and trims old history, seals memtables if necessary, and
+    /// records the flushed revisions.
     pub async fn maintain(&self) -> Result<()> {
         let (answer, response) = oneshot::channel();
         self.send_command(WriterCommand::Maintain { answer })?;
@@ -373,7 +374,8 @@ impl Store for FjallStore {
         self.state.full_reason()
     }
 
-    /// Sizes are zero while the database reopens.
+    /// While the database reopens and after it is closed, all values are zero except the revisions and the
+    /// number of rotations.
     fn stats(&self) -> Stats {
         let mut stats = Stats {
             revision: *self.state.published.borrow(),
@@ -469,7 +471,8 @@ fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, OpenError> {
 
 /// Creates the high-water mark, as the last step of creating a store.
 ///
-/// A missing mark means that creation was interrupted and that nothing was written.
+/// A missing mark means that creation was interrupted, if `log` is empty. Otherwise the mark is lost, and the
+/// error is `Corrupt`.
 fn create_mark(tables: &Tables, options: &Options) -> Result<HighWaterMark, OpenError> {
     if tables.log.last_key_value().is_some() {
         return Err(Error::Corrupt("the high-water mark file `mark` is missing".to_owned()).into());
@@ -480,8 +483,8 @@ fn create_mark(tables: &Tables, options: &Options) -> Result<HighWaterMark, Open
     Ok(HighWaterMark::create(&options.dir, "mark", MarkValues::default())?)
 }
 
-/// Verifies the files before fjall opens them, and returns the end of the newest journal. An error reports
-/// the lost revisions.
+/// Verifies the files before fjall opens them, and returns the end of the newest journal. The error message
+/// describes the lost data.
 fn verify_files(dir: &Path, mark: &MarkValues) -> Result<Option<JournalEnd>, Error> {
     let (problem, is_suspicion, journal_end) = match files::verify(&dir.join("fjall"), mark) {
         Ok(VerifyOutcome { suspicion: None, journal_end }) => return Ok(journal_end),

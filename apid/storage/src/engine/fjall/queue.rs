@@ -38,7 +38,8 @@ pub(super) struct QueuedRequests {
     pub(super) commands: Vec<WriterCommand>,
 }
 
-// Maximum commits and bytes of one batch: they limit its memory and the latency of its first commit.
+// Maximum number of commits of one batch, and the number of value bytes at which a batch is full. They limit
+// the memory of the batch and the latency of its first commit.
 const BATCH_COMMITS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 
@@ -87,8 +88,8 @@ impl Queue {
         state.commits.is_empty() && state.commands.is_empty()
     }
 
-    /// Takes the waiting commits, at most those of one batch, and all commands. Waits for the first request
-    /// at most for `timeout`.
+    /// Removes and returns the waiting commits, at most those of one batch, and all commands. Waits for the
+    /// first request for at most `timeout`.
     pub(super) fn take(&self, timeout: Duration) -> QueuedRequests {
         let mut state = self.state.lock();
         if state.commits.is_empty() && state.commands.is_empty() {

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! Reads skip rows above the requested revision: unacknowledged writes stay invisible. The caller
-//! must check afterwards that the revision was not compacted meanwhile ([`super::state`]): trimming removes
-//! old versions during a read.
+//! must check afterwards that the revision was not compacted during the read ([`super::state`]), because
+//! trimming can remove old versions during a read.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(super) fn row_at(tables: &Tables, key: &str, at: u64) -> Result<Option<Row>>
 pub(super) struct RowLimits {
     /// Maximum number of rows.
     pub(super) rows: usize,
-    /// Maximum bytes of keys and values; the first row may exceed the limit.
+    /// Maximum size in bytes of all keys and values together; a first row above the maximum is read alone.
     pub(super) bytes: usize,
 }
 
@@ -116,7 +116,8 @@ pub(super) fn range_at(
 pub(super) struct HistoryLimits {
     /// Maximum number of log entries to scan.
     pub(super) entries: usize,
-    /// Bytes of changes after which a read ends (see [`change_bytes`]); the last change may exceed the limit.
+    /// Size in bytes (see [`change_bytes`]) of the collected changes at which a read ends. The last change
+    /// may exceed it.
     pub(super) bytes: usize,
 }
 

@@ -22,7 +22,7 @@ impl RecentChanges {
         RecentChanges { changes: VecDeque::new(), bytes: 0, limit, after: revision }
     }
 
-    /// Adds the changes of a batch and evicts the oldest.
+    /// Adds the changes of a batch. Evicts the oldest changes while the size exceeds the limit.
     pub(super) fn extend(&mut self, changes: Vec<Change>) {
         self.bytes += changes.iter().map(change_bytes).sum::<usize>();
         self.changes.extend(changes);
@@ -34,7 +34,7 @@ impl RecentChanges {
         }
     }
 
-    /// Like [`super::reader::history`]; None when a part of the range was evicted.
+    /// Like [`super::reader::history`]; None when a part of the range is not cached.
     pub(super) fn history(
         &self,
         prefix: &str,

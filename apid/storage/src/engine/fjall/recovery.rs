@@ -3,9 +3,10 @@
 //!
 //! # Contract
 //!
-//! [`compare`] rejects a store as `Corrupt` in four cases. The error names missing revisions.
+//! [`compare`] rejects a store as `Corrupt` in four cases. The error message contains the
+//! missing revisions, if any.
 //! - The newest revision or the compacted revision is below the high-water mark.
-//! - A revision after the last flush is missing in `log`.
+//! - A revision that is neither flushed nor compacted is missing in `log`.
 //! - The object of such a revision is missing in `versions`.
 //! - A row that the comparison reads is corrupt.
 //!
@@ -14,8 +15,9 @@
 //! # Invariants
 //!
 //! INVARIANT (no silent loss): after a damaged batch in a journal, fjall drops all following batches without
-//! an error. Only unflushed revisions can be lost in this way. [`compare`] scans exactly these revisions and
-//! checks both rows of each, because the two keyspaces are flushed at different times.
+//! an error. Only unflushed revisions can be lost in this way. [`compare`] scans the unflushed revisions
+//! after the compacted revision. It checks the rows of both keyspaces, because these are flushed at different
+//! times. [`super::files`] checks the journals for the compacted revisions.
 
 use fjall::{Keyspace, PersistMode};
 
@@ -96,7 +98,7 @@ pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevi
         return Err(lost_revisions_error(revision + 1, mark.revision, mark));
     }
     let snapshot = tables.database.snapshot();
-    // The versions of compacted revisions may already be trimmed, inside and before this range.
+    // Compacted revisions are not scanned, because their versions may already be trimmed.
     let mut last = mark.flushed.log.min(mark.flushed.versions).max(compacted);
     for entry in reader::entries(&snapshot, &tables.log, last, revision) {
         let entry = entry?;
@@ -118,7 +120,7 @@ pub(super) fn compare(tables: &Tables, mark: MarkValues) -> Result<RecoveredRevi
     Ok(RecoveredRevisions { revision, compacted, trimmed })
 }
 
-/// The error for revisions that the mark covers and the store lacks.
+/// The error for revisions at or below the high-water mark that are missing in the store.
 fn lost_revisions_error(first: u64, last: u64, mark: MarkValues) -> Error {
     Error::Corrupt(format!(
         "revisions {first} to {last} are missing; writes up to revision {} were acknowledged",

@@ -10,22 +10,22 @@
 //! INVARIANT (flushed): every row at or below the revisions of [`Rotation::flushed`] is in tables. Start-up
 //! uses these revisions to know which rows existed only in a journal. They never decrease, because rows in
 //! tables stay there.
-//! While the store is open, only this module and fjall seal memtables. fjall seals those that pin its oldest
-//! journal. [`Rotation::flushed`] is correct with such seals too: it then stays at an older revision.
+//! While the store is open, only this module and fjall seal memtables. fjall seals the memtables that pin its
+//! oldest journal. [`Rotation::flushed`] is correct with such seals too: it then stays at an older revision.
 
 use fjall::{AbstractTree, Keyspace};
 
 use super::database::Tables;
 use super::high_water_mark::Flushed;
 
-/// Maximum number of journals before all keyspaces are rotated.
+/// Maximum number of journals. Above it, the memtables of all keyspaces are sealed.
 const MAX_JOURNALS: usize = 2;
 
 /// The rotation; see the module documentation.
 pub(super) struct Rotation {
     /// Size in bytes at which a memtable is sealed.
     limit: u64,
-    /// The progress of `log`, then that of `versions`.
+    /// The flush progress of `log` and of `versions`, in this order.
     progress: [FlushProgress; 2],
 }
 
@@ -125,7 +125,7 @@ mod tests {
         };
         write(&tables, 1);
         assert_eq!(rotation.flushed(&tables, 1), none);
-        // A rotation outside `Rotation`, as fjall does for old journals.
+        // A memtable is sealed outside `Rotation`, as fjall does for old journals.
         wait();
         assert_eq!(rotation.flushed(&tables, 1), Flushed { log: 1, versions: 1 });
         write(&tables, 2);

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! The cache holds only rows that are written and covered by the high-water mark; the tables stay the source
-//! of truth. The size in bytes is limited. The cache evicts rows that were not used while half of the limit
-//! was filled.
+//! The cache holds only rows that are written and whose revision is at or below the high-water mark; the
+//! tables stay the source of truth. The size in bytes is limited. The cache evicts rows that were not used
+//! while half of the limit was filled.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +13,11 @@ use crate::Row;
 
 /// The row cache; see the module documentation.
 pub(super) struct RowCache {
-    /// The rows that were used since the last exchange, in which the rows of `young` replace those of `old`.
+    /// The rows used since the last exchange. An exchange moves the rows of `young` to `old`, after it has
+    /// evicted the previous rows of `old`.
     young: HashMap<Arc<str>, Option<Row>>,
-    /// The rows that the last exchange took from `young`. A use moves a row back to `young`; the next
-    /// exchange evicts the others.
+    /// The rows that the last exchange moved from `young`. A use moves a row back to `young`; the next
+    /// exchange evicts the rows that are still in `old`.
     old: HashMap<Arc<str>, Option<Row>>,
     /// Size of `young` in bytes.
     bytes: usize,

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! Below the reserve all writes are rejected. Deletes and trimming, which free space, may use half of the
-//! reserve. Above the quota only writes that free space are accepted. Both states end without intervention
-//! when space is available.
+//! While the free space is below the reserve, creates and updates are rejected. Deletes and trimming, which
+//! free space, are rejected only below half of the reserve. While the data exceeds the quota, creates and
+//! updates are rejected. Both states end without intervention when space is available.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -45,7 +45,8 @@ impl SpaceCheck {
         SpaceCheck { dir, reserve, quota, measured: None }
     }
 
-    /// Checks whether a write is permitted at this clock time.
+    /// Checks whether the disk space and the quota permit a write. `now` is the monotonic clock time, for
+    /// [`MEASUREMENT_TTL`].
     pub(super) fn admit(&mut self, effect: SpaceEffect, tables: &Tables, now: Duration) -> Result<()> {
         let usage = match self.measured {
             Some((at, usage)) if now.saturating_sub(at) < MEASUREMENT_TTL => usage,

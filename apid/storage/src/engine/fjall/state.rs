@@ -34,12 +34,12 @@ pub(super) struct SharedState {
     pub(super) compacted: AtomicU64,
     /// The revision up to which superseded versions are removed.
     pub(super) trimmed: AtomicU64,
-    /// The leased revisions: compaction by age stops at the oldest one.
+    /// The leased revisions: compaction by age stops at the oldest leased revision.
     pub(super) leases: Arc<HistoryLeases>,
     pub(super) recent: Mutex<RecentChanges>,
     /// The reason why the store is unavailable; None for an available or closed store.
     down: RwLock<Option<Error>>,
-    /// The reason why the store rejects growth, while the disk or the quota is full.
+    /// The reason why the store rejects creates and updates; None while the disk and the quota have space.
     full: RwLock<Option<String>>,
     closed: AtomicBool,
     pub(super) queue: Queue,
@@ -93,18 +93,18 @@ impl SharedState {
         *self.down.write() = reason;
     }
 
-    /// The reason why the store is unavailable.
+    /// The reason why the store is unavailable; None for an available or closed store.
     pub(super) fn down_reason(&self) -> Option<Error> {
         self.down.read().clone()
     }
 
-    /// Sets the reason why the store rejects growth; None means that growth is accepted. Returns the previous
-    /// reason.
+    /// Sets the reason why the store rejects creates and updates; None means that they are accepted. Returns
+    /// the previous reason.
     pub(super) fn set_full(&self, reason: Option<String>) -> Option<String> {
         std::mem::replace(&mut *self.full.write(), reason)
     }
 
-    /// The reason why the store rejects growth.
+    /// The reason why the store rejects creates and updates; None when they are accepted.
     pub(super) fn full_reason(&self) -> Option<String> {
         self.full.read().clone()
     }
@@ -134,7 +134,8 @@ impl SharedState {
         if requested < compacted { Err(Error::Compacted { requested, compacted }) } else { Ok(()) }
     }
 
-    /// Runs a read at a revision or at the published one, and returns the revision used.
+    /// Runs a read at the revision `at`, or at the published revision if `at` is None, and returns the result
+    /// with the revision used.
     pub(super) fn read<T>(
         &self,
         at: Option<Revision>,
@@ -150,7 +151,8 @@ impl SharedState {
             match self.check_not_compacted(revision) {
                 Ok(()) => return Ok((found?, revision)),
                 Err(error) if at.is_some() => return Err(error),
-                // A compaction overtook this read; the newer published revision is readable.
+                // The revision was compacted during this read: repeat the read at the newer published
+                // revision.
                 Err(_) => {}
             }
         }

@@ -29,7 +29,7 @@ pub(super) struct FjallWatch {
 }
 
 impl FjallWatch {
-    /// Creates a watch after a revision that the caller has checked as readable.
+    /// Creates a watch of the changes after a revision; the caller has checked that the revision is readable.
     pub(super) fn new(state: Arc<SharedState>, prefix: &str, after: Revision) -> Self {
         let published = state.published.subscribe();
         FjallWatch { state, prefix: prefix.into(), position: after.0, published, ended: None }

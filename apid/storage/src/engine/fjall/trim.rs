@@ -40,8 +40,8 @@ impl Retention {
         Retention { keep, samples: VecDeque::new(), newest_sample: None }
     }
 
-    /// Records a sample, and returns the newest sampled revision that is as old as the retention. None if
-    /// there is no new one.
+    /// Records a sample, and returns the newest sampled revision that is at least as old as the retention.
+    /// None if no further sample has reached this age since the last call.
     ///
     /// A `limit` shorter than the retention replaces the retention. Samples after the revision `leased` stay
     /// for a later call.
@@ -160,7 +160,8 @@ pub(super) struct Reclaim {
 /// Minimum number of removed rows for a merge of the tables in an idle store.
 const MIN_REMOVED_ROWS: u64 = 1_000;
 
-/// The tables of an idle store are merged when at least one in this many rows of `versions` was removed.
+/// The tables of an idle store are merged when the number of removed rows of `versions`, times this number,
+/// is at least the number of rows.
 const REMOVED_FRACTION: u64 = 10;
 
 impl Reclaim {
@@ -177,7 +178,8 @@ impl Reclaim {
 
     /// Starts a merge if no merge runs and the trimmed revision has advanced since the last one.
     ///
-    /// `seal` seals all memtables. While one of them is not flushed, no merge starts: a later call starts it.
+    /// `seal` seals all memtables. While a sealed memtable is not flushed, no merge starts: a later call
+    /// starts the merge.
     pub(super) fn begin(
         &mut self,
         tables: &Arc<Tables>,

@@ -71,7 +71,7 @@ impl Drop for Watchdog {
     }
 }
 
-/// The state of the store at one moment, as far as it concerns stalls.
+/// The values at one moment from which [`StallDetector`] detects a stall.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     /// Clock time.

@@ -40,15 +40,16 @@ use crate::{Change, CommitOutcome, Error, Observer, Op, Result, Revision, Row};
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between attempts to reopen the database.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum number of log entries that one separate trim batch handles.
+/// Maximum number of log entries that one batch trims while no commit waits.
 const TRIM_BATCH_ENTRIES: usize = 1024;
 /// Retention of history while the store is full, so that the space of deleted objects is free within seconds.
 const FULL_RETENTION: Duration = Duration::from_secs(5);
 /// Time with at most [`IDLE_COMMITS`] commits after which the store is idle.
 const IDLE_AFTER: Duration = Duration::from_secs(10);
-/// Maximum number of commits in an idle interval: the first [`IDLE_AFTER`], later the time between two ticks.
+/// Maximum number of commits in an idle interval. The first interval lasts [`IDLE_AFTER`]; each later
+/// interval lasts from one tick of the periodic maintenance to the next.
 const IDLE_COMMITS: u64 = 16;
-/// Bytes in memtables above which an idle store flushes them.
+/// Size in bytes of all memtables together above which an idle store flushes them.
 const IDLE_MEMTABLE_BYTES: u64 = 256 << 10;
 /// Maximum number of ticks for which the drop of `log` tables waits for a running LSM compaction.
 ///
@@ -96,8 +97,7 @@ pub(super) struct IdleDetector {
 }
 
 impl IdleDetector {
-    /// Whether at most [`IDLE_COMMITS`] commits came in the current interval, which takes [`IDLE_AFTER`] or
-    /// more.
+    /// Whether the current interval has lasted at least [`IDLE_AFTER`] with at most [`IDLE_COMMITS`] commits.
     fn is_idle(&mut self, now: Duration, revision: u64) -> bool {
         match self.interval_start {
             Some((since, first)) if revision.saturating_sub(first) <= IDLE_COMMITS => {
@@ -197,7 +197,8 @@ impl Writer {
         now
     }
 
-    /// Decides each commit, writes the batch and the high-water mark, publishes, and responds.
+    /// Checks the precondition of each commit, writes the batch and the high-water mark, publishes the
+    /// changes, and responds to each commit.
     fn commit(&mut self, commits: Vec<Commit>, now: Duration) {
         if commits.is_empty() {
             return;
@@ -226,7 +227,8 @@ impl Writer {
         }
     }
 
-    /// Decides a commit against the stored rows and the changes staged before it.
+    /// Checks the precondition of a commit against the stored rows and the changes staged before it, and
+    /// stages its change.
     fn decide(
         &mut self,
         tables: &Tables,
@@ -565,7 +567,7 @@ impl Writer {
         trim::drop_tables(tables, self.state.trimmed.load(Ordering::SeqCst)).map(|_| ())
     }
 
-    /// Finishes waiting commits, rejects other waiting commands, and closes the files.
+    /// Finishes the waiting commits, rejects waiting compactions and maintenance, and closes the files.
     fn close(&mut self, now: Duration) {
         let requests = self.state.queue.close();
         self.commit(requests.commits, now);

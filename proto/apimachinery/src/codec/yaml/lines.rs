@@ -7,7 +7,8 @@ use granit_parser::{Event, Parser};
 use crate::codec::Limits;
 use crate::codec::duplicates::{push_field, push_item};
 
-/// Maximum bytes of recorded paths: more than any file that a person writes needs.
+/// Maximum number of bytes of all recorded paths. At the limit the recording ends; no file that a person
+/// writes reaches the limit.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Line numbers of the fields of a document.
@@ -18,7 +19,7 @@ impl Lines {
     /// Returns the line of a field, from 1, for a path like `jwt[0].issuer.url`.
     ///
     /// A field without a recorded line has the line of the nearest field around it. None: no field around it
-    /// has one.
+    /// has a recorded line either.
     pub fn line_of(&self, path: &str) -> Option<usize> {
         let mut path = path;
         loop {
@@ -40,8 +41,8 @@ enum OpenCollection {
 
 /// Reads only the line numbers of the first document.
 ///
-/// A syntax error ends the recording; text that is not UTF-8 has no line numbers. The last of duplicate keys
-/// counts. Fields that come from an alias or from `<<` are not recorded.
+/// A syntax error ends the recording; text that is not UTF-8 has no line numbers. Of duplicate keys, the line
+/// of the last one is recorded. Fields that come from an alias or from `<<` are not recorded.
 pub fn lines(input: &[u8], limits: Limits) -> Lines {
     let mut lines = HashMap::new();
     let Ok(text) = std::str::from_utf8(input) else { return Lines(lines) };

@@ -13,7 +13,7 @@ use crate::codec::{Budget, Cost, DecodeError, Decoded, Limits};
 /// Weight in bytes of a value or key without its text: about its size in memory.
 const NODE_WEIGHT: usize = 32;
 
-/// Decodes the first document and ignores the rest. Input without a document is null.
+/// Decodes the first document and ignores later documents. Input without a document decodes to null.
 ///
 /// # Errors
 ///

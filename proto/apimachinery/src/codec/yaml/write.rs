@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::scalar::{self, Scalar};
 use crate::codec::json::float_text;
 
-/// Maximum bytes of an encoded key on the line of its `:`; longer keys begin with `? `.
+/// Maximum number of bytes of an encoded key on the line of its `:`; longer keys begin with `? `.
 ///
 /// Readers look for the `:` in at most 1,024 characters.
 const MAX_SIMPLE_KEY_BYTES: usize = 1000;
@@ -150,7 +150,8 @@ fn write_text(out: &mut String, text: &str) {
     }
 }
 
-/// Whether no reader needs quotes around a text.
+/// True: every YAML reader reads the text without quotes as the same string. False: the encoder quotes the
+/// text.
 fn is_plain(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     (first.is_alphanumeric() || first == '_' || first == '/')
@@ -164,7 +165,7 @@ fn is_plain(text: &str) -> bool {
 
 /// Whether other YAML 1.1 readers resolve a text as a time or a base-60 number: `2001-12-14`, `12:30:45`.
 ///
-/// The same applies to digits with underscores, commas or an exponent, which readers resolve differently.
+/// Also true for digits with underscores, commas or an exponent, because readers resolve them differently.
 fn is_number_or_time_in_yaml_1_1(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     if !first.is_numeric() {

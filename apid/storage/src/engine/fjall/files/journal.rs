@@ -21,8 +21,8 @@ const TRAILER: &[u8; 4] = b"FJL\x03";
 const VALUE: u8 = 0;
 /// Length of a batch header in bytes.
 const HEADER_BYTES: usize = 1 + 4 + 8;
-/// Maximum bytes that [`find_resume_offset`] reads, as a multiple of the bytes to search: crafted bytes
-/// cannot stall it.
+/// Maximum number of bytes that [`find_resume_offset`] reads, as a multiple of the number of bytes to search.
+/// Without this limit, crafted bytes could make the search very slow.
 const RESUME_WORK_FACTOR: usize = 16;
 
 /// The journals of a database, oldest first.
@@ -157,7 +157,7 @@ impl<R: Read> Batches<R> {
         self.end
     }
 
-    /// The end of the journal with a path. Valid only after the end of reading.
+    /// The end of this journal, with `path` as the path of its file. Valid only after the end of reading.
     pub(in super::super) fn into_journal_end(self, path: PathBuf) -> JournalEnd {
         JournalEnd { path, offset: self.end, size: self.size }
     }
@@ -290,7 +290,7 @@ pub(in super::super) fn find_resume_offset(path: &Path, damage: u64) -> io::Resu
             break;
         };
         work_left = remaining;
-        // Reading from any batch of this run would end at the same offset: continue behind the run.
+        // Reading from any of the batches just read would end at the same offset: continue after them.
         at = begin.saturating_add(read.max(1));
     }
     Ok(None)

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! `current` names the manifest by number and carries the checksum of the whole manifest, which fjall does
-//! not check. The manifest lists the tables with the checksum of each.
+//! The file `current` contains the number of the manifest and the checksum of the whole manifest; fjall does
+//! not check this checksum. The manifest lists the tables with the checksum of each.
 
 use std::io;
 use std::path::Path;

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`verify`] checks every manifest, table and journal of a database against their checksums and the
-//! high-water mark, and changes nothing. The cost is one read of all files. [`verify_journals`] verifies
-//! no table.
+//! high-water mark, and changes nothing. The cost is one read of all files. [`verify_journals`] does not
+//! compare tables with their checksums.
 //!
 //! # Invariants
 //!
@@ -102,13 +102,13 @@ impl From<FileProblem> for Error {
     }
 }
 
-/// The result of a verification that found no problem.
+/// The result of a verification that found no damage and no certain loss.
 pub(super) struct VerifyOutcome {
-    /// The description of a possible loss: acknowledged changes are not in journals, and the mark does not
-    /// cover them as flushed.
+    /// The description of a possible loss: acknowledged changes are not in journals, and the high-water mark
+    /// does not record that they were flushed to tables.
     ///
     /// A process killed between a flush and the write of the mark leaves the same state without any loss.
-    /// Only a scan of all rows decides.
+    /// Only a scan of all rows shows whether changes are lost.
     pub(super) suspicion: Option<String>,
     /// The end of the newest journal.
     pub(super) journal_end: Option<JournalEnd>,
@@ -229,7 +229,8 @@ struct JournalContent {
 
 /// Reads all journals. `flushed` is the revision up to which the rows of `versions` are in tables.
 ///
-/// `persisted` is the highest sequence number of fjall in these tables; rows up to it are also in tables.
+/// `persisted` is the highest sequence number of fjall in these tables; all rows with sequence numbers up to
+/// `persisted` are in tables too.
 fn read_journals(
     database: &Path,
     flushed: u64,

@@ -172,7 +172,7 @@ fn next_block(bytes: &[u8], from: usize) -> usize {
     rest.windows(MAGIC.len()).position(|window| window == MAGIC).map_or(bytes.len(), |found| from + found)
 }
 
-/// The rows of a block with one of the compressions; None for an invalid block.
+/// The rows of a block, decoded with the first compression that succeeds; None when no compression does.
 fn decode_rows(block: &[u8], compressions: &[CompressionType]) -> Option<Vec<TableRow>> {
     compressions.iter().find_map(|compression| {
         let decode = || decode(block, *compression);

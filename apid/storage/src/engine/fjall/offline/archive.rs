@@ -68,7 +68,8 @@ fn encoded_length(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-/// A backup file under a temporary name until it is complete. Its mode is 0600, because backups hold secrets.
+/// A backup file that has a temporary name until it is complete. The file mode is 0600, because backups
+/// contain secrets.
 #[derive(Debug)]
 pub struct ArchiveFile {
     file: BufWriter<File>,

@@ -18,7 +18,7 @@ const MAX_BATCH_BYTES: usize = 4 << 20;
 /// Size in bytes at which a memtable is sealed.
 const MAX_MEMTABLE_BYTES: u64 = 16 << 20;
 
-/// A store under construction; has no high-water mark until it is finished.
+/// A store under construction. It has no high-water mark until [`StoreBuilder::finish`] returns.
 pub(super) struct StoreBuilder {
     dir: PathBuf,
     tables: Tables,
@@ -59,7 +59,7 @@ impl StoreBuilder {
         }
     }
 
-    /// Waits until all rows are in tables.
+    /// Seals all memtables, and waits until all rows are in tables.
     fn flush(&self) -> Result<()> {
         for keyspace in self.tables.keyspaces() {
             keyspace.rotate_memtable().map_err(|error| map_fjall_error(&error))?;

@@ -35,9 +35,9 @@ use super::survey::Survey;
 use super::{Identity, OpenError, reader, recovery};
 use crate::{Error, Revision};
 
-/// Minimum distance of the new revisions of a repaired or restored store from all earlier ones.
+/// Minimum difference between the new revisions of a repaired or restored store and all earlier revisions.
 ///
-/// A store makes fewer writes than this between a backup and its loss.
+/// It exceeds the number of writes that a store makes between its last backup and the loss of the store.
 pub const REVISION_GAP: u64 = 1 << 32;
 /// Number of low bits of a revision below the seconds of the clock. A store makes fewer than 2^22 writes a
 /// second.
@@ -49,7 +49,8 @@ const REVISION_BITS_PER_SECOND: u32 = 22;
 /// The revision after which a repaired or restored store continues.
 ///
 /// `newest` is the newest known earlier revision, `now` the seconds since 1970. A file that is restored twice
-/// makes two stores. The clock puts the second store above all revisions that the first has served since.
+/// makes two stores. The clock puts the revisions of the second store above all revisions that the first
+/// store has served.
 pub fn resume_revision(newest: u64, now: u64) -> u64 {
     newest.saturating_add(REVISION_GAP).max(now << REVISION_BITS_PER_SECOND)
 }
@@ -326,8 +327,8 @@ fn unused_sibling_path(dir: &Path, suffix: &str) -> io::Result<PathBuf> {
 
 /// Exchanges a store for a new one, and renames the old one to `kept`.
 ///
-/// The exchange is atomic where the file system supports it: a server never finds a missing store and creates
-/// an empty one.
+/// The exchange is atomic where the file system supports it. Then a server that starts during the exchange
+/// does not find the store missing, and does not create an empty store.
 fn replace(dir: &Path, new: &Path, kept: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     match renameat_with(CWD, new, CWD, dir, RenameFlags::EXCHANGE) {

@@ -47,7 +47,8 @@ impl Survey {
         }
     }
 
-    /// Checks that the log has every revision after `begin`, and that the objects exist that the log names.
+    /// Checks that the log has every revision after `begin`, and that `versions` has the rows to which the
+    /// untrimmed log entries refer.
     fn check_retained_history(&mut self, begin: u64) {
         let mut last = begin;
         for revision in self.log.range(begin + 1..).map(|(revision, _)| *revision) {
@@ -115,7 +116,7 @@ impl Survey {
         }
     }
 
-    /// Checks revisions whose rows of `versions` only the lost part of a journal held.
+    /// Checks revisions whose rows of `versions` were only in the lost part of a journal.
     fn check_missing_objects(&mut self, revisions: RangeInclusive<u64>) {
         let trimmed = self.log.range(*revisions.start()..=self.trimmed.max(*revisions.start()));
         let superseded: BTreeSet<u64> = trimmed

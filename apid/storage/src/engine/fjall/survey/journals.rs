@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (every gap is reported): the rows of `log` in journals have consecutive revisions, whatever
-//! tables hold. So the revisions on both sides of a damage identify the lost ones. This holds even where
-//! history is compacted and the rows of `log` have no other use: that journal may have held the only rows of
-//! `versions`.
+//! INVARIANT (every gap is reported): the rows of `log` in journals have consecutive revisions, even if
+//! tables contain some of these rows too. So the revisions on both sides of a damage identify the lost
+//! revisions. Gaps are reported even where history is compacted: the damaged journal may have held the only
+//! copy of rows of `versions`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,9 +22,9 @@ use super::rows::Keyspace;
 /// A gap in the consecutive revisions of the journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The newest revision before the gap; None at the beginning.
+    /// The newest revision before the gap; None for a gap before the first readable row.
     pub(super) after: Option<u64>,
-    /// The oldest revision after the gap; None at the end.
+    /// The oldest revision after the gap; None for a gap after the last readable row.
     pub(super) before: Option<u64>,
     /// The sequence number of the first known batch after the gap.
     pub(super) seqno: Option<u64>,
@@ -41,9 +41,9 @@ pub(super) struct Part {
 /// The progress of reading the journals.
 #[derive(Default)]
 struct Progress {
-    /// The sequence number of the last batch, after the correction of a wrong one.
+    /// The sequence number of the last batch; a wrong number is already corrected.
     seqno: u64,
-    /// The newest revision of a row of `log`.
+    /// The newest revision of the `log` rows read so far.
     revision: Option<u64>,
     /// Whether a part of a journal was unreadable after the row of `revision`.
     is_broken: bool,
@@ -195,8 +195,8 @@ impl Survey {
     fn record_revision(&mut self, revision: u64, seqno: u64, progress: &mut Progress) {
         let follows = match progress.revision {
             Some(last) => revision == last + 1,
-            // After a lost journal, the earlier rows are in tables or lost. Without a mark the case is
-            // undecidable.
+            // The row is the first `log` row of the journals. A revision above `flushed` + 1 means that an
+            // earlier journal is lost. Without a mark this cannot be decided, and any revision is plausible.
             None => {
                 let is_plausible_start =
                     self.acknowledged().is_none() || revision <= self.flushed.saturating_add(1);

@@ -6,7 +6,7 @@ use std::fmt;
 /// Maximum number of damages, key ranges and keys that a report lists by name.
 pub(super) const MAX_NAMED: usize = 20;
 
-/// The data that is missing or possibly missing. The list is complete.
+/// All data that is missing or possibly missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossReport {
     /// The first and the last revision whose change or object is missing.
@@ -67,7 +67,7 @@ impl fmt::Display for LossReport {
     }
 }
 
-/// The damages of a store: descriptions of the first ones, and the number of the others.
+/// The damages of a store: descriptions of the first damages, and the number of further damages.
 #[derive(Debug, Default)]
 pub(in super::super) struct Damages {
     pub(in super::super) named: Vec<String>,

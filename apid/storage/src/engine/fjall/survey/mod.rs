@@ -3,15 +3,15 @@
 //! # Contract
 //!
 //! [`Survey::read`] reads every file and changes none. Reading continues after a damage. The survey contains
-//! the remaining rows, and names the missing ones by revision, by key, or by neighbouring keys. The caller
-//! must hold the lock of the store. The survey holds sorted keys and revisions, and no objects;
+//! the readable rows, and identifies the missing rows by revision, by key, or by neighbouring keys. The
+//! caller must hold the lock of the store. The survey holds sorted keys and revisions, and no objects;
 //! [`Survey::read_objects`] reads the files again for the objects.
 //!
 //! # Invariants
 //!
 //! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence
-//! number counts. A journal row counts only if its sequence number is above those of all tables of the
-//! keyspace, because merged tables may have dropped removals.
+//! number counts. A journal row counts only if its sequence number is above the sequence numbers of
+//! all tables of the keyspace, because a merge of tables may have dropped removals.
 //! INVARIANT (loss report is complete): every acknowledged row is in the survey, or was trimmed, or is named
 //! in [`LossReport`]. Unknown cases count as lost.
 
@@ -68,7 +68,7 @@ pub(super) struct Survey {
     /// Findings that lose no data.
     pub(super) remarks: Vec<String>,
     pub(super) lost: LossReport,
-    /// The highest sequence number in the tables of `versions`; None when uncertain.
+    /// The highest sequence number in the tables of `versions`; None when a table is not completely readable.
     persisted: Option<u64>,
     /// The revision up to which all rows of `versions` were written to tables. The source is the high-water
     /// mark or a later row in a table, because rows reach tables in write order.
@@ -76,7 +76,7 @@ pub(super) struct Survey {
     gaps: Vec<Gap>,
     /// Description of an unreadable end of the newest journal that looks like the result of a crash.
     torn: Option<String>,
-    /// The table files; `parts` are the readable parts of the journals.
+    /// The table files. The other source of rows is `parts`, the readable parts of the journals.
     pub(super) tables: Vec<PathBuf>,
     parts: Vec<Part>,
 }

@@ -56,7 +56,7 @@ pub(super) struct SurveyedRow {
 #[derive(Default)]
 pub(super) struct Keyspace {
     pub(super) rows: BTreeMap<Box<[u8]>, SurveyedRow>,
-    /// The highest sequence number in tables; None when uncertain.
+    /// The highest sequence number in tables; None when a table is not completely readable.
     pub(super) persisted: Option<u64>,
     pub(super) unreadable_ranges: Vec<table::UnreadableRange>,
 }

@@ -10,7 +10,8 @@ struct StoreContent {
     changes: Vec<Change>,
 }
 
-/// Opens and reads a damaged store. Both may fail as corrupt, but returned data must be correct.
+/// Opens and reads a damaged store. Opening or reading may fail as corrupt, but returned data must be
+/// correct.
 async fn check(dir: &Path, whole: &StoreContent, what: &str) -> Outcome {
     let store = match open(dir) {
         Ok(store) => store,
@@ -107,7 +108,7 @@ impl LastBatch {
         LastBatch { rows, unacknowledged, journal: written(&dir.join("fjall/0.jnl")), begin }
     }
 
-    /// Checks that a store without the acknowledgement opens without the batch, and takes writes.
+    /// Checks that a store without the acknowledgement opens without the batch, and accepts writes.
     async fn check_discarded(&self, dir: &Path, damage: &str) {
         std::fs::write(dir.join("mark"), &self.unacknowledged).unwrap();
         let store = open(dir).unwrap_or_else(|error| panic!("{damage}: {error}"));
@@ -177,7 +178,7 @@ fn places(size: usize, random: &SeededRng) -> Vec<usize> {
     if size <= flips.max(120) {
         return (0..size).collect();
     }
-    // The edges, which hold lengths and checksums, and random offsets.
+    // Offsets near the start and the end of the file, where lengths and checksums are, and random offsets.
     let edge = [0, 4, size - 1, size - 20];
     let others = std::iter::repeat_with(|| (random.bits() % size as u128) as usize);
     edge.into_iter().chain(others.take(flips)).collect()

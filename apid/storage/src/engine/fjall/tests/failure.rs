@@ -22,8 +22,8 @@ fn move_tables_away(database: &Path) -> Vec<(PathBuf, PathBuf)> {
     keyspaces.map(|keyspace| move_away(keyspace.unwrap())).collect()
 }
 
-/// fjall halts a batch forever when flushes fail and several memtables wait: the batch must be rejected
-/// before.
+/// fjall halts a batch forever when flushes fail and several memtables wait. The store must reject the batch
+/// before it reaches fjall.
 #[test]
 fn batch_behind_failed_flushes_is_rejected() {
     for _ in 0..20 {

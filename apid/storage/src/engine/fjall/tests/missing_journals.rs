@@ -143,7 +143,8 @@ async fn missing_flushed_journal_with_compacted_history_is_not_reported() {
     store.close().await;
 }
 
-/// The log records the deletion: the deleted object stays deleted, and is not counted.
+/// The rows of `log` record the deletion, so the repair does not restore the deleted object, and the report
+/// does not count it.
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_tombstone_does_not_restore_deleted_object() {
     let mut filled = FilledStore::with_keys(COUNT).await;

@@ -25,7 +25,7 @@ async fn check_and_repair_leave_intact_store_unchanged() {
     assert_eq!(self::rows(&store).await.unwrap(), rows);
     store.compact(Revision(250)).await.unwrap();
     store.maintain().await.unwrap();
-    // Not closed, as after a kill.
+    // The copied store is not closed, as after a kill.
     let killed = dir.path().join("killed");
     copy_store(&path, &killed);
     let report = offline::check(&killed).unwrap();
@@ -78,7 +78,7 @@ async fn restored_backup_has_same_objects_above_all_old_revisions() {
     open(&again).unwrap().close().await;
 }
 
-/// An empty store has a revision too.
+/// A backup of an empty store can be restored, and the restored store continues at a higher revision.
 #[tokio::test(flavor = "multi_thread")]
 async fn empty_store_can_be_backed_up_and_restored() {
     let dir = memory_dir();

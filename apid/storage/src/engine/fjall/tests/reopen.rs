@@ -43,7 +43,8 @@ async fn reopened_store_keeps_rows_history_and_revisions() {
     }
 }
 
-/// Values of 4 KiB are compressed in journals, and a row of the log holds the key.
+/// fjall compresses values of 4 KiB or more in journals. A `log` row contains the object key, so that a long
+/// key makes a compressed row.
 #[tokio::test(flavor = "multi_thread")]
 async fn reopen_finds_newest_change_with_any_key_length() {
     let dir = memory_dir();
@@ -226,7 +227,7 @@ async fn lost_acknowledged_compaction_is_rejected() {
     assert!(reason.contains("compacted up to revision 15"), "{reason}");
 }
 
-/// A gap is rejected unless `meta` lists it.
+/// The store rejects a gap between revisions unless the keyspace `meta` lists the gap as a jump.
 #[tokio::test]
 async fn revision_gap_is_rejected_unless_listed_as_jump() {
     let dir = memory_dir();
@@ -264,7 +265,7 @@ async fn interrupted_store_creation_is_completed_on_open() {
         for name in present {
             match *name {
                 "keyspaces" => std::fs::create_dir(database.join(name)).unwrap(),
-                // Created and not written yet.
+                // The file exists, but nothing is written to it yet.
                 name => std::fs::write(database.join(name), vec![0; if name == "0.jnl" { 4096 } else { 0 }])
                     .unwrap(),
             }
