@@ -37,6 +37,7 @@ pub mod options;
 mod ownership;
 mod parameter_access;
 pub mod patch;
+mod replicas_paths;
 mod request_conversions;
 mod response_object;
 mod review;

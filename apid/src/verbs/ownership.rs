@@ -19,7 +19,6 @@ use std::sync::{LazyLock, OnceLock};
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use apply::managers::ManagedFields;
 use apply::path::Element;
 use apply::set::Set;
 use apply::update::{ConversionError, ManagedWrite, Versions};
@@ -29,6 +28,7 @@ use schema::merge::Merge;
 
 use super::Call;
 use super::options::WriteOptions;
+use super::replicas_paths::ReplicasPaths;
 use super::request_conversions::RequestConversions;
 use crate::conversion::ObjectConverter;
 use crate::server_state::ServerState;
@@ -38,9 +38,6 @@ const APID_MANAGER: &str = "apid";
 
 /// The subresource for the replicas of an object.
 const SCALE: &str = "scale";
-/// Path of the replicas in a Scale, and in an object of a built-in kind.
-pub(super) static REPLICAS: LazyLock<[Element; 2]> =
-    LazyLock::new(|| [Element::field("spec"), Element::field("replicas")]);
 
 /// An object to be stored, and the state of its managed fields.
 pub(super) struct ProposedObject {
@@ -64,6 +61,7 @@ pub(super) struct Ownership<'a> {
     ignored: &'static Set,
     /// The kind in the version of the request.
     served: &'a Resource,
+    replicas_paths: ReplicasPaths<'a>,
     versions: OtherVersions<'a>,
 }
 
@@ -95,6 +93,7 @@ impl<'a> Ownership<'a> {
             empty: schema.empty(),
             ignored: unchangeable_fields(&resource.kind, call.subresource),
             served,
+            replicas_paths: ReplicasPaths::new(call),
             versions: OtherVersions {
                 server_state: call.server_state,
                 registry: &call.kinds.registry,
@@ -156,7 +155,7 @@ impl<'a> Ownership<'a> {
 
     fn record_known_changes(&self, old: Option<&Object>, new: &mut Object) -> Result<(), Status> {
         // The Scale of an object whose replicas have no owner has no managed fields, and a write adds none.
-        if self.subresource == SCALE && old.is_some_and(|old| !has_owner(old, &*REPLICAS)) {
+        if self.subresource == SCALE && old.is_some_and(|old| !self.replicas_paths.have_owner(old)) {
             return Ok(());
         }
         if !self.served.is_converted() {
@@ -210,11 +209,6 @@ impl Versions for OtherVersions<'_> {
         }
         Ok(object)
     }
-}
-
-/// Whether any manager owns the field at `path`.
-fn has_owner(object: &Object, path: &[Element]) -> bool {
-    ManagedFields::of(object).entries.iter().any(|entry| entry.fields.contains(path))
 }
 
 /// Returns the fields that a write to the subresource cannot change.

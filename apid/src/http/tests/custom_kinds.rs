@@ -238,6 +238,33 @@ async fn status_and_scale_follow_definition() {
     assert_eq!(stale.code, 422, "an update needs a resourceVersion");
 }
 
+/// The owners of the replicas are those of the field that `specReplicasPath` names.
+#[tokio::test]
+async fn scale_of_custom_object_tracks_owners_of_replicas_field() {
+    let server = start().await;
+    define(&server, definition(&[version("v1", true)])).await;
+    let (url, scale_url) = (format!("{WIDGETS}/x"), format!("{WIDGETS}/x/scale"));
+    let intent = widget("x", json!({"size": 3, "color": "red"}));
+    assert_eq!(server.apply_with(&url, "author", "", &intent).await.code, 201);
+    let scale = |replicas: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": replicas}});
+    let conflict = server.apply_with(&scale_url, "scaler", "", &scale(4)).await;
+    assert_eq!(conflict.code, 409, "{}", conflict.json());
+    assert_eq!(conflict.json()["details"]["causes"][0]["field"], ".spec.replicas");
+    assert_eq!(server.apply_with(&scale_url, "scaler", "&force=true", &scale(4)).await.code, 200);
+    let owned_size = |object: &Value| -> Vec<Value> {
+        let entries = object["metadata"]["managedFields"].as_array().unwrap().iter();
+        let owners = entries.filter(|entry| entry["fieldsV1"]["f:spec"]["f:size"].is_object());
+        owners.map(|entry| json!([entry["manager"], entry["operation"], entry["subresource"]])).collect()
+    };
+    let object = server.get(&url).await.json();
+    assert_eq!(object["spec"], json!({"size": 4, "color": "red"}));
+    assert_eq!(owned_size(&object), [json!(["scaler", "Apply", "scale"])]);
+    let patch = json!({"spec": {"replicas": 5}});
+    assert_eq!(server.merge(&format!("{scale_url}?fieldManager=other"), patch).await.code, 200);
+    let object = server.get(&url).await.json();
+    assert_eq!(owned_size(&object), [json!(["other", "Update", "scale"])]);
+}
+
 #[tokio::test]
 async fn server_side_apply_tracks_owners_of_custom_fields() {
     let server = start().await;

@@ -15,7 +15,7 @@ use apimachinery::status::Status;
 use kinds::Resource;
 
 use super::super::options::WriteOptions;
-use super::super::ownership::REPLICAS;
+use super::super::replicas_paths::{REPLICAS, ReplicasPaths};
 use super::super::scale::{scale_of, write};
 use super::super::update::check_name;
 use super::super::{Call, WriteResult};
@@ -52,24 +52,25 @@ pub(super) async fn apply(
     };
     let apply = Apply { write: write_of_scale, force: options.force, last_applied: None };
     let version = call.collection.served.api_version();
+    let paths = ReplicasPaths::new(call);
     let propose = |old: &Object| {
         let owners = ManagedFields::of(old);
         let mut scale = scale_of(call, old);
-        scale_owners(&owners, &versions.api_version).write(&mut scale);
+        scale_owners(&owners, paths, &versions.api_version).write(&mut scale);
         let mut new =
             apply.run(&scale, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;
         intent.check_result(&new)?;
         let owners_of_scale = ManagedFields::of(&new);
         body.conform(&mut new).map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
         check_name(call, &new)?;
-        Ok((new, warnings.clone(), Some(object_owners(owners, owners_of_scale, &version))))
+        Ok((new, warnings.clone(), Some(object_owners(owners, owners_of_scale, paths, &version))))
     };
     write(call, body, options, propose).await
 }
 
 /// Returns the owners of the object's replicas as owners of its Scale.
-fn scale_owners(owners: &ManagedFields, api_version: &str) -> ManagedFields {
-    let owning = owners.entries.iter().filter(|entry| entry.fields.contains(&*REPLICAS));
+fn scale_owners(owners: &ManagedFields, paths: ReplicasPaths<'_>, api_version: &str) -> ManagedFields {
+    let owning = owners.entries.iter().filter(|entry| paths.owned_by(entry).is_some());
     let entries = owning.map(|entry| Entry {
         api_version: api_version.to_owned(),
         fields: Set::of(&*REPLICAS),
@@ -78,10 +79,12 @@ fn scale_owners(owners: &ManagedFields, api_version: &str) -> ManagedFields {
     ManagedFields { entries: entries.collect() }
 }
 
-/// Returns the object's managed fields after the owners of its Scale changed.
+/// Returns the object's managed fields after the owners of its Scale changed. New owners own the replicas in
+/// the version `api_version` of the object.
 fn object_owners(
     before: ManagedFields,
     mut owners_of_scale: ManagedFields,
+    paths: ReplicasPaths<'_>,
     api_version: &str,
 ) -> ManagedFields {
     owners_of_scale.entries.retain(|entry| entry.fields.contains(&*REPLICAS));
@@ -89,17 +92,19 @@ fn object_owners(
         a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
     };
     let mut entries = before.entries;
-    for entry in entries.iter_mut().filter(|entry| entry.fields.contains(&*REPLICAS)) {
+    for entry in &mut entries {
+        let Some(path) = paths.owned_by(entry) else { continue };
         match owners_of_scale.entries.iter().position(|owner| is_same_owner(owner, entry)) {
             Some(index) => drop(owners_of_scale.entries.swap_remove(index)),
-            None => entry.fields = entry.fields.difference(&Set::of(&*REPLICAS)),
+            None => entry.fields = entry.fields.difference(&Set::of(&path)),
         }
     }
-    let new = owners_of_scale.entries.into_iter().map(|entry| Entry {
-        api_version: api_version.to_owned(),
-        fields: Set::of(&*REPLICAS),
-        ..entry
-    });
-    entries.extend(new);
+    if let Some(path) = paths.in_version(api_version) {
+        entries.extend(owners_of_scale.entries.into_iter().map(|entry| Entry {
+            api_version: api_version.to_owned(),
+            fields: Set::of(&path),
+            ..entry
+        }));
+    }
     ManagedFields { entries }
 }
