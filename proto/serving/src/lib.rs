@@ -79,6 +79,7 @@ pub mod body;
 pub mod build;
 #[cfg(test)]
 mod build_date;
+mod cancellations;
 pub mod certs;
 pub mod client;
 pub mod client_config;

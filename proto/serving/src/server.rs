@@ -47,6 +47,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
+use crate::cancellations::Cancellations;
 use crate::connection_limits::{self, Connections, HandshakePermit, Handshakes};
 use crate::listener::{AcceptedConnection, Listener};
 use crate::metrics::Counter;
@@ -426,14 +427,18 @@ impl<H: Handler> Server<H> {
         let info = Arc::new(info);
         let send_limit = SendLimit::default();
         let is_silent = AtomicBool::new(true);
+        let cancellations = Arc::new(Cancellations::default());
         let service = service_fn(|request| {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
+            let cancellations = Arc::clone(&cancellations);
             let send_limit = (request.version() == Version::HTTP_2).then(|| send_limit.clone());
             // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
             // an unboxed future until the response is sent, which may take an hour.
             Box::pin(async move {
+                let running = cancellations.begin_request();
                 let response = handler.handle(request, info).await;
+                running.complete();
                 Ok::<_, Infallible>(response.map(|body| match send_limit {
                     Some(send_limit) => send_limit.meter(body),
                     None => MeteredBody::unmetered(body),
@@ -446,7 +451,7 @@ impl<H: Handler> Server<H> {
         match protocol {
             Protocol::Http1 => {
                 let connection = http1.serve_connection(io, service).with_upgrades();
-                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request).await
+                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request, &cancellations).await
             }
             Protocol::Http2 => {
                 drive(
@@ -455,12 +460,13 @@ impl<H: Handler> Server<H> {
                     phase,
                     cut,
                     first_request,
+                    &cancellations,
                 )
                 .await
             }
             Protocol::Either => {
                 let connection = either.serve_connection_with_upgrades(io, service);
-                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request).await
+                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request, &cancellations).await
             }
         }
     }
@@ -500,7 +506,7 @@ struct FirstRequestTimeout<'a> {
 }
 
 /// Drives a connection until it ends, its handler cuts it, the server ends, or no first request arrives in
-/// time.
+/// time. A connection with too many cancelled requests takes no new ones.
 ///
 /// `stop` begins the graceful shutdown of the connection.
 async fn drive<C, E>(
@@ -509,6 +515,7 @@ async fn drive<C, E>(
     mut phase: watch::Receiver<Phase>,
     ConnectionCloser(cut): ConnectionCloser,
     first_request: FirstRequestTimeout<'_>,
+    cancellations: &Cancellations,
 ) where
     C: Future<Output = Result<(), E>>,
     E: std::fmt::Display,
@@ -527,6 +534,10 @@ async fn drive<C, E>(
                 return;
             }
             () = cut.notified() => return tracing::debug!("connection cut"),
+            () = cancellations.wait_until_exceeded() => {
+                tracing::debug!("connection takes no new requests: the client cancels too many");
+                stop(connection.as_mut());
+            }
             () = deadline.as_mut(), if !is_past_deadline => {
                 if first_request.is_silent.load(Ordering::Relaxed) {
                     return tracing::debug!("connection closed: no request in time");

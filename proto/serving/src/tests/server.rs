@@ -153,6 +153,38 @@ async fn graceful_shutdown_finishes_responses_and_rejects_new_streams() {
 }
 
 #[tokio::test]
+async fn connection_with_many_cancelled_requests_takes_no_new_ones() {
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let waiting = Arc::clone(&gate);
+    let handler = move |request: Request<Incoming>, _: Arc<ConnectionInfo>| {
+        let waiting = Arc::clone(&waiting);
+        async move {
+            match request.uri().path() {
+                "/held" => drop(waiting.acquire().await),
+                "/pending" => std::future::pending().await,
+                _ => {}
+            }
+            Response::new(Body::from("done"))
+        }
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let mut http2 = connect_http2(server.address).await;
+    let held = tokio::spawn(http2.send_request(post("/held", "")));
+    let is_ended = async {
+        // A request that is dropped after a poll resets its stream.
+        while http2.ready().await.is_ok() {
+            let request = http2.send_request(post("/pending", ""));
+            let _ = tokio::time::timeout(Duration::from_millis(1), request).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), is_ended).await.expect("the server sends GOAWAY");
+    gate.add_permits(1);
+    assert_eq!(text(held.await.unwrap().unwrap()).await, "done");
+    let mut again = connect_http2(server.address).await;
+    assert_eq!(text(again.send_request(post("/", "")).await.unwrap()).await, "done");
+}
+
+#[tokio::test]
 async fn graceful_shutdown_deadline_cuts_open_connections() {
     let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
         let (sender, body) = body::channel(1);
