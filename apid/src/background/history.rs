@@ -70,6 +70,10 @@ mod tests {
         }
         let mut stale = Revision(1);
         advance_if_idle(&store, &mut stale).await.unwrap();
-        assert_eq!((store.revision(), stale), (Revision(2), Revision(2)), "no row after another write");
+        assert_eq!(
+            (store.revision(), stale),
+            (Revision(2), Revision(2)),
+            "another write makes an advance unnecessary"
+        );
     }
 }

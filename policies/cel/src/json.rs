@@ -101,7 +101,8 @@ fn to_json_within(value: &Value<'_>, budget: &mut usize) -> Result<Json, EvalErr
     })
 }
 
-/// Adds an error text for each message in a value whose type is not the path of its field.
+/// Adds an error text for each CEL message, such as `Object.spec{}`, whose type name differs from the path of
+/// the field that holds the message.
 fn check_message_types(value: &Value<'_>, path: &str, found: &mut Vec<String>) {
     if found.len() >= MISPLACED_MAX {
         return;

@@ -4,7 +4,7 @@
 pub const CALL: u64 = 1_000_000;
 /// Maximum cost units of all rules together on one object.
 pub const OBJECT: u64 = 10_000_000;
-/// Maximum cost units of all match conditions together on one object.
+/// Maximum cost units of all match conditions of one webhook or policy together, for one object.
 pub const MATCH_CONDITIONS: u64 = 2_500_000;
 /// Maximum estimated cost of one rule of a schema, in cost units; a higher estimate is an error.
 pub const RULE_ESTIMATE: u64 = 10_000_000;

@@ -11,10 +11,11 @@
 //! cancelled requests within [`WINDOW`] takes no new streams; its open streams continue. The client can connect
 //! again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Maximum number of cancelled requests of a connection within [`WINDOW`].
 const MAX_CANCELLED: u32 = 50;

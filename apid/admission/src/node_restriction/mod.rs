@@ -162,8 +162,8 @@ impl<'a> KubeletWrite<'a> {
         self.check_own_name("can only access node lease with the same name as the requesting node")
     }
 
-    /// Checks the node of a created or deleted ResourceSlice. An update cannot change the node; the
-    /// authorizer checks it.
+    /// Checks the node of a created or deleted ResourceSlice. Validation keeps the node
+    /// of an update unchanged, and the Node authorizer decides whether the node may update the slice.
     fn check_resource_slice(&self) -> Result<(), Status> {
         let is_own = |slice: Option<&Object>| {
             slice.and_then(|slice| slice.str_at(&["spec", "nodeName"])) == Some(self.node)

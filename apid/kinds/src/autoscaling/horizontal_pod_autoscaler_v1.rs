@@ -3,9 +3,9 @@
 //! # Reference
 //!
 //! A version 1 object carries the fields that version 1 lacks in annotations with the prefix
-//! `autoscaling.alpha.<domain>/`. The value of such an annotation is JSON in which fields have their names of
-//! version 1. In the storage version, the CPU metric of a version 1 object follows the other metrics. The
-//! conversion drops an annotation whose value is not such JSON.
+//! `autoscaling.alpha.<domain>/`. The value of such an annotation is JSON in the form of the Go types of
+//! `autoscaling/v1`, such as `targetAverageUtilization`. In the storage version, the CPU metric of a version 1
+//! object follows the other metrics. The conversion drops an annotation whose value is not such JSON.
 
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};

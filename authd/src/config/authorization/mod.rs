@@ -139,7 +139,7 @@ fn read_webhook(fields: &mut Fields<'_>) -> WebhookSettings {
         authorized_ttl: authorized_ttl.unwrap_or(AUTHORIZED_TTL),
         unauthorized_ttl: unauthorized_ttl.unwrap_or(UNAUTHORIZED_TTL),
         timeout: timeout.unwrap_or(MAX_WEBHOOK_TIMEOUT),
-        // The fallback values have no effect: a file with an error is rejected.
+        // This fallback has no effect: the field is required, and a file with an error is rejected.
         on_failure: on_failure.unwrap_or(OnFailure::Deny),
         conditions: Arc::new(match_conditions(fields)),
     }

@@ -8,7 +8,8 @@
 //!
 //! # Reference
 //!
-//! Texts name the position below the validated value. The path of an error without a position is `<nil>`.
+//! The text of an error names the path of the field relative to the validated value. An error of the validated
+//! value itself has no such path; its text names `<nil>`.
 //! If no alternative of a combination matches, the errors of the closest alternative follow: the one with
 //! the most passed checks.
 
