@@ -7,6 +7,7 @@
 //! stored definition and is freed with its last handle. A custom kind has exactly one version; its group is a
 //! full group name instead of a stem.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +56,9 @@ pub struct CustomKind {
     pub subresources: Vec<Subresource>,
     /// Paths of the subresource `scale`, if the kind has it.
     pub scale: Option<scale::Paths>,
+    /// The path to the replicas in each version of the definition, also in versions that are not served, by
+    /// `apiVersion`; None for a version without the subresource `scale`. Shared by all versions.
+    pub replicas_paths: Arc<BTreeMap<String, Option<Vec<String>>>>,
     /// Selectable fields of this version, in addition to the name and the namespace, as dotted paths.
     pub selectable_fields: Vec<String>,
     /// Fields that the watch cache keeps: the selectable fields of all versions.

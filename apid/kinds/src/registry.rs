@@ -623,12 +623,6 @@ impl Registry {
         self.custom().iter().chain(self.unserved.iter().filter(|resource| resource.is_custom()))
     }
 
-    /// A version of the custom kind with a full group name and a kind name, even if it is not served.
-    pub fn custom_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let mut candidates = self.resources_at(self.by_kind.get(kind)).chain(&self.unserved);
-        candidates.find(|r| r.is_custom() && r.group_kind.group == group && r.group_kind.kind == kind)
-    }
-
     /// The served custom resources.
     pub fn custom(&self) -> &[Arc<Resource>] {
         self.resources.get(self.built_in..).unwrap_or_default()

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use apimachinery::object::Object;
 use apply::managers::{Entry, ManagedFields};
 use apply::path::Element;
-use kinds::{KindRef, Registry, Resource};
+use kinds::KindRef;
 
 use super::Call;
 
@@ -22,26 +22,32 @@ pub(super) static REPLICAS: LazyLock<[Element; 2]> =
 /// The paths of the replicas in the versions of a kind.
 #[derive(Clone, Copy)]
 pub(super) struct ReplicasPaths<'a> {
-    registry: &'a Registry,
-    resource: &'a Resource,
+    kind: &'a KindRef,
 }
 
 impl<'a> ReplicasPaths<'a> {
     /// Returns the paths of the kind of a call.
     pub(super) fn new(call: &Call<'a>) -> Self {
-        ReplicasPaths { registry: &call.kinds.registry, resource: &call.collection.resource }
+        ReplicasPaths { kind: &call.collection.resource.kind }
     }
 
-    /// Returns the path in a version; None for a version that is not served or lacks the subresource `scale`.
-    pub(super) fn in_version(&self, api_version: &str) -> Option<Cow<'static, [Element]>> {
-        if !self.resource.is_custom() {
-            return Some(Cow::Borrowed(&*REPLICAS));
+    /// Whether the kind has a version, served or not.
+    pub(super) fn has_version(&self, api_version: &str) -> bool {
+        match self.kind {
+            KindRef::BuiltIn(_) => true,
+            KindRef::Custom(kind) => kind.replicas_paths.contains_key(api_version),
         }
-        let KindRef::Custom(kind) = &self.registry.version_of(self.resource, api_version)?.kind else {
-            return None;
-        };
-        let path = kind.scale.as_ref()?.spec_replicas.iter().map(|name| Element::field(name));
-        Some(path.collect())
+    }
+
+    /// Returns the path in a version; None for a version without the subresource `scale`.
+    pub(super) fn in_version(&self, api_version: &str) -> Option<Cow<'static, [Element]>> {
+        match self.kind {
+            KindRef::BuiltIn(_) => Some(Cow::Borrowed(&*REPLICAS)),
+            KindRef::Custom(kind) => {
+                let path = kind.replicas_paths.get(api_version)?.as_ref()?;
+                Some(path.iter().map(|name| Element::field(name)).collect())
+            }
+        }
     }
 
     /// Returns the path of the replicas that an entry of the object's managed fields owns, if it owns them.

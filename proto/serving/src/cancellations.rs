@@ -7,9 +7,10 @@
 //! # Contract
 //!
 //! A request counts as cancelled if its handler is dropped before it returns a response. A stream that is reset
-//! after the response head, such as a watch, does not count. A connection with more than [`MAX_CANCELLED`]
-//! cancelled requests within [`WINDOW`] takes no new streams; its open streams continue. The client can connect
-//! again.
+//! after the response head, such as a watch, does not count; nor does a request whose handler returns at its
+//! first poll. A connection with more than [`MAX_CANCELLED`] cancelled requests within [`WINDOW`] is shut down
+//! gracefully: its open streams continue, and the client opens a new connection for new requests. A client that
+//! still begins requests after [`GRACE`] and cancels as many of them ignores the shutdown; its connection is cut.
 
 use std::time::Duration;
 
@@ -21,15 +22,25 @@ use tokio::time::Instant;
 const MAX_CANCELLED: u32 = 50;
 /// Length of the interval in which cancelled requests are counted.
 const WINDOW: Duration = Duration::from_secs(1);
+/// Time after the limit is exceeded in which new requests do not count: the client may not have received the
+/// GOAWAY frame yet.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Counter of the cancelled requests of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Cancellations {
-    window: Mutex<Option<Window>>,
+    state: Mutex<State>,
     exceeded: Notify,
 }
 
-/// The current interval and its number of cancelled requests.
+#[derive(Debug, Default)]
+struct State {
+    window: Option<Window>,
+    /// Requests that began before this time do not count.
+    counted_from: Option<Instant>,
+}
+
+/// An interval and its number of cancelled requests.
 #[derive(Debug)]
 struct Window {
     begin: Instant,
@@ -40,20 +51,26 @@ impl Cancellations {
     /// Begins a request. The request counts as cancelled if the result is dropped before
     /// [`RunningRequest::complete`].
     pub(crate) fn begin_request(&self) -> RunningRequest<'_> {
-        RunningRequest { cancellations: self, is_complete: false }
+        RunningRequest { cancellations: self, begin: Instant::now(), is_complete: false }
     }
 
-    /// Waits until the limit is exceeded.
+    /// Waits until the limit is exceeded: for the first time, or again after [`GRACE`].
     pub(crate) async fn wait_until_exceeded(&self) {
         self.exceeded.notified().await;
     }
 
-    fn count(&self, now: Instant) {
-        let mut window = self.window.lock();
-        let current = window.take().filter(|window| now.duration_since(window.begin) < WINDOW);
+    /// Counts a cancelled request that began at `begin`.
+    fn count(&self, begin: Instant, now: Instant) {
+        let mut state = self.state.lock();
+        if state.counted_from.is_some_and(|from| begin < from) {
+            return;
+        }
+        let current = state.window.take().filter(|window| now.duration_since(window.begin) < WINDOW);
         let Window { begin, count } = current.unwrap_or(Window { begin: now, count: 0 });
-        *window = Some(Window { begin, count: count + 1 });
-        if count >= MAX_CANCELLED {
+        if count < MAX_CANCELLED {
+            state.window = Some(Window { begin, count: count + 1 });
+        } else {
+            state.counted_from = Some(now + GRACE);
             self.exceeded.notify_one();
         }
     }
@@ -62,6 +79,7 @@ impl Cancellations {
 /// A request whose handler has not returned a response yet.
 pub(crate) struct RunningRequest<'a> {
     cancellations: &'a Cancellations,
+    begin: Instant,
     is_complete: bool,
 }
 
@@ -75,7 +93,7 @@ impl RunningRequest<'_> {
 impl Drop for RunningRequest<'_> {
     fn drop(&mut self) {
         if !self.is_complete {
-            self.cancellations.count(Instant::now());
+            self.cancellations.count(self.begin, Instant::now());
         }
     }
 }
@@ -86,6 +104,16 @@ mod tests {
 
     use super::*;
 
+    impl Cancellations {
+        fn count_at(&self, begin: Instant, count: u32) {
+            (0..count).for_each(|_| self.count(begin, begin));
+        }
+
+        fn is_exceeded(&self) -> bool {
+            self.wait_until_exceeded().now_or_never().is_some()
+        }
+    }
+
     #[test]
     fn limit_is_exceeded_by_cancelled_requests_within_one_window() {
         let cancellations = Cancellations::default();
@@ -93,16 +121,27 @@ mod tests {
         for _ in 0..2 * MAX_CANCELLED {
             cancellations.begin_request().complete();
         }
-        for _ in 0..MAX_CANCELLED {
-            cancellations.count(begin);
-        }
+        cancellations.count_at(begin, MAX_CANCELLED);
         // The next window begins with a new count.
-        for _ in 0..MAX_CANCELLED {
-            cancellations.count(begin + WINDOW);
+        cancellations.count_at(begin + WINDOW, MAX_CANCELLED);
+        assert!(!cancellations.is_exceeded());
+        cancellations.count_at(begin + WINDOW, 1);
+        assert!(cancellations.is_exceeded());
+    }
+
+    #[test]
+    fn limit_is_exceeded_again_only_by_requests_after_grace() {
+        let cancellations = Cancellations::default();
+        let begin = Instant::now();
+        cancellations.count_at(begin, MAX_CANCELLED + 1);
+        assert!(cancellations.is_exceeded());
+        cancellations.count_at(begin + GRACE - WINDOW, 2 * MAX_CANCELLED);
+        for _ in 0..2 * MAX_CANCELLED {
+            cancellations.count(begin, begin + 2 * GRACE);
         }
-        assert!(cancellations.wait_until_exceeded().now_or_never().is_none());
-        cancellations.count(begin + WINDOW);
-        assert!(cancellations.wait_until_exceeded().now_or_never().is_some());
+        assert!(!cancellations.is_exceeded());
+        cancellations.count_at(begin + GRACE, MAX_CANCELLED + 1);
+        assert!(cancellations.is_exceeded());
     }
 
     #[test]
@@ -111,6 +150,6 @@ mod tests {
         for _ in 0..=MAX_CANCELLED {
             drop(cancellations.begin_request());
         }
-        assert!(cancellations.wait_until_exceeded().now_or_never().is_some());
+        assert!(cancellations.is_exceeded());
     }
 }

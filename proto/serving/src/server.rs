@@ -523,6 +523,8 @@ async fn drive<C, E>(
     let mut connection = pin!(connection);
     let mut deadline = pin!(tokio::time::sleep(first_request.timeout));
     let mut is_past_deadline = false;
+    // Whether the limit of cancelled requests was exceeded before.
+    let mut has_excess = false;
     let mut handled = Phase::Serving;
     loop {
         tokio::select! {
@@ -535,7 +537,11 @@ async fn drive<C, E>(
             }
             () = cut.notified() => return tracing::debug!("connection cut"),
             () = cancellations.wait_until_exceeded() => {
+                if has_excess {
+                    return tracing::debug!("connection cut: the client continues to cancel requests");
+                }
                 tracing::debug!("connection takes no new requests: the client cancels too many");
+                has_excess = true;
                 stop(connection.as_mut());
             }
             () = deadline.as_mut(), if !is_past_deadline => {

@@ -12,7 +12,7 @@
 //! INVARIANT (no panic): a definition that lacks a field gives no resource or an error, never a panic.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -82,6 +82,7 @@ pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Reso
         categories: texts("status.acceptedNames.categories"),
         newest: newest_version(definition),
         is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),
+        replicas_paths: Arc::new(replicas_paths(definition)),
         conversion_webhook: ConversionWebhook::of(definition).map(Arc::new),
         schemas: HashMap::new(),
     };
@@ -106,6 +107,8 @@ struct Builder<'a> {
     newest: Option<&'a str>,
     is_terminating: Arc<AtomicBool>,
     conversion_webhook: Option<Arc<ConversionWebhook>>,
+    /// See [`CustomKind::replicas_paths`].
+    replicas_paths: Arc<BTreeMap<String, Option<Vec<String>>>>,
     /// The distinct schemas of the versions that have been read so far, by their `openAPIV3Schema`.
     schemas: HashMap<&'a Value, Arc<CustomSchema>>,
 }
@@ -126,7 +129,7 @@ impl<'a> Builder<'a> {
         if version.find("subresources.status").is_some_and(Value::is_object) {
             subresources.push(Subresource::status(""));
         }
-        let scale = version.find("subresources.scale").filter(|scale| scale.is_object()).map(scale_paths);
+        let scale = scale_paths(version);
         if scale.is_some() {
             subresources.push(Subresource::scale());
         }
@@ -147,6 +150,7 @@ impl<'a> Builder<'a> {
             verbs: VERBS,
             subresources,
             scale,
+            replicas_paths: Arc::clone(&self.replicas_paths),
             selectable_fields: selectable_fields(version),
             indexed_fields: Arc::clone(&self.indexed_fields),
             table: CustomTable::new(version.items("additionalPrinterColumns"))?,
@@ -162,18 +166,27 @@ fn selectable_fields(version: &Value) -> Vec<String> {
     paths.map(|path| path.strip_prefix('.').unwrap_or(path).to_owned()).collect()
 }
 
-/// Paths of the subresource `scale`: simple JSONPaths like `.spec.replicas`.
-fn scale_paths(scale: &Value) -> scale::Paths {
+/// Paths of the subresource `scale` of a version: simple JSONPaths like `.spec.replicas`. None without the
+/// subresource.
+fn scale_paths(version: &Value) -> Option<scale::Paths> {
+    let scale = version.find("subresources.scale").filter(|scale| scale.is_object())?;
     let path = |field: &str| {
         let path = scale.text(field);
         path.split('.').filter(|name| !name.is_empty()).map(str::to_owned).collect::<Vec<_>>()
     };
     let label_selector = Some(path("labelSelectorPath")).filter(|path| !path.is_empty());
-    scale::Paths {
+    Some(scale::Paths {
         spec_replicas: path("specReplicasPath"),
         status_replicas: path("statusReplicasPath"),
         label_selector,
-    }
+    })
+}
+
+fn replicas_paths(definition: &Object) -> BTreeMap<String, Option<Vec<String>>> {
+    let group = definition.text("spec.group");
+    let path = |version: &Value| scale_paths(version).map(|paths| paths.spec_replicas);
+    let versions = definition.items("spec.versions").iter();
+    versions.map(|version| (format!("{group}/{}", version.text("name")), path(version))).collect()
 }
 
 /// The newest served version that is not deprecated.

@@ -81,8 +81,11 @@ impl Cleanup {
         }
         let kinds = server_state.kinds();
         let group = definition.str_at(&["spec", "group"]).unwrap_or("");
-        let kind = definition.str_at(&["status", "acceptedNames", "kind"]).unwrap_or("");
-        let served = kinds.registry.custom_kind(group, kind);
+        let plural = definition.str_at(&["spec", "names", "plural"]).unwrap_or("");
+        // The accepted names may not be stored yet, although the kind is served and has objects.
+        let served = kinds.registry.all_custom().find(|resource| {
+            resource.group_resource.group == group && resource.group_resource.resource == plural
+        });
         let Some(objects) = served.and_then(|resource| kinds.collection(resource.stored())) else {
             if conditions::is_established(&definition) {
                 // The kind is established but not served yet, so its objects cannot be deleted in this round.

@@ -76,6 +76,8 @@ struct KnownDefinition {
     needs_examination: bool,
     /// Whether `definition` contains its schemas; true until its resources are built.
     has_schemas: bool,
+    /// Whether [`DefinitionController::load`], which writes nothing, changed the status.
+    has_unwritten_status: bool,
     /// Whether [`DefinitionController::serve`] includes the kinds of the definition.
     is_served: bool,
     /// The resources and their inputs; None if resources cannot be built from the definition.
@@ -132,7 +134,9 @@ impl DefinitionController {
         self.read().await?;
         let mut known = self.known.lock();
         for one in known.values_mut() {
+            let before = one.definition.get("status").cloned();
             self.build_resources(one);
+            one.has_unwritten_status = one.definition.get("status") != before.as_ref();
             one.is_served = conditions::is_established(&one.definition);
         }
         self.serve(&known);
@@ -267,7 +271,8 @@ impl DefinitionController {
                 conditions::set_condition(&mut one.definition, &condition, &now);
             }
             one.needs_examination = has_undecided_names(&one.definition);
-            if one.definition.get("status") != Some(&before) {
+            let has_unwritten_status = std::mem::take(&mut one.has_unwritten_status);
+            if has_unwritten_status || one.definition.get("status") != Some(&before) {
                 with_new_status.push(one.definition.clone());
             }
         }
@@ -377,6 +382,7 @@ impl KnownDefinition {
             definition,
             needs_examination: true,
             has_schemas: true,
+            has_unwritten_status: false,
             is_served: false,
             served,
         }

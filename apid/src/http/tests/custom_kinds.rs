@@ -238,6 +238,14 @@ async fn status_and_scale_follow_definition() {
     assert_eq!(stale.code, 422, "an update needs a resourceVersion");
 }
 
+/// A Scale of the object `x`.
+fn scale(replicas: i64) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v1", "kind": "Scale",
+        "metadata": {"name": "x"}, "spec": {"replicas": replicas},
+    })
+}
+
 /// The owners of the replicas are those of the field that `specReplicasPath` names.
 #[tokio::test]
 async fn scale_of_custom_object_tracks_owners_of_replicas_field() {
@@ -246,7 +254,6 @@ async fn scale_of_custom_object_tracks_owners_of_replicas_field() {
     let (url, scale_url) = (format!("{WIDGETS}/x"), format!("{WIDGETS}/x/scale"));
     let intent = widget("x", json!({"size": 3, "color": "red"}));
     assert_eq!(server.apply_with(&url, "author", "", &intent).await.code, 201);
-    let scale = |replicas: i64| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": replicas}});
     let conflict = server.apply_with(&scale_url, "scaler", "", &scale(4)).await;
     assert_eq!(conflict.code, 409, "{}", conflict.json());
     assert_eq!(conflict.json()["details"]["causes"][0]["field"], ".spec.replicas");
@@ -263,6 +270,34 @@ async fn scale_of_custom_object_tracks_owners_of_replicas_field() {
     assert_eq!(server.merge(&format!("{scale_url}?fieldManager=other"), patch).await.code, 200);
     let object = server.get(&url).await.json();
     assert_eq!(owned_size(&object), [json!(["other", "Update", "scale"])]);
+}
+
+/// A manager keeps one entry when the version of its entry is no longer served, and other managers still see it.
+#[tokio::test]
+async fn owner_of_replicas_in_unserved_version_stays_owner() {
+    let server = start().await;
+    let defined = define(&server, definition(&[version("v1", true), version("v1beta1", false)])).await;
+    let url = format!("{WIDGETS}/x");
+    assert_eq!(server.post(WIDGETS, widget("x", json!({"size": 3}))).await.code, 201);
+    let scale_in = |version: &str| format!("{url}/scale").replace("/v1/", &format!("/{version}/"));
+    assert_eq!(server.apply_with(&scale_in("v1beta1"), "scaler", "&force=true", &scale(4)).await.code, 200);
+    let mut spec = defined["spec"].clone();
+    spec["versions"][1]["served"] = json!(false);
+    let changed =
+        server.merge(&format!("{DEFINITIONS}/widgets.shop.example.com"), json!({"spec": spec})).await;
+    assert_eq!(changed.code, 200);
+    eventually("the version is not served", || async {
+        (server.get(&scale_in("v1beta1")).await.code == 404).then_some(())
+    })
+    .await;
+    assert_eq!(server.apply_with(&scale_in("v1"), "other", "", &scale(5)).await.code, 409);
+    assert_eq!(server.apply_with(&scale_in("v1"), "scaler", "", &scale(6)).await.code, 200);
+    let object = server.get(&url).await.json();
+    assert_eq!(object["spec"]["size"], 6);
+    let entries = object["metadata"]["managedFields"].as_array().unwrap().iter();
+    let of_scaler: Vec<&Value> = entries.filter(|entry| entry["manager"] == "scaler").collect();
+    assert_eq!(of_scaler.len(), 1, "{of_scaler:?}");
+    assert!(of_scaler[0]["fieldsV1"]["f:spec"]["f:size"].is_object(), "{of_scaler:?}");
 }
 
 #[tokio::test]

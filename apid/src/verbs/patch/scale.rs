@@ -80,7 +80,7 @@ fn scale_owners(owners: &ManagedFields, paths: ReplicasPaths<'_>, api_version: &
 }
 
 /// Returns the object's managed fields after the owners of its Scale changed. New owners own the replicas in
-/// the version `api_version` of the object.
+/// the version `api_version` of the object. Entries of versions that the definition no longer has are dropped.
 fn object_owners(
     before: ManagedFields,
     mut owners_of_scale: ManagedFields,
@@ -92,6 +92,7 @@ fn object_owners(
         a.manager == b.manager && a.operation == b.operation && a.subresource == b.subresource
     };
     let mut entries = before.entries;
+    entries.retain(|entry| paths.has_version(&entry.api_version));
     for entry in &mut entries {
         let Some(path) = paths.owned_by(entry) else { continue };
         match owners_of_scale.entries.iter().position(|owner| is_same_owner(owner, entry)) {
@@ -100,11 +101,12 @@ fn object_owners(
         }
     }
     if let Some(path) = paths.in_version(api_version) {
-        entries.extend(owners_of_scale.entries.into_iter().map(|entry| Entry {
-            api_version: api_version.to_owned(),
-            fields: Set::of(&path),
-            ..entry
-        }));
+        for owner in owners_of_scale.entries {
+            let new = Entry { api_version: api_version.to_owned(), fields: Set::of(&path), ..owner };
+            // An owner has one entry. Its earlier entry owns another path, from before a change of the definition.
+            entries.retain(|entry| !entry.has_same_owner(&new));
+            entries.push(new);
+        }
     }
     ManagedFields { entries }
 }

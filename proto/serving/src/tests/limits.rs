@@ -189,6 +189,36 @@ async fn http2_connection_that_resets_streams_rapidly_is_closed() {
     assert!(answer.contains("too_many_resets"), "{answer:?}");
 }
 
+/// The client acknowledges no PING frame, so the server does not learn that its GOAWAY frame arrived.
+#[tokio::test]
+async fn http2_connection_that_ignores_shutdown_after_cancelled_requests_is_cut() {
+    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| std::future::pending::<Response<Body>>();
+    let server = start(handler, None, ServerOptions::default()).await;
+    let (mut read, mut write) = TcpStream::connect(server.address).await.unwrap().into_split();
+    write.write_all(&preface(1000)).await.unwrap();
+    let attack = async {
+        for stream in (1..).step_by(2) {
+            // The pause lets the server begin the request before the reset arrives.
+            let reset = frame(3, 0, stream, &8_u32.to_be_bytes());
+            if write.write_all(&get(stream)).await.is_err() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            if write.write_all(&reset).await.is_err() {
+                break;
+            }
+        }
+    };
+    let is_cut = async {
+        let mut answer = Vec::new();
+        let _ = read.read_to_end(&mut answer).await;
+    };
+    let cut = async {
+        tokio::select! { () = attack => {}, () = is_cut => {} }
+    };
+    tokio::time::timeout(Duration::from_secs(60), cut).await.expect("the server cuts the connection");
+}
+
 #[tokio::test]
 async fn silent_handshakes_beyond_limit_are_cut_for_others() {
     let dir = tempfile::tempdir().unwrap();
