@@ -70,14 +70,12 @@ pub struct DefinitionController {
 /// A definition as last read, and the resources that are served for it.
 struct KnownDefinition {
     revision: Revision,
-    /// The definition. After its resources are built it has neither schemas nor managed fields.
+    /// The definition. After its first examination it has neither schemas nor managed fields.
     definition: Object,
     /// Whether the next reconciliation examines the definition: it has changed, or its names are not accepted.
     needs_examination: bool,
-    /// Whether `definition` contains its schemas; true until its resources are built.
+    /// Whether `definition` contains its schemas; true until it is examined.
     has_schemas: bool,
-    /// Whether [`DefinitionController::load`], which writes nothing, changed the status.
-    has_unwritten_status: bool,
     /// Whether [`DefinitionController::serve`] includes the kinds of the definition.
     is_served: bool,
     /// The resources and their inputs; None if resources cannot be built from the definition.
@@ -134,9 +132,7 @@ impl DefinitionController {
         self.read().await?;
         let mut known = self.known.lock();
         for one in known.values_mut() {
-            let before = one.definition.get("status").cloned();
             self.build_resources(one);
-            one.has_unwritten_status = one.definition.get("status") != before.as_ref();
             one.is_served = conditions::is_established(&one.definition);
         }
         self.serve(&known);
@@ -187,23 +183,28 @@ impl DefinitionController {
         Ok(())
     }
 
-    /// Builds the resources of a changed definition, unless their inputs are the same as before.
-    /// Then removes the schemas and the managed fields from the definition, which saves memory.
+    /// Builds the resources of a definition with schemas, unless their inputs are the same as before.
     fn build_resources(&self, one: &mut KnownDefinition) {
+        let definition = &one.definition;
+        let inputs = ResourceInputs::of(definition);
+        if one.served.as_ref().is_some_and(|served| served.inputs == inputs) {
+            return;
+        }
+        one.served = match custom::resources(definition, &self.actor.server_state().names) {
+            Ok(resources) => Some(ServedResources { inputs, resources }),
+            Err(reason) => {
+                tracing::warn!(definition = definition.name(), %reason, "definition cannot be served");
+                None
+            }
+        };
+    }
+
+    /// Sets or removes the condition `NonStructuralSchema`, which depends on the schemas. Then removes the
+    /// schemas and the managed fields from the definition, which saves memory.
+    fn check_and_remove_schemas(&self, one: &mut KnownDefinition) {
         let server_state = self.actor.server_state();
         let names = &server_state.names;
         let definition = &mut one.definition;
-        let inputs = ResourceInputs::of(definition);
-        if one.served.as_ref().is_none_or(|served| served.inputs != inputs) {
-            one.served = match custom::resources(definition, names) {
-                Ok(resources) => Some(ServedResources { inputs, resources }),
-                Err(reason) => {
-                    tracing::warn!(definition = definition.name(), %reason, "definition cannot be served");
-                    None
-                }
-            };
-        }
-        // The condition `NonStructuralSchema` depends on the schemas, so it is set before they are removed.
         if let Some(condition) = conditions::non_structural_schema(definition, names) {
             conditions::set_condition(definition, &condition, &time::time(server_state.clock.now()));
         } else {
@@ -257,6 +258,7 @@ impl DefinitionController {
             let Some(one) = known.get_mut(name) else { continue };
             if one.has_schemas {
                 self.build_resources(one);
+                self.check_and_remove_schemas(one);
             }
             let has_names = conditions::is_condition_true(&one.definition, NAMES_ACCEPTED);
             one.is_served = conditions::is_established(&one.definition) || (has_names && one.is_ready());
@@ -271,8 +273,7 @@ impl DefinitionController {
                 conditions::set_condition(&mut one.definition, &condition, &now);
             }
             one.needs_examination = has_undecided_names(&one.definition);
-            let has_unwritten_status = std::mem::take(&mut one.has_unwritten_status);
-            if has_unwritten_status || one.definition.get("status") != Some(&before) {
+            if one.definition.get("status") != Some(&before) {
                 with_new_status.push(one.definition.clone());
             }
         }
@@ -382,7 +383,6 @@ impl KnownDefinition {
             definition,
             needs_examination: true,
             has_schemas: true,
-            has_unwritten_status: false,
             is_served: false,
             served,
         }
