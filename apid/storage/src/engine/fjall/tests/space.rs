@@ -2,6 +2,27 @@
 
 use super::*;
 
+/// Creates rows of noise, which does not compress, one each second, until a create is rejected. Adds the
+/// revisions to `revisions`, and returns the error.
+async fn create_until_full(
+    store: &FjallStore,
+    clock: &ManualClock,
+    rng: &SeededRng,
+    size: usize,
+    revisions: &mut Vec<Revision>,
+) -> Error {
+    loop {
+        assert!(revisions.len() < 1000, "the quota was never enforced");
+        let noise: Vec<u8> =
+            std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(size).collect();
+        match store.commit(&revisions.len().to_string(), Op::Create(noise.into())).await {
+            Ok(created) => revisions.push(created.revision),
+            Err(error) => return error,
+        }
+        clock.advance(Duration::from_secs(1));
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn quota_rejects_growth_until_space_is_freed() {
     let dir = memory_dir();
@@ -15,17 +36,7 @@ async fn quota_rejects_growth_until_space_is_freed() {
     let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
     let rng = SeededRng::new(1);
     let mut revisions = Vec::new();
-    let refused = loop {
-        let noise: Vec<u8> =
-            std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(20_000).collect();
-        let key = format!("{}", revisions.len());
-        match store.commit(&key, Op::Create(noise.into())).await {
-            Ok(committed) => revisions.push(committed.revision),
-            Err(error) => break error,
-        }
-        clock.advance(Duration::from_secs(1));
-        assert!(revisions.len() < 1000, "the quota was never enforced");
-    };
+    let refused = create_until_full(&store, &clock, &rng, 20_000, &mut revisions).await;
     assert!(
         matches!(&refused, Error::Full(reason) if reason.contains("the quota is 3145728")),
         "{refused:?}"
@@ -38,6 +49,8 @@ async fn quota_rejects_growth_until_space_is_freed() {
     assert!(store.health().is_ok(), "reads continue");
     until("the reason is reported", async || {
         clock.advance(Duration::from_secs(1));
+        // A compaction can reduce the used space below the quota; then a few more rows fit.
+        create_until_full(&store, &clock, &rng, 20_000, &mut revisions).await;
         store.maintain().await.unwrap();
         store.full_reason().is_some_and(|reason| reason.contains("the quota is 3145728"))
     })
@@ -135,16 +148,7 @@ async fn full_store_accepts_writes_seconds_after_deletes() {
     let store = FjallStore::open(options, Arc::new(RecordingObserver::default())).unwrap();
     let rng = SeededRng::new(4);
     let mut revisions = Vec::new();
-    let refused = loop {
-        let noise: Vec<u8> =
-            std::iter::repeat_with(|| rng.bits().to_le_bytes()).flatten().take(40_000).collect();
-        match store.commit(&revisions.len().to_string(), Op::Create(noise.into())).await {
-            Ok(created) => revisions.push(created.revision),
-            Err(error) => break error,
-        }
-        clock.advance(Duration::from_secs(1));
-        assert!(revisions.len() < 1000, "the quota was never enforced");
-    };
+    let refused = create_until_full(&store, &clock, &rng, 40_000, &mut revisions).await;
     assert!(matches!(refused, Error::Full(_)), "{refused:?}");
     for (number, revision) in revisions.iter().enumerate() {
         store.commit(&number.to_string(), Op::Delete(*revision)).await.unwrap();
