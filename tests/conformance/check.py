@@ -31,7 +31,7 @@ PRESETS = ("kubernetes", "svc")
 class Server:
     """apid with its authd, on a port of the system's choice and a data directory of its own."""
 
-    def __init__(self, preset, tokens):
+    def __init__(self, preset, tokens, controllers="*,-root-ca-certificate-publisher-controller,tokencleaner,bootstrapsigner"):
         self.dir = tempfile.TemporaryDirectory(prefix="replay-")
         self.log = open(os.path.join(self.dir.name, "server.log"), "w+")
         programs = pathlib.Path(os.environ.get("PROFILE_DIR", ROOT / "target" / "debug"))
@@ -40,7 +40,7 @@ class Server:
              "--bind-address", "127.0.0.1", "--secure-port", "0", "--token-auth-file", tokens,
              "--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
              "--service-account-issuer", "https://issuer.example.test", "--enable-bootstrap-token-auth",
-             "--controllers", "*,-root-ca-certificate-publisher-controller,tokencleaner,bootstrapsigner"],
+             "--controllers", controllers],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
 
     def url(self, deadline):

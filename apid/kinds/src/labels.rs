@@ -98,9 +98,9 @@ fn validate_requirement(requirement: &Map<String, Value>, path: &FieldPath) -> F
     errors
 }
 
-/// One error for each message about a value.
-pub(crate) fn invalid(path: &FieldPath, value: &str, messages: Vec<String>) -> FieldErrors {
-    messages.iter().map(|message| FieldError::invalid(path, value, message)).collect()
+/// One error for each message about a name, a key or a label value.
+pub(crate) fn invalid(path: &FieldPath, name: &str, messages: Vec<String>) -> FieldErrors {
+    messages.iter().map(|message| FieldError::invalid_name(path, name, message)).collect()
 }
 
 #[cfg(test)]

@@ -235,7 +235,7 @@ pub(crate) fn validate_annotations(annotations: &Field<'_, '_>, errors: &mut Fie
     for (key, value) in annotations.entries() {
         let Some(value) = value.value().and_then(Value::as_str) else { continue };
         for message in format::qualified_name(&key.to_lowercase()) {
-            errors.push(annotations.invalid_value(key, &message));
+            errors.push(annotations.invalid_name(key, &message));
         }
         size += key.len() + value.len();
     }
@@ -264,7 +264,7 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
         // An Event cannot be an owner, because Events are numerous and short-lived.
         if text("apiVersion") == "v1" && text("kind") == "Event" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(FieldError::invalid_text(&owners.path(), &owner_text(owner), detail));
+            errors.push(FieldError::invalid_json(&owners.path(), &owner_text(owner), detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let owner_label = format!("{}/{}", text("kind"), text("name"));
@@ -275,7 +275,7 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {owner_label}"
                     );
                     let owners_text = owners_text.get_or_insert_with(|| owner_list(owners.list()));
-                    errors.push(FieldError::invalid_text(&owners.path(), owners_text, &detail));
+                    errors.push(FieldError::invalid_json(&owners.path(), owners_text, &detail));
                 }
             }
         }
@@ -296,7 +296,7 @@ fn owner_text(owner: &Value) -> String {
 fn validate_finalizers(finalizers: &Field<'_, '_>, standard: Option<[&str; 3]>, errors: &mut FieldErrors) {
     for finalizer in finalizers.items() {
         for message in format::qualified_name(finalizer.text()) {
-            errors.push(finalizers.invalid_value(finalizer.text(), &message));
+            errors.push(finalizers.invalid_name(finalizer.text(), &message));
         }
     }
     let contains = |name: &str| finalizers.items().any(|finalizer| finalizer.text() == name);

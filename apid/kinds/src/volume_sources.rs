@@ -175,7 +175,7 @@ pub(crate) fn glusterfs(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut
     let namespace = source.child("endpointsNamespace");
     if owner == SourceOwner::PersistentVolume && namespace.is_present() {
         for message in format::label(namespace.text()) {
-            errors.push(namespace.invalid(&message));
+            errors.push(namespace.invalid_name(namespace.text(), &message));
         }
     }
 }
@@ -334,6 +334,6 @@ pub(crate) fn csi_driver_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(FieldError::too_long(&name.path(), DRIVER_NAME_MAX));
     }
     for message in format::subdomain(&name.text().to_lowercase()) {
-        errors.push(name.invalid_value(name.text(), &message));
+        errors.push(name.invalid_name(name.text(), &message));
     }
 }

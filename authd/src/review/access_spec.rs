@@ -111,7 +111,7 @@ fn check_namespace(spec: Option<&Fields>, namespace: &str, errors: &mut Vec<Fiel
         }
     }
     if let Some(non_resource) = object_at(spec, "nonResourceAttributes") {
-        errors.push(FieldError::invalid_text(
+        errors.push(FieldError::invalid_json(
             &path.child("nonResourceAttributes"),
             &format_path_attributes(non_resource),
             "disallowed on this kind of request",

@@ -24,7 +24,7 @@ pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
     let (resource, non_resource) = attribute_objects(spec);
     let mut errors = Vec::new();
     match (resource, non_resource) {
-        (Some(_), Some(non_resource)) => errors.push(FieldError::invalid_text(
+        (Some(_), Some(non_resource)) => errors.push(FieldError::invalid_json(
             &path.child("nonResourceAttributes"),
             &format_path_attributes(non_resource),
             "cannot be specified in combination with resourceAttributes",

@@ -1,11 +1,13 @@
 //! Field paths and validation errors, with the texts of Kubernetes, which clients show and tests compare.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::io;
 use std::ops::Deref;
 
 use serde_json::Value;
+
+pub use crate::message_value::{quote, quote_name, shorten, shorten_json, shorten_name};
+
+use crate::message_value::format_value;
 
 /// Path of a field as text: `spec.containers[0].name`, `data[key]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,12 +138,17 @@ impl FieldError {
         Self::with_value(FieldErrorKind::Invalid, path, &value.into(), detail)
     }
 
-    /// `Invalid value: <text>: detail`, for a value that the caller has formatted.
+    /// `Invalid value: "<name>": detail`, for a name, a key or a label value. Shows up to 512 characters.
+    pub fn invalid_name(path: &FieldPath, name: &str, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", quote_name(name)))
+    }
+
+    /// `Invalid value: <json>: detail`, for a value that the caller has formatted as JSON.
     ///
     /// The messages of kube-apiserver show some structs with the fields in the order of declaration, not as
     /// sorted JSON.
-    pub fn invalid_text(path: &FieldPath, text: &str, detail: &str) -> Self {
-        Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten(text)))
+    pub fn invalid_json(path: &FieldPath, json: &str, detail: &str) -> Self {
+        Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten_json(json)))
     }
 
     /// `Invalid value: detail`, without a value.
@@ -242,10 +249,6 @@ impl fmt::Display for FieldError {
         write!(f, "{}: {}", self.path, self.body())
     }
 }
-
-/// Maximum number of characters of a map key in a path, and of a name in a message; longer ones are
-/// truncated.
-const NAME_MAX_CHARS: usize = 512;
 
 /// Maximum number of errors that [`FieldErrors`] keeps.
 pub const ERRORS_MAX: usize = 100;
@@ -432,72 +435,6 @@ impl<const N: usize> FieldErrorList for [FieldError; N] {
     }
 }
 
-/// Maximum number of characters of a value in a message; a longer value is truncated.
-const VALUE_MAX_CHARS: usize = 100;
-
-/// Truncates a value for a message after 100 characters: `text… (3000 bytes)`.
-pub fn shorten(text: &str) -> Cow<'_, str> {
-    shorten_to(text, VALUE_MAX_CHARS)
-}
-
-/// Truncates a name in a path or message after 512 characters.
-pub fn shorten_name(name: &str) -> Cow<'_, str> {
-    shorten_to(name, NAME_MAX_CHARS)
-}
-
-/// Truncates a text after a number of characters.
-fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
-    if text.len() <= max {
-        return Cow::Borrowed(text);
-    }
-    match text.char_indices().nth(max) {
-        None => Cow::Borrowed(text),
-        Some((end, _)) => {
-            Cow::Owned(format!("{}… ({} bytes)", text.get(..end).unwrap_or_default(), text.len()))
-        }
-    }
-}
-
-/// Formats a value for a message: strings quoted, null as `null`, everything else as JSON.
-fn format_value(value: &Value) -> String {
-    match value {
-        Value::String(s) => quote(s),
-        Value::Array(_) | Value::Object(_) => format_collection(value),
-        other => other.to_string(),
-    }
-}
-
-/// Formats a list or an object as JSON, but renders no more than a message shows.
-fn format_collection(value: &Value) -> String {
-    let mut out = BoundedWriter { text: Vec::new(), bytes: 0 };
-    let whole = serde_json::to_writer(&mut out, value).is_ok();
-    let text = String::from_utf8_lossy(&out.text);
-    if whole {
-        return shorten(&text).into_owned();
-    }
-    let end = text.char_indices().nth(VALUE_MAX_CHARS).map_or(text.len(), |(end, _)| end);
-    format!("{}… (more than {} bytes)", text.get(..end).unwrap_or_default(), out.bytes)
-}
-
-/// Writer that keeps the first `8 * VALUE_MAX_CHARS` bytes and fails after `64 * VALUE_MAX_CHARS` bytes.
-struct BoundedWriter {
-    text: Vec<u8>,
-    bytes: usize,
-}
-
-impl io::Write for BoundedWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes += bytes.len();
-        let room = (8 * VALUE_MAX_CHARS).saturating_sub(self.text.len());
-        self.text.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
-        if self.bytes > 64 * VALUE_MAX_CHARS { Err(io::Error::other("long enough")) } else { Ok(bytes.len()) }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Joins errors as the reference does: one error has no brackets, several errors have.
 pub fn aggregate(errors: &[impl fmt::Display]) -> String {
     match errors {
@@ -509,72 +446,9 @@ pub fn aggregate(errors: &[impl fmt::Display]) -> String {
     }
 }
 
-/// Quotes a string like Go's `%q`, as far as characters of API values need it; truncates after 100
-/// characters.
-pub fn quote(s: &str) -> String {
-    quote_to(s, VALUE_MAX_CHARS)
-}
-
-/// Quotes a name like [`quote`]; truncates after 512 characters.
-pub fn quote_name(name: &str) -> String {
-    quote_to(name, NAME_MAX_CHARS)
-}
-
-/// Quotes a string and truncates it after a number of characters.
-fn quote_to(s: &str, max: usize) -> String {
-    match s.char_indices().nth(max) {
-        None => escape(s),
-        Some((end, _)) => {
-            format!("{}… ({} bytes)", escape(s.get(..end).unwrap_or_default()), s.len())
-        }
-    }
-}
-
-fn escape(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + 2);
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn values_above_100_characters_are_truncated_with_length() {
-        let path = FieldPath::new("spec");
-        let (fits, long) = ("é".repeat(100), "é".repeat(101));
-        let fitting = FieldError::invalid(&path, fits.as_str(), "no").to_string();
-        assert_eq!(fitting, format!("spec: Invalid value: \"{fits}\": no"));
-        let cut = FieldError::invalid(&path, long.as_str(), "no").to_string();
-        assert_eq!(cut, format!("spec: Invalid value: \"{fits}\"… (202 bytes): no"));
-        let list = |count: usize| Value::from(vec!["item"; count]);
-        for value in [list(30), list(1_000_000), serde_json::json!({(long.repeat(1_000)): list(3)})] {
-            let error = FieldError::invalid(&path, value, "no").to_string();
-            assert!(error.chars().count() < 170 && error.contains("… ("), "{error}");
-        }
-        assert!(path.key(&long.repeat(1_000)).as_str().chars().count() < 550);
-        assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 450);
-        assert_eq!(quote_name(&fits.repeat(5)), format!("\"{}\"", fits.repeat(5)));
-        assert!(quote_name(&long.repeat(1_000)).chars().count() < 550);
-    }
 
     #[test]
     fn field_errors_keep_first_100_and_count_rest() {

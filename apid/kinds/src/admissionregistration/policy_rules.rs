@@ -260,7 +260,7 @@ fn validate_audit_annotations(
         let qualified =
             if policy.is_empty() { key.text().to_owned() } else { format!("{policy}/{}", key.text()) };
         for message in format::qualified_name(&qualified) {
-            errors.push(key.invalid_value(qualified.as_str(), &message));
+            errors.push(key.invalid_name(qualified.as_str(), &message));
         }
         let trimmed = expression.text().trim();
         if trimmed.is_empty() {

@@ -37,7 +37,7 @@ fn validate_limit_type(kind: &Field<'_, '_>, errors: &mut FieldErrors) {
     let name = kind.text();
     let invalid = format::qualified_name(name);
     for message in &invalid {
-        errors.push(kind.invalid_value(name, message));
+        errors.push(kind.invalid_name(name, message));
     }
     let is_standard = matches!(name, "Pod" | "Container" | "PersistentVolumeClaim");
     if invalid.is_empty() && !name.contains('/') && !is_standard {

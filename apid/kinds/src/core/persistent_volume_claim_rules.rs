@@ -129,7 +129,7 @@ fn check_not_negative(amount: &Field<'_, '_>, errors: &mut FieldErrors) {
 fn validate_allocated_name(resources: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) {
     let invalid = format::qualified_name(name);
     for message in &invalid {
-        errors.push(resources.invalid_value(name, message));
+        errors.push(resources.invalid_name(name, message));
     }
     if invalid.is_empty() && resource_name::is_native(name, names) && name != "storage" {
         errors.push(FieldError::not_supported(&resources.path(), name, &["storage"]));

@@ -111,7 +111,7 @@ fn validate_external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         return;
     }
     for message in format::subdomain(host) {
-        errors.push(name.invalid_value(host, &message));
+        errors.push(name.invalid_name(host, &message));
     }
 }
 

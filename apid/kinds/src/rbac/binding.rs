@@ -53,7 +53,7 @@ pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     let part = |field: &str| Value::from(role_ref(new).map_or("", |role| text(role, field)));
     let role_text =
         format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
-    FieldError::invalid_text(&FieldPath::new("roleRef"), &role_text, "cannot change roleRef").into()
+    FieldError::invalid_json(&FieldPath::new("roleRef"), &role_text, "cannot change roleRef").into()
 }
 
 fn validate_role(role: &Map<String, Value>, roles: &[&str], group: &str) -> FieldErrors {

@@ -123,7 +123,7 @@ fn validate_references(references: &Field<'_, '_>, names: &BTreeSet<String>, err
         }
         for part in name.splitn(2, '/') {
             for message in format::label(part) {
-                errors.push(reference.invalid_value(part, &message));
+                errors.push(reference.invalid_name(part, &message));
             }
         }
         if !names.contains(name) {

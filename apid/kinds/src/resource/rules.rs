@@ -58,7 +58,7 @@ pub(super) fn validate_pool(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     for part in field.text().split('/') {
         for message in format::subdomain(part) {
-            errors.push(field.invalid_value(part, &message));
+            errors.push(field.invalid_name(part, &message));
         }
     }
 }
@@ -122,7 +122,7 @@ pub(super) fn validate_fully_qualified_name(field: &Field<'_, '_>, errors: &mut 
         return;
     };
     for message in format::subdomain(domain) {
-        errors.push(field.invalid_value(domain, &message));
+        errors.push(field.invalid_name(domain, &message));
     }
     validate_identifier(field, name, errors);
 }

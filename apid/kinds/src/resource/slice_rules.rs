@@ -109,7 +109,7 @@ fn validate_counters(counters: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     for (key, counter) in counters.entries() {
         for message in format::label(key) {
-            errors.push(counter.invalid_value(key, &message));
+            errors.push(counter.invalid_name(key, &message));
         }
     }
 }

@@ -93,7 +93,7 @@ fn validate_topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(driver.duplicate_value(key));
         }
         for message in format::qualified_name(key) {
-            errors.push(driver.invalid_value(key, &message));
+            errors.push(driver.invalid_name(key, &message));
         }
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn validate_driver_name(driver: &Field<'_, '_>, errors: &mut FieldErr
     } else {
         let name = driver.text().to_lowercase();
         for message in format::qualified_name(&name) {
-            errors.push(driver.invalid_value(name.as_str(), &message));
+            errors.push(driver.invalid_name(name.as_str(), &message));
         }
     }
 }

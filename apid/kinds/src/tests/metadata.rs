@@ -82,7 +82,7 @@ fn invalid_metadata_returns_field_errors() {
                 {"apiVersion": "v1", "kind": "Pod", "name": "b", "uid": "2", "blockOwnerDeletion": false, "controller": true},
             ]}),
             vec![
-                "metadata.ownerReferences: Invalid value: [{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"a\",\"uid\":\"1\",\"controller\":true},{\"apiVersion\":\"v1\",\"kind\":\"… (172 bytes): Only one reference can have Controller set to true. Found \"true\" in references for Pod/a and Pod/b",
+                "metadata.ownerReferences: Invalid value: [{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"a\",\"uid\":\"1\",\"controller\":true},{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"name\":\"b\",\"uid\":\"2\",\"controller\":true,\"blockOwnerDeletion\":false}]: Only one reference can have Controller set to true. Found \"true\" in references for Pod/a and Pod/b",
             ],
         ),
     ] {

@@ -140,6 +140,11 @@ impl<'v, 'p> Field<'v, 'p> {
         FieldError::invalid(&self.path(), value.into(), detail)
     }
 
+    /// The error `Invalid value`, which shows a name, a key or a label value.
+    pub(crate) fn invalid_name(&self, name: &str, detail: &str) -> FieldError {
+        FieldError::invalid_name(&self.path(), name, detail)
+    }
+
     /// The error `Forbidden`.
     pub(crate) fn forbidden(&self, detail: &str) -> FieldError {
         FieldError::forbidden(&self.path(), detail)

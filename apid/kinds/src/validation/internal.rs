@@ -5,7 +5,7 @@
 //! The functions return JSON texts. [`render`] writes the fields in the given order, which is that of the Go type; it never
 //! omits a field. The errors show these texts as their values.
 
-use apimachinery::field::{FieldError, FieldErrorKind, shorten};
+use apimachinery::field::{FieldError, FieldErrorKind, shorten_json};
 use schema::key_order::text_of_type;
 use serde_json::Value;
 
@@ -98,22 +98,22 @@ pub(crate) fn text(text: &str) -> String {
 
 /// The error `Invalid value` with a rendered value.
 pub(crate) fn invalid(field: &Field<'_, '_>, value_text: &str, detail: &str) -> FieldError {
-    FieldError::invalid_text(&field.path(), value_text, detail)
+    FieldError::invalid_json(&field.path(), value_text, detail)
 }
 
 /// The error `Duplicate value` with a rendered value.
 pub(crate) fn duplicate(field: &Field<'_, '_>, value_text: &str, detail: &str) -> FieldError {
-    let tail = format!("{}: {detail}", shorten(value_text));
+    let tail = format!("{}: {detail}", shorten_json(value_text));
     FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &tail)
 }
 
 /// The error `Duplicate value` with a rendered value, without a detail.
 pub(crate) fn duplicate_value(field: &Field<'_, '_>, value_text: &str) -> FieldError {
-    FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &shorten(value_text))
+    FieldError::without_value(FieldErrorKind::Duplicate, &field.path(), &shorten_json(value_text))
 }
 
 /// The error `Unsupported value` with a rendered value and the quoted supported values.
 pub(crate) fn not_supported(field: &Field<'_, '_>, value_text: &str, supported: &str) -> FieldError {
-    let tail = format!("{}: supported values: {supported}", shorten(value_text));
+    let tail = format!("{}: supported values: {supported}", shorten_json(value_text));
     FieldError::without_value(FieldErrorKind::NotSupported, &field.path(), &tail)
 }

@@ -34,7 +34,7 @@ pub(crate) fn check_port_or_name(field: &Field<'_, '_>, errors: &mut FieldErrors
         None => check_port(field, errors),
         Some(name) => {
             for message in format::port_name(name) {
-                errors.push(field.invalid(&message));
+                errors.push(field.invalid_name(name, &message));
             }
         }
     }

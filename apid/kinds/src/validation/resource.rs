@@ -81,7 +81,7 @@ pub(crate) fn is_standard_quota(name: &str) -> bool {
 pub(crate) fn check_name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
     let invalid = format::qualified_name(name);
     for message in &invalid {
-        errors.push(field.invalid_value(name, message));
+        errors.push(field.invalid_name(name, message));
     }
     if invalid.is_empty() && !name.contains('/') && !is_standard(name) {
         errors.push(field.invalid_value(name, "must be a standard resource type or fully qualified"));
@@ -119,7 +119,7 @@ pub(crate) fn check_container_resource_name(
 ) {
     let invalid = format::qualified_name(name);
     for message in &invalid {
-        errors.push(field.invalid_value(name, message));
+        errors.push(field.invalid_name(name, message));
     }
     if !name.contains('/') {
         if invalid.is_empty() && !STANDARD_RESOURCES.contains(&name) && !is_huge_page(name) {

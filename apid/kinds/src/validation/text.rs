@@ -50,7 +50,7 @@ pub(crate) fn check_format(
     errors: &mut FieldErrors,
 ) {
     for message in format(field.text()) {
-        errors.push(field.invalid_value(field.text(), &message));
+        errors.push(field.invalid_name(field.text(), &message));
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn check_domain_prefixed_path(field: &Field<'_, '_>, errors: &mut Fie
         return;
     };
     for message in format::subdomain(domain) {
-        errors.push(field.invalid_value(domain, &message));
+        errors.push(field.invalid_name(domain, &message));
     }
     let is_path = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
     if !path.bytes().all(is_path) {
@@ -91,10 +91,10 @@ pub(crate) fn check_domain_prefixed_path(field: &Field<'_, '_>, errors: &mut Fie
 pub(crate) fn check_labels(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     for (key, value) in field.entries() {
         for message in format::qualified_name(key) {
-            errors.push(field.invalid_value(key, &message));
+            errors.push(field.invalid_name(key, &message));
         }
         for message in format::label_value(value.text()) {
-            errors.push(field.invalid_value(value.text(), &message));
+            errors.push(field.invalid_name(value.text(), &message));
         }
     }
 }

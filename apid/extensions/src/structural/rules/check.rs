@@ -178,5 +178,5 @@ fn invalid_rule_error(path: &FieldPath, rule: &Rule, detail: &str) -> FieldError
         optional(rule.field_path.as_deref()),
         rule.optional_old_self.map_or_else(|| "null".to_owned(), |flag| flag.to_string()),
     );
-    FieldError::invalid_text(path, &rule_text, detail)
+    FieldError::invalid_json(path, &rule_text, detail)
 }

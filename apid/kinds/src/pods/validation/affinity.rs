@@ -122,7 +122,7 @@ fn pod_affinity_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
     for namespace in term.child("namespaces").items() {
         let field = term.child("namespace");
         for message in format::label(namespace.text()) {
-            errors.push(field.invalid_value(namespace.text(), &message));
+            errors.push(field.invalid_name(namespace.text(), &message));
         }
     }
     label_keys(term, errors);

@@ -40,7 +40,7 @@ fn ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
         if !name.text().is_empty() {
             let messages = format::port_name(name.text());
             for message in &messages {
-                errors.push(name.invalid(message));
+                errors.push(name.invalid_name(name.text(), message));
             }
             if messages.is_empty() && !names.insert(name.text()) {
                 errors.push(name.duplicate());

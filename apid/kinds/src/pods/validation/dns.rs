@@ -49,7 +49,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         let domain = search.text().strip_suffix('.').unwrap_or(search.text());
         for message in format::subdomain_with_underscores(domain) {
-            errors.push(search.invalid_value(domain, &message));
+            errors.push(search.invalid_name(domain, &message));
         }
     }
     for option in config.child("options").items() {

@@ -166,7 +166,7 @@ pub(super) fn field_reference(reference: &Field<'_, '_>, owner: ReferenceOwner, 
     if let Some((path, key)) = subscript {
         let key = if path == "metadata.annotations" { key.to_ascii_lowercase() } else { key.to_owned() };
         for message in format::qualified_name(&key) {
-            errors.push(reference.invalid_value(key.as_str(), &message));
+            errors.push(reference.invalid_name(key.as_str(), &message));
         }
         return;
     }

@@ -145,7 +145,7 @@ pub(crate) fn template_field(template: &Field<'_, '_>, names: &Names, errors: &m
 fn annotation_keys(annotations: &Field<'_, '_>, errors: &mut FieldErrors) {
     for (key, _) in annotations.entries() {
         for message in format::qualified_name(&key.to_lowercase()) {
-            errors.push(annotations.invalid_value(key, &message));
+            errors.push(annotations.invalid_name(key, &message));
         }
     }
 }
@@ -209,7 +209,7 @@ fn scheduling_gates(gates: &Field<'_, '_>, errors: &mut FieldErrors) {
     for gate in gates.items() {
         let name = gate.child("name").text();
         for message in format::qualified_name(name) {
-            errors.push(gate.invalid_value(name, &message));
+            errors.push(gate.invalid_name(name, &message));
         }
         if !seen.insert(name) {
             errors.push(gate.duplicate_value(name));

@@ -93,7 +93,7 @@ fn http_get(get: &Field<'_, '_>, _facts: &PodFacts<'_>, errors: &mut FieldErrors
     for header in headers.items() {
         let name = header.child("name").text();
         for message in format::http_header_name(name) {
-            errors.push(headers.invalid_value(name, &message));
+            errors.push(headers.invalid_name(name, &message));
         }
     }
 }
