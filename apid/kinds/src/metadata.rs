@@ -246,7 +246,7 @@ pub(crate) fn validate_annotations(annotations: &Field<'_, '_>, errors: &mut Fie
 
 /// Validates owner references. kube-apiserver reports their errors without the index.
 fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let mut controller: Option<String> = None;
+    let mut controller: Option<&Value> = None;
     // The list of owners in error messages, rendered once.
     let mut owners_text: Option<String> = None;
     for owner in owners.list().iter().filter(|owner| owner.is_object()) {
@@ -267,12 +267,13 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(FieldError::invalid_json(&owners.path(), &owner_text(owner), detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
-            let owner_label = format!("{}/{}", text("kind"), text("name"));
-            match &controller {
-                None => controller = Some(owner_label),
+            match controller {
+                None => controller = Some(owner),
                 Some(first) => {
                     let detail = format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {owner_label}"
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+                        owner_label(first),
+                        owner_label(owner)
                     );
                     let owners_text = owners_text.get_or_insert_with(|| owner_list(owners.list()));
                     errors.push(FieldError::invalid_json(&owners.path(), owners_text, &detail));
@@ -286,6 +287,12 @@ fn validate_owners(owners: &Field<'_, '_>, errors: &mut FieldErrors) {
 fn owner_list(owners: &[Value]) -> String {
     let texts = owners.iter().filter(|owner| owner.is_object()).take(ERRORS_MAX).map(owner_text);
     format!("[{}]", texts.collect::<Vec<_>>().join(","))
+}
+
+/// Kind and name of an owner reference: `Pod/a`.
+fn owner_label(owner: &Value) -> String {
+    let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or("");
+    format!("{}/{}", text("kind"), text("name"))
 }
 
 /// Owner reference in the format of error messages.

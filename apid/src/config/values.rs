@@ -18,10 +18,8 @@ pub(super) enum ValueError {
     Seconds,
     #[error("not a number of requests")]
     RequestCount,
-    #[error("not a number above 0")]
-    Workers,
-    #[error("not a number of values above 0")]
-    Elements,
+    #[error("not a whole number above 0")]
+    Count,
     #[error("not a size above 0")]
     TreeBytes,
     #[error("not a number of bytes")]
@@ -66,11 +64,11 @@ pub(super) fn request_count(text: &str) -> Result<usize, ValueError> {
 }
 
 pub(super) fn workers(text: &str) -> Result<usize, ValueError> {
-    text.parse().ok().filter(|workers| *workers > 0).ok_or(ValueError::Workers)
+    text.parse().ok().filter(|workers| *workers > 0).ok_or(ValueError::Count)
 }
 
 pub(super) fn elements(text: &str) -> Result<usize, ValueError> {
-    text.parse().ok().filter(|elements| *elements > 0).ok_or(ValueError::Elements)
+    text.parse().ok().filter(|elements| *elements > 0).ok_or(ValueError::Count)
 }
 
 pub(super) fn tree_bytes(text: &str) -> Result<usize, ValueError> {

@@ -212,8 +212,7 @@ fn deprecation(context: &RequestContext, resource: &Resource, version: &str) -> 
         let warning = resource.kind.strategy().deprecation(names)?;
         return Some(Deprecation { warning, removed_release: None });
     }
-    let stem = names.stem(&resource.group_resource.group)?;
-    let row = lifecycle::of_kind(stem, version, resource.kind.kind())?;
+    let row = lifecycle::of_kind(resource.kind.group(), version, resource.kind.kind())?;
     Some(Deprecation {
         warning: row.warning(names)?,
         removed_release: row.removed.map(|release| release.to_string()),

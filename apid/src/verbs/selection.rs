@@ -20,7 +20,7 @@ pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     /// The kind whose fields the field selector uses.
-    served: Arc<Resource>,
+    served_resource: Arc<Resource>,
     /// Keys to read: the key of one object, or a prefix that ends with `/`.
     pub(super) keys: String,
 }
@@ -36,9 +36,9 @@ impl Selection {
     /// 400: the kind does not support this field selector (requirement D-QP-46).
     pub(super) fn new(call: &Call<'_>, options: &ListOptions) -> Result<Self, Status> {
         let resource = &call.collection.resource;
-        let served = &call.collection.served;
-        let kind_fields = served.kind.selectable_fields();
-        let unknown = options.fields.fields().find(|field| served.stored_field(field).is_none());
+        let served_resource = &call.collection.served;
+        let kind_fields = served_resource.kind.selectable_fields();
+        let unknown = options.fields.fields().find(|field| served_resource.stored_field(field).is_none());
         if let Some(field) = unknown {
             return Err(Status::bad_request(if kind_fields.is_empty() {
                 let known = META_FIELDS.map(quote).join(", ");
@@ -57,7 +57,7 @@ impl Selection {
             _ => call.scope(),
         };
         let (labels, fields) = (options.labels.clone(), options.fields.clone());
-        Ok(Selection { labels, fields, served: Arc::clone(served), keys })
+        Ok(Selection { labels, fields, served_resource: Arc::clone(served_resource), keys })
     }
 
     /// Returns the selection of all objects of the scope.
@@ -76,7 +76,8 @@ impl Selection {
     }
 
     fn matches(&self, entry: &Entry) -> bool {
-        let field = |field: &str| self.served.stored_field(field).map_or("", |field| entry.field(field));
+        let field =
+            |field: &str| self.served_resource.stored_field(field).map_or("", |field| entry.field(field));
         self.labels.matches(|key| entry.label(key)) && self.fields.matches(field)
     }
 }

@@ -153,7 +153,7 @@ fn rules_on_objects_have_causes() {
 }
 
 #[test]
-fn rules_of_definitions_have_causes() {
+fn invalid_rules_of_definitions_return_causes() {
     check("definitions");
 }
 

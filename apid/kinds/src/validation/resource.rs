@@ -117,6 +117,9 @@ pub(crate) fn check_container_resource_name(
     names: &Names,
     errors: &mut FieldErrors,
 ) {
+    if CONTAINER_RESOURCES.contains(&name) {
+        return;
+    }
     let invalid = format::qualified_name(name);
     for message in &invalid {
         errors.push(field.invalid_name(name, message));
@@ -125,7 +128,7 @@ pub(crate) fn check_container_resource_name(
         if invalid.is_empty() && !STANDARD_RESOURCES.contains(&name) && !is_huge_page(name) {
             errors.push(field.invalid_value(name, "must be a standard resource type or fully qualified"));
         }
-        if !CONTAINER_RESOURCES.contains(&name) && !is_huge_page(name) {
+        if !is_huge_page(name) {
             errors.push(field.invalid_value(name, "must be a standard resource for containers"));
         }
     } else if !is_native(name, names) && !is_extended(name, names) {

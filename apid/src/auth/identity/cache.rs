@@ -168,3 +168,44 @@ impl IdentityCache {
         self.short_lived.invalidate_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::ManualClock;
+
+    use super::*;
+    use crate::auth::identity::credentials::{Credentials, Digester};
+    use crate::auth::identity::header_credentials::HeaderCredentials;
+
+    #[test]
+    fn hit_of_anonymous_access_has_expiry_of_webhook() {
+        let header_credentials = HeaderCredentials::default();
+        let digester = Digester::new().unwrap();
+        let digests = digester.digest(&Credentials {
+            header_credentials: &header_credentials,
+            certificate_chain: &[],
+            chain_fingerprint: None,
+            path: "/version",
+            request_id: "",
+        });
+        let clock = ManualClock::at(Timestamp::UNIX_EPOCH);
+        let expiry = Expiry::from_wire(clock.monotonic(), 5_001).unwrap();
+        let cache = IdentityCache::new();
+        cache.insert_short_lived(
+            &digests,
+            ShortLivedEntry {
+                outcome: Ok((Arc::new(UserInfo::anonymous()), Arc::default())),
+                as_of: 1,
+                epoch: 1,
+                webhook_expiry: Some(expiry),
+            },
+        );
+        let find = || cache.find(&digests, 1, &clock, |_| true);
+        let Some(IdentityCacheHit::Accepted(_, Some(found))) = find() else {
+            panic!("the hit has no expiry");
+        };
+        assert_eq!(found.end(), expiry.end());
+        clock.advance(Duration::from_secs(5));
+        assert!(find().is_none(), "the response of the webhook has expired");
+    }
+}

@@ -45,7 +45,7 @@ const FETCHES: Definition = Definition::new(
 const ACTIVE_FETCHES: Definition = Definition::new(
     "authentication_token_cache_active_fetch_count",
     Stability::Alpha,
-    "Number of authentications that authd performs now, by status",
+    "Number of authentications in progress in authd, by status",
 );
 const EXPIRATION: Definition = Definition::new(
     "apiserver_client_certificate_expiration_seconds",

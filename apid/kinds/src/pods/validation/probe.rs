@@ -60,9 +60,11 @@ fn handler(owner: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors
         ("sleep", sleep),
     ];
     let mut has_handler = false;
-    let names = owner.names();
-    for (name, rule) in handlers.iter().filter(|(name, _)| names.contains(name)) {
+    for (name, rule) in handlers {
         let handler = owner.child(name);
+        if !handler.is_present() {
+            continue;
+        }
         if has_handler {
             errors.push(handler.forbidden("may not specify more than 1 handler type"));
         } else {

@@ -16,11 +16,11 @@ pub(super) fn container(resources: &Field<'_, '_>, names: &Names, errors: &mut F
     for (is_request, amounts) in [(false, &limits), (true, &requests)] {
         for (name, amount) in amounts.entries() {
             resource::check_container_resource_name(&amount, name, names, errors);
-            self::amount(&amount, name, names, errors);
+            let nanos = self::amount(&amount, name, names, errors);
             has_cpu_or_memory |= matches!(name, "cpu" | "memory");
             has_huge_pages |= resource::is_huge_page(name);
             if is_request {
-                compare_with_limit(&requests, &limits, name, names, errors);
+                compare_with_limit(&requests, &limits, (name, nanos), names, errors);
             }
         }
     }
@@ -29,37 +29,35 @@ pub(super) fn container(resources: &Field<'_, '_>, names: &Names, errors: &mut F
     }
 }
 
+/// Compares the request of a resource, given as its name and its amount in billionths, with its limit.
 fn compare_with_limit(
     requests: &Field<'_, '_>,
     limits: &Field<'_, '_>,
-    name: &str,
+    (name, requested): (&str, Option<i128>),
     names: &Names,
     errors: &mut FieldErrors,
 ) {
-    let (request, limit) = (requests.child(name), limits.child(name));
+    let limit = limits.child(name);
     if !limit.is_present() {
         if !resource::allows_overcommit(name, names) {
             errors.push(limits.required("Limit must be set for non overcommitable resources"));
         }
         return;
     }
-    let (Ok((requested, _)), Ok((allowed, _))) =
-        (quantity::nanos(request.text()), quantity::nanos(limit.text()))
-    else {
-        return;
-    };
+    let (Some(requested), Ok((allowed, _))) = (requested, quantity::nanos(limit.text())) else { return };
+    let invalid = |detail: &str| requests.invalid_value(requests.child(name).text(), detail);
     if requested != allowed && !resource::allows_overcommit(name, names) {
         let detail = format!("must be equal to {name} limit of {}", limit.text());
-        errors.push(requests.invalid_value(request.text(), &detail));
+        errors.push(invalid(&detail));
     } else if requested > allowed {
         let detail = format!("must be less than or equal to {name} limit of {}", limit.text());
-        errors.push(requests.invalid_value(request.text(), &detail));
+        errors.push(invalid(&detail));
     }
 }
 
-/// Validates an amount of a resource.
-fn amount(amount: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) {
-    let Ok((nanos, _)) = quantity::nanos(amount.text()) else { return };
+/// Validates an amount of a resource. Returns the amount in billionths; None if it is not a quantity.
+fn amount(amount: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) -> Option<i128> {
+    let (nanos, _) = quantity::nanos(amount.text()).ok()?;
     if nanos < 0 {
         errors.push(amount.invalid("must be greater than or equal to 0"));
     }
@@ -75,6 +73,7 @@ fn amount(amount: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldE
         let detail = format!("{} is not positive integer multiple of {name}", amount.text());
         errors.push(amount.invalid(&detail));
     }
+    Some(nanos)
 }
 
 /// Validates the overhead of a pod, which kube-apiserver validates as limits.
