@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{ERRORS_MAX, FieldErrorKind, FieldErrorList, aggregate};
+use crate::field::{ERRORS_MAX, FieldErrorKind, FieldErrorList, aggregate, quote_name};
 use crate::gvk::{GroupKind, GroupResource};
 
 /// Maximum number of bytes of the message in a body, after JSON escaping; a longer message is truncated.
@@ -248,7 +248,7 @@ impl Status {
         let message = match (resource.resource.as_str(), name) {
             ("", _) => format!("forbidden: {reason}"),
             (_, "") => format!("{resource} is forbidden: {reason}"),
-            _ => format!("{resource} {} is forbidden: {reason}", crate::field::quote(name)),
+            _ => format!("{resource} {} is forbidden: {reason}", quote_name(name)),
         };
         Self::failure(Reason::Forbidden, message).with_details(Details {
             name: name.to_owned(),
@@ -264,7 +264,7 @@ impl Status {
             Reason::NotFound,
             resource,
             name,
-            format!("{resource} {} not found", crate::field::quote(name)),
+            format!("{resource} {} not found", quote_name(name)),
         )
     }
 
@@ -310,14 +310,13 @@ impl Status {
             Reason::AlreadyExists,
             resource,
             name,
-            format!("{resource} {} already exists", crate::field::quote(name)),
+            format!("{resource} {} already exists", quote_name(name)),
         )
     }
 
     /// 409: `Operation cannot be fulfilled on configmaps "x": <reason>`.
     pub fn conflict(resource: &GroupResource, name: &str, reason: &str) -> Self {
-        let message =
-            format!("Operation cannot be fulfilled on {resource} {}: {reason}", crate::field::quote(name));
+        let message = format!("Operation cannot be fulfilled on {resource} {}: {reason}", quote_name(name));
         Self::resource_failure(Reason::Conflict, resource, name, message)
     }
 
@@ -381,7 +380,7 @@ impl Status {
                 field: e.path.to_string(),
             })
             .collect();
-        let head = format!("{kind} {} is invalid", crate::field::quote(name));
+        let head = format!("{kind} {} is invalid", quote_name(name));
         let message = if kept.is_empty() { head } else { format!("{head}: {list}") };
         Self::failure(Reason::Invalid, message).with_details(Details {
             name: name.to_owned(),
