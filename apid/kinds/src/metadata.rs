@@ -302,9 +302,7 @@ fn owner_text(owner: &Value) -> String {
 
 fn validate_finalizers(finalizers: &Field<'_, '_>, standard: Option<[&str; 3]>, errors: &mut FieldErrors) {
     for finalizer in finalizers.items() {
-        for message in format::qualified_name(finalizer.text()) {
-            errors.push(finalizers.invalid_name(finalizer.text(), &message));
-        }
+        text::check_name(finalizers, finalizer.text(), format::qualified_name, errors);
     }
     let contains = |name: &str| finalizers.items().any(|finalizer| finalizer.text() == name);
     if contains(ORPHAN) && contains(FOREGROUND) {

@@ -174,9 +174,7 @@ pub(crate) fn glusterfs(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut
     require(source, &["endpoints", "path"], errors);
     let namespace = source.child("endpointsNamespace");
     if owner == SourceOwner::PersistentVolume && namespace.is_present() {
-        for message in format::label(namespace.text()) {
-            errors.push(namespace.invalid_name(namespace.text(), &message));
-        }
+        text::check_name(&namespace, namespace.text(), format::label, errors);
     }
 }
 

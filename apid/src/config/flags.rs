@@ -11,9 +11,7 @@ use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
 
 use super::service_range::{NodePortRange, ServiceRange};
-use super::values::{
-    ServiceRanges, byte_size, elements, ip_address, port, request_count, seconds, tree_bytes, workers,
-};
+use super::values::{ServiceRanges, byte_size, count, ip_address, port, request_count, seconds, tree_bytes};
 
 /// The typed flags of apid.
 #[derive(Debug, Parser)]
@@ -169,13 +167,13 @@ pub(super) struct LimitFlags {
     #[arg(long, value_name = "COUNT", default_value = "200", value_parser = request_count)]
     pub(super) max_mutating_requests_inflight: usize,
     /// Limit of values (scalars, lists and objects) in a request body; more get 413
-    #[arg(long, value_name = "COUNT", default_value = Limits::BODY.elements.to_string(), value_parser = elements)]
+    #[arg(long, value_name = "COUNT", default_value = Limits::BODY.elements.to_string(), value_parser = count)]
     pub(super) max_request_elements: usize,
     /// Limit of the estimated memory of a decoded request body; more get 413
     #[arg(long, value_name = "BYTES", default_value = format!("{}Mi", Limits::BODY.tree_bytes >> 20), value_parser = tree_bytes)]
     pub(super) max_request_tree_bytes: usize,
     /// Number of concurrent deletes of a deletecollection
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = workers)]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
     pub(super) delete_collection_workers: usize,
 }
 

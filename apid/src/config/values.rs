@@ -63,12 +63,8 @@ pub(super) fn request_count(text: &str) -> Result<usize, ValueError> {
     text.parse().map_err(|_| ValueError::RequestCount)
 }
 
-pub(super) fn workers(text: &str) -> Result<usize, ValueError> {
-    text.parse().ok().filter(|workers| *workers > 0).ok_or(ValueError::Count)
-}
-
-pub(super) fn elements(text: &str) -> Result<usize, ValueError> {
-    text.parse().ok().filter(|elements| *elements > 0).ok_or(ValueError::Count)
+pub(super) fn count(text: &str) -> Result<usize, ValueError> {
+    text.parse().ok().filter(|count| *count > 0).ok_or(ValueError::Count)
 }
 
 pub(super) fn tree_bytes(text: &str) -> Result<usize, ValueError> {

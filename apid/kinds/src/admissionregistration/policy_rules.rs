@@ -259,9 +259,7 @@ fn validate_audit_annotations(
         let (key, expression) = (annotation.child("key"), annotation.child("valueExpression"));
         let qualified =
             if policy.is_empty() { key.text().to_owned() } else { format!("{policy}/{}", key.text()) };
-        for message in format::qualified_name(&qualified) {
-            errors.push(key.invalid_name(qualified.as_str(), &message));
-        }
+        text::check_name(&key, qualified.as_str(), format::qualified_name, errors);
         let trimmed = expression.text().trim();
         if trimmed.is_empty() {
             errors.push(expression.required("valueExpression is not specified"));

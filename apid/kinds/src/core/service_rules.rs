@@ -110,9 +110,7 @@ fn validate_external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(name.required(""));
         return;
     }
-    for message in format::subdomain(host) {
-        errors.push(name.invalid_name(host, &message));
-    }
+    text::check_name(&name, host, format::subdomain, errors);
 }
 
 fn validate_port<'v>(

@@ -122,9 +122,7 @@ fn validate_references(references: &Field<'_, '_>, names: &BTreeSet<String>, err
             errors.push(reference.duplicate());
         }
         for part in name.splitn(2, '/') {
-            for message in format::label(part) {
-                errors.push(reference.invalid_name(part, &message));
-            }
+            text::check_name(&reference, part, format::label, errors);
         }
         if !names.contains(name) {
             errors.push(reference.invalid(

@@ -57,9 +57,7 @@ pub(super) fn validate_pool(field: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(FieldError::too_long(&field.path(), POOL_MAX));
     }
     for part in field.text().split('/') {
-        for message in format::subdomain(part) {
-            errors.push(field.invalid_name(part, &message));
-        }
+        text::check_name(field, part, format::subdomain, errors);
     }
 }
 
@@ -121,9 +119,7 @@ pub(super) fn validate_fully_qualified_name(field: &Field<'_, '_>, errors: &mut 
         errors.push(field.invalid("a fully qualified name must be a domain and a name separated by a slash"));
         return;
     };
-    for message in format::subdomain(domain) {
-        errors.push(field.invalid_name(domain, &message));
-    }
+    text::check_name(field, domain, format::subdomain, errors);
     validate_identifier(field, name, errors);
 }
 

@@ -108,9 +108,7 @@ fn validate_counters(counters: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(counters.required(""));
     }
     for (key, counter) in counters.entries() {
-        for message in format::label(key) {
-            errors.push(counter.invalid_name(key, &message));
-        }
+        text::check_name(&counter, key, format::label, errors);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::format;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::internal::{self, Member, Shape};
-use crate::validation::{Field, number};
+use crate::validation::{Field, number, text};
 use crate::volume_sources::csi_driver_name;
 use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
 
@@ -92,9 +92,7 @@ fn validate_topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
         if !seen.insert(key) {
             errors.push(driver.duplicate_value(key));
         }
-        for message in format::qualified_name(key) {
-            errors.push(driver.invalid_name(key, &message));
-        }
+        text::check_name(driver, key, format::qualified_name, errors);
     }
 }
 

@@ -53,9 +53,7 @@ pub(super) fn validate_driver_name(driver: &Field<'_, '_>, errors: &mut FieldErr
         errors.push(driver.required(""));
     } else {
         let name = driver.text().to_lowercase();
-        for message in format::qualified_name(&name) {
-            errors.push(driver.invalid_name(name.as_str(), &message));
-        }
+        text::check_name(driver, name.as_str(), format::qualified_name, errors);
     }
 }
 

@@ -33,9 +33,7 @@ pub(crate) fn check_port_or_name(field: &Field<'_, '_>, errors: &mut FieldErrors
     match field.value().and_then(serde_json::Value::as_str) {
         None => check_port(field, errors),
         Some(name) => {
-            for message in format::port_name(name) {
-                errors.push(field.invalid_name(name, &message));
-            }
+            text::check_name(field, name, format::port_name, errors);
         }
     }
 }

@@ -49,8 +49,18 @@ pub(crate) fn check_format(
     format: impl Fn(&str) -> Vec<String>,
     errors: &mut FieldErrors,
 ) {
-    for message in format(field.text()) {
-        errors.push(field.invalid_name(field.text(), &message));
+    check_name(field, field.text(), format, errors);
+}
+
+/// Reports the messages of a format about a name, a key or a label value at the path of a field.
+pub(crate) fn check_name(
+    field: &Field<'_, '_>,
+    name: &str,
+    format: impl Fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
+    for message in format(name) {
+        errors.push(field.invalid_name(name, &message));
     }
 }
 
@@ -78,9 +88,7 @@ pub(crate) fn check_domain_prefixed_path(field: &Field<'_, '_>, errors: &mut Fie
         errors.push(field.invalid("must be a domain-prefixed path (such as \"acme.io/foo\")"));
         return;
     };
-    for message in format::subdomain(domain) {
-        errors.push(field.invalid_name(domain, &message));
-    }
+    check_name(field, domain, format::subdomain, errors);
     let is_path = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
     if !path.bytes().all(is_path) {
         errors.push(field.invalid_value(path, HTTP_PATH));
@@ -90,11 +98,7 @@ pub(crate) fn check_domain_prefixed_path(field: &Field<'_, '_>, errors: &mut Fie
 /// Validates the labels of a map.
 pub(crate) fn check_labels(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     for (key, value) in field.entries() {
-        for message in format::qualified_name(key) {
-            errors.push(field.invalid_name(key, &message));
-        }
-        for message in format::label_value(value.text()) {
-            errors.push(field.invalid_name(value.text(), &message));
-        }
+        check_name(field, key, format::qualified_name, errors);
+        check_name(field, value.text(), format::label_value, errors);
     }
 }

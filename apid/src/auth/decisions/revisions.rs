@@ -40,8 +40,8 @@ const BACKLOG: usize = 4096;
 /// The prefix of the user names of nodes, on which the Node authorizer decides.
 const NODE_USER_PREFIX: &str = "system:node:";
 
-/// The policy vector of this process: the revisions of the last changes of policy objects, for the cluster, the
-/// identities, each slot of namespaces and each slot of nodes.
+/// The policy vector of this process: the revisions of the last changes of policy objects, for the cluster,
+/// the identities, each slot of namespaces and each slot of nodes.
 pub struct PolicyRevisions {
     table: Reductions,
     /// The revision up to which the vector includes all changes.

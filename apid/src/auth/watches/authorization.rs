@@ -15,9 +15,9 @@
 //! authorization as of an older revision is equivalent while its dependencies have not advanced, because a
 //! policy write advances the policy vector before any later event becomes visible.
 //! INVARIANT (bounded reliance): a watch relies on a webhook response for its TTL or for
-//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL), whichever is longer. Then apid sends
-//! a new request: one per TTL, not one per event. The response to a request also permits all events from before the request,
-//! however short the TTL is.
+//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL), whichever is longer. Then apid
+//! sends a new request: one per TTL, not one per event. The response to a request also permits all events
+//! from before the request, however short the TTL is.
 //!
 //! # Concurrency
 //!

@@ -121,9 +121,7 @@ fn pod_affinity_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
     label_selector(&term.child("namespaceSelector"), errors);
     for namespace in term.child("namespaces").items() {
         let field = term.child("namespace");
-        for message in format::label(namespace.text()) {
-            errors.push(field.invalid_name(namespace.text(), &message));
-        }
+        text::check_name(&field, namespace.text(), format::label, errors);
     }
     label_keys(term, errors);
     let key = term.child("topologyKey");

@@ -3,7 +3,7 @@
 use apimachinery::field::FieldErrors;
 
 use crate::format;
-use crate::validation::{Field, network};
+use crate::validation::{Field, network, text};
 
 /// Maximum number of name servers.
 const NAME_SERVERS_MAX: usize = 3;
@@ -48,9 +48,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
             continue;
         }
         let domain = search.text().strip_suffix('.').unwrap_or(search.text());
-        for message in format::subdomain_with_underscores(domain) {
-            errors.push(search.invalid_name(domain, &message));
-        }
+        text::check_name(&search, domain, format::subdomain_with_underscores, errors);
     }
     for option in config.child("options").items() {
         if option.child("name").text().is_empty() {

@@ -165,9 +165,7 @@ pub(super) fn field_reference(reference: &Field<'_, '_>, owner: ReferenceOwner, 
     }
     if let Some((path, key)) = subscript {
         let key = if path == "metadata.annotations" { key.to_ascii_lowercase() } else { key.to_owned() };
-        for message in format::qualified_name(&key) {
-            errors.push(reference.invalid_name(key.as_str(), &message));
-        }
+        text::check_name(reference, key.as_str(), format::qualified_name, errors);
         return;
     }
     let allowed: &[&str] = if owner == ReferenceOwner::Variable { &VARIABLE_FIELDS } else { &FILE_FIELDS };

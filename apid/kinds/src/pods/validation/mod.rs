@@ -208,9 +208,7 @@ fn scheduling_gates(gates: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = std::collections::BTreeSet::new();
     for gate in gates.items() {
         let name = gate.child("name").text();
-        for message in format::qualified_name(name) {
-            errors.push(gate.invalid_name(name, &message));
-        }
+        text::check_name(&gate, name, format::qualified_name, errors);
         if !seen.insert(name) {
             errors.push(gate.duplicate_value(name));
         }

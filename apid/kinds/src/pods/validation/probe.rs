@@ -94,9 +94,7 @@ fn http_get(get: &Field<'_, '_>, _facts: &PodFacts<'_>, errors: &mut FieldErrors
     let headers = get.child("httpHeaders");
     for header in headers.items() {
         let name = header.child("name").text();
-        for message in format::http_header_name(name) {
-            errors.push(headers.invalid_name(name, &message));
-        }
+        text::check_name(&headers, name, format::http_header_name, errors);
     }
 }
 
