@@ -56,11 +56,18 @@ impl fmt::Display for Issue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ERROR: <input>:{}:{}: {}", self.line, self.column, self.message)?;
         if !self.snippet.is_empty() {
-            let dots = ".".repeat(self.column.saturating_sub(1));
-            write!(f, "\n | {}\n | {dots}^", self.snippet.replace('\t', " "))?;
+            let snippet = self.snippet.replace('\t', " ");
+            write!(f, "\n | {snippet}\n | {}", pointer(&snippet, self.column.saturating_sub(1)))?;
         }
         Ok(())
     }
+}
+
+/// The line that points to a character of a snippet. As in cel-go, each character beyond ASCII counts as wide.
+fn pointer(snippet: &str, column: usize) -> String {
+    let mut chars = snippet.chars();
+    let dots: String = chars.by_ref().take(column).map(|c| if c.is_ascii() { '.' } else { '．' }).collect();
+    dots + if chars.next().is_none_or(|c| c.is_ascii()) { "^" } else { "＾" }
 }
 
 impl fmt::Display for CompileError {

@@ -29,8 +29,8 @@ pub fn excess(phrase: &str, cost: u64, limit: u64) -> Option<String> {
         f => format!("{f:.1}"),
     };
     Some(format!(
-        "{phrase} exceeds budget by factor of {factor}x (a simpler rule, or maxItems, maxProperties and \
-         maxLength on the lists, maps and strings it reads, lower the estimate)"
+        "{phrase} exceeds budget by factor of {factor}x (try simplifying the rule, or adding maxItems, \
+         maxProperties, and maxLength where arrays, maps, and strings are declared)"
     ))
 }
 

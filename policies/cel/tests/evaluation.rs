@@ -60,7 +60,7 @@ fn compile_errors_have_position_and_caret() {
         (
             "true &&\n  'é' + self.a == 'x'",
             "ERROR: <input>:2:7: found no matching overload for '_+_' applied to '(string, int)'\n \
-             |   'é' + self.a == 'x'\n | ......^",
+             |   'é' + self.a == 'x'\n | ...．..^",
         ),
         (
             "x + y",

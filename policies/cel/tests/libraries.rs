@@ -96,7 +96,7 @@ fn authorizer_functions_return_decisions() {
     }
     assert_eq!(
         outcome(&environment, "authorizer.resource('pods')"),
-        "compile: found no matching overload for 'resource' applied to 'authorizer.Authorizer.(string)'"
+        "compile: found no matching overload for 'resource' applied to 'kubernetes.authorization.Authorizer.(string)'"
     );
 }
 

@@ -72,9 +72,9 @@ pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, check: Authorizatio
 }
 
 /// Type of the variable `authorizer`.
-pub const AUTHORIZER: Type = Type::Opaque("authorizer.Authorizer");
+pub const AUTHORIZER: Type = Type::Opaque("kubernetes.authorization.Authorizer");
 /// Type of the variable `authorizer.requestResource`.
-pub const RESOURCE_CHECK: Type = Type::Opaque("authorizer.ResourceCheck");
+pub const RESOURCE_CHECK: Type = Type::Opaque("kubernetes.authorization.ResourceCheck");
 
 /// Declares a function that sets one property of a check.
 macro_rules! builder_step {
@@ -88,19 +88,21 @@ pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
         builder_step!(
-            ".authorizer.Authorizer.path(string) -> authorizer.PathCheck",
+            ".kubernetes.authorization.Authorizer.path(string) -> kubernetes.authorization.PathCheck",
             Authorizer,
             Path,
             |check, path| check.path = Some(path)
         ),
         builder_step!(
-            ".authorizer.Authorizer.group(string) -> authorizer.GroupCheck",
+            ".kubernetes.authorization.Authorizer.group(string) -> kubernetes.authorization.GroupCheck",
             Authorizer,
             Group,
             |check, group| check.group = group
         ),
         Function::new(
-            &[".authorizer.Authorizer.serviceAccount(string, string) -> authorizer.Authorizer"],
+            &[
+                ".kubernetes.authorization.Authorizer.serviceAccount(string, string) -> kubernetes.authorization.Authorizer",
+            ],
             Fixed(1),
             |a| match a {
                 [builder, Value::String(namespace), Value::String(name)] => {
@@ -117,49 +119,49 @@ pub(super) static LIBRARY: Library = Library {
             },
         ),
         builder_step!(
-            ".authorizer.GroupCheck.resource(string) -> authorizer.ResourceCheck",
+            ".kubernetes.authorization.GroupCheck.resource(string) -> kubernetes.authorization.ResourceCheck",
             Group,
             Resource,
             |check, resource| check.resource = resource
         ),
         builder_step!(
-            ".authorizer.ResourceCheck.subresource(string) -> authorizer.ResourceCheck",
+            ".kubernetes.authorization.ResourceCheck.subresource(string) -> kubernetes.authorization.ResourceCheck",
             Resource,
             Resource,
             |check, subresource| check.subresource = subresource
         ),
         builder_step!(
-            ".authorizer.ResourceCheck.namespace(string) -> authorizer.ResourceCheck",
+            ".kubernetes.authorization.ResourceCheck.namespace(string) -> kubernetes.authorization.ResourceCheck",
             Resource,
             Resource,
             |check, namespace| check.namespace = namespace
         ),
         builder_step!(
-            ".authorizer.ResourceCheck.name(string) -> authorizer.ResourceCheck",
+            ".kubernetes.authorization.ResourceCheck.name(string) -> kubernetes.authorization.ResourceCheck",
             Resource,
             Resource,
             |check, name| check.name = name
         ),
         Function::new(
-            &[".authorizer.ResourceCheck.check(string) -> authorizer.Decision"],
+            &[".kubernetes.authorization.ResourceCheck.check(string) -> kubernetes.authorization.Decision"],
             Fixed(CHECK_COST),
             |a| check(a, Stage::Resource),
         ),
         Function::new(
-            &[".authorizer.PathCheck.check(string) -> authorizer.Decision"],
+            &[".kubernetes.authorization.PathCheck.check(string) -> kubernetes.authorization.Decision"],
             Fixed(CHECK_COST),
             |a| check(a, Stage::Path),
         ),
-        Function::new(&[".authorizer.Decision.allowed() -> bool"], Fixed(1), |a| {
+        Function::new(&[".kubernetes.authorization.Decision.allowed() -> bool"], Fixed(1), |a| {
             decision(a, |result| Value::Bool(result.allowed))
         }),
-        Function::new(&[".authorizer.Decision.reason() -> string"], Fixed(1), |a| {
+        Function::new(&[".kubernetes.authorization.Decision.reason() -> string"], Fixed(1), |a| {
             decision(a, |result| Value::text(&result.reason))
         }),
-        Function::new(&[".authorizer.Decision.errored() -> bool"], Fixed(1), |a| {
+        Function::new(&[".kubernetes.authorization.Decision.errored() -> bool"], Fixed(1), |a| {
             decision(a, |result| Value::Bool(result.error.is_some()))
         }),
-        Function::new(&[".authorizer.Decision.error() -> string"], Fixed(1), |a| {
+        Function::new(&[".kubernetes.authorization.Decision.error() -> string"], Fixed(1), |a| {
             decision(a, |result| Value::text(result.error.as_deref().unwrap_or_default()))
         }),
     ],
@@ -170,12 +172,16 @@ pub(super) static SELECTORS: Library = Library {
     since: 31,
     functions: &[
         Function::new(
-            &[".authorizer.ResourceCheck.fieldSelector(string) -> authorizer.ResourceCheck"],
+            &[
+                ".kubernetes.authorization.ResourceCheck.fieldSelector(string) -> kubernetes.authorization.ResourceCheck",
+            ],
             Text(1),
             |a| advance(a, Stage::Resource, Stage::Resource, |check, text| check.field_selector = Some(text)),
         ),
         Function::new(
-            &[".authorizer.ResourceCheck.labelSelector(string) -> authorizer.ResourceCheck"],
+            &[
+                ".kubernetes.authorization.ResourceCheck.labelSelector(string) -> kubernetes.authorization.ResourceCheck",
+            ],
             Text(1),
             |a| advance(a, Stage::Resource, Stage::Resource, |check, text| check.label_selector = Some(text)),
         ),
@@ -201,10 +207,10 @@ struct CheckBuilder {
 impl Opaque for CheckBuilder {
     fn type_name(&self) -> &'static str {
         match self.stage {
-            Stage::Authorizer => "authorizer.Authorizer",
-            Stage::Group => "authorizer.GroupCheck",
-            Stage::Resource => "authorizer.ResourceCheck",
-            Stage::Path => "authorizer.PathCheck",
+            Stage::Authorizer => "kubernetes.authorization.Authorizer",
+            Stage::Group => "kubernetes.authorization.GroupCheck",
+            Stage::Resource => "kubernetes.authorization.ResourceCheck",
+            Stage::Path => "kubernetes.authorization.PathCheck",
         }
     }
 
@@ -220,7 +226,7 @@ impl Opaque for CheckBuilder {
 
 impl Opaque for AuthorizationResult {
     fn type_name(&self) -> &'static str {
-        "authorizer.Decision"
+        "kubernetes.authorization.Decision"
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
