@@ -11,9 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::Rng;
+use apimachinery::field::quote_name;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use kinds::format;
 use serde_json::{Value, json};
 
 use crate::pod_containers::{CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
@@ -70,6 +72,14 @@ impl ServiceAccount {
     /// Returns a service account; waits for a missing default account.
     async fn account(&self, attributes: &Attributes<'_>, account: &str) -> Result<Arc<Object>, Status> {
         let namespace = attributes.namespace;
+        let invalid = format::path_segment(account, false);
+        if !invalid.is_empty() {
+            return Err(attributes.forbidden(&format!(
+                "error looking up service account {namespace}/{account}: invalid resource name {}: [{}]",
+                quote_name(account),
+                invalid.join(" ")
+            )));
+        }
         let attempts = if account == DEFAULT { ATTEMPTS } else { 1 };
         for attempt in 1..=attempts {
             if let Some(found) = self.reader.get(ACCOUNT, namespace, account).get().await? {

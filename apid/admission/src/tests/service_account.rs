@@ -98,6 +98,10 @@ async fn missing_account_or_unlisted_secret_is_rejected() {
             "error looking up service account team/nobody: serviceaccount \"nobody\" not found",
         ),
         (
+            json!({"serviceAccountName": "a/b%"}),
+            "error looking up service account team/a/b%: invalid resource name \"a/b%\": [may not contain '/' may not contain '%']",
+        ),
+        (
             json!({"serviceAccountName": "strict", "volumes": [{"name": "v", "secret": {"secretName": "other"}}]}),
             "volume with secret.secretName=\"other\" is not allowed because service account strict does not reference that secret",
         ),
