@@ -82,7 +82,7 @@ pub fn port_name(text: &str) -> Vec<String> {
     if text.len() > PORT_NAME_MAX {
         errors.push(format!("must be no more than {PORT_NAME_MAX} characters"));
     }
-    if !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-') {
         errors.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
     if !text.bytes().any(|b| b.is_ascii_lowercase()) {
@@ -130,6 +130,12 @@ pub fn is_sysctl(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn empty_port_name_lacks_characters_and_a_letter() {
+        assert_eq!(port_name("").len(), 2);
+        assert_eq!(port_name("http"), [""; 0]);
+    }
 
     #[test]
     fn object_names_are_validated_by_rule() {

@@ -24,8 +24,8 @@ pub enum NameRule {
     ConfigKey,
     /// A group name, a dot and a plural name. StorageVersions have this rule.
     GroupResource,
-    /// A rule that depends on other fields, which [`Strategy::validate`] applies. ClusterTrustBundles have
-    /// this rule.
+    /// A rule that depends on other fields, which [`Strategy::validate`] applies. ClusterTrustBundles and
+    /// IPAddresses have this rule.
     OfObject,
 }
 

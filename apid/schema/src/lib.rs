@@ -26,6 +26,7 @@ use apimachinery::object::Object;
 mod conform;
 mod error;
 pub mod facts;
+mod internal_form;
 pub mod key_order;
 pub mod merge;
 mod protobuf;
@@ -36,6 +37,7 @@ mod validation_tags;
 
 pub use apimachinery::quantity;
 pub use error::TypeError;
+pub use internal_form::InternalForm;
 pub use protobuf::{ProtobufError, write_message};
 pub use table::Schema;
 pub use validation_tags::tags;

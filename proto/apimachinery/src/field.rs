@@ -3,11 +3,12 @@
 use std::fmt;
 use std::ops::Deref;
 
+use serde::Serialize;
 use serde_json::Value;
 
 pub use crate::message_value::{quote, quote_name, shorten, shorten_json, shorten_name};
 
-use crate::message_value::format_value;
+use crate::message_value::{format_collection, format_value};
 
 /// Path of a field as text: `spec.containers[0].name`, `data[key]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -148,7 +149,12 @@ impl FieldError {
     /// The messages of kube-apiserver show some structs with the fields in the order of declaration, not as
     /// sorted JSON.
     pub fn invalid_json(path: &FieldPath, json: &str, detail: &str) -> Self {
-        Self::without_value(FieldErrorKind::Invalid, path, &format!("{}: {detail}", shorten_json(json)))
+        Self::with_text(FieldErrorKind::Invalid, path, &shorten_json(json), detail)
+    }
+
+    /// Like [`Self::invalid`], for a value that only serializes as a list or an object.
+    pub fn invalid_collection(path: &FieldPath, collection: &impl Serialize, detail: &str) -> Self {
+        Self::with_text(FieldErrorKind::Invalid, path, &format_collection(collection), detail)
     }
 
     /// `Invalid value: detail`, without a value.
@@ -216,8 +222,11 @@ impl FieldError {
     }
 
     fn with_value(kind: FieldErrorKind, path: &FieldPath, value: &Value, detail: &str) -> Self {
-        let text = format_value(value);
-        let tail = if detail.is_empty() { text } else { format!("{text}: {detail}") };
+        Self::with_text(kind, path, &format_value(value), detail)
+    }
+
+    fn with_text(kind: FieldErrorKind, path: &FieldPath, value_text: &str, detail: &str) -> Self {
+        let tail = if detail.is_empty() { value_text.to_owned() } else { format!("{value_text}: {detail}") };
         FieldError { kind, path: path.clone(), tail, tag: None }
     }
 

@@ -10,6 +10,7 @@
 use std::borrow::Cow;
 use std::io;
 
+use serde::Serialize;
 use serde_json::Value;
 
 /// Maximum number of characters of a text in a message.
@@ -63,7 +64,7 @@ pub(crate) fn format_value(value: &Value) -> String {
 }
 
 /// Formats a list or an object as JSON, but renders little more than a message shows.
-fn format_collection(value: &Value) -> String {
+pub(crate) fn format_collection(value: &impl Serialize) -> String {
     let mut out = BoundedWriter(Vec::new());
     let is_whole = serde_json::to_writer(&mut out, value).is_ok();
     let json = String::from_utf8_lossy(&out.0);

@@ -9,6 +9,7 @@
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::Value;
+use schema::InternalForm;
 
 use super::checks::SchemaChecks;
 use super::default_values::validate_defaults;
@@ -122,7 +123,9 @@ fn validate_root(schema: Props<'_>, path: &FieldPath) -> Option<FieldError> {
         let detail = format!(
             "only [{ROOT_FIELDS}] fields are allowed at the root of the schema if the status subresource is enabled"
         );
-        Some(FieldError::invalid(path, schema.0.clone(), &detail))
+        let value = Value::Object(schema.0.clone());
+        let schema = InternalForm::new(Some(&value), "apiextensions/v1.JSONSchemaProps");
+        Some(FieldError::invalid_collection(path, &schema, &detail))
     };
     if is_forbidden(&FORBIDDEN_BEFORE_TYPE) {
         return forbidden();

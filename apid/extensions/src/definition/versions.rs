@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Value;
 use regex::Regex;
+use schema::InternalForm;
 
 use super::name_rules::validate_label;
 use super::schema_path::{ErrorSink, SchemaPath};
@@ -42,16 +43,38 @@ pub(super) fn validate_presence_of_schemas(
 /// Validates that version names are unique and that one version is the storage version.
 pub(super) fn validate_version_list(spec: &Spec<'_>, path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let value = || spec.fields.and_then(|fields| fields.get("versions")).cloned().unwrap_or(Value::Null);
+    let error = |detail: &str| {
+        let versions = spec.fields.and_then(|fields| fields.get("versions")).map(|_| own_fields(spec));
+        let list = InternalForm::list(versions.as_ref(), "apiextensions/v1.CustomResourceDefinitionVersion");
+        FieldError::invalid_collection(path, &list, detail)
+    };
     let mut seen_names = HashSet::new();
     if !spec.versions.iter().all(|version| seen_names.insert(version.name())) {
-        errors.push(FieldError::invalid(path, value(), "must contain unique version names"));
+        errors.push(error("must contain unique version names"));
     }
     if spec.versions.iter().filter(|version| version.is_storage()).count() != 1 {
-        let detail = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid(path, value(), detail));
+        errors.push(error("must have exactly one version marked as storage version"));
     }
     errors
+}
+
+/// The versions without the fields that all versions share, as in the internal form.
+fn own_fields(spec: &Spec<'_>) -> Value {
+    let own = |version: &Version<'_>| {
+        let mut fields = version.fields.map(|fields| fields.0.clone()).unwrap_or_default();
+        for (name, is_own) in [
+            ("schema", version.validation.is_some()),
+            ("subresources", version.subresources.is_some()),
+            ("additionalPrinterColumns", !version.columns.is_empty()),
+            ("selectableFields", !version.selectable_fields.is_empty()),
+        ] {
+            if !is_own {
+                fields.remove(name);
+            }
+        }
+        Value::Object(fields)
+    };
+    Value::Array(spec.versions.iter().map(own).collect())
 }
 
 /// Validates the name of the first version, which the internal form repeats in `spec.version`.
@@ -142,6 +165,26 @@ mod tests {
                 "{errors:?}"
             );
         }
+    }
+
+    #[test]
+    fn version_list_error_shows_fields_of_single_versions() {
+        let schema = json!({"openAPIV3Schema": {"type": "object"}});
+        let columns = json!([{"name": "A", "type": "string", "jsonPath": ".a"}]);
+        let spec = json!({"spec": {"versions": [
+            {"name": "v1", "schema": schema, "additionalPrinterColumns": columns},
+            {"name": "v2", "schema": schema},
+        ]}});
+        let object = Object::from_value(spec).unwrap();
+        let errors = validate_version_list(&Spec::new(&object), &FieldPath::new("v"));
+        let text = errors.iter().next().unwrap().to_string();
+        let expected =
+            r#"v: Invalid value: [{"Name":"v1","Served":false,"Storage":false,"Deprecated":false,"#;
+        assert!(text.starts_with(expected), "{text}");
+        let shared =
+            r#""Schema":null,"Subresources":null,"AdditionalPrinterColumns":[{"Name":"A","Type":"string","#;
+        assert!(text.contains(shared), "{text}");
+        assert!(text.ends_with("]: must have exactly one version marked as storage version"), "{text}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use apimachinery::clock::Clock;
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 use expressions::Type;
+use schema::InternalForm;
 use serde_json::{Value, json};
 
 use super::match_rules;
@@ -250,9 +251,9 @@ fn validate_audit_annotations(
     errors: &mut FieldErrors,
 ) {
     if annotations.list().len() > ANNOTATIONS_MAX {
-        errors.push(
-            annotations.invalid(&format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations")),
-        );
+        let list = InternalForm::list(annotations.value(), "admissionregistration/v1.AuditAnnotation");
+        let detail = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
+        errors.push(FieldError::invalid_collection(&annotations.path(), &list, &detail));
     }
     let mut seen = BTreeSet::new();
     for annotation in annotations.items() {

@@ -2,7 +2,7 @@
 
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
-use apimachinery::object::Object;
+use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use super::job_spec;
@@ -88,10 +88,12 @@ fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names
             Some(_) => {}
         }
     }
-    let generated = |key: &str| json!({"matchLabels": {key: job.uid()}});
-    if *selected != generated(&names.label_sub_key("batch", "controller-uid"))
-        && *selected != generated("controller-uid")
-    {
+    let expected: Map<String, Value> = pod_labels(names)
+        .map(|(key, is_uid)| (key, Value::from(if is_uid { job.uid() } else { job.name() })))
+        .into_iter()
+        .collect();
+    let is_valid = labels::validate_selector(selected, &selector.path()).is_empty();
+    if is_valid && !labels::matches(selected, &Value::Object(expected)) {
         errors.push(labels::invalid_selector(&selector, "`selector` not auto-generated"));
     }
 }
@@ -181,6 +183,33 @@ fn validate_template(old: &Object, template: &Field<'_, '_>, errors: &mut FieldE
         template
     };
     if comparable(template.value()) != comparable(old.find("spec.template")) {
-        errors.push(template.invalid("field is immutable"));
+        errors.push(internal::invalid_of_type(template, "core/v1.PodTemplateSpec", "field is immutable"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+
+    use super::*;
+
+    #[test]
+    fn generated_selector_selects_the_generated_labels() {
+        for (selector, is_generated) in [
+            (json!({"matchLabels": {"controller-uid": "u"}}), true),
+            (json!({"matchLabels": {"job-name": "j", "controller-uid": "u"}}), true),
+            (json!({}), true),
+            (json!({"matchLabels": {"controller-uid": "u", "a": "b"}}), false),
+            (json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]}), false),
+        ] {
+            let job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": {"selector": selector}});
+            let job = Object::from_value(job).unwrap();
+            let mut errors = FieldErrors::new();
+            let spec = Field::new(job.get("spec"), "spec");
+            let names = Names::new(Preset::Kubernetes, "").unwrap();
+            validate_generated_selector(&job, &spec, &names, &mut errors);
+            let has_error = errors.iter().any(|error| error.path.as_str() == "spec.selector");
+            assert_eq!(has_error, !is_generated, "{selector}");
+        }
     }
 }

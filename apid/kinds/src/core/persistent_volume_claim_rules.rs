@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::internal_types;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, difference};
+use crate::validation::{Field, difference, resource};
 use crate::volume_sources::claim;
 use crate::{Context, format, resource_name};
 
@@ -100,7 +100,7 @@ pub(super) fn validate_status(new: &Object, names: &Names) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let status = Field::new(new.get("status"), "status");
     for (_, amount) in status.child("capacity").entries() {
-        check_not_negative(&amount, &mut errors);
+        resource::check_not_negative(&amount, &mut errors);
     }
     // As in kube-apiserver, the path of an error is `allocatedResourceStatus`, in the singular.
     let states = status.child("allocatedResourceStatus");
@@ -114,15 +114,9 @@ pub(super) fn validate_status(new: &Object, names: &Names) -> FieldErrors {
     let allocated = status.child("allocatedResources");
     for (name, amount) in allocated.entries() {
         validate_allocated_name(&allocated, name, names, &mut errors);
-        check_not_negative(&amount, &mut errors);
+        resource::check_not_negative(&amount, &mut errors);
     }
     errors
-}
-
-fn check_not_negative(amount: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if quantity::nanos(amount.text()).is_ok_and(|(nanos, _)| nanos < 0) {
-        errors.push(amount.invalid("must be a valid resource quantity"));
-    }
 }
 
 /// Validates the name of an allocated resource: the storage, or a resource of a vendor.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::internal_types;
 use crate::pods::validation::required_node_selector;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, difference, internal, path, text};
+use crate::validation::{Field, difference, internal, path, resource, text};
 use crate::volume_sources::claim::{VOLUME_MODES, access_modes};
 use crate::volume_sources::{self as sources, Rule, SourceOwner};
 use crate::{Context, format};
@@ -157,10 +157,8 @@ fn validate_capacity(capacity: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(capacity.not_supported(&["storage"]));
     }
     for (_, amount) in capacity.entries() {
+        resource::check_not_negative(&amount, errors);
         let nanos = apimachinery::quantity::nanos(amount.text()).map_or(0, |(nanos, _)| nanos);
-        if nanos < 0 {
-            errors.push(amount.invalid("must be a valid resource quantity"));
-        }
         if nanos <= 0 {
             errors.push(amount.invalid("must be greater than zero"));
         }

@@ -46,7 +46,8 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     if let Some(fixed) = fixed_spec(object.name())
         && spec.value() != Some(&fixed)
     {
-        errors.push(spec.invalid(&format!("spec of '{}' must equal the fixed value", object.name())));
+        let detail = format!("spec of '{}' must equal the fixed value", object.name());
+        errors.push(internal::invalid_of_type(&spec, "flowcontrol/v1.FlowSchemaSpec", &detail));
     }
     errors
 }

@@ -151,7 +151,8 @@ fn check_fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) 
                 "nominalConcurrencyShares": 5, "lendablePercent": 0, "limitResponse": {"type": "Reject"},
             }});
             if spec.value() != Some(&fixed) {
-                errors.push(spec.invalid("spec of 'catch-all' must equal the fixed value"));
+                let detail = "spec of 'catch-all' must equal the fixed value";
+                errors.push(internal::invalid_value(spec, &SPEC, detail));
             }
         }
         _ => {}

@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     singular: "ipaddress",
     short_names: &["ip"],
     schema: "networking/v1.IPAddress",
-    name_rule: NameRule::PathSegment,
+    name_rule: NameRule::OfObject,
     metadata_checks: MetadataChecks::full(Revalidation::Always),
     table: &TABLE,
     strategy: &IpAddress,

@@ -11,8 +11,7 @@ use crate::core::persistent_volume_rules::{self, SpecOwner};
 use crate::defaults::part;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::validation::internal::{self, Member, Shape};
-use crate::validation::{Field, text};
+use crate::validation::{Field, internal, text};
 use crate::{Column, Context, Kind, MetadataChecks, StatusWrites, Strategy, Subresource, Table};
 
 pub(super) const KIND: Kind = Kind {
@@ -70,7 +69,11 @@ impl Strategy for VolumeAttachment {
         let mut errors = FieldErrors::new();
         if new.get("spec") != old.get("spec") {
             let spec = Field::new(new.get("spec"), "spec");
-            errors.push(internal::invalid_value(&spec, &SPEC, "field is immutable"));
+            errors.push(internal::invalid_of_type(
+                &spec,
+                "storage/v1.VolumeAttachmentSpec",
+                "field is immutable",
+            ));
         }
         errors
     }
@@ -80,18 +83,6 @@ impl Strategy for VolumeAttachment {
 const MESSAGE_MAX: usize = 1024;
 /// Maximum total size, in bytes, of the keys and values of `attachmentMetadata`.
 const METADATA_MAX: usize = 256 * 1024;
-
-/// The internal type of kube-apiserver for a spec.
-const SPEC: Shape = Shape::Struct(&[
-    Member("Attacher", "attacher", Shape::Text),
-    Member("Source", "source", Shape::Struct(SOURCE)),
-    Member("NodeName", "nodeName", Shape::Text),
-]);
-
-const SOURCE: &[Member] = &[
-    Member("PersistentVolumeName", "persistentVolumeName", Shape::Any),
-    Member("InlineVolumeSpec", "inlineVolumeSpec", Shape::Any),
-];
 
 fn validate_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     const DETAIL: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";

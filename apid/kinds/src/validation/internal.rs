@@ -6,6 +6,7 @@
 //! omits a field. The errors show these texts as their values.
 
 use apimachinery::field::{FieldError, FieldErrorKind, shorten_json};
+use schema::InternalForm;
 use schema::key_order::text_of_type;
 use serde_json::Value;
 
@@ -78,6 +79,11 @@ pub(crate) fn render_value(value: Option<&Value>, shape: &Shape) -> String {
 /// The error `Invalid value`, which shows the value of a field as its internal type.
 pub(crate) fn invalid_value(field: &Field<'_, '_>, shape: &Shape, detail: &str) -> FieldError {
     invalid(field, &render_value(field.value(), shape), detail)
+}
+
+/// The error `Invalid value`, which shows the value of a field as the internal type of a type of the table.
+pub(crate) fn invalid_of_type(field: &Field<'_, '_>, type_name: &str, detail: &str) -> FieldError {
+    FieldError::invalid_collection(&field.path(), &InternalForm::new(field.value(), type_name), detail)
 }
 
 /// Renders a structure from names and rendered values.

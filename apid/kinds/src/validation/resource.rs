@@ -54,6 +54,16 @@ const COUNTABLE_RESOURCES: [&str; 9] = [
 /// Number of billionths in a unit.
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
+/// Validates that a quantity is not negative. The error shows the quantity as an integer, rounded away from zero.
+pub(crate) fn check_not_negative(amount: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let Ok((nanos, _)) = quantity::nanos(amount.text()) else { return };
+    if nanos < 0 {
+        let value = nanos / NANOS_PER_UNIT - i128::from(nanos % NANOS_PER_UNIT != 0);
+        let value = i64::try_from(value).unwrap_or(i64::MIN);
+        errors.push(amount.invalid_value(value, "must be a valid resource quantity"));
+    }
+}
+
 /// Whether a resource is a size of huge pages.
 pub(crate) fn is_huge_page(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)

@@ -89,14 +89,13 @@ pub(super) fn container(context: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &
     let escalation = context.child("allowPrivilegeEscalation");
     if escalation.is_present() && !escalation.flag() {
         if context.child("privileged").flag() {
-            errors.push(
-                context.invalid("cannot set `allowPrivilegeEscalation` to false and `privileged` to true"),
-            );
+            let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+            errors.push(internal::invalid_of_type(context, "core/v1.SecurityContext", detail));
         }
         if context.child("capabilities").child("add").items().any(|name| name.text() == "CAP_SYS_ADMIN") {
-            errors.push(context.invalid(
-                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN",
-            ));
+            let detail =
+                "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            errors.push(internal::invalid_of_type(context, "core/v1.SecurityContext", detail));
         }
     }
     let mount = context.child("procMount");

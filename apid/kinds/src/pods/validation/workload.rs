@@ -166,13 +166,32 @@ pub(crate) fn at_most_100_percent(field: &Field<'_, '_>, errors: &mut FieldError
 
 /// The percentage in a text such as `25%`.
 fn percent(field: &Field<'_, '_>) -> Option<i64> {
-    field.text().strip_suffix('%')?.parse().ok()
+    let text = field.text();
+    if crate::format::percent(text).is_empty() { text.strip_suffix('%')?.parse().ok() } else { None }
 }
 
 /// Whether a number of pods, or a percentage of them, is zero or invalid.
 pub(crate) fn is_zero(field: &Field<'_, '_>) -> bool {
     match field.value() {
-        Some(Value::String(_)) => percent(field).unwrap_or(0) == 0,
+        Some(Value::String(text)) => percent(field).or_else(|| text.parse().ok()).unwrap_or(0) == 0,
         _ => field.integer().unwrap_or(0) == 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn text_without_percentage_counts_as_integer() {
+        for (value, expected) in
+            [(json!(0), true), (json!("0%"), true), (json!("-10%"), true), (json!("5%"), false)]
+                .into_iter()
+                .chain([(json!("80"), false), (json!("-1"), false), (json!("x"), true), (json!(3), false)])
+        {
+            assert_eq!(is_zero(&Field::new(Some(&value), "maxSurge")), expected, "{value}");
+        }
     }
 }
