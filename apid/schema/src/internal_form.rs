@@ -2,14 +2,13 @@
 //!
 //! # Contract
 //!
-//! [`InternalForm`] derives the internal type from the type of the table: the field names are those of Go, no field is
-//! omitted, an absent pointer, list or map is `null`, and any other absent value is the zero of its type. Types of the
-//! group `meta` have no internal form; they keep their JSON names and omit absent fields.
+//! [`InternalForm`] derives the internal type from the type of the table: the field names are those of Go, no
+//! field is omitted, an absent pointer, list or map is `null`, and any other absent value is the zero of its
+//! type. Types of the group `meta` have no internal form; they keep their JSON names and omit absent fields.
 //!
 //! The tables below hold the differences between the declarations of the types.
 
 use apimachinery::object::{Map, Value};
-
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::key_order::OrderedFields;
@@ -36,7 +35,8 @@ const INITIALISMS: &[&str] = &[
     "iscsi", "json", "nfs", "os", "pd", "rbd", "ssl", "tcp", "ttl", "tty", "uid", "url",
 ];
 
-/// Go names that the JSON name does not determine: the start of the name of the type, the JSON name, and the Go name.
+/// Go names that the JSON name does not determine: the start of the name of the type, the JSON name, and the
+/// Go name.
 const GO_NAMES: &[(&str, &str, &str)] = &[
     ("apiextensions/v1.", "openAPIV3Schema", "OpenAPIV3Schema"),
     ("core/v1.AzureDisk", "diskURI", "DataDiskURI"),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_go() {
+    fn go_names_follow_json_names_and_table() {
         let name = |owner: &str, field: &str| go_name(Schema::of(owner).unwrap(), field);
         for (owner, field, expected) in [
             ("core/v1.PodSpec", "dnsPolicy", "DNSPolicy"),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_show_their_unions() {
+    fn schema_unions_show_both_alternatives() {
         let schema = json!({
             "type": "object", "nullable": true,
             "properties": {"a": {"type": "array", "items": {"type": "string"}}},
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn types_of_the_group_meta_keep_their_form() {
+    fn meta_types_keep_json_names() {
         let term = json!({"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "k"});
         let text = internal_text(Some(&term), "core/v1.PodAffinityTerm");
         assert!(

@@ -63,7 +63,8 @@ impl fmt::Display for Issue {
     }
 }
 
-/// The line that points to a character of a snippet. As in cel-go, each character beyond ASCII counts as wide.
+/// The line that points to a character of a snippet. As in cel-go, each character beyond ASCII counts as
+/// wide.
 fn pointer(snippet: &str, column: usize) -> String {
     let mut chars = snippet.chars();
     let dots: String = chars.by_ref().take(column).map(|c| if c.is_ascii() { '.' } else { '．' }).collect();

@@ -54,7 +54,8 @@ const COUNTABLE_RESOURCES: [&str; 9] = [
 /// Number of billionths in a unit.
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
 
-/// Validates that a quantity is not negative. The error shows the quantity as an integer, rounded away from zero.
+/// Validates that a quantity is not negative. The error shows the quantity as an integer, rounded away from
+/// zero.
 pub(crate) fn check_not_negative(amount: &Field<'_, '_>, errors: &mut FieldErrors) {
     let Ok((nanos, _)) = quantity::nanos(amount.text()) else { return };
     if nanos < 0 {
