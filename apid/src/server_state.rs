@@ -132,7 +132,7 @@ pub struct Health {
     pub healthz: Checks,
 }
 
-/// The served kinds at one time.
+/// A snapshot of the served kinds. A change of the kinds replaces the snapshot.
 pub struct ServedKinds {
     /// The registry of the kinds.
     pub registry: Arc<Registry>,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, ControlPlane, Options};
 
-const REVIEWED: &str = include_str!("authz_matrix.out");
+const EXPECTED_MATRIX: &str = include_str!("authz_matrix.out");
 
 const HEAD: &str = "\
 # Access of each user under the default policy of a new server (--authorization-mode Node,RBAC), from SubjectAccessReviews.
@@ -177,10 +177,10 @@ async fn default_policy_equals_reviewed_matrix() {
     }
     let differ: Vec<String> = found
         .lines()
-        .filter(|line| !REVIEWED.lines().any(|known| known == *line))
+        .filter(|line| !EXPECTED_MATRIX.lines().any(|known| known == *line))
         .map(|line| format!("+ {line}"))
         .chain(
-            REVIEWED
+            EXPECTED_MATRIX
                 .lines()
                 .filter(|known| !found.lines().any(|line| line == *known))
                 .map(|line| format!("- {line}")),

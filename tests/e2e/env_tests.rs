@@ -284,8 +284,8 @@ async fn go_helper_starts_and_stops_a_server() {
     assert!(text.contains("https://127.0.0.1:") && text.contains("unknown flag `--nope`"), "{text}");
 }
 
-/// Time in which a server of the test environment is stopped.
-const STOP: Duration = Duration::from_secs(5);
+/// Maximum time that stopping a server of the test environment may take.
+const MAX_STOP_TIME: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn testenv_server_with_open_watch_stops_at_once() {
@@ -298,5 +298,5 @@ async fn testenv_server_with_open_watch_stops_at_once() {
         while watch.next().await.is_some() {}
     });
     stopped.expect("the task");
-    assert!(begin.elapsed() < STOP, "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < MAX_STOP_TIME, "{:?}", begin.elapsed());
 }

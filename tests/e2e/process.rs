@@ -59,7 +59,7 @@ fn invalid_flags_are_reported_together_with_exit_code_64() {
 }
 
 #[test]
-fn store_with_different_names_is_rejected() {
+fn store_of_other_names_preset_is_rejected() {
     let dir = tempfile::tempdir().expect("a folder");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let data = runtime.block_on(async {

@@ -295,7 +295,7 @@ async fn damaged_store_fails_startup_and_is_repaired() {
     );
     let (code, text) = exit_code_and_output(&store("check", &data, &[]));
     assert_eq!(code, Some(2), "{text}");
-    for words in ["lost: changes among revisions", "readable after that", "apid store repair"] {
+    for words in ["lost: some or all of the revisions", "readable after that", "apid store repair"] {
         assert!(text.contains(words), "{text}");
     }
     assert!(!text.contains("harmless"), "{text}");

@@ -17,7 +17,7 @@ use crate::chapter::{Chapter, tail};
 use crate::plan;
 use crate::session::{fork, inspect};
 
-/// Number of random damages that are tested on each state of the store.
+/// Number of random kinds of damage that are tested on each state of the store.
 const DAMAGES_PER_STATE: usize = 4;
 
 #[test]
@@ -57,7 +57,7 @@ async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, 
         }
     }
     Ok(format!(
-        "{} damages: {refused} rejected at start, {rejected} reported to readers, {harmless} harmless; {}",
+        "{} kinds of damage: {refused} rejected at start, {rejected} reported to readers, {harmless} harmless; {}",
         refused + rejected + harmless,
         chapter.size()
     ))

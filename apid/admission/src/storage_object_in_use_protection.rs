@@ -1,5 +1,5 @@
-//! StorageObjectInUseProtection: adds finalizers that delay the deletion of used volumes, claims and classes
-//! of volume attributes.
+//! StorageObjectInUseProtection: adds finalizers that delay the deletion of PersistentVolumes,
+//! PersistentVolumeClaims and VolumeAttributesClasses while these are in use.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;

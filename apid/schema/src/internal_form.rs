@@ -256,7 +256,7 @@ fn go_name(schema: &Schema, name: &str) -> String {
     if let Some((.., go_name)) = GO_NAMES.iter().find(listed) {
         return (*go_name).to_owned();
     }
-    if let Some(extension) = name.strip_prefix("x-kubernetes-") {
+    if let Some((_vendor, extension)) = name.strip_prefix("x-").and_then(|name| name.split_once('-')) {
         return std::iter::once("x").chain(extension.split('-')).map(capitalize).collect();
     }
     let name = name.trim_start_matches('$');

@@ -217,7 +217,7 @@ impl ServiceAddresses {
         self.index.lock().is_stale(address)
     }
 
-    /// Whether a write in progress reserves a value.
+    /// Whether any write in progress reserves an address or a port.
     #[cfg(test)]
     fn has_reservations(&self) -> bool {
         let index = self.index.lock();

@@ -22,8 +22,8 @@ pub(super) const CHUNK_TARGET: usize = CHUNK_CAPACITY - CHUNK_CAPACITY / 8;
 
 /// A source of the chunks of a document, in order. After an error the document is incomplete.
 ///
-/// The caller calls [`ChunkSource::prepare`] until it returns false, then takes the chunks. Each call of either
-/// does a bounded amount of work: at most about one millisecond, or the work of one object.
+/// The caller calls [`ChunkSource::prepare`] until it returns false, then takes the chunks. Each call of
+/// `prepare` or `next` does a bounded amount of work: at most about one millisecond, or the work of one object.
 pub(super) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
     /// Does one step of the work that precedes the response head. Returns true if another step remains.
     ///

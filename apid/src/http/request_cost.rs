@@ -131,8 +131,8 @@ struct ListScope {
     /// Number of objects in scope. If the scope has more than [`MAX_INLINE_LIST_ITEMS`] objects, this is the
     /// number of all objects of the kind.
     objects: usize,
-    /// Stored bytes of the objects that a selector must decode. In a large scope, only the first
-    /// [`MAX_INLINE_LIST_ITEMS`] objects and one more are counted.
+    /// Stored bytes of the objects in scope that are not decoded yet; a selector needs them decoded. In a large
+    /// scope, only the first [`MAX_INLINE_LIST_ITEMS`] objects and one more are counted.
     undecoded_bytes: usize,
     /// Number of comparisons of the selectors with one object; 0 without a selector.
     comparisons: usize,

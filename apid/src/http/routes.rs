@@ -28,7 +28,7 @@ use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
 use super::respond::ApiResponse;
 use super::{backup, openapi, openid, paths};
 
-/// Bytes of a segment that a route path encodes: all except the unreserved characters of RFC 3986.
+/// Bytes that are percent-encoded in a path segment: all except the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 static ROUTER: LazyLock<Router> = LazyLock::new(router);

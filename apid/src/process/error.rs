@@ -18,7 +18,7 @@ use crate::spawn::SpawnError;
 /// The failure that ends the process during start, run or shutdown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
-    /// The command line is invalid. One line for each mistake.
+    /// The command line is invalid. Contains one text for each mistake.
     #[error("{}", .0.join("; "))]
     Usage(Vec<String>),
     /// The data directory cannot be created.

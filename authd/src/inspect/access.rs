@@ -14,9 +14,9 @@ use super::{InspectError, Output};
 /// The value of the argument USER that means the user of the kubeconfig.
 const CALLER: &str = "me";
 
-/// The flags of `authd why`.
+/// The arguments and flags of `authd why`.
 #[derive(Debug, Args)]
-pub(super) struct AccessFlags {
+pub(super) struct AccessArguments {
     /// User name, or `me` for the user of the kubeconfig.
     user: String,
     /// Verb: get, list, watch, create, update, patch, delete or another.
@@ -39,7 +39,7 @@ pub(super) struct AccessFlags {
     output: String,
 }
 
-impl AccessFlags {
+impl AccessArguments {
     /// Rejects groups for the caller, whose groups the server determines.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.user == CALLER && !self.groups.is_empty() {
@@ -50,7 +50,7 @@ impl AccessFlags {
     }
 }
 
-pub(super) async fn run(connection: &Connection, flags: AccessFlags) -> Result<Output, InspectError> {
+pub(super) async fn run(connection: &Connection, flags: AccessArguments) -> Result<Output, InspectError> {
     let resource = ResourceArgument::resolve(connection, &flags.resource).await?;
     let namespace = match (&flags.namespace, flags.all_namespaces) {
         (_, true) => String::new(),

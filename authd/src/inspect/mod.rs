@@ -73,7 +73,7 @@ enum Command {
         #[command(flatten)]
         server: ServerFlags,
         #[command(flatten)]
-        flags: access::AccessFlags,
+        flags: access::AccessArguments,
     },
     /// Explains which user a token belongs to, or which check fails. Reads the token from standard input.
     #[command(name = "why-token")]

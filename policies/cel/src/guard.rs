@@ -25,7 +25,8 @@ pub(crate) const MAX_HEIGHT: u32 = 200;
 struct BracketLevel {
     /// Height of the current operand.
     operand: u32,
-    /// Maximum operand height in the current operator run.
+    /// Maximum height of the finished operands of the current run. A run is a sequence of operands and operators
+    /// that ends at a comma, a bracket, `&&` or `||`.
     run: u32,
     /// Number of operators in the current run.
     operators: u32,

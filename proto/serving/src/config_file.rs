@@ -207,7 +207,8 @@ fn read_section(fields: &mut Fields<'_>, name: &'static str) -> Vec<FlagValues> 
     flags.unwrap_or_default()
 }
 
-/// Returns the values of a flag, and whether they are a list or an object; None for other types.
+/// Returns the values of a flag, and whether the file gives several (a list or an object) instead of one. None
+/// if a value is not a string, number or boolean.
 fn flag_values(value: &Value) -> Option<(Vec<String>, bool)> {
     match value {
         Value::Array(items) => Some((items.iter().map(scalar_text).collect::<Option<_>>()?, true)),

@@ -96,12 +96,12 @@ async fn trusted_proxy_headers_set_identity() {
     assert!(!plane.log().contains("\"root\""), "the log has no identity headers of untrusted clients");
 
     // apid publishes the settings for extension API servers.
-    let published = format!(
+    let settings_path = format!(
         "/api/v1/namespaces/{}/configmaps/extension-apiserver-authentication",
         plane.names().system_namespace
     );
     let data = crate::harness::eventually("the published settings", || async {
-        let map = plane.admin().get(&published).await;
+        let map = plane.admin().get(&settings_path).await;
         (map.status == 200).then(|| map.json()["data"].clone())
     })
     .await;
@@ -116,9 +116,9 @@ async fn trusted_proxy_headers_set_identity() {
     ] {
         assert_eq!(data[key], want, "{key}");
     }
-    plane.admin().delete(&published).await.expect(200);
+    plane.admin().delete(&settings_path).await.expect(200);
     crate::harness::eventually("the config map is recreated", || async {
-        (plane.admin().get(&published).await.status == 200).then_some(())
+        (plane.admin().get(&settings_path).await.status == 200).then_some(())
     })
     .await;
 }

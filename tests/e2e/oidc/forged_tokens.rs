@@ -87,7 +87,7 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
             "the token will be issued in",
         ),
         (
-            "valid beyond the permitted clock skew",
+            "not valid until after the permitted clock skew",
             rs256(header, &claims(json!({"nbf": now + 400}))),
             "the token will be valid in",
         ),

@@ -131,7 +131,8 @@ impl KubeletWrite<'_> {
     }
 }
 
-/// Returns the first kind of API object that a pod references, in the words of the message.
+/// Returns the kind of an API object that a pod references, as the error message names it; None if the pod
+/// references no object. If there are several kinds, returns the first in the order of the checks below.
 fn referenced_kind(pod: &Object) -> Option<&'static str> {
     let has_value = |value: &Value, path: &[&str]| {
         let found = path.iter().try_fold(value, |value, field| value.get(field));

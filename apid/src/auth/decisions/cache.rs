@@ -570,7 +570,7 @@ mod tests {
     }
 
     #[test]
-    fn cleared_cache_misses_and_frees_its_entries() {
+    fn cleared_cache_finds_nothing_and_frees_its_entries() {
         let cache = DecisionCache::new();
         cache.insert(&Arc::new(user()), &Arc::new(pods()), Covers::AnyName, &cached_decision());
         cache.clear();

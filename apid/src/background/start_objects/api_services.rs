@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use kinds::Registry;
 use serde_json::json;
 
-use super::{StartObject, definitions, same_spec, without_nulls};
+use super::{StartObject, definitions, with_desired_spec, without_nulls};
 
 /// The default priority of a version in its group.
 const DEFAULT_VERSION_PRIORITY: i64 = 15;
@@ -74,7 +74,7 @@ fn start_object(stem: &str, version: &str, names: &Names) -> Option<StartObject>
         "spec": spec,
     });
     let desired = StartObject::new("apiregistration", "APIService", object);
-    Some(desired.restored_by(same_spec).with_condition(definitions::available()))
+    Some(desired.restored_by(with_desired_spec).with_condition(definitions::available_condition()))
 }
 
 /// Returns the name of a group version's APIService: `v1.apps`, and `v1.` for the core group.

@@ -14,7 +14,7 @@ use apimachinery::status::Status;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{StartObject, api_services, collection, ensure, reconcile_on_changes, same_spec};
+use super::{StartObject, api_services, collection, ensure, reconcile_on_changes, with_desired_spec};
 use crate::background::actor::{Actor, Target, is_race};
 use crate::background::condition::{Condition, with_conditions};
 use crate::background::derived::DerivedValues;
@@ -66,13 +66,13 @@ async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
     for (_, service) in desired.iter().filter(|(name, _)| !correct.contains(name.as_str())) {
         ensure(actor, service).await?;
     }
-    let available = [available()];
+    let conditions = [available_condition()];
     for service in current.values() {
         let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
         let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
             actor.delete(target, &Default::default()).await.map(drop)
         } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
-            && let Some(next) = with_conditions(service, &available, &now)
+            && let Some(next) = with_conditions(service, &conditions, &now)
         {
             actor.update(Target { subresource: "status", ..target }, next).await.map(drop)
         } else {
@@ -93,7 +93,7 @@ pub(super) fn automanaged(names: &Names) -> String {
 }
 
 /// Returns the condition of a local APIService.
-pub(super) fn available() -> Condition {
+pub(super) fn available_condition() -> Condition {
     let message = "Local APIServices are always available".to_owned();
     Condition { kind: "Available", status_is_true: true, reason: "Local", message }
 }
@@ -119,10 +119,10 @@ fn start_object(group: &str, version: &str, key: &str) -> StartObject {
     });
     let restore = |current: &Object, desired: &Object| {
         let (key, own_value) = desired.labels().next()?;
-        if current.label(key) == Some(own_value) { same_spec(current, desired) } else { None }
+        if current.label(key) == Some(own_value) { with_desired_spec(current, desired) } else { None }
     };
     StartObject {
-        condition: Some(available()),
+        condition: Some(available_condition()),
         ..StartObject::new(SERVICE.0, SERVICE.1, object).restored_by(restore)
     }
 }

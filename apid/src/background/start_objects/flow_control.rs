@@ -10,7 +10,7 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
-use super::{StartObject, same_spec, without_nulls};
+use super::{StartObject, with_desired_spec, without_nulls};
 
 const GROUP: &str = "flowcontrol.apiserver";
 
@@ -36,7 +36,7 @@ fn start_object(kind: &'static str, name: &str, origin: Origin, spec: Value, nam
     let annotation = names.label_sub_key(AUTO_UPDATE.0, AUTO_UPDATE.1);
     let object = json!({"metadata": {"name": name, "annotations": {annotation: "true"}}, "spec": spec});
     StartObject::new(GROUP, kind, object).restored_by(match origin {
-        Mandatory => same_spec,
+        Mandatory => with_desired_spec,
         Suggested => restore_suggested,
     })
 }
@@ -51,7 +51,7 @@ fn restore_suggested(current: &Object, desired: &Object) -> Option<Object> {
         Some("false") => false,
         _ => current.generation() == 1,
     };
-    let mut next = if is_owned { same_spec(current, desired) } else { None };
+    let mut next = if is_owned { with_desired_spec(current, desired) } else { None };
     let annotation_value = if is_owned { "true" } else { "false" };
     if current.annotation(key) != Some(annotation_value) {
         let object = next.get_or_insert_with(|| current.clone());

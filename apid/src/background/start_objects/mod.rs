@@ -215,12 +215,12 @@ async fn current(collection: &Collection, namespace: &str, name: &str) -> Result
 }
 
 /// Returns the current object with the desired spec, or None if both specs are equal.
-fn same_spec(current: &Object, desired: &Object) -> Option<Object> {
-    same_fields(current, desired, &["spec"])
+fn with_desired_spec(current: &Object, desired: &Object) -> Option<Object> {
+    with_desired_fields(current, desired, &["spec"])
 }
 
 /// Returns the current object with these fields of the desired object, or None if the fields are equal.
-fn same_fields(current: &Object, desired: &Object, fields: &[&str]) -> Option<Object> {
+fn with_desired_fields(current: &Object, desired: &Object, fields: &[&str]) -> Option<Object> {
     if fields.iter().all(|field| current.get(field) == desired.get(field)) {
         return None;
     }

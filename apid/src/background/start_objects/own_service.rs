@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use apimachinery::names::Names;
 use serde_json::json;
 
-use super::{StartObject, same_fields};
+use super::{StartObject, with_desired_fields};
 use crate::addresses::family;
 use crate::background::condition::Condition;
 use crate::config::ServiceRange;
@@ -75,11 +75,12 @@ pub(super) fn objects(published: &AdvertisedServer, names: &Names) -> Vec<StartO
         });
         objects.push(
             StartObject::new("", "Endpoints", endpoints)
-                .restored_by(|current, desired| same_fields(current, desired, &["subsets"])),
+                .restored_by(|current, desired| with_desired_fields(current, desired, &["subsets"])),
         );
         objects.push(
-            StartObject::new("discovery", "EndpointSlice", slice)
-                .restored_by(|current, desired| same_fields(current, desired, &["endpoints", "ports"])),
+            StartObject::new("discovery", "EndpointSlice", slice).restored_by(|current, desired| {
+                with_desired_fields(current, desired, &["endpoints", "ports"])
+            }),
         );
     }
     objects

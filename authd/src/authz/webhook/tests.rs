@@ -144,10 +144,10 @@ async fn webhook_decision_is_cached_for_its_ttl() {
         }
         mock.clock.advance(Duration::from_secs(ttl));
     }
-    let never =
+    let uncached =
         WebhookSettings { authorized_ttl: Duration::ZERO, ..settings(Version::V1, OnFailure::NoOpinion) };
     mock.set_response(200, review(json!({"allowed": true})));
-    let remote = mode(&mock, &never);
+    let remote = mode(&mock, &uncached);
     for _ in 0..2 {
         assert_eq!(ask(&remote, &jane(), &pods()).await.ttl, Some(Duration::ZERO));
         assert_eq!(mock.take_requests().len(), 1);

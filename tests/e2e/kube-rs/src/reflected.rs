@@ -73,9 +73,10 @@ impl RecordedReflector {
         });
         assert!(
             reached.await.is_ok(),
-            "not within {DEADLINE:?}: {} of {}",
-            self.state().len(),
-            expected.len()
+            "the reflector did not reach the state of the server within {DEADLINE:?} ({} complete lists): {:?} instead \
+             of {expected:?}",
+            self.complete_lists,
+            self.state()
         );
     }
 

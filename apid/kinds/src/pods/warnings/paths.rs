@@ -5,14 +5,15 @@ use apimachinery::object::Value;
 
 use crate::validation::Field;
 
-/// Sources of volumes with files: the field, the field with the name of the source, and the kind in warnings.
+/// Volume sources that list files. For each: its field in the volume, its field with the name of the referenced
+/// object (empty if it has none), and its kind in warnings.
 const SOURCES: [(&str, &str, &str); 3] = [
     ("configMap", "name", "ConfigMap"),
     ("secret", "secretName", "Secret"),
     ("downwardAPI", "", "DownwardAPI"),
 ];
 
-/// Sources of projected volumes with files, with the same three texts as [`SOURCES`].
+/// Sources of projected volumes that list files, with the same three texts as [`SOURCES`].
 const PROJECTED_SOURCES: [(&str, &str, &str); 3] =
     [("configMap", "name", "ConfigMap"), ("secret", "name", "Secret"), ("downwardAPI", "", "DownwardAPI")];
 

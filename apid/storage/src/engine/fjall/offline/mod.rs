@@ -60,7 +60,7 @@ const CACHE_BYTES: u64 = 16 << 20;
 /// Limits of one read of rows for a backup.
 const PAGE_LIMITS: RowLimits = RowLimits { rows: 1000, bytes: 16 << 20 };
 
-/// The content and the damages of a store.
+/// The content and the damage of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The identity of the store, if readable.
@@ -81,10 +81,10 @@ pub struct Report {
     pub journals: usize,
     /// Findings that lose no data, such as an incomplete batch at the end of the newest journal.
     pub remarks: Vec<String>,
-    /// The first damages; empty for an intact store.
-    pub damages: Vec<String>,
-    /// The number of further damages.
-    pub more_damages: usize,
+    /// The first damaged places; empty for an intact store.
+    pub damaged_places: Vec<String>,
+    /// The number of further damaged places.
+    pub more_damaged_places: usize,
     /// The lost data.
     pub lost: LossReport,
 }
@@ -101,15 +101,15 @@ impl Report {
             tables: survey.tables.len(),
             journals: survey.journals,
             remarks: survey.remarks.clone(),
-            damages: survey.damages.named.clone(),
-            more_damages: survey.damages.more,
+            damaged_places: survey.damaged_places.named.clone(),
+            more_damaged_places: survey.damaged_places.more,
             lost: survey.lost.clone(),
         }
     }
 
     /// Whether no damage and no loss was found.
     pub fn is_sound(&self) -> bool {
-        self.damages.is_empty() && self.lost.is_empty()
+        self.damaged_places.is_empty() && self.lost.is_empty()
     }
 }
 
@@ -127,11 +127,11 @@ impl fmt::Display for Report {
         for remark in &self.remarks {
             writeln!(f, "harmless: {remark}")?;
         }
-        for damage in &self.damages {
+        for damage in &self.damaged_places {
             writeln!(f, "damaged: {damage}")?;
         }
-        if self.more_damages > 0 {
-            writeln!(f, "damaged: {} more places", self.more_damages)?;
+        if self.more_damaged_places > 0 {
+            writeln!(f, "damaged: {} more places", self.more_damaged_places)?;
         }
         write!(f, "{}", self.lost)?;
         if self.is_sound() {
@@ -149,7 +149,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Reads a whole store and reports its content and damages. Changes nothing.
+/// Reads a whole store and reports its content and damage. Changes nothing.
 ///
 /// # Errors
 ///
@@ -166,7 +166,7 @@ pub enum RepairOutcome {
     Sound(Report),
     /// A new store holds all readable data.
     Rebuilt {
-        /// The damages of the old store.
+        /// The report on the old store: its content and its damage.
         report: Report,
         /// The revision of the new store.
         revision: Revision,

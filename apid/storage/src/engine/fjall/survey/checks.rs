@@ -12,13 +12,13 @@ impl Survey {
     /// Compares rows with each other and with the high-water mark.
     pub(super) fn check_consistency(&mut self) {
         if self.identity.is_none() {
-            self.damages.push(|| "the identity of the store is missing".to_owned());
+            self.damaged_places.push(|| "the identity of the store is missing".to_owned());
         }
         let mark = self.acknowledged();
         let compacted = mark.map_or(0, |mark| mark.compacted);
         if self.compacted < compacted {
             let recorded = self.compacted;
-            self.damages.push(|| {
+            self.damaged_places.push(|| {
                 format!(
                     "history was compacted up to revision {compacted}, \
                      but the store records only revision {recorded}"
@@ -37,7 +37,7 @@ impl Survey {
                     "{torn}: no acknowledged write is missing; a crash during a write leaves this state"
                 ));
             } else {
-                self.damages.push(|| torn);
+                self.damaged_places.push(|| torn);
             }
         }
         if !self.lost.between.is_empty() {
@@ -54,7 +54,8 @@ impl Survey {
         for revision in self.log.range(begin + 1..).map(|(revision, _)| *revision) {
             let is_jump = self.jumps.iter().any(|jump| jump.from.0 <= last && jump.to.0 == revision);
             if revision != last + 1 && !is_jump {
-                self.damages.push(|| format!("revisions {} to {} are missing", last + 1, revision - 1));
+                self.damaged_places
+                    .push(|| format!("revisions {} to {} are missing", last + 1, revision - 1));
                 self.lost.add_revision(last + 1);
                 self.lost.add_revision(revision - 1);
             }
@@ -65,7 +66,7 @@ impl Survey {
                 if revision == 0 || self.versions.contains_key(&*layout::version_key(&entry.key, revision)) {
                     continue;
                 }
-                self.damages.push(|| {
+                self.damaged_places.push(|| {
                     format!("the log names revision {revision} of `{}`, whose object is missing", entry.key)
                 });
                 self.lost.add_revision(revision);
@@ -80,7 +81,7 @@ impl Survey {
         match mark {
             Some(mark) if newest < mark.revision => {
                 let (first, last) = (newest + 1, mark.revision);
-                self.damages.push(|| {
+                self.damaged_places.push(|| {
                     format!("revisions {first} to {last} are missing; writes up to revision {last} were acknowledged")
                 });
                 self.lost.add_revision(first);
@@ -146,7 +147,7 @@ impl Survey {
             if let Some(key) = key {
                 self.lost.add_key(&key);
             }
-            self.damages.push(|| {
+            self.damaged_places.push(|| {
                 format!("objects of revisions {first} to {last} were in an unreadable part of a journal")
             });
         }

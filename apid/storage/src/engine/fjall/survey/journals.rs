@@ -1,4 +1,4 @@
-//! Journals in a survey: read to their ends and past damages, with the possible content of gaps.
+//! Journals in a survey: read to their ends and past damage, with the possible content of gaps.
 //!
 //! # Invariants
 //!
@@ -102,11 +102,11 @@ impl Survey {
                     if log_is_complete {
                         self.torn = Some(damage);
                     } else {
-                        self.damages.push(|| damage);
+                        self.damaged_places.push(|| damage);
                     }
                     break;
                 };
-                self.damages.push(|| {
+                self.damaged_places.push(|| {
                     format!("journal {name} is unreadable from byte {end} to {resumed_at}, and readable after that")
                 });
                 begin = resumed_at;
@@ -142,7 +142,7 @@ impl Survey {
             if !is_in_order {
                 // The checksum does not cover the sequence number of a batch. The neighbours determine the
                 // original value.
-                self.damages
+                self.damaged_places
                     .push(|| format!("journal {} has a batch with a wrong seqno", files::short_path(path)));
                 batch.seqno = match (progress.seqno, following) {
                     (0, Some(following)) => following.saturating_sub(1),
@@ -171,7 +171,7 @@ impl Survey {
                 None => None,
                 Some(Some(bytes)) => Some(Bytes::from(bytes)),
                 Some(None) => {
-                    self.damages.push(|| {
+                    self.damaged_places.push(|| {
                         format!("journal {} has a row that does not decompress", files::short_path(path))
                     });
                     self.record_damaged_row(&item.key);

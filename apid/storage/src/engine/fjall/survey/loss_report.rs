@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// Maximum number of damages, key ranges and keys that a report lists by name.
+/// Maximum number of damaged places, key ranges and keys that a report lists by name.
 pub(super) const MAX_NAMED: usize = 20;
 
 /// All data that is missing or possibly missing.
@@ -41,7 +41,7 @@ impl LossReport {
 impl fmt::Display for LossReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((first, last)) = self.revisions {
-            writeln!(f, "lost: changes among revisions {first} to {last} are missing")?;
+            writeln!(f, "lost: some or all of the revisions {first} to {last} are missing")?;
         }
         if let Some(after) = self.after {
             writeln!(f, "lost: changes after revision {after}, if there were any")?;
@@ -67,15 +67,15 @@ impl fmt::Display for LossReport {
     }
 }
 
-/// The damages of a store: descriptions of the first damages, and the number of further damages.
+/// The damaged places of a store: descriptions of the first ones, and the number of the others.
 #[derive(Debug, Default)]
-pub(in super::super) struct Damages {
+pub(in super::super) struct DamagedPlaces {
     pub(in super::super) named: Vec<String>,
-    /// The number of damages without a description.
+    /// The number of damaged places without a description.
     pub(in super::super) more: usize,
 }
 
-impl Damages {
+impl DamagedPlaces {
     pub(super) fn push(&mut self, describe: impl FnOnce() -> String) {
         if self.named.len() < MAX_NAMED { self.named.push(describe()) } else { self.more += 1 }
     }

@@ -1,4 +1,4 @@
-//! A survey of a store: all rows read from the files without fjall, and their damages.
+//! A survey of a store: all rows read from the files without fjall, and the damage in them.
 //!
 //! # Contract
 //!
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::journals::{Gap, Part};
-use self::loss_report::Damages;
+use self::loss_report::DamagedPlaces;
 pub use self::loss_report::LossReport;
 use self::rows::{Keyspace, RowKind};
 use super::Identity;
@@ -63,8 +63,8 @@ pub(super) struct Survey {
     pub(super) log: BTreeMap<u64, LogEntry>,
     pub(super) journals: usize,
     pub(super) bytes: u64,
-    /// The damages found.
-    pub(super) damages: Damages,
+    /// The damaged places found.
+    pub(super) damaged_places: DamagedPlaces,
     /// Findings that lose no data.
     pub(super) remarks: Vec<String>,
     pub(super) lost: LossReport,
@@ -94,7 +94,7 @@ impl Survey {
         let mut keyspaces: BTreeMap<u64, Keyspace> = BTreeMap::new();
         match files::check_version(&database) {
             Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => {
-                survey.damages.push(|| problem)
+                survey.damaged_places.push(|| problem)
             }
             Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
             Ok(()) => {}
@@ -102,7 +102,7 @@ impl Survey {
         let folders = match files::keyspaces(&database) {
             Ok(folders) => folders,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                survey.damages.push(|| "the folder `keyspaces` is missing".to_owned());
+                survey.damaged_places.push(|| "the folder `keyspaces` is missing".to_owned());
                 Vec::new()
             }
             Err(error) => return Err(error),
@@ -123,7 +123,7 @@ impl Survey {
 
     /// Whether no damage and no loss was found.
     pub(super) fn is_sound(&self) -> bool {
-        self.damages.named.is_empty() && self.lost.is_empty()
+        self.damaged_places.named.is_empty() && self.lost.is_empty()
     }
 
     /// The acknowledged revisions, as far as known.
@@ -135,7 +135,7 @@ impl Survey {
         let slots = match std::fs::read(path) {
             Ok(bytes) => high_water_mark::decode_slots(&bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.damages.push(|| "the high-water mark file `mark` is missing".to_owned());
+                self.damaged_places.push(|| "the high-water mark file `mark` is missing".to_owned());
                 return Ok(());
             }
             Err(error) => return Err(error),
@@ -149,7 +149,7 @@ impl Survey {
             (_, false) => {
                 self.remarks.push("one of the two slots of the high-water mark is unreadable".to_owned())
             }
-            (_, true) => self.damages.push(|| "the high-water mark is unreadable".to_owned()),
+            (_, true) => self.damaged_places.push(|| "the high-water mark is unreadable".to_owned()),
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Survey {
             Ok(listed) => listed.into_iter().map(|listed| (listed.id, Some(listed))).collect(),
             Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
             Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => {
-                self.damages.push(|| format!("{problem}; reading all tables in its folder"));
+                self.damaged_places.push(|| format!("{problem}; reading all tables in its folder"));
                 let ids = match table::table_files(folder) {
                     Ok(ids) => ids,
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -194,13 +194,13 @@ impl Survey {
             }
             let name = files::short_path(&path);
             if metadata.as_ref().is_some_and(|metadata| metadata.rows == rows) {
-                self.damages
+                self.damaged_places
                     .push(|| format!("table {name} fails its checksum, all of its {rows} rows are readable"));
                 continue;
             }
             let of_total =
                 metadata.as_ref().map_or_else(String::new, |metadata| format!(" of {}", metadata.rows));
-            self.damages
+            self.damaged_places
                 .push(|| format!("table {name} fails its checksum, {rows}{of_total} rows are readable"));
             keyspace.persisted = None;
             keyspace.unreadable_ranges.extend(unreadable_ranges);
@@ -248,7 +248,7 @@ impl Survey {
     }
 
     fn record_damaged_row(&mut self, key: &[u8]) {
-        self.damages.push(|| format!("a row is damaged (key {})", key.escape_ascii()));
+        self.damaged_places.push(|| format!("a row is damaged (key {})", key.escape_ascii()));
         match layout::log_revision(key) {
             Ok(revision) => self.lost.add_revision(revision),
             Err(_) => {

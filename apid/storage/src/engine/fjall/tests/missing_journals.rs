@@ -38,7 +38,7 @@ async fn filled(compacted: u64) -> FilledStore {
 /// Checks that a store is rejected and then repaired, with exactly these revisions lost.
 async fn check_lost(filled: &FilledStore, lost: (u64, u64), what: &str) {
     let reason = corrupt(open(&filled.store()));
-    let expected = format!("changes among revisions {} to {} are missing", lost.0, lost.1);
+    let expected = format!("revisions {} to {} are missing", lost.0, lost.1);
     assert!(reason.contains(&expected), "{what}: {reason}");
     let (revisions, report) = filled.repair().await;
     assert_eq!(report.lost.revisions, Some(lost), "{what}: {report}");
