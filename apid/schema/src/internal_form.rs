@@ -4,7 +4,8 @@
 //!
 //! [`InternalForm`] derives the internal type from the type of the table: the field names are those of Go, no
 //! field is omitted, an absent pointer, list or map is `null`, and any other absent value is the zero of its
-//! type. Types of the group `meta` have no internal form; they keep their JSON names and omit absent fields.
+//! type. An empty list is `null` too, except in types that keep empty lists. Types of the group `meta` have no
+//! internal form; they keep their JSON names and omit absent fields.
 //!
 //! The tables below hold the differences between the declarations of the types.
 
@@ -40,6 +41,7 @@ const INITIALISMS: &[&str] = &[
 const GO_NAMES: &[(&str, &str, &str)] = &[
     ("apiextensions/v1.", "openAPIV3Schema", "OpenAPIV3Schema"),
     ("core/v1.AzureDisk", "diskURI", "DataDiskURI"),
+    ("core/v1.FC", "wwids", "WWIDs"),
     ("core/v1.Glusterfs", "endpoints", "EndpointsName"),
     ("core/v1.ISCSI", "chapAuthDiscovery", "DiscoveryCHAPAuth"),
     ("core/v1.ISCSI", "chapAuthSession", "SessionCHAPAuth"),
@@ -52,6 +54,7 @@ const GO_NAMES: &[(&str, &str, &str)] = &[
     ("core/v1.", "seLinuxChangePolicy", "SELinuxChangePolicy"),
     ("core/v1.", "seLinuxOptions", "SELinuxOptions"),
     ("core/v1.", "storageos", "StorageOS"),
+    ("networking/v1.", "cidrs", "CIDRs"),
 ];
 
 /// A value that serializes in the form of the internal type.
@@ -68,8 +71,8 @@ enum InternalType<'a> {
     Declared(&'static Type),
     /// A struct type.
     Struct(&'static Schema),
-    /// A list of structs.
-    List(&'static Schema),
+    /// The fields of a struct type that belong to one of its embedded types.
+    Embedded(&'static Schema, &'a str),
     /// A value in the form of the request.
     Plain,
     /// The security context of a pod spec, with the fields of the spec.
@@ -82,9 +85,27 @@ impl<'a> InternalForm<'a> {
         InternalForm { value, ty: Schema::of(type_name).map_or(InternalType::Plain, InternalType::Struct) }
     }
 
-    /// A list of values of a type of the table. An absent list is `null`.
-    pub fn list(value: Option<&'a Value>, type_name: &str) -> Self {
-        InternalForm { value, ty: Schema::of(type_name).map_or(InternalType::Plain, InternalType::List) }
+    /// The value of a field of a type of the table.
+    pub fn of_field(value: Option<&'a Value>, type_name: &str, field: &str) -> Self {
+        let schema = Schema::of(type_name);
+        match schema.and_then(|schema| Some((schema, schema.field(field)?))) {
+            Some((schema, field)) => Self::declared(value, schema, field),
+            None => Self::plain(value),
+        }
+    }
+
+    /// The part of a value of a type of the table that an embedded type declares.
+    pub fn of_embedded(value: Option<&'a Value>, type_name: &str, embedded: &'a str) -> Self {
+        let ty = Schema::of(type_name)
+            .map_or(InternalType::Plain, |schema| InternalType::Embedded(schema, embedded));
+        InternalForm { value, ty }
+    }
+
+    /// The value of a declared field. Except in types that keep empty lists, an empty list counts as absent.
+    fn declared(value: Option<&'a Value>, owner: &'static Schema, field: &'static Field) -> Self {
+        let is_empty_list = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+        let value = value.filter(|value| owner.keeps_empty_lists || !is_empty_list(value));
+        InternalForm { value, ty: InternalType::Declared(&field.ty) }
     }
 
     fn plain(value: Option<&'a Value>) -> Self {
@@ -107,11 +128,10 @@ impl Serialize for InternalForm<'_> {
         let value = self.value.filter(|value| !value.is_null());
         match self.ty {
             InternalType::Plain => value.serialize(serializer),
-            InternalType::Struct(schema) => serialize_struct(value, schema, serializer),
-            InternalType::List(schema) => serialize_list(value, serializer, |item| InternalForm {
-                value: item,
-                ty: InternalType::Struct(schema),
-            }),
+            InternalType::Struct(schema) => serialize_struct(value, schema, None, serializer),
+            InternalType::Embedded(schema, embedded) => {
+                serialize_struct(value, schema, Some(embedded), serializer)
+            }
             InternalType::Declared(ty) => serialize_declared(value, ty, serializer),
             InternalType::SecurityContext(spec) => serialize_security_context(spec, serializer),
         }
@@ -148,7 +168,9 @@ fn serialize_declared<S: Serializer>(
             map.serialize_entry("Property", &value.as_array())?;
             map.end()
         }
-        (Type::List(inner), Some(_)) => serialize_list(value, serializer, |item| declared(item, inner)),
+        (Type::List(inner), Some(Value::Array(items))) => {
+            serializer.collect_seq(items.iter().map(|item| declared(Some(item), inner)))
+        }
         (Type::Map(inner), Some(Value::Object(entries))) => {
             serializer.collect_map(entries.iter().map(|(key, value)| (key, declared(Some(value), inner))))
         }
@@ -166,20 +188,11 @@ fn serialize_declared<S: Serializer>(
     }
 }
 
-fn serialize_list<'a, S: Serializer>(
-    value: Option<&'a Value>,
-    serializer: S,
-    item_form: impl Fn(Option<&'a Value>) -> InternalForm<'a>,
-) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(Value::Array(items)) => serializer.collect_seq(items.iter().map(|item| item_form(Some(item)))),
-        _ => value.serialize(serializer),
-    }
-}
-
+/// Serializes the fields of a struct type, or only those of the type `embedded` in it.
 fn serialize_struct<S: Serializer>(
     value: Option<&Value>,
     schema: &'static Schema,
+    embedded: Option<&str>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let empty = Map::new();
@@ -189,7 +202,8 @@ fn serialize_struct<S: Serializer>(
     }
     let is_pod = schema.name == "core/v1.PodSpec";
     let mut map = serializer.serialize_map(None)?;
-    for field in declared_fields(schema) {
+    let is_shown = |field: &&Field| embedded.is_none_or(|embedded| field.embedded.contains(&embedded));
+    for field in declared_fields(schema).into_iter().filter(is_shown) {
         let value = fields.and_then(|fields| fields.get(field.name));
         match (field.name, &field.ty) {
             ("metadata", Type::Struct(r)) => {
@@ -207,9 +221,8 @@ fn serialize_struct<S: Serializer>(
                 let ty = InternalType::SecurityContext(fields);
                 map.serialize_entry("SecurityContext", &InternalForm { value, ty })?;
             }
-            (name, ty) => {
-                let ty = InternalType::Declared(ty);
-                map.serialize_entry(&go_name(schema, name), &InternalForm { value, ty })?;
+            (name, _) => {
+                map.serialize_entry(&go_name(schema, name), &InternalForm::declared(value, schema, field))?;
             }
         }
     }
@@ -226,12 +239,12 @@ fn serialize_security_context<S: Serializer>(
     if let (Some(pod), Some(schema)) =
         (Schema::of("core/v1.PodSpec"), Schema::of("core/v1.PodSecurityContext"))
     {
-        let host = HOST_FIELDS.iter().filter_map(|name| pod.field(name)).map(|field| (field, spec));
-        let own = declared_fields(schema).into_iter().map(|field| (field, context));
-        for (field, fields) in host.chain(own) {
+        let host = HOST_FIELDS.iter().filter_map(|name| pod.field(name)).map(|field| (field, spec, pod));
+        let own = declared_fields(schema).into_iter().map(|field| (field, context, schema));
+        for (field, fields, owner) in host.chain(own) {
             let value = fields.and_then(|fields| fields.get(field.name));
-            let ty = InternalType::Declared(&field.ty);
-            map.serialize_entry(&go_name(schema, field.name), &InternalForm { value, ty })?;
+            let form = InternalForm::declared(value, owner, field);
+            map.serialize_entry(&go_name(schema, field.name), &form)?;
         }
     }
     map.end()
@@ -289,6 +302,28 @@ mod tests {
             internal_text(None, "core/v1.ResourceRequirements"),
             r#"{"Limits":null,"Requests":null,"Claims":null}"#
         );
+    }
+
+    #[test]
+    fn empty_list_is_null_except_in_types_that_keep_it() {
+        let text = |value: &Value, owner: &str, field: &str| {
+            serde_json::to_string(&InternalForm::of_field(Some(value), owner, field)).unwrap()
+        };
+        let rules = json!({"rules": []});
+        assert_eq!(text(&rules, "batch/v1.JobSpec", "successPolicy"), r#"{"Rules":null}"#);
+        let versions = "apiextensions/v1.CustomResourceDefinitionSpec";
+        assert_eq!(text(&json!([]), versions, "versions"), "[]");
+    }
+
+    #[test]
+    fn embedded_type_shows_only_its_fields() {
+        let spec = json!({"capacity": {"storage": "1Gi"}, "nfs": {"server": "s", "path": "/"}});
+        let form =
+            InternalForm::of_embedded(Some(&spec), "core/v1.PersistentVolumeSpec", "PersistentVolumeSource");
+        let text = serde_json::to_string(&form).unwrap();
+        assert!(text.starts_with(r#"{"GCEPersistentDisk":null,"#), "{text}");
+        assert!(text.contains(r#""NFS":{"Server":"s","Path":"/","ReadOnly":false}"#), "{text}");
+        assert!(!text.contains("Capacity"), "{text}");
     }
 
     #[test]

@@ -45,7 +45,11 @@ pub(super) fn validate_version_list(spec: &Spec<'_>, path: &FieldPath) -> FieldE
     let mut errors = FieldErrors::new();
     let error = |detail: &str| {
         let versions = spec.fields.and_then(|fields| fields.get("versions")).map(|_| own_fields(spec));
-        let list = InternalForm::list(versions.as_ref(), "apiextensions/v1.CustomResourceDefinitionVersion");
+        let list = InternalForm::of_field(
+            versions.as_ref(),
+            "apiextensions/v1.CustomResourceDefinitionSpec",
+            "versions",
+        );
         FieldError::invalid_collection(path, &list, detail)
     };
     let mut seen_names = HashSet::new();

@@ -3,17 +3,16 @@
 use std::collections::BTreeSet;
 
 use apimachinery::clock::Clock;
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use expressions::Type;
-use schema::InternalForm;
 use serde_json::{Value, json};
 
 use super::match_rules;
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
 use crate::table::age;
 use crate::table::cell::{PathReader as _, UNSET};
-use crate::validation::{Field, conditions, text};
+use crate::validation::{Field, conditions, internal, text};
 use crate::{Column, format};
 
 /// Column with the kind of the parameters of a policy.
@@ -251,9 +250,9 @@ fn validate_audit_annotations(
     errors: &mut FieldErrors,
 ) {
     if annotations.list().len() > ANNOTATIONS_MAX {
-        let list = InternalForm::list(annotations.value(), "admissionregistration/v1.AuditAnnotation");
+        let owner = "admissionregistration/v1.ValidatingAdmissionPolicySpec";
         let detail = format!("must not have more than {ANNOTATIONS_MAX} auditAnnotations");
-        errors.push(FieldError::invalid_collection(&annotations.path(), &list, &detail));
+        errors.push(internal::invalid_of_field(annotations, owner, "auditAnnotations", &detail));
     }
     let mut seen = BTreeSet::new();
     for annotation in annotations.items() {

@@ -6,7 +6,6 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use super::deployment::STRATEGY;
 use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::labels;
 use crate::pods;
@@ -142,7 +141,7 @@ fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) 
             }
         }
         _ => {
-            let strategy_text = internal::render_value(strategy.value(), &STRATEGY);
+            let strategy_text = internal::text_of_type(strategy.value(), "apps/v1.DaemonSetUpdateStrategy");
             errors.push(internal::not_supported(strategy, &strategy_text, "\"RollingUpdate\", \"OnDelete\""));
         }
     }

@@ -12,7 +12,7 @@ use crate::pods::validation::{self, WorkloadTerms};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, replicas, template_cells};
 use crate::table::{AGE, NAME};
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
@@ -117,20 +117,11 @@ fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
             validation::at_most_100_percent(&unavailable, errors);
         }
         _ => {
-            let strategy_text = internal::render_value(strategy.value(), &STRATEGY);
+            let strategy_text = internal::text_of_type(strategy.value(), "apps/v1.DeploymentStrategy");
             errors.push(internal::not_supported(strategy, &strategy_text, "\"Recreate\", \"RollingUpdate\""));
         }
     }
 }
-
-/// The internal type of kube-apiserver for a strategy of deployments and daemon sets.
-pub(super) const STRATEGY: Shape = Shape::Struct(&[
-    Member("Type", "type", Shape::Text),
-    Member("RollingUpdate", "rollingUpdate", Shape::Optional(&Shape::Struct(ROLLING_UPDATE))),
-]);
-
-const ROLLING_UPDATE: &[Member] =
-    &[Member("MaxUnavailable", "maxUnavailable", Shape::Any), Member("MaxSurge", "maxSurge", Shape::Any)];
 
 fn validate_status(object: &Object) -> FieldErrors {
     let mut errors = FieldErrors::new();

@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::Value;
 
 use crate::pods::validation;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, number, text};
 use crate::{format, labels};
 
@@ -113,11 +113,8 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The internal type of kube-apiserver for the parameters of rolling updates.
-const ROLLING_UPDATE: Shape = Shape::Struct(&[
-    Member("Partition", "partition", Shape::Number),
-    Member("MaxUnavailable", "maxUnavailable", Shape::Any),
-]);
+/// The type of the parameters of rolling updates.
+const ROLLING_UPDATE: &str = "apps/v1.RollingUpdateStatefulSetStrategy";
 
 fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rolling = strategy.child("rollingUpdate");
@@ -127,7 +124,7 @@ fn validate_update_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) 
         "OnDelete" => {
             if rolling.is_present() {
                 let detail = "only allowed for updateStrategy 'RollingUpdate'";
-                errors.push(internal::invalid_value(&rolling, &ROLLING_UPDATE, detail));
+                errors.push(internal::invalid_of_type(&rolling, ROLLING_UPDATE, detail));
             }
         }
         "RollingUpdate" => number::check_not_negative(&rolling.child("partition"), errors),

@@ -140,13 +140,7 @@ fn check_immutable(new: &Field<'_, '_>, old: &Field<'_, '_>, name: &str, errors:
     if field.value() != old.child(name).value() {
         errors.push(match name {
             "selector" => labels::invalid_selector(&field, "field is immutable"),
-            "successPolicy" => {
-                internal::invalid_value(&field, &job_spec::SUCCESS_POLICY, "field is immutable")
-            }
-            "podFailurePolicy" => {
-                internal::invalid_value(&field, &job_spec::FAILURE_POLICY, "field is immutable")
-            }
-            _ => field.invalid("field is immutable"),
+            _ => internal::invalid_of_field(&field, "batch/v1.JobSpec", name, "field is immutable"),
         });
     }
 }

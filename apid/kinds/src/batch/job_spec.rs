@@ -11,7 +11,7 @@ use crate::format;
 use crate::pods::validation as pods;
 use crate::pods::warnings::template as template_warnings;
 use crate::table::cell::PathReader as _;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, number, text};
 
 /// Maximum value of `parallelism` and `maxFailedIndexes` of an indexed job. [`LARGE_JOB_MAX`] applies to jobs
@@ -73,11 +73,8 @@ pub(super) fn validate(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldEr
         for name in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
             let field = spec.child(name);
             if field.is_present() && (is_non_indexed || name == "successPolicy") {
-                let value = match name {
-                    "successPolicy" => internal::render_value(field.value(), &SUCCESS_POLICY),
-                    _ => internal::value(field.value()),
-                };
-                errors.push(internal::invalid(&field, &value, "requires indexed completion mode"));
+                let detail = "requires indexed completion mode";
+                errors.push(internal::invalid_of_field(&field, "batch/v1.JobSpec", name, detail));
             }
         }
     }
@@ -308,31 +305,3 @@ fn validate_success_rule(rule: &Field<'_, '_>, completions: i64, errors: &mut Fi
         errors.push(count.invalid(&detail));
     }
 }
-
-/// The internal type of kube-apiserver for a success policy.
-pub(super) const SUCCESS_POLICY: Shape =
-    Shape::Optional(&Shape::Struct(&[Member("Rules", "rules", Shape::List(&Shape::Struct(SUCCESS_RULE)))]));
-
-const SUCCESS_RULE: &[Member] = &[
-    Member("SucceededIndexes", "succeededIndexes", Shape::Any),
-    Member("SucceededCount", "succeededCount", Shape::Any),
-];
-
-/// The internal type of kube-apiserver for a pod failure policy.
-pub(super) const FAILURE_POLICY: Shape =
-    Shape::Optional(&Shape::Struct(&[Member("Rules", "rules", Shape::List(&Shape::Struct(FAILURE_RULE)))]));
-
-const FAILURE_RULE: &[Member] = &[
-    Member("Action", "action", Shape::Text),
-    Member("OnExitCodes", "onExitCodes", Shape::Optional(&Shape::Struct(EXIT_CODES))),
-    Member("OnPodConditions", "onPodConditions", Shape::List(&Shape::Struct(POD_CONDITION))),
-];
-
-const EXIT_CODES: &[Member] = &[
-    Member("ContainerName", "containerName", Shape::Any),
-    Member("Operator", "operator", Shape::Text),
-    Member("Values", "values", Shape::List(&Shape::Number)),
-];
-
-const POD_CONDITION: &[Member] =
-    &[Member("Type", "type", Shape::Text), Member("Status", "status", Shape::Text)];

@@ -7,7 +7,7 @@ use apimachinery::object::Object;
 
 use super::indexes::Indexes;
 use crate::table::cell::PathReader as _;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, number};
 
 /// Validates a new status of a job.
@@ -29,10 +29,6 @@ pub(super) fn validate(new: &Object, old: &Object) -> FieldErrors {
     validate_update(new, old, &status, &mut errors);
     errors
 }
-
-/// The internal type of kube-apiserver for `uncountedTerminatedPods`.
-const UNCOUNTED_PODS: Shape =
-    Shape::Struct(&[Member("Succeeded", "succeeded", Shape::Any), Member("Failed", "failed", Shape::Any)]);
 
 fn validate_uncounted_pods(status: &Field<'_, '_>, errors: &mut FieldErrors) {
     let uncounted = status.child("uncountedTerminatedPods");
@@ -127,7 +123,11 @@ fn validate_finished_job(job: &Object, status: &Field<'_, '_>, errors: &mut Fiel
     require_zero_when_finished(status, "active", is_finished, errors);
     let uncounted = status.child("uncountedTerminatedPods");
     if is_finished && ["succeeded", "failed"].iter().any(|list| !uncounted.child(list).list().is_empty()) {
-        errors.push(internal::invalid_value(&uncounted, &UNCOUNTED_PODS, "must be empty for finished job"));
+        errors.push(internal::invalid_of_type(
+            &uncounted,
+            "batch/v1.UncountedTerminatedPods",
+            "must be empty for finished job",
+        ));
     }
 }
 

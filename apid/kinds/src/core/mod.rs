@@ -8,7 +8,6 @@ mod config_map;
 mod endpoints;
 mod event;
 mod immutable;
-mod internal_types;
 mod limit_range;
 mod limit_range_rules;
 mod namespace;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::defaults::{Fields, part};
 use crate::format;
 use crate::table::cell::PathReader as _;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, network, resource, text};
 
 /// Completes the fields with the ranges of pod addresses, so that `podCIDR` equals the first item of
@@ -71,27 +71,15 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
     errors
 }
 
-/// The internal type of kube-apiserver for an address.
-const ADDRESS: Shape =
-    Shape::Struct(&[Member("Type", "type", Shape::Text), Member("Address", "address", Shape::Text)]);
-
 fn check_unique_addresses(addresses: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for address in addresses.items() {
         if !seen.insert((address.child("type").text(), address.child("address").text())) {
-            let address_text = internal::render_value(address.value(), &ADDRESS);
+            let address_text = internal::text_of_type(address.value(), "core/v1.NodeAddress");
             errors.push(internal::duplicate_value(&address, &address_text));
         }
     }
 }
-
-/// The internal type of kube-apiserver for a taint.
-const TAINT: Shape = Shape::Struct(&[
-    Member("Key", "key", Shape::Text),
-    Member("Value", "value", Shape::Text),
-    Member("Effect", "effect", Shape::Text),
-    Member("TimeAdded", "timeAdded", Shape::Any),
-]);
 
 /// Validates the taints. As in kube-apiserver, the paths of their errors begin with `metadata.taints`.
 fn validate_taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -108,7 +96,7 @@ fn validate_taints(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         let effect = taint.child("effect");
         text::require_supported(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
         if !seen.insert((effect.text(), key.text())) {
-            let taint_text = internal::render_value(taint.value(), &TAINT);
+            let taint_text = internal::text_of_type(taint.value(), "core/v1.Taint");
             let detail = "taints must be unique by key and effect pair";
             errors.push(internal::duplicate(&taint, &taint_text, detail));
         }

@@ -4,9 +4,9 @@ use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::quantity;
+use schema::InternalForm;
 use serde_json::{Map, Value};
 
-use super::internal_types;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, difference, resource};
 use crate::volume_sources::claim;
@@ -43,7 +43,9 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     }
     let comparable = Value::Object(comparable_spec(new, old, &key, is_upgrade));
     if Some(&comparable) != old.get("spec") {
-        let changes = difference::lines(old.get("spec"), Some(&comparable), &internal_types::CLAIM_SPEC);
+        let [before, after] = [old.get("spec"), Some(&comparable)]
+            .map(|spec| InternalForm::new(spec, "core/v1.PersistentVolumeClaimSpec"));
+        let changes = difference::lines(&before, &after);
         errors.push(Field::new(None, "spec").forbidden(&format!("{IMMUTABLE_SPEC}{changes}")));
     }
     let amount = |object: &Object, path: &str| {

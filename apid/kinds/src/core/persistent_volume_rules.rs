@@ -3,9 +3,9 @@
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use schema::InternalForm;
 use serde_json::Value;
 
-use super::internal_types;
 use crate::pods::validation::required_node_selector;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, difference, internal, path, resource, text};
@@ -265,7 +265,10 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
     let mut errors = validate(new, ctx);
     let (new, old) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
     if SOURCES.iter().any(|(name, _)| !is_same_source(name, &new, &old)) {
-        let changes = difference::lines(old.value(), new.value(), &internal_types::VOLUME_SOURCE);
+        let [before, after] = [&old, &new].map(|spec| {
+            InternalForm::of_embedded(spec.value(), "core/v1.PersistentVolumeSpec", "PersistentVolumeSource")
+        });
+        let changes = difference::lines(&before, &after);
         let detail = format!("spec.persistentvolumesource is immutable after creation\n{changes}");
         errors.push(new.child("persistentvolumesource").forbidden(&detail));
     }
@@ -278,7 +281,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, ctx: &Context<'_>) -> 
         }
         if name == "nodeAffinity" && old.is_present() && !is_same_affinity(&new, &old, ctx.names) {
             let detail = "field is immutable, except for updating from beta label to GA";
-            errors.push(internal::invalid_value(&field, &internal_types::NODE_AFFINITY, detail));
+            errors.push(internal::invalid_of_field(&field, "core/v1.PersistentVolumeSpec", name, detail));
         }
     }
     errors

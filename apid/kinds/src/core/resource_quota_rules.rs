@@ -7,7 +7,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, resource};
 
 /// Allowed scopes of quotas.
@@ -90,19 +90,6 @@ fn count_inapplicable(scope: &str, hard: &Field<'_, '_>) -> usize {
         .count()
 }
 
-/// The internal type of kube-apiserver for a scope selector.
-const SELECTOR: Shape = Shape::Struct(&[Member(
-    "MatchExpressions",
-    "matchExpressions",
-    Shape::List(&Shape::Struct(REQUIREMENT)),
-)]);
-
-const REQUIREMENT: &[Member] = &[
-    Member("ScopeName", "scopeName", Shape::Text),
-    Member("Operator", "operator", Shape::Text),
-    Member("Values", "values", Shape::List(&Shape::Text)),
-];
-
 fn validate_scope_list(scopes: &Field<'_, '_>, hard: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut present = BTreeSet::new();
     for scope in scopes.items() {
@@ -132,12 +119,10 @@ fn validate_scope_selector(selector: &Field<'_, '_>, hard: &Field<'_, '_>, error
             errors.push(scope.invalid_value(scope.text(), "unsupported scope"));
         }
         for _ in 0..count_inapplicable(scope.text(), hard) {
-            let selector_text = internal::render_value(selector.value(), &SELECTOR);
-            errors.push(internal::invalid(
-                &expressions,
-                &selector_text,
-                "unsupported scope applied to resource",
-            ));
+            // As in kube-apiserver, the error at the expressions shows the whole selector.
+            let selector = expressions.with_value(selector.value());
+            let detail = "unsupported scope applied to resource";
+            errors.push(internal::invalid_of_type(&selector, "core/v1.ScopeSelector", detail));
         }
         let has_values = matches!(scope.text(), "PriorityClass" | "VolumeAttributesClass");
         if SCOPES.contains(&scope.text()) && !has_values && operator.text() != "Exists" {

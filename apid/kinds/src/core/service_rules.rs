@@ -8,7 +8,7 @@ use apimachinery::object::Object;
 use serde_json::json;
 
 use super::service_addresses as addresses;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, network, text};
 use crate::{Context, format};
 
@@ -153,16 +153,6 @@ fn validate_session_affinity(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-/// The internal type of kube-apiserver for a port.
-const PORT: Shape = Shape::Struct(&[
-    Member("Name", "name", Shape::Text),
-    Member("Protocol", "protocol", Shape::Text),
-    Member("AppProtocol", "appProtocol", Shape::Any),
-    Member("Port", "port", Shape::Number),
-    Member("TargetPort", "targetPort", Shape::Number),
-    Member("NodePort", "nodePort", Shape::Number),
-]);
-
 fn check_unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (mut ports, mut node_ports) = (BTreeSet::new(), BTreeSet::new());
     let list = spec.child("ports");
@@ -184,7 +174,8 @@ fn check_unique_ports(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         if !ports.insert((protocol, number)) {
             // As in kube-apiserver, the error shows only the protocol and the number of the port.
             let repeated = json!({"protocol": protocol, "port": number});
-            errors.push(internal::duplicate_value(&port, &internal::render_value(Some(&repeated), &PORT)));
+            let port_text = internal::text_of_type(Some(&repeated), "core/v1.ServicePort");
+            errors.push(internal::duplicate_value(&port, &port_text));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::conversion::rename;
 use crate::core::EVENTS;
 use crate::table::cell::PathReader;
 use crate::validation::Field;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::{Context, Conversion, Kind, NameRule, Storage, Strategy, metadata};
 
 pub(super) const KIND: Kind = Kind {
@@ -59,28 +59,25 @@ const SELECTABLE: [(&str, &str); 10] = [
 /// Fields that an update through this group must not change.
 /// Only `series` and the deprecated counters are mutable.
 /// kube-apiserver compares the reason twice.
-const IMMUTABLE: [(&str, Shape); 14] = [
-    ("involvedObject", Shape::Struct(internal::OBJECT_REFERENCE)),
-    ("reason", Shape::Text),
-    ("message", Shape::Text),
-    ("source", Shape::Struct(SOURCE)),
-    ("firstTimestamp", Shape::Any),
-    ("lastTimestamp", Shape::Any),
-    ("count", Shape::Number),
-    ("reason", Shape::Text),
-    ("type", Shape::Text),
-    ("eventTime", Shape::Any),
-    ("action", Shape::Text),
-    ("related", Shape::Optional(&Shape::Struct(internal::OBJECT_REFERENCE))),
-    (CONTROLLER, Shape::Text),
-    ("reportingInstance", Shape::Text),
+const IMMUTABLE: [&str; 14] = [
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "reason",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    CONTROLLER,
+    "reportingInstance",
 ];
 
 /// Field with the name of the reporting controller in the core group.
 const CONTROLLER: &str = "reportingComponent";
-
-const SOURCE: &[Member] =
-    &[Member("Component", "component", Shape::Text), Member("Host", "host", Shape::Text)];
 
 struct Event;
 
@@ -132,10 +129,10 @@ impl Strategy for Event {
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         let mut errors = metadata::validate_update(new, old);
         errors.extend(metadata::validate_standard_finalizers(new, metadata::standard_finalizers(ctx.names)));
-        for (field, shape) in IMMUTABLE.iter().filter(|(field, _)| new.get(field) != old.get(field)) {
-            let path = if *field == CONTROLLER { "reportingController" } else { field };
-            let field = Field::new(new.get(field), path);
-            errors.push(internal::invalid_value(&field, shape, "field is immutable"));
+        for name in IMMUTABLE.iter().filter(|name| new.get(name) != old.get(name)) {
+            let path = if *name == CONTROLLER { "reportingController" } else { name };
+            let field = Field::new(new.get(name), path);
+            errors.push(internal::invalid_of_field(&field, "core/v1.Event", name, "field is immutable"));
         }
         if new.get("series") != old.get("series") {
             errors.extend(validate_series(new));

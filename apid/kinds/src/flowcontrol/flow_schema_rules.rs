@@ -32,7 +32,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     let kind = method.child("type");
     if method.is_present() && !matches!(kind.text(), "ByNamespace" | "ByUser") {
         // The error in kube-apiserver shows the whole method.
-        let method_text = internal::render(&[("Type", internal::text(kind.text()))]);
+        let method_text = internal::text_of_type(method.value(), "flowcontrol/v1.FlowDistinguisherMethod");
         errors.push(internal::not_supported(&kind, &method_text, "\"ByNamespace\", \"ByUser\""));
     }
     let level = spec.child("priorityLevelConfiguration");

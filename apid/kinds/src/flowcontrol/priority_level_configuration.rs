@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::defaults::{fill, map_at, part};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, age};
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, conditions, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
@@ -109,42 +109,15 @@ fn validate(object: &Object) -> FieldErrors {
     errors
 }
 
-/// The internal type of kube-apiserver for the spec.
-const SPEC: Shape = Shape::Struct(&[
-    Member("Type", "type", Shape::Text),
-    Member("Limited", "limited", Shape::Optional(&Shape::Struct(LIMITED))),
-    Member("Exempt", "exempt", Shape::Optional(&Shape::Struct(EXEMPT))),
-]);
-
-const LIMITED: &[Member] = &[
-    Member("NominalConcurrencyShares", "nominalConcurrencyShares", Shape::Number),
-    Member("LimitResponse", "limitResponse", Shape::Struct(RESPONSE)),
-    Member("LendablePercent", "lendablePercent", Shape::Any),
-    Member("BorrowingLimitPercent", "borrowingLimitPercent", Shape::Any),
-];
-
-const RESPONSE: &[Member] = &[
-    Member("Type", "type", Shape::Text),
-    Member("Queuing", "queuing", Shape::Optional(&Shape::Struct(QUEUING))),
-];
-
-const QUEUING: &[Member] = &[
-    Member("Queues", "queues", Shape::Number),
-    Member("HandSize", "handSize", Shape::Number),
-    Member("QueueLengthLimit", "queueLengthLimit", Shape::Number),
-];
-
-const EXEMPT: &[Member] = &[
-    Member("NominalConcurrencyShares", "nominalConcurrencyShares", Shape::Any),
-    Member("LendablePercent", "lendablePercent", Shape::Any),
-];
+/// The type of the spec.
+const SPEC: &str = "flowcontrol/v1.PriorityLevelConfigurationSpec";
 
 /// Validates that the mandatory priority levels `exempt` and `catch-all` have their fixed specs.
 fn check_fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     match name {
         "exempt" if spec.child("type").text() != "Exempt" || spec.child("limited").is_present() => {
             let detail = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value";
-            errors.push(internal::invalid_value(spec, &SPEC, detail));
+            errors.push(internal::invalid_of_type(spec, SPEC, detail));
         }
         "catch-all" => {
             let fixed = json!({"type": "Limited", "limited": {
@@ -152,7 +125,7 @@ fn check_fixed_spec(name: &str, spec: &Field<'_, '_>, errors: &mut FieldErrors) 
             }});
             if spec.value() != Some(&fixed) {
                 let detail = "spec of 'catch-all' must equal the fixed value";
-                errors.push(internal::invalid_value(spec, &SPEC, detail));
+                errors.push(internal::invalid_of_type(spec, SPEC, detail));
             }
         }
         _ => {}

@@ -10,7 +10,7 @@ use crate::same_fields::same_fields;
 use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, network, text};
 use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Table};
 
@@ -65,19 +65,16 @@ impl Strategy for IpAddress {
         let mut errors = FieldErrors::new();
         if new.find("spec.parentRef") != old.find("spec.parentRef") {
             let field = Field::new(new.find("spec.parentRef"), "spec.parentRef");
-            errors.push(internal::invalid_value(&field, &PARENT, "field is immutable"));
+            errors.push(internal::invalid_of_field(
+                &field,
+                "networking/v1.IPAddressSpec",
+                "parentRef",
+                "field is immutable",
+            ));
         }
         errors
     }
 }
-
-/// The internal type of kube-apiserver for the reference to the parent.
-const PARENT: Shape = Shape::Optional(&Shape::Struct(&[
-    Member("Group", "group", Shape::Text),
-    Member("Resource", "resource", Shape::Text),
-    Member("Namespace", "namespace", Shape::Text),
-    Member("Name", "name", Shape::Text),
-]));
 
 static TABLE: Table =
     Table { columns: &[NAME, Column::text("ParentRef", "Object to which the address is allocated.")], cells };

@@ -73,8 +73,10 @@ fn validate_ranges(cidrs: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     if count > RANGES_MAX {
         // The error in kube-apiserver shows the whole spec.
-        let spec_text = internal::render(&[("CIDRs", internal::value(cidrs.value()))]);
-        errors.push(internal::invalid(cidrs, &spec_text, "may only hold up to 2 values"));
+        let spec = json!({"cidrs": cidrs.value()});
+        let spec = cidrs.with_value(Some(&spec));
+        let detail = "may only hold up to 2 values";
+        errors.push(internal::invalid_of_type(&spec, "networking/v1.ServiceCIDRSpec", detail));
         return;
     }
     for cidr in cidrs.items() {

@@ -9,7 +9,7 @@ use crate::labels;
 use crate::pods::validation::{at_most_100_percent, count_or_percent};
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, conditions, number, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
 
@@ -48,19 +48,11 @@ impl Strategy for PodDisruptionBudget {
     }
 }
 
-/// The internal type of kube-apiserver for the spec, which a message shows.
-const SPEC: Shape = Shape::Struct(&[
-    Member("MinAvailable", "minAvailable", Shape::Any),
-    Member("Selector", "selector", Shape::Api("meta/v1.LabelSelector")),
-    Member("MaxUnavailable", "maxUnavailable", Shape::Any),
-    Member("UnhealthyPodEvictionPolicy", "unhealthyPodEvictionPolicy", Shape::Any),
-]);
-
 fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (min, max) = (spec.child("minAvailable"), spec.child("maxUnavailable"));
     if min.is_present() && max.is_present() {
         let detail = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(internal::invalid_value(spec, &SPEC, detail));
+        errors.push(internal::invalid_of_type(spec, "policy/v1.PodDisruptionBudgetSpec", detail));
     }
     for field in [&min, &max] {
         if field.is_present() {

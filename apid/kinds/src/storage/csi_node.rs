@@ -11,7 +11,7 @@ use crate::format;
 
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, number, text};
 use crate::volume_sources::csi_driver_name;
 use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
@@ -62,7 +62,11 @@ impl Strategy for CsiNode {
                 && new != old
             {
                 let driver = drivers.with_value(Some(new));
-                errors.push(internal::invalid_value(&driver, &DRIVER, "field is immutable"));
+                errors.push(internal::invalid_of_type(
+                    &driver,
+                    "storage/v1.CSINodeDriver",
+                    "field is immutable",
+                ));
             }
         }
         errors
@@ -95,16 +99,6 @@ fn validate_topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
         text::check_name(driver, key, format::qualified_name, errors);
     }
 }
-
-/// The internal type of kube-apiserver for a driver.
-const DRIVER: Shape = Shape::Struct(&[
-    Member("Name", "name", Shape::Text),
-    Member("NodeID", "nodeID", Shape::Text),
-    Member("TopologyKeys", "topologyKeys", Shape::Any),
-    Member("Allocatable", "allocatable", Shape::Optional(&Shape::Struct(RESOURCES))),
-]);
-
-const RESOURCES: &[Member] = &[Member("Count", "count", Shape::Any)];
 
 static TABLE: Table = Table {
     columns: &[NAME, Column::integer("Drivers", "Number of drivers."), AGE],

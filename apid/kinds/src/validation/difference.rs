@@ -2,16 +2,14 @@
 //!
 //! # Contract
 //!
-//! [`lines`] compares two values of an internal type. It returns hunks in the format of unified diffs, with three lines of
+//! [`lines`] compares the JSON texts of two values. It returns hunks in the format of unified diffs, with three lines of
 //! context, and at most [`LINES_MAX`] lines. A line shows at most 100 characters of a value.
 
 use std::fmt::Write as _;
 use std::ops::Range;
 
 use apimachinery::field::shorten;
-use serde_json::Value;
-
-use super::internal::{Shape, render_value};
+use serde::Serialize;
 
 /// Maximum number of lines that a difference shows.
 const LINES_MAX: usize = 100;
@@ -31,8 +29,8 @@ struct Block {
 }
 
 /// Returns the changed lines between the JSON texts of two values.
-pub(crate) fn lines(old: Option<&Value>, new: Option<&Value>, shape: &Shape) -> String {
-    let texts = [old, new].map(|value| indent(&render_value(value, shape)));
+pub(crate) fn lines<T: Serialize>(old: &T, new: &T) -> String {
+    let texts = [old, new].map(|value| indent(&serde_json::to_string(value).unwrap_or_default()));
     let [old, new] = texts.each_ref().map(|text| text.lines().collect::<Vec<_>>());
     let all = marked_lines(&old, &new, &equal_blocks(&old, &new));
     let mut out = String::new();
@@ -197,31 +195,31 @@ fn format_range(lines_before: usize, len: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::collections::BTreeMap;
 
-    use super::super::internal::Member;
+    use serde_json::{Value, json};
+
     use super::*;
 
-    const SHAPE: Shape = Shape::Struct(&[
-        Member("A", "a", Shape::Any),
-        Member("B", "b", Shape::Any),
-        Member("C", "c", Shape::Any),
-        Member("D", "d", Shape::Any),
-        Member("E", "e", Shape::Any),
-    ]);
+    /// Five fields in order, some of which are null.
+    fn fields(value: &Value) -> BTreeMap<&'static str, Value> {
+        [("A", "a"), ("B", "b"), ("C", "c"), ("D", "d"), ("E", "e")]
+            .map(|(name, key)| (name, value.get(key).cloned().unwrap_or_default()))
+            .into()
+    }
 
     #[test]
     fn changed_lines_have_context() {
         let (old, new) = (json!({"a": 1, "c": [1]}), json!({"a": {"x": "\"{"}, "c": []}));
         assert_eq!(
-            lines(Some(&old), Some(&new), &SHAPE),
+            lines(&fields(&old), &fields(&new)),
             "@@ -1,9 +1,9 @@\n {\n- \"A\": 1,\n+ \"A\": {\n+  \"x\": \"\\\"{\"\n+ },\n  \"B\": null,\n- \"C\": [\n-  1\n- ],\n\
              + \"C\": [],\n  \"D\": null,\n  \"E\": null\n }\n"
         );
-        assert_eq!(lines(Some(&old), Some(&old), &SHAPE), "");
+        assert_eq!(lines(&fields(&old), &fields(&old)), "");
         let (old, new) = (json!({"e": 1}), json!({"e": 2}));
         assert_eq!(
-            lines(Some(&old), Some(&new), &SHAPE),
+            lines(&fields(&old), &fields(&new)),
             "@@ -3,5 +3,5 @@\n  \"B\": null,\n  \"C\": null,\n  \"D\": null,\n- \"E\": 1\n+ \"E\": 2\n }\n"
         );
     }
@@ -229,7 +227,7 @@ mod tests {
     #[test]
     fn long_difference_is_cut() {
         let long: Vec<u32> = (0..1000).collect();
-        let text = lines(Some(&json!({})), Some(&json!({ "a": long })), &SHAPE);
+        let text = lines(&fields(&json!({})), &fields(&json!({ "a": long })));
         assert_eq!(text.lines().count(), LINES_MAX + 1);
         assert!(text.ends_with("…\n"));
     }
@@ -237,19 +235,19 @@ mod tests {
     #[test]
     fn difference_of_long_lists_shows_appended_item() {
         let list = |len: usize| json!({"a": vec!["x"; len]});
-        let text = lines(Some(&list(200_000)), Some(&list(200_001)), &SHAPE);
+        let text = lines(&fields(&list(200_000)), &fields(&list(200_001)));
         assert_eq!(
             text,
             "@@ -199999,6 +199999,7 @@\n   \"x\",\n   \"x\",\n   \"x\",\n+  \"x\",\n   \"x\"\n  ],\n  \"B\": null,\n"
         );
         let [old, new] = ["y", "z"].map(|text| json!({"a": vec![text; 20_000]}));
-        assert_eq!(lines(Some(&old), Some(&new), &SHAPE).lines().count(), LINES_MAX + 1);
+        assert_eq!(lines(&fields(&old), &fields(&new)).lines().count(), LINES_MAX + 1);
     }
 
     #[test]
     fn long_value_in_difference_is_shortened() {
         let (old, new) = (json!({"e": "x"}), json!({"e": "y".repeat(1000)}));
-        let text = lines(Some(&old), Some(&new), &SHAPE);
+        let text = lines(&fields(&old), &fields(&new));
         assert!(text.contains("\n- \"E\": \"x\"\n+ \"E\": \"yyy") && text.len() < 300, "{text}");
     }
 }

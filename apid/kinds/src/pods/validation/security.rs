@@ -6,7 +6,7 @@ use apimachinery::field::{FieldError, FieldErrors};
 
 use super::{PodFacts, windows};
 use crate::format;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, number, path, text};
 
 /// Maximum length, in bytes, of an AppArmor profile name.
@@ -107,12 +107,6 @@ pub(super) fn container(context: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &
     app_armor(&context.child("appArmorProfile"), errors);
 }
 
-/// The internal type of a seccomp profile, which a message shows.
-const SECCOMP_PROFILE: Shape = Shape::Struct(&[
-    Member("Type", "type", Shape::Text),
-    Member("LocalhostProfile", "localhostProfile", Shape::Text),
-]);
-
 fn seccomp(profile: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !profile.is_present() {
         return;
@@ -130,9 +124,10 @@ fn seccomp(profile: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(local.required("must be set when seccomp type is Localhost"));
         }
     } else if local.is_present() {
-        let shown = internal::render_value(profile.value(), &SECCOMP_PROFILE);
+        // As in kube-apiserver, the error at the field shows the whole profile.
+        let profile = local.with_value(profile.value());
         let detail = "can only be set when seccomp type is Localhost";
-        errors.push(internal::invalid(&local, &shown, detail));
+        errors.push(internal::invalid_of_type(&profile, "core/v1.SeccompProfile", detail));
     }
 }
 

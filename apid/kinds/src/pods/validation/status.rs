@@ -6,7 +6,7 @@ use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 
 use crate::format;
-use crate::validation::internal::{self, Member, Shape};
+use crate::validation::internal;
 use crate::validation::{Field, network, number, text};
 
 /// Highest valid user or group id.
@@ -41,9 +41,6 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
     errors
 }
 
-/// The internal type of kube-apiserver for a list of addresses.
-const ADDRESSES: Shape = Shape::List(&Shape::Struct(&[Member("IP", "ip", Shape::Text)]));
-
 /// Validates a list of addresses, which has at most one address of each IP family. The first item of
 /// `hostIPs` must equal `hostIP`.
 fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut FieldErrors) {
@@ -76,7 +73,7 @@ fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut Fiel
         ));
     } else if addresses.list().len() > 2 || families.first() == families.get(1) {
         let detail = "may specify no more than one IP for each IP family";
-        errors.push(internal::invalid_value(&addresses, &ADDRESSES, detail));
+        errors.push(internal::invalid_of_field(&addresses, "core/v1.PodStatus", list, detail));
     }
 }
 
