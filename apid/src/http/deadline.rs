@@ -102,9 +102,9 @@ pub(super) struct RequestDeadline<'a> {
 }
 
 impl<'a> RequestDeadline<'a> {
-    /// Starts the time budget now.
-    pub(super) fn begin(clock: &'a dyn Clock, time: Duration) -> Self {
-        RequestDeadline { clock, started: clock.monotonic(), time }
+    /// Creates the time budget of a request with this limit. `clock` is the clock of the limit.
+    pub(super) fn new(clock: &'a dyn Clock, limit: &TimeLimit) -> Self {
+        RequestDeadline { clock, started: limit.started, time: limit.time }
     }
 
     /// Returns the elapsed time.
@@ -230,9 +230,14 @@ mod tests {
         ManualClock::at("2025-05-01T00:00:00Z".parse().unwrap())
     }
 
+    /// A time budget that begins now.
+    fn begin(clock: &ManualClock, time: Duration) -> RequestDeadline<'_> {
+        RequestDeadline::new(clock, &TimeLimit { started: clock.monotonic(), time, invalid: None })
+    }
+
     /// A body with the full timeout for sending.
     fn body(chunks: Box<dyn ChunkSource>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
-        super::body(chunks, &RequestDeadline::begin(&clock(), time), ChunkProducer::for_tests(), late)
+        super::body(chunks, &begin(&clock(), time), ChunkProducer::for_tests(), late)
     }
 
     /// A document of three chunks that holds a clone of `reference`.
@@ -274,7 +279,7 @@ mod tests {
     #[tokio::test]
     async fn preparation_time_counts_against_deadline() {
         let (clock, reference) = (clock(), Arc::new(()));
-        let time = RequestDeadline::begin(&clock, AMPLE);
+        let time = begin(&clock, AMPLE);
         let document = document(&reference);
         clock.advance(AMPLE);
         let (late, expired) = oneshot::channel();

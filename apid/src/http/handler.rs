@@ -81,7 +81,7 @@ impl Api {
         let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
         let time_limit =
             TimeLimit::for_request(&*server_state.clock, &query, &info, server_state.request_timeout);
-        let deadline = RequestDeadline::begin(&*server_state.clock, time_limit.time);
+        let deadline = RequestDeadline::new(&*server_state.clock, &time_limit);
         let kinds = server_state.kinds();
         let resource = resource_of(&kinds, &info);
         let context = Arc::new(RequestContext {
