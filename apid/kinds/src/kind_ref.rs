@@ -69,6 +69,8 @@ pub struct CustomKind {
     pub schema: Arc<CustomSchema>,
     /// Rules of the kind.
     pub strategy: CustomStrategy,
+    /// Warning for clients of a deprecated version.
+    pub deprecation_warning: Option<String>,
 }
 
 impl CustomKind {

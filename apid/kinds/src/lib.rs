@@ -45,6 +45,7 @@ pub mod format;
 mod kind;
 mod kind_ref;
 pub mod labels;
+pub mod lifecycle;
 pub mod metadata;
 mod reference_key;
 pub mod registry;
@@ -91,7 +92,7 @@ pub use core::complete_service_families;
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};
 pub use kind::Kind;
 pub use kind_ref::{CustomKind, KindRef, NameList, SchemaRef, TableRef};
-pub use registry::{CurrentRegistry, Registry, Resource};
+pub use registry::{CurrentRegistry, Deprecation, Registry, Resource};
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
 };

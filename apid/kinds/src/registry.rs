@@ -14,6 +14,7 @@ use arc_swap::ArcSwap;
 use schema::{ConformReport, TypeError};
 use serde_json::Value;
 
+use crate::lifecycle::{self, Release};
 use crate::{
     Context, CustomKind, EnabledVersions, Generation, Kind, KindRef, NameRule, SchemaRef, Storage,
     Subresource, Translation, UnenforcedKind, metadata, status,
@@ -82,6 +83,24 @@ pub struct Resource {
     stored: Option<Arc<Resource>>,
     /// The reason why objects of the kind have no effect; None if they have an effect.
     unenforced: Option<&'static UnenforcedKind>,
+    deprecation: Option<Deprecation>,
+}
+
+/// The deprecation of a served version of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deprecation {
+    /// The warning for clients.
+    pub warning: String,
+    /// The release that removes the version, if it is known.
+    pub removed_release: Option<Release>,
+}
+
+impl Deprecation {
+    /// The deprecation of a version of a built-in kind, from the table of [`lifecycle`].
+    fn of_built_in(kind: &Kind, names: &Names) -> Option<Self> {
+        let row = lifecycle::of_kind(kind.group, kind.versions.first()?, kind.kind)?;
+        Some(Deprecation { warning: row.warning(names)?, removed_release: row.removed })
+    }
 }
 
 impl Resource {
@@ -100,6 +119,7 @@ impl Resource {
             hash: hash(&names.group(kind.group), kind.resource),
             stored: None,
             unenforced: versions.unenforced(kind),
+            deprecation: Deprecation::of_built_in(kind, names),
         }
     }
 
@@ -111,6 +131,10 @@ impl Resource {
             group_kind: GroupKind { group: group.clone(), kind: kind.kind.clone() },
             hash: hash(&group, &plural),
             key_prefix: format!("{CUSTOM_KEYS}{group}/{plural}/"),
+            deprecation: kind
+                .deprecation_warning
+                .clone()
+                .map(|warning| Deprecation { warning, removed_release: None }),
             kind: KindRef::Custom(kind),
             stored,
             unenforced: None,
@@ -120,6 +144,11 @@ impl Resource {
     /// The reason why objects of the kind have no effect; None if they have an effect.
     pub fn unenforced(&self) -> Option<&'static UnenforcedKind> {
         self.unenforced
+    }
+
+    /// The deprecation of this version; None if it is not deprecated.
+    pub fn deprecation(&self) -> Option<&Deprecation> {
+        self.deprecation.as_ref()
     }
 
     /// Whether the kind is a custom kind.

@@ -202,11 +202,6 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Deprecation warning, sent with every response about the kind.
-    fn deprecation(&self, _names: &Names) -> Option<String> {
-        None
-    }
-
     /// Warnings for the client that wrote the object.
     fn warnings(&self, _new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
         Vec::new()

@@ -164,9 +164,9 @@ fn discovery_groups_are_in_kubernetes_order() {
 fn deprecated_kinds_return_replacement_warning() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let registry = Registry::new(&names);
-    let warnings = registry.resources().iter().filter_map(|r| r.kind.strategy().deprecation(&names));
+    let warnings = registry.resources().iter().filter_map(|r| r.deprecation());
     assert_eq!(
-        warnings.collect::<Vec<_>>(),
+        warnings.map(|deprecation| &*deprecation.warning).collect::<Vec<_>>(),
         [
             "v1 ComponentStatus is deprecated in v1.19+",
             "v1 Endpoints is deprecated in v1.33+; use discovery.example.test/v1 EndpointSlice",

@@ -18,8 +18,8 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use kinds::{Context, Registry, Resource, Storage};
 
-use crate::lifecycle;
 use crate::removed::{self, Notes, RemovedVersion};
+use kinds::lifecycle;
 
 /// The reason why a manifest cannot be converted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 pub use audit::AuditError;
 
-use crate::lifecycle::{self, CURRENT, Release, Version};
+use kinds::lifecycle::{self, CURRENT, Release, Version};
 
 /// Maximum number of places that a report lists for one version.
 const MAX_PLACES: usize = 20;

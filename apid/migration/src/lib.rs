@@ -1,23 +1,21 @@
-//! Migration from deprecated and removed API versions: conversion of manifests, the lifecycle of API versions, and the
-//! search for uses of deprecated versions.
+//! Migration from deprecated and removed API versions: conversion of manifests, and the search for uses of deprecated
+//! versions.
 //!
 //! # Contract
 //!
 //! [`Converter::convert`] converts a manifest between API versions, including versions that are no longer served. The
-//! result has the defaults of the version of the manifest, in the stored form of the target version. [`lifecycle`] has
-//! the table of all versions. [`deprecations`] finds uses of deprecated and removed versions in metrics, audit logs and
+//! result has the defaults of the version of the manifest, in the stored form of the target version. [`deprecations`] finds uses of deprecated and removed versions in metrics, audit logs and
 //! manifests. [`documents`] splits files into manifests.
 //!
 //! # Invariants
 //!
 //! INVARIANT (no I/O): callers read files and print results.
-//! INVARIANT (a removed version is one row): [`lifecycle`] lists each version, and a test requires that each removed
+//! INVARIANT (a removed version is one row): [`kinds::lifecycle`] lists each version, and a test requires that each removed
 //! version with a replacement converts.
 
 mod convert;
 pub mod deprecations;
 pub mod documents;
-pub mod lifecycle;
 mod removed;
 
 pub use convert::{Conversion, ConvertError, Converter};

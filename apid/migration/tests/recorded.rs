@@ -11,8 +11,8 @@ use apimachinery::gvk::GroupVersion;
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
+use kinds::lifecycle::{self, CURRENT};
 use migration::Converter;
-use migration::lifecycle::{self, CURRENT};
 
 /// Explained differences: JSON pointer, value of the reference, value of this crate, reason.
 const EXPLAINED: &[(&str, &str, &str, &str)] = &[];

@@ -8,7 +8,6 @@ use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
-use migration::lifecycle;
 
 use super::negotiate::{
     BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format, error_format,
@@ -176,14 +175,6 @@ async fn handle_stored(
     }
 }
 
-/// A deprecated version of a kind.
-struct Deprecation {
-    /// The warning for clients.
-    warning: String,
-    /// The release that removes the version, if it is known.
-    removed_release: Option<String>,
-}
-
 /// Reports a request for a deprecated version: a warning, the metric and the annotations of the audit log.
 fn report_deprecation(
     context: &RequestContext,
@@ -191,32 +182,17 @@ fn report_deprecation(
     resource: &Resource,
     notes: &PluginOutput,
 ) {
-    let Some(deprecation) = deprecation(context, resource, &attributes.version) else { return };
+    let Some(deprecation) = resource.deprecation() else { return };
     let (names, metrics) = (&context.server_state.names, &context.server_state.request_metrics);
-    let removed = deprecation.removed_release.as_deref().unwrap_or_default();
-    metrics.mark_deprecated(resource, &attributes.version, &attributes.subresource, removed);
+    let removed = deprecation.removed_release.map(|release| release.to_string()).unwrap_or_default();
+    metrics.mark_deprecated(resource, &attributes.version, &attributes.subresource, &removed);
     context.audit.update(|event| {
         event.annotate(names.group_key("deprecated"), "true");
         if !removed.is_empty() {
-            event.annotate(names.group_key("removed-release"), removed);
+            event.annotate(names.group_key("removed-release"), &removed);
         }
     });
-    notes.warn(deprecation.warning);
-}
-
-/// Returns the deprecation of a requested version: from the table of [`lifecycle`] for built-in kinds, from the
-/// definition for custom kinds.
-fn deprecation(context: &RequestContext, resource: &Resource, version: &str) -> Option<Deprecation> {
-    let names = &context.server_state.names;
-    if resource.is_custom() {
-        let warning = resource.kind.strategy().deprecation(names)?;
-        return Some(Deprecation { warning, removed_release: None });
-    }
-    let row = lifecycle::of_kind(resource.kind.group(), version, resource.kind.kind())?;
-    Some(Deprecation {
-        warning: row.warning(names)?,
-        removed_release: row.removed.map(|release| release.to_string()),
-    })
+    notes.warn(deprecation.warning.clone());
 }
 
 /// Adds the notes of verbs and admission plugins to the result, also to a failure: warnings for the client,

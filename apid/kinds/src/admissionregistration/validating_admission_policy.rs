@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 
 use super::{match_rules, policy_rules};
 use crate::defaults::{fill, part};
-use crate::same_fields::{Deprecation, same_fields};
+use crate::same_fields::same_fields;
 use crate::table::{AGE, NAME};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
@@ -34,23 +34,11 @@ pub(super) const KIND: Kind = Kind {
 
 /// The kind in its beta version.
 pub(super) const V1BETA1: Kind =
-    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicy", &BETA);
-
-const BETA: Deprecation = Deprecation {
-    group: "admissionregistration",
-    version_kind: "v1beta1 ValidatingAdmissionPolicy",
-    releases: "v1.31+, unavailable in v1.34+",
-};
+    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicy");
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind =
-    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicy", &ALPHA);
-
-const ALPHA: Deprecation = Deprecation {
-    group: "admissionregistration",
-    version_kind: "v1alpha1 ValidatingAdmissionPolicy",
-    releases: "v1.29+",
-};
+    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicy");
 
 struct ValidatingAdmissionPolicy;
 

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::match_rules;
 use crate::defaults::part;
 use crate::format;
-use crate::same_fields::{Deprecation, same_fields};
+use crate::same_fields::same_fields;
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
@@ -34,27 +34,11 @@ pub(super) const KIND: Kind = Kind {
 
 /// The kind in its beta version.
 pub(super) const V1BETA1: Kind =
-    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding", &BETA);
-
-const BETA: Deprecation = Deprecation {
-    group: "admissionregistration",
-    version_kind: "v1beta1 ValidatingAdmissionPolicyBinding",
-    releases: "v1.31+, unavailable in v1.34+",
-};
+    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding");
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind = same_fields(
-    KIND,
-    &["v1alpha1"],
-    "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding",
-    &ALPHA,
-);
-
-const ALPHA: Deprecation = Deprecation {
-    group: "admissionregistration",
-    version_kind: "v1alpha1 ValidatingAdmissionPolicyBinding",
-    releases: "v1.29+",
-};
+pub(super) const V1ALPHA1: Kind =
+    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding");
 
 struct ValidatingAdmissionPolicyBinding;
 

@@ -2,32 +2,13 @@
 
 pub(crate) mod token_request;
 
-use crate::same_fields::Deprecation;
 use crate::{Kind, REVIEW_VERBS, Storage};
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
 pub(crate) const KINDS: &[Kind] = &[
     SELF_SUBJECT,
-    Kind {
-        versions: &["v1beta1"],
-        schema: "authentication/v1beta1.SelfSubjectReview",
-        strategy: &Deprecation {
-            group: "authentication",
-            version_kind: "v1beta1 SelfSubjectReview",
-            releases: "v1.30+",
-        },
-        ..SELF_SUBJECT
-    },
-    Kind {
-        versions: &["v1alpha1"],
-        schema: "authentication/v1alpha1.SelfSubjectReview",
-        strategy: &Deprecation {
-            group: "authentication",
-            version_kind: "v1alpha1 SelfSubjectReview",
-            releases: "v1.29+",
-        },
-        ..SELF_SUBJECT
-    },
+    Kind { versions: &["v1beta1"], schema: "authentication/v1beta1.SelfSubjectReview", ..SELF_SUBJECT },
+    Kind { versions: &["v1alpha1"], schema: "authentication/v1alpha1.SelfSubjectReview", ..SELF_SUBJECT },
     Kind {
         kind: "TokenReview",
         resource: "tokenreviews",

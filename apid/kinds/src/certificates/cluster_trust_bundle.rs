@@ -13,7 +13,6 @@ use super::certificate_signing_request_rules::validate_signer_name;
 use super::pem;
 use crate::format;
 use crate::same_fields::{SameFields, same_fields};
-use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::Field;
@@ -39,7 +38,7 @@ pub(super) const KIND: Kind = Kind {
 /// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind = Kind {
     conversion: Some(&SameFields(&["spec.signerName"])),
-    ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle", &DefaultStrategy)
+    ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle")
 };
 
 /// Maximum size, in bytes, of `trustBundle`.

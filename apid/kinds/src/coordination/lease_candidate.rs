@@ -7,7 +7,6 @@ use serde_json::json;
 
 use crate::format;
 use crate::same_fields::{SameFields, same_fields};
-use crate::strategy::DefaultStrategy;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, text};
@@ -33,7 +32,7 @@ pub(super) const KIND: Kind = Kind {
 /// The kind in its alpha version.
 pub(super) const V1ALPHA2: Kind = Kind {
     conversion: Some(&SameFields(&["spec.leaseName"])),
-    ..same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate", &DefaultStrategy)
+    ..same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate")
 };
 
 /// The strategy that requires `emulationVersion`.

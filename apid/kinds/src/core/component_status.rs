@@ -1,13 +1,12 @@
 //! ComponentStatus: health of a control-plane process. Deprecated; apid computes the objects.
 
 use apimachinery::clock::Clock;
-use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::{Column, Kind, Strategy, Table, Verb};
+use crate::{Column, Kind, Table, Verb};
 
 pub(super) const KIND: Kind = Kind {
     group: "",
@@ -19,17 +18,8 @@ pub(super) const KIND: Kind = Kind {
     verbs: &[Verb::Get, Verb::List],
     schema: "core/v1.ComponentStatus",
     table: &TABLE,
-    strategy: &ComponentStatus,
     ..Kind::CLUSTER_SCOPED
 };
-
-struct ComponentStatus;
-
-impl Strategy for ComponentStatus {
-    fn deprecation(&self, _names: &Names) -> Option<String> {
-        Some("v1 ComponentStatus is deprecated in v1.19+".to_owned())
-    }
-}
 
 static TABLE: Table = Table {
     columns: &[

@@ -2,7 +2,6 @@
 
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
-use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -59,11 +58,6 @@ impl Strategy for Endpoints {
             }
         }
         warnings
-    }
-
-    fn deprecation(&self, names: &Names) -> Option<String> {
-        let slices = names.group("discovery");
-        Some(format!("v1 Endpoints is deprecated in v1.33+; use {slices}/v1 EndpointSlice"))
     }
 }
 

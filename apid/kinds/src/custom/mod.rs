@@ -154,8 +154,9 @@ impl<'a> Builder<'a> {
             selectable_fields: selectable_fields(version),
             indexed_fields: Arc::clone(&self.indexed_fields),
             table: CustomTable::new(version.items("additionalPrinterColumns"))?,
-            strategy: CustomStrategy::new(Arc::clone(&schema), deprecation(definition, version, self.newest)),
+            strategy: CustomStrategy::new(Arc::clone(&schema)),
             schema,
+            deprecation_warning: deprecation_warning(definition, version, self.newest),
         })
     }
 }
@@ -197,7 +198,7 @@ fn newest_version(definition: &Object) -> Option<&str> {
 }
 
 /// Warning of a deprecated version: the text in `deprecationWarning`, or a text with a newer version, if any.
-fn deprecation(definition: &Object, version: &Value, newest: Option<&str>) -> Option<String> {
+fn deprecation_warning(definition: &Object, version: &Value, newest: Option<&str>) -> Option<String> {
     if !version.flag("deprecated") {
         return None;
     }

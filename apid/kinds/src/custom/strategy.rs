@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use apimachinery::field::FieldErrors;
-use apimachinery::names::Names;
 use apimachinery::object::Object;
 use extensions::structural::Validation;
 use serde_json::Value;
@@ -15,13 +14,12 @@ use crate::{Context, Strategy};
 /// Rules of a custom kind in one version.
 pub struct CustomStrategy {
     schema: Arc<CustomSchema>,
-    deprecation: Option<String>,
 }
 
 impl CustomStrategy {
-    /// The rules of a schema. `deprecation` is the warning of a deprecated version.
-    pub fn new(schema: Arc<CustomSchema>, deprecation: Option<String>) -> Self {
-        CustomStrategy { schema, deprecation }
+    /// The rules of a schema.
+    pub fn new(schema: Arc<CustomSchema>) -> Self {
+        CustomStrategy { schema }
     }
 }
 
@@ -47,9 +45,5 @@ impl Strategy for CustomStrategy {
         let Validation { mut errors, warnings } = self.schema.validate(new, Some(old));
         warnings.into_iter().for_each(|text| errors.tolerate(text));
         errors
-    }
-
-    fn deprecation(&self, _names: &Names) -> Option<String> {
-        self.deprecation.clone()
     }
 }

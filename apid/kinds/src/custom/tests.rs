@@ -66,11 +66,8 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
     assert!(stored.kind.is_part(status) && stored.kind.body_kind(status) == "Widget");
     assert_eq!(newest.stored_field("spec.size"), Some("spec.size"));
     assert_eq!(beta.stored_field("spec.size"), None);
-    let warning = beta.kind.strategy().deprecation(&Names::new(Preset::Kubernetes, "").unwrap());
-    assert_eq!(
-        warning.as_deref(),
-        Some("example.com/v1beta1 Widget is deprecated; use example.com/v2 Widget")
-    );
+    let warning = beta.deprecation().map(|deprecation| &*deprecation.warning);
+    assert_eq!(warning, Some("example.com/v1beta1 Widget is deprecated; use example.com/v2 Widget"));
 
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names).with_custom(resources.iter().cloned());
@@ -213,7 +210,7 @@ fn many_deprecated_versions_name_newest_version() {
     let versions: Value = (1..=40_000).map(version).collect();
     let all = resources(&definition(&versions), &kubernetes()).unwrap();
     let [newest, .., oldest] = all.as_slice() else { panic!("versions") };
-    assert_eq!(newest.kind.strategy().deprecation(&kubernetes()), None);
-    let text = oldest.kind.strategy().deprecation(&kubernetes()).unwrap();
+    assert_eq!(newest.deprecation(), None);
+    let text = &oldest.deprecation().unwrap().warning;
     assert!(text.contains("/v1 ") && text.contains("; use ") && text.contains("/v40000 "), "{text}");
 }

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::format;
 use crate::same_fields::same_fields;
-use crate::strategy::DefaultStrategy;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::internal;
@@ -29,8 +28,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind =
-    same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress", &DefaultStrategy);
+pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress");
 
 struct IpAddress;
 

@@ -6,7 +6,6 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::same_fields::same_fields;
-use crate::strategy::DefaultStrategy;
 use crate::table::cell::{PathReader, join};
 use crate::table::{AGE, NAME, age};
 use crate::validation::{Field, internal, network};
@@ -31,8 +30,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind =
-    same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR", &DefaultStrategy);
+pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR");
 
 struct ServiceCidr;
 

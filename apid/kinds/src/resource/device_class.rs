@@ -5,7 +5,6 @@ use apimachinery::object::Object;
 
 use super::rules;
 use crate::same_fields::same_fields;
-use crate::strategy::DefaultStrategy;
 use crate::table::{AGE, NAME, age};
 use crate::validation::Field;
 use crate::{Context, Generation, Kind, MetadataChecks, Strategy, Table};
@@ -25,12 +24,10 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// The kind in its first beta version.
-pub(super) const V1BETA1: Kind =
-    same_fields(KIND, &["v1beta1"], "resource/v1beta1.DeviceClass", &DefaultStrategy);
+pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "resource/v1beta1.DeviceClass");
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA3: Kind =
-    same_fields(KIND, &["v1alpha3"], "resource/v1alpha3.DeviceClass", &DefaultStrategy);
+pub(super) const V1ALPHA3: Kind = same_fields(KIND, &["v1alpha3"], "resource/v1alpha3.DeviceClass");
 
 struct DeviceClass;
 

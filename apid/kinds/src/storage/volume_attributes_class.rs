@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use serde_json::json;
 
 use super::storage_class_rules::{validate_driver_name, validate_parameters};
-use crate::same_fields::{Deprecation, same_fields};
+use crate::same_fields::same_fields;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, age};
 use crate::validation::Field;
@@ -30,14 +30,7 @@ pub(super) const KIND: Kind = Kind {
 };
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind =
-    same_fields(KIND, &["v1alpha1"], "storage/v1alpha1.VolumeAttributesClass", &ALPHA);
-
-const ALPHA: Deprecation = Deprecation {
-    group: "storage",
-    version_kind: "v1alpha1 VolumeAttributesClass",
-    releases: "v1.32+, unavailable in v1.35+",
-};
+pub(super) const V1ALPHA1: Kind = same_fields(KIND, &["v1alpha1"], "storage/v1alpha1.VolumeAttributesClass");
 
 struct VolumeAttributesClass;
 

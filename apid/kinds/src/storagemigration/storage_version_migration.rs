@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
-use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::format;
-use crate::same_fields::Deprecation;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, conditions, text};
@@ -33,12 +31,6 @@ pub(super) const KIND: Kind = Kind {
     table: &TABLE,
     strategy: &StorageVersionMigration,
     ..Kind::CLUSTER_SCOPED
-};
-
-const DEPRECATION: Deprecation = Deprecation {
-    group: "storagemigration",
-    version_kind: "v1alpha1 StorageVersionMigration",
-    releases: "v1.33+, unavailable in v1.36+",
 };
 
 struct StorageVersionMigration;
@@ -67,10 +59,6 @@ impl Strategy for StorageVersionMigration {
             errors.push(field.invalid("field is immutable"));
         }
         errors
-    }
-
-    fn deprecation(&self, names: &Names) -> Option<String> {
-        Some(DEPRECATION.warning(names))
     }
 }
 

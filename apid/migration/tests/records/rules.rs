@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use migration::lifecycle::{CURRENT, Stage};
+use kinds::lifecycle::{CURRENT, Stage};
 
 /// The record of a release: the rows of four tables, with these columns.
 #[derive(Clone, Debug, Default)]

@@ -6,9 +6,8 @@
 //! version is served, off by default, or removed. The column `group` contains the stem of the group. An empty
 //! cell means that no release deprecates or removes the version, or that it has no replacement. The column
 //! `replacement` contains a group stem, a version and a kind. The column `changes` describes how the
-//! replacement differs, as free text. The tests of `tests/lifecycle.rs` enforce the deprecation rules on the
-//! table. Warnings, metrics and audit annotations of the server, `apid deprecations` and the tests read this
-//! table.
+//! replacement differs, as free text. Warnings, metrics and audit annotations of the server, `apid
+//! deprecations` and the tests read this table. Tests of the migration enforce the deprecation rules on it.
 
 use std::collections::HashMap;
 use std::fmt;
