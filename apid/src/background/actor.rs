@@ -117,7 +117,7 @@ impl Actor {
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
         let action = self.begin("patch", target);
         let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
-            Ok(patch) => patch::patch(&action.call(), &patch, &self.options()).await,
+            Ok(patch) => patch::patch(&action.call(), patch, &self.options()).await,
             Err(status) => Err(status),
         };
         action.end(result, 200).await

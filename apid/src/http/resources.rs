@@ -333,7 +333,7 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
     } else {
         Patch::parse(kind, body, limits)?
     };
-    let result = verbs::patch::patch(call, &patch, &options).await?;
+    let result = verbs::patch::patch(call, patch, &options).await?;
     write_response(&representation, negotiated, result)
 }
 

@@ -36,7 +36,7 @@ pub(super) struct ApplyIntent {
     object: Object,
     duplicates: Vec<String>,
     /// The decode limits of the body and of the result.
-    limits: Limits,
+    pub(super) limits: Limits,
 }
 
 impl ApplyIntent {
@@ -65,12 +65,6 @@ impl ApplyIntent {
         }
     }
 
-    /// Returns 413 when the result of the apply exceeds the decode limits.
-    pub(super) fn check_result(&self, object: &Object) -> Result<(), Status> {
-        let result = self.limits.check_map(&object.0);
-        result.map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))
-    }
-
     /// Returns 400 for a type other than that of the URL.
     pub(super) fn check_type(&self, kind: &str, api_version: &str) -> Result<(), Status> {
         let (sent_kind, sent_version) = (self.object.kind(), self.object.api_version());
@@ -84,13 +78,13 @@ impl ApplyIntent {
     ///
     /// If undeclared fields make the apply fail, as the names preset decides, they cause no warning.
     pub(super) fn validate(
-        &self,
+        self,
         call: &Call<'_>,
         resource: &Resource,
         schema: SchemaRef<'_>,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
-        let mut object = self.object.clone();
+        let mut object = self.object;
         let names = &call.server_state.names;
         let translation = resource.translation(names);
         if let Some(translation) = translation {
@@ -118,7 +112,7 @@ impl ApplyIntent {
 /// for a conflict with other field managers, or for a stale resourceVersion or another uid.
 pub(super) async fn apply(
     call: &Call<'_>,
-    intent: &ApplyIntent,
+    intent: ApplyIntent,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let (resource, served, names) =
@@ -135,6 +129,7 @@ pub(super) async fn apply(
     let to_served = |object: &mut Object| {
         translation.into_iter().for_each(|translation| translation.translate_response(object, names));
     };
+    let limits = intent.limits;
     let (patch, warnings) = intent.validate(call, served, schema, options.field_validation)?;
     let annotation = names.label_sub_key(KUBECTL, "last-applied-configuration");
     let last_applied = Some(LastApplied {
@@ -154,7 +149,7 @@ pub(super) async fn apply(
             apply_error_status(call, &patch, error)
         });
         let mut object = applied?.object;
-        intent.check_result(&object)?;
+        check_result(&object, limits)?;
         let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
         stored.map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
         resolve_namespace(call, &mut object)?;
@@ -221,6 +216,12 @@ pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyEr
             mistyped_patch_status(patch, &text.join("\n"), is_internal)
         }
     }
+}
+
+/// Returns 413 when the result of an apply exceeds the decode limits.
+pub(super) fn check_result(object: &Object, limits: Limits) -> Result<(), Status> {
+    let result = limits.check_map(&object.0);
+    result.map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))
 }
 
 /// Returns the Status for an apply whose result has a value that does not fit the type of its field.

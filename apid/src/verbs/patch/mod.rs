@@ -296,12 +296,16 @@ fn strategic_failure(error: strategic::Error) -> Status {
 /// # Errors
 ///
 /// 404; 422 when the patch cannot be applied or its result is invalid; else those of an update.
-pub async fn patch(call: &Call<'_>, patch: &Patch, options: &WriteOptions) -> Result<WriteResult, Status> {
-    match (&patch.document, call.virtual_kind()) {
-        (Document::Apply(intent), Some(view)) => return scale::apply(call, view, intent, options).await,
-        (Document::Apply(intent), None) => return apply::apply(call, intent, options).await,
-        (_, Some(view)) => return super::scale::patch(call, view, patch, options).await,
-        (_, None) => {}
+pub async fn patch(call: &Call<'_>, patch: Patch, options: &WriteOptions) -> Result<WriteResult, Status> {
+    let view = call.virtual_kind();
+    if let Document::Apply(intent) = patch.document {
+        return match view {
+            Some(view) => scale::apply(call, view, intent, options).await,
+            None => apply::apply(call, intent, options).await,
+        };
+    }
+    if let Some(view) = view {
+        return super::scale::patch(call, view, &patch, options).await;
     }
     let resource = &call.collection.resource;
     let (served, names) = (&call.collection.served, &call.server_state.names);

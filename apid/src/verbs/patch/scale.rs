@@ -19,7 +19,7 @@ use super::super::replicas_paths::{REPLICAS, ReplicasPaths};
 use super::super::scale::{scale_of, write};
 use super::super::update::check_name;
 use super::super::{Call, WriteResult};
-use super::apply::{ApplyIntent, apply_error_status, type_mismatch_status};
+use super::apply::{ApplyIntent, apply_error_status, check_result, type_mismatch_status};
 
 /// Applies a Scale.
 ///
@@ -29,7 +29,7 @@ use super::apply::{ApplyIntent, apply_error_status, type_mismatch_status};
 pub(super) async fn apply(
     call: &Call<'_>,
     body: &Resource,
-    intent: &ApplyIntent,
+    intent: ApplyIntent,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let Some(schema) = body.kind.schema() else {
@@ -37,6 +37,7 @@ pub(super) async fn apply(
     };
     let versions = OneVersion { api_version: body.api_version(), merge: schema.merge() };
     intent.check_type(body.kind.kind(), &versions.api_version)?;
+    let limits = intent.limits;
     let (patch, warnings) = intent.validate(call, body, schema, options.field_validation)?;
     let (ignored, empty) = (Set::new(), schema.empty());
     let write_of_scale = ManagedWrite {
@@ -59,7 +60,7 @@ pub(super) async fn apply(
         scale_owners(&owners, paths, &versions.api_version).write(&mut scale);
         let mut new =
             apply.run(&scale, &patch).map_err(|error| apply_error_status(call, &patch, error))?.object;
-        intent.check_result(&new)?;
+        check_result(&new, limits)?;
         let owners_of_scale = ManagedFields::of(&new);
         body.conform(&mut new).map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
         check_name(call, &new)?;
