@@ -94,7 +94,7 @@ impl Auth {
         prefetch: Option<&Arc<Attributes>>,
     ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
         let started_at = self.clock.monotonic();
-        let outcome = self.identify(credentials, prefetch).await;
+        let (is_cached, outcome) = self.identify(credentials, prefetch).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
             let result = match &outcome {
                 Ok((client, _)) => {
@@ -112,46 +112,43 @@ impl Auth {
                 Err(rejection) if rejection.status.code == 401 => AuthenticationResult::Failure,
                 Err(_) => AuthenticationResult::Error,
             };
-            auth_metrics.record_authentication(result, self.clock.monotonic().saturating_sub(started_at));
+            let duration = self.clock.monotonic().saturating_sub(started_at);
+            auth_metrics.record_cache_lookup(is_cached, duration);
+            auth_metrics.record_authentication(result, duration);
         }
         outcome
     }
 
+    /// Returns the outcome of the cache, or else asks authd. The first value: whether the cache had the outcome.
     pub(in crate::auth) async fn identify(
         &self,
         credentials: &Credentials<'_>,
         prefetch: Option<&Arc<Attributes>>,
-    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
+    ) -> (bool, Result<(Authenticated, Option<PrefetchedDecision>), Rejection>) {
         let digests = self.digester.digest(credentials);
         let cache_hit = if self.link.cache_serves() { self.look_up(&digests) } else { None };
-        let started_at = self.clock.monotonic();
-        let is_hit = cache_hit.is_some();
-        let outcome = self.identify_uncached(credentials, prefetch, &digests, cache_hit).await;
-        if let Some(auth_metrics) = self.auth_metrics.get() {
-            auth_metrics.record_cache_lookup(is_hit, self.clock.monotonic().saturating_sub(started_at));
+        match cache_hit {
+            Some(IdentityCacheHit::Accepted(client, webhook_expiry)) => {
+                (true, Ok((client.with_webhook_identity(credentials, webhook_expiry), None)))
+            }
+            Some(IdentityCacheHit::Rejected(detail)) => {
+                let request_id = credentials.request_id;
+                tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
+                (true, Err(Rejection::unauthorized(detail)))
+            }
+            // Boxed, because most requests have a hit and do not need the memory of this future.
+            None => (false, Box::pin(self.ask_authd(credentials, prefetch, &digests)).await),
         }
-        outcome
     }
 
-    /// Returns the outcome of `cache_hit`. Without a hit, authenticates through authd and caches the outcome.
-    async fn identify_uncached(
+    /// Authenticates through authd and caches the outcome.
+    async fn ask_authd(
         &self,
         credentials: &Credentials<'_>,
         prefetch: Option<&Arc<Attributes>>,
         digests: &Digests<'_>,
-        cache_hit: Option<IdentityCacheHit>,
     ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
         let request_id = credentials.request_id;
-        match cache_hit {
-            Some(IdentityCacheHit::Accepted(client, webhook_expiry)) => {
-                return Ok((client.with_webhook_identity(credentials, webhook_expiry), None));
-            }
-            Some(IdentityCacheHit::Rejected(detail)) => {
-                tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
-                return Err(Rejection::unauthorized(detail));
-            }
-            None => {}
-        }
         let requested_at = self.clock.monotonic();
         let reading = self.revisions.identity_reading();
         // The components that the decision needs depend on the user, who is not known yet. So authd must have

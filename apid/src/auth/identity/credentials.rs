@@ -54,8 +54,8 @@ pub(in crate::auth) type Digest = [u8; 32];
 /// The two keys of a credential in the identity cache: without and with the path.
 pub(in crate::auth) struct Digests<'a> {
     credential: Digest,
-    context: hmac::Context,
     path: &'a str,
+    key: &'a hmac::Key,
 }
 
 impl Digests<'_> {
@@ -68,8 +68,10 @@ impl Digests<'_> {
     ///
     /// Computed on each call, because accepted credentials, the common case, do not need it.
     pub(in crate::auth) fn with_path(&self) -> Digest {
-        let mut context = self.context.clone();
+        let mut context = hmac::Context::with_key(self.key);
+        // No credential has this input: its first part is the number of certificates, with a length of 8.
         context.update(b"path");
+        context.update(&self.credential);
         context.update(self.path.as_bytes());
         finish(context)
     }
@@ -93,7 +95,7 @@ impl Digester {
     /// Digests the credentials of a request.
     ///
     /// The length of every part precedes the part, so different credentials never have the same input.
-    pub(in crate::auth) fn digest<'a>(&self, credentials: &Credentials<'a>) -> Digests<'a> {
+    pub(in crate::auth) fn digest<'a>(&'a self, credentials: &Credentials<'a>) -> Digests<'a> {
         let mut context = hmac::Context::with_key(&self.key);
         let mut add_part = |bytes: &[u8]| {
             context.update(&(bytes.len() as u64).to_be_bytes());
@@ -111,7 +113,7 @@ impl Digester {
             add_part(name.as_bytes());
             add_part(value);
         }
-        Digests { credential: finish(context.clone()), context, path }
+        Digests { credential: finish(context), path, key: &self.key }
     }
 }
 

@@ -117,7 +117,8 @@ impl Reauthentication {
     /// 401 when the credentials are rejected or belong to another user; 503 when authd gives no response.
     pub(in crate::auth) async fn reauthenticate(&self, auth: &Auth) -> Result<(), Status> {
         let credentials = self.webhook_identity.credentials_copy.credentials();
-        let (client, _) = auth.identify(&credentials, None).await.map_err(Status::from)?;
+        let (_, outcome) = auth.identify(&credentials, None).await;
+        let (client, _) = outcome.map_err(Status::from)?;
         if client.user != self.webhook_identity.user {
             return Err(Status::unauthorized());
         }
