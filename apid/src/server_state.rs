@@ -268,7 +268,7 @@ impl ServerState {
         let registry = parts.current_registry.get();
         let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&parts.names));
         let kinds = ServedKinds::new(registry, openapi, &parts, None);
-        let request_metrics = RequestMetrics::new(&parts.metrics, &parts.clock);
+        let request_metrics = RequestMetrics::new(&parts.metrics);
         let read_metrics = ReadMetrics::new(&parts.metrics);
         let validator = Arc::clone(&parts.validator);
         let declarative_validation = DeclarativeValidation::new(&parts.gates, validator, &parts.metrics);

@@ -59,6 +59,7 @@ pub fn start(
     if collect_garbage {
         tokio::spawn(garbage::run(server_state.clone(), own_accounts));
     }
+    tokio::spawn(server_state.request_metrics.measure_peaks());
     tokio::spawn(expiry::run(server_state.clone(), event_ttl));
     tokio::spawn(history::run(server_state.clone(), history_retention));
     tokio::spawn(namespaces::run(server_state.clone(), own_accounts));

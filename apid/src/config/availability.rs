@@ -12,7 +12,7 @@
 //! most as stable.
 
 use kinds::EnabledVersions;
-use migration::lifecycle::{self, Release, Stage, Version};
+use kinds::lifecycle::{self, Release, Stage, Version};
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::{FeatureGates, Gate};
 

@@ -1,9 +1,9 @@
 //! Requests in flight and long-running requests.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
-use apimachinery::clock::Clock;
-use parking_lot::Mutex;
 use serving::metrics::{Definition, Gauge, Gauges, Metrics, Stability};
 
 use super::Labels;
@@ -19,22 +19,24 @@ const LONG_RUNNING: Definition = Definition::new(
     "Number of open watches, by verb, resource, scope and component",
 );
 
+/// Length of the intervals whose peaks `apiserver_current_inflight_requests` shows.
+const INTERVAL: Duration = Duration::from_secs(1);
+
 /// Numbers of read requests and of write requests in flight.
 pub(super) struct InFlightRequests {
-    reads: Arc<TimedCounter>,
-    writes: Arc<TimedCounter>,
+    reads: Arc<PeakCounter>,
+    writes: Arc<PeakCounter>,
 }
 
 impl InFlightRequests {
-    pub(super) fn new(metrics: &Metrics, clock: &Arc<dyn Clock>) -> Self {
+    pub(super) fn new(metrics: &Metrics) -> Self {
         let gauges = metrics.gauge::<Labels>(&IN_FLIGHT);
         let counter = |kind: &str| {
             let gauge = gauges.get_or_create(&vec![("request_kind", kind.to_owned())]).clone();
-            let counter =
-                Arc::new(TimedCounter { counter: PeakCounter::default(), clock: Arc::clone(clock) });
+            let counter = Arc::new(PeakCounter::default());
             let collected_counter = Arc::clone(&counter);
             metrics.collect_with(move || {
-                gauge.set(collected_counter.counter.peak(collected_counter.second()));
+                gauge.set(collected_counter.peak());
             });
             counter
         };
@@ -42,68 +44,52 @@ impl InFlightRequests {
     }
 
     pub(super) fn begin(&self, is_write: bool) -> ActiveRequest {
-        let requests = if is_write { &self.writes } else { &self.reads };
-        requests.counter.enter(requests.second());
-        ActiveRequest(Active::InFlight(Arc::clone(requests)))
+        let counter = if is_write { &self.writes } else { &self.reads };
+        counter.enter();
+        ActiveRequest(Active::InFlight(Arc::clone(counter)))
     }
-}
 
-/// A counter of requests in flight, with the clock that determines the current second.
-struct TimedCounter {
-    counter: PeakCounter,
-    clock: Arc<dyn Clock>,
-}
-
-impl TimedCounter {
-    fn second(&self) -> u64 {
-        self.clock.monotonic().as_secs()
-    }
-}
-
-/// A counter that also keeps its highest values in the current and in the previous second.
-#[derive(Debug, Default)]
-struct PeakCounter(Mutex<Peaks>);
-
-#[derive(Debug, Default)]
-struct Peaks {
-    current: i64,
-    /// The highest value of `second`.
-    peak: i64,
-    /// The highest value of the second before `second`.
-    previous_peak: i64,
-    second: u64,
-}
-
-impl Peaks {
-    /// Begins a new second. The peak of a second without a change is its initial value.
-    fn advance(&mut self, second: u64) {
-        if second == self.second {
-            return;
+    /// Returns the task that begins a new interval every second.
+    pub(super) fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static {
+        let counters = [Arc::clone(&self.reads), Arc::clone(&self.writes)];
+        async move {
+            loop {
+                tokio::time::sleep(INTERVAL).await;
+                counters.iter().for_each(|counter| counter.begin_interval());
+            }
         }
-        let is_next = second == self.second.saturating_add(1);
-        self.previous_peak = if is_next { self.peak } else { self.current };
-        (self.peak, self.second) = (self.current, second);
     }
+}
+
+/// A counter of requests in flight that also keeps its highest values in the current and in the previous
+/// interval.
+#[derive(Debug, Default)]
+struct PeakCounter {
+    current: AtomicI64,
+    /// The highest value of the current interval.
+    peak: AtomicI64,
+    /// The highest value of the previous interval.
+    previous_peak: AtomicI64,
 }
 
 impl PeakCounter {
-    fn enter(&self, second: u64) {
-        let mut peaks = self.0.lock();
-        peaks.advance(second);
-        peaks.current += 1;
-        peaks.peak = peaks.peak.max(peaks.current);
+    fn enter(&self) {
+        let current = self.current.fetch_add(1, Ordering::Relaxed) + 1;
+        self.peak.fetch_max(current, Ordering::Relaxed);
     }
 
-    fn leave(&self, second: u64) {
-        let mut peaks = self.0.lock();
-        peaks.advance(second);
-        peaks.current -= 1;
+    fn leave(&self) {
+        self.current.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn peak(&self, second: u64) -> i64 {
-        let mut peaks = self.0.lock();
-        peaks.advance(second);
-        peaks.peak.max(peaks.previous_peak)
+    /// Begins an interval. Its peak is at first its initial value.
+    fn begin_interval(&self) {
+        let peak = self.peak.swap(self.current.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.previous_peak.store(peak, Ordering::Relaxed);
+    }
+
+    fn peak(&self) -> i64 {
+        self.peak.load(Ordering::Relaxed).max(self.previous_peak.load(Ordering::Relaxed))
     }
 }
 
@@ -128,14 +114,14 @@ impl LongRunningRequests {
 pub(in crate::http) struct ActiveRequest(Active);
 
 enum Active {
-    InFlight(Arc<TimedCounter>),
+    InFlight(Arc<PeakCounter>),
     LongRunning(Gauge),
 }
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         match &self.0 {
-            Active::InFlight(requests) => requests.counter.leave(requests.second()),
+            Active::InFlight(counter) => counter.leave(),
             Active::LongRunning(gauge) => {
                 gauge.dec();
             }
@@ -148,27 +134,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peak_counter_reports_highest_value_of_last_seconds() {
+    fn peak_counter_reports_highest_value_of_last_intervals() {
         let counter = PeakCounter::default();
-        (0..3).for_each(|_| counter.enter(5));
-        (0..3).for_each(|_| counter.leave(5));
-        assert_eq!(counter.peak(5), 3);
-        counter.enter(6);
-        assert_eq!(counter.peak(6), 3, "the previous second counts");
-        counter.leave(6);
-        counter.enter(7);
-        assert_eq!(counter.peak(7), 1);
+        (0..4).for_each(|_| counter.enter());
+        (0..3).for_each(|_| counter.leave());
+        assert_eq!(counter.peak(), 4);
+        counter.begin_interval();
+        assert_eq!(counter.peak(), 4, "the previous interval counts");
+        counter.begin_interval();
+        assert_eq!(counter.peak(), 1, "one request runs");
+        counter.leave();
+        assert_eq!(counter.peak(), 1, "the request ran in this interval");
+        counter.begin_interval();
+        assert_eq!(counter.peak(), 1, "the request ran in the previous interval");
+        counter.begin_interval();
+        assert_eq!(counter.peak(), 0);
     }
 
     #[test]
-    fn peak_counter_without_requests_reports_current_value() {
-        let counter = PeakCounter::default();
-        (0..4).for_each(|_| counter.enter(5));
-        (0..3).for_each(|_| counter.leave(5));
-        assert_eq!(counter.peak(6), 4, "the previous second counts");
-        assert_eq!(counter.peak(7), 1, "one request runs");
-        counter.leave(9);
-        assert_eq!(counter.peak(10), 1, "the request ran in the previous second");
-        assert_eq!(counter.peak(100), 0);
+    fn gauge_forgets_peak_after_an_interval() {
+        let metrics = Metrics::new();
+        let in_flight = InFlightRequests::new(&metrics);
+        drop(in_flight.begin(true));
+        for value in [1, 1, 0] {
+            let sample = format!("request_kind=\"mutating\"}} {value}\n");
+            assert!(metrics.text().contains(&sample), "{sample}{}", metrics.text());
+            in_flight.writes.begin_interval();
+        }
     }
 }

@@ -20,10 +20,8 @@ mod series;
 mod state;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::Clock;
 use http::request::Parts;
 use kinds::Resource;
 use parking_lot::RwLock;
@@ -145,8 +143,8 @@ pub(super) struct RequestOutcome {
 }
 
 impl RequestMetrics {
-    /// Registers the metrics. The clock gives the second to which a peak of requests in flight belongs.
-    pub fn new(metrics: &Metrics, clock: &Arc<dyn Clock>) -> Self {
+    /// Registers the metrics.
+    pub fn new(metrics: &Metrics) -> Self {
         let process = ProcessMetrics::new(metrics);
         metrics.collect_with(move || process.update());
         let field_validation = metrics.histogram::<Labels>(&FIELD_VALIDATION, VALIDATION_BUCKETS);
@@ -164,7 +162,7 @@ impl RequestMetrics {
             aborts: metrics.counter(&ABORTS),
             deprecated: metrics.gauge(&DEPRECATED),
             handles: RwLock::default(),
-            in_flight: InFlightRequests::new(metrics, clock),
+            in_flight: InFlightRequests::new(metrics),
             long_running: LongRunningRequests::new(metrics),
             health: HealthMetrics::new(),
         }
@@ -247,6 +245,11 @@ impl RequestMetrics {
     /// Counts a request as in flight until the guard is dropped.
     pub(super) fn begin_in_flight(&self, is_write: bool) -> ActiveRequest {
         self.in_flight.begin(is_write)
+    }
+
+    /// Returns the task that measures the peaks of requests in flight. Without it a peak is never forgotten.
+    pub fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.in_flight.measure_peaks()
     }
 
     /// Counts a watch as running until the guard is dropped.
