@@ -392,6 +392,17 @@ impl Auth {
                 return Ok(cached_decision);
             }
         }
+        // Boxed, because most requests have a hit and do not need the memory of this future.
+        Box::pin(self.decide_uncached(user, attributes, request_id)).await
+    }
+
+    /// Returns a decision from authd and caches it.
+    async fn decide_uncached(
+        &self,
+        user: &Arc<UserInfo>,
+        attributes: &Arc<Attributes>,
+        request_id: &str,
+    ) -> Result<Arc<CachedDecision>, AuthdError> {
         let requested_at = self.clock.monotonic();
         let reading = self.revisions.reading(user, &attributes.namespace);
         let ask = decide_request::Ask::Authorize(authorize_request(user, attributes, &reading));

@@ -59,6 +59,12 @@ impl RequestBody {
         if max == 0 {
             return Ok(ReceivedBody { bytes: Bytes::new(), _reservation: None });
         }
+        // Boxed, because requests without a body do not need the memory of this future.
+        Box::pin(self.receive_bytes(max, share)).await
+    }
+
+    /// Reads a body of at most `max` bytes.
+    async fn receive_bytes(self, max: usize, share: &UserShare) -> Result<ReceivedBody, Status> {
         let mut reservation = share.reserve_body(max).await;
         if max <= MAX_SMALL_BODY {
             return Ok(ReceivedBody { bytes: self.read().await?, _reservation: reservation });

@@ -182,6 +182,10 @@ impl Api {
         })
     }
 
+    /// Handles a request up to its response.
+    ///
+    /// The futures of less frequent steps are boxed, so that the future of a small read stays small: its
+    /// memory is allocated and written once for each request.
     async fn run(&self, context: &Arc<RequestContext>, body: RequestBody) -> Result<ApiResponse, Status> {
         context.query.check()?;
         context.time_limit.check()?;
@@ -199,7 +203,8 @@ impl Api {
         }
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
         // pre-authorized.
-        let prefetch = (!context.requests_impersonation()).then_some(&context.info.attributes);
+        let requests_impersonation = context.requests_impersonation();
+        let prefetch = (!requests_impersonation).then_some(&context.info.attributes);
         let authenticated = self.server_state.auth.authenticate_for(&credentials, prefetch).await;
         let (caller, prefetched) = authenticated.map_err(|rejection| {
             context.audit.update(|event| {
@@ -209,12 +214,8 @@ impl Api {
             with_client_audit_id(*rejection.status, &context.head)
         })?;
         context.audit.update(|event| event.user = Some((**caller.user()).clone()));
-        let impersonated = self
-            .server_state
-            .auth
-            .impersonate(&caller, &context.head.headers, &self.server_state.names, &context.id)
-            .await
-            .inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))?;
+        let impersonated =
+            if requests_impersonation { Box::pin(self.impersonate(context, &caller)).await? } else { None };
         if let Some(impersonated) = &impersonated {
             context.audit.update(|event| event.impersonated = Some((**impersonated.user()).clone()));
         }
@@ -222,7 +223,7 @@ impl Api {
         let authorized = match self.authorize(context, user, prefetched).await {
             Ok(authorized) => authorized,
             Err(rejection) => {
-                let warnings = self.explain_denial(context, &caller, user, &rejection).await;
+                let warnings = Box::pin(self.explain_denial(context, &caller, user, &rejection)).await;
                 let format = negotiate::error_format(&context.head.headers, context.encoding_support());
                 return Ok(ApiResponse::status(*rejection.status, format).with_warnings(warnings));
             }
@@ -242,6 +243,16 @@ impl Api {
         self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
     }
 
+    async fn impersonate(
+        &self,
+        context: &RequestContext,
+        caller: &Authenticated,
+    ) -> Result<Option<Authenticated>, Status> {
+        let (auth, names) = (&self.server_state.auth, &self.server_state.names);
+        let impersonated = auth.impersonate(caller, &context.head.headers, names, &context.id).await;
+        impersonated.inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))
+    }
+
     async fn authorize(
         &self,
         context: &RequestContext,
@@ -254,7 +265,7 @@ impl Api {
         if authorized.as_ref().is_err_and(|rejection| rejection.status.code == 403)
             && let names = &self.server_state.names
             && let Some(explanation) =
-                auth.authorize_own_explanation(user, &attributes, names, &context.id).await
+                Box::pin(auth.authorize_own_explanation(user, &attributes, names, &context.id)).await
         {
             authorized = Ok(explanation);
         }

@@ -48,12 +48,12 @@ pub(super) async fn handle(
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             match handle_stored(context, &context.kinds, authorized, collection, body, &notes).await {
                 Err(status) if collection.items.is_retired() && is_read(context) => {
-                    repeat_read(context, authorized, status, &notes).await
+                    Box::pin(repeat_read(context, authorized, status, &notes)).await
                 }
                 result => result,
             }
         }
-        _ => handle_review(context, authorized, resource, body, &notes).await,
+        _ => Box::pin(handle_review(context, authorized, resource, body, &notes)).await,
     };
     with_notes(result, &notes, context)
 }
@@ -160,18 +160,19 @@ async fn handle_stored(
     };
     let other_subresource =
         subresource.filter(|s| !kind.is_part(s)).filter(|_| call.virtual_kind().is_none());
+    // The futures of all verbs but Get are boxed, so that a small read does not need the memory of a write.
     match verb {
         _ if other_subresource.is_some() => {
-            handle_other_subresource(context, &call, other_subresource, body).await
+            Box::pin(handle_other_subresource(context, &call, other_subresource, body)).await
         }
         Verb::Get => get(context, &call).await,
-        Verb::List => list(context, &call).await,
-        Verb::Watch => watch(context, &call).await,
-        Verb::Create => create(context, &call, body).await,
-        Verb::Update => update(context, &call, body).await,
-        Verb::Patch => patch(context, &call, body).await,
-        Verb::Delete => delete(context, &call, body).await,
-        Verb::DeleteCollection => delete_collection(context, &call, body).await,
+        Verb::List => Box::pin(list(context, &call)).await,
+        Verb::Watch => Box::pin(watch(context, &call)).await,
+        Verb::Create => Box::pin(create(context, &call, body)).await,
+        Verb::Update => Box::pin(update(context, &call, body)).await,
+        Verb::Patch => Box::pin(patch(context, &call, body)).await,
+        Verb::Delete => Box::pin(delete(context, &call, body)).await,
+        Verb::DeleteCollection => Box::pin(delete_collection(context, &call, body)).await,
     }
 }
 
