@@ -91,7 +91,8 @@ pub trait Rng: Send + Sync + 'static {
 
     /// Returns a version 4 UUID (RFC 9562).
     fn uuid(&self) -> String {
-        uuid::Builder::from_random_bytes(self.bits().to_be_bytes()).into_uuid().to_string()
+        let uuid = uuid::Builder::from_random_bytes(self.bits().to_be_bytes()).into_uuid();
+        uuid.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).to_owned()
     }
 
     /// Returns five characters of the alphabet of generated names (specification: `metadata.generateName`).

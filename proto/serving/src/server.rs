@@ -431,14 +431,17 @@ impl<H: Handler> Server<H> {
         let service = service_fn(|request| {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
-            let cancellations = Arc::clone(&cancellations);
-            let send_limit = (request.version() == Version::HTTP_2).then(|| send_limit.clone());
+            let is_http2 = request.version() == Version::HTTP_2;
+            let cancellations = is_http2.then(|| Arc::clone(&cancellations));
+            let send_limit = is_http2.then(|| send_limit.clone());
             // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
             // an unboxed future until the response is sent, which may take an hour.
             Box::pin(async move {
-                let running = cancellations.begin_request();
+                let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
                 let response = handler.handle(request, info).await;
-                running.complete();
+                if let Some(running) = running {
+                    running.complete();
+                }
                 Ok::<_, Infallible>(response.map(|body| match send_limit {
                     Some(send_limit) => send_limit.meter(body),
                     None => MeteredBody::unmetered(body),
