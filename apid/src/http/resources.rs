@@ -145,7 +145,7 @@ async fn handle_stored(
     };
     let served_verbs = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served_verbs.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    report_deprecation(context, attributes, &collection.resource, notes);
+    report_deprecation(context, attributes, &collection.served, notes);
     let call = Call {
         server_state: &context.server_state,
         kinds,
