@@ -496,23 +496,58 @@ fn has_same_spec(a: &Object, b: &Object) -> bool {
         })
 }
 
+/// Resources by a name and by their group. The resources of one name and group are the versions of one kind, so
+/// the cost of a lookup does not depend on the number of groups that use the name.
+#[derive(Default)]
+struct NameIndex(HashMap<String, HashMap<String, Vec<Arc<Resource>>>>);
+
+impl NameIndex {
+    fn insert(&mut self, name: &str, resource: &Arc<Resource>) {
+        let groups = self.0.entry(name.to_owned()).or_default();
+        groups.entry(resource.group_resource.group.clone()).or_default().push(Arc::clone(resource));
+    }
+
+    /// The versions of a kind, in the order in which they were inserted.
+    fn versions(&self, group: &str, name: &str) -> &[Arc<Resource>] {
+        self.0.get(name).and_then(|groups| groups.get(group)).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Resources in order, and by their names.
+struct IndexedResources {
+    all: Vec<Arc<Resource>>,
+    by_plural: NameIndex,
+    by_kind: NameIndex,
+}
+
+impl IndexedResources {
+    fn new(all: Vec<Arc<Resource>>) -> Self {
+        let (mut by_plural, mut by_kind) = (NameIndex::default(), NameIndex::default());
+        for resource in &all {
+            by_plural.insert(&resource.group_resource.resource, resource);
+            by_kind.insert(&resource.group_kind.kind, resource);
+        }
+        IndexedResources { all, by_plural, by_kind }
+    }
+}
+
 /// All served resources.
+///
+/// The cost of a lookup depends on the number of versions of the kind, and not on the number of kinds.
 pub struct Registry {
     /// The built-in resources that discovery does not list, then all other built-in resources, and then the
-    /// custom resources.
-    resources: Vec<Arc<Resource>>,
-    /// Indexes of the resources by plural name; every request uses this lookup.
-    by_name: HashMap<String, Vec<usize>>,
-    /// Indexes of the resources by kind name.
-    by_kind: HashMap<String, Vec<usize>>,
+    /// custom resources. Every request looks up its resource here.
+    served: IndexedResources,
+    /// Resources of storage versions that apid does not serve: of built-in kinds that `--runtime-config`
+    /// disables or serves only in another version, and of custom kinds.
+    unserved: IndexedResources,
     /// Resources of stored kinds by key prefix. No key prefix is the beginning of another key prefix.
     by_key: BTreeMap<String, Arc<Resource>>,
+    /// The versions of each kind by key prefix, the served ones first.
+    versions: HashMap<String, Vec<Arc<Resource>>>,
     virtual_subresources: Vec<Arc<Resource>>,
     /// Number of built-in resources, which precede the custom ones.
     built_in: usize,
-    /// Resources of storage versions that apid does not serve: of built-in kinds that `--runtime-config`
-    /// disables or serves only in another version, and of custom kinds.
-    unserved: Vec<Arc<Resource>>,
 }
 
 impl Registry {
@@ -566,19 +601,18 @@ impl Registry {
         unserved: Vec<Arc<Resource>>,
         virtual_subresources: Vec<Arc<Resource>>,
     ) -> Self {
-        let mut by_name = HashMap::<String, Vec<usize>>::with_capacity(resources.len());
-        let mut by_kind = HashMap::<String, Vec<usize>>::with_capacity(resources.len());
         let mut by_key = BTreeMap::new();
-        for (index, resource) in resources.iter().enumerate() {
-            by_name.entry(resource.group_resource.resource.clone()).or_default().push(index);
-            by_kind.entry(resource.group_kind.kind.clone()).or_default().push(index);
+        let mut versions = HashMap::<String, Vec<Arc<Resource>>>::with_capacity(resources.len());
+        for resource in resources.iter().chain(&unserved) {
+            versions.entry(resource.key_prefix.clone()).or_default().push(Arc::clone(resource));
         }
         let stored = resources.iter().filter(|resource| resource.kind.storage() == Storage::Stored);
         for resource in stored.chain(&unserved) {
             by_key.insert(resource.key_prefix.clone(), Arc::clone(resource));
         }
         let built_in = resources.iter().take_while(|resource| !resource.is_custom()).count();
-        Registry { resources, by_name, by_kind, by_key, virtual_subresources, built_in, unserved }
+        let (served, unserved) = (IndexedResources::new(resources), IndexedResources::new(unserved));
+        Registry { served, unserved, by_key, versions, virtual_subresources, built_in }
     }
 
     /// The built-in kinds of this registry, followed by the given custom kinds. A storage version that is not
@@ -588,13 +622,9 @@ impl Registry {
         let is_served =
             |resource: &Arc<Resource>| !matches!(&resource.kind, KindRef::Custom(kind) if !kind.is_served);
         let (served, mut unserved): (Vec<_>, Vec<_>) = custom.into_iter().partition(is_served);
-        unserved.extend(self.unserved.iter().filter(|resource| !resource.is_custom()).cloned());
-        let built_in = self.resources.iter().take(self.built_in).cloned();
+        unserved.extend(self.unserved.all.iter().filter(|resource| !resource.is_custom()).cloned());
+        let built_in = self.served.all.iter().take(self.built_in).cloned();
         Registry::index(built_in.chain(served).collect(), unserved, self.virtual_subresources.clone())
-    }
-
-    fn resources_at(&self, indexes: Option<&Vec<usize>>) -> impl Iterator<Item = &Arc<Resource>> {
-        indexes.into_iter().flatten().filter_map(|index| self.resources.get(*index))
     }
 
     /// The resource of the body kind of a subresource, for example Scale. None if the body kind is not
@@ -611,10 +641,8 @@ impl Registry {
         };
         let body = resource.kind.body_kind(subresource);
         let is_body = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == body;
-        self.virtual_subresources
-            .iter()
-            .find(is_body)
-            .or_else(|| self.resources_at(self.by_kind.get(body)).find(is_body))
+        let virtual_subresource = self.virtual_subresources.iter().find(is_body);
+        virtual_subresource.or_else(|| self.served.by_kind.versions(&group, body).first())
     }
 
     /// The resource that a binding-like kind changes, and its subresource whose bodies have the binding-like
@@ -635,61 +663,58 @@ impl Registry {
     }
 
     /// All versions of a kind: the resources that share its storage.
-    pub fn versions_of<'a>(&'a self, resource: &Resource) -> impl Iterator<Item = &'a Arc<Resource>> {
-        let key_prefix = resource.key_prefix.clone();
-        let candidates = self.resources_at(self.by_name.get(&resource.group_resource.resource));
-        candidates.chain(&self.unserved).filter(move |version| version.key_prefix == key_prefix)
+    pub fn versions_of<'a>(
+        &'a self,
+        resource: &Resource,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> + use<'a> {
+        self.versions.get(&resource.key_prefix).into_iter().flatten()
     }
 
     /// All resources that discovery lists, in discovery order: the built-in resources group by group, and
     /// then the custom resources.
     pub fn resources(&self) -> &[Arc<Resource>] {
-        self.resources.get(UNLISTED_KINDS.len()..).unwrap_or_default()
+        self.served.all.get(UNLISTED_KINDS.len()..).unwrap_or_default()
     }
 
     /// The custom resources, including storage versions that are not served.
     pub fn all_custom(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.custom().iter().chain(self.unserved.iter().filter(|resource| resource.is_custom()))
+        self.custom().iter().chain(self.unserved.all.iter().filter(|resource| resource.is_custom()))
     }
 
     /// The served custom resources.
     pub fn custom(&self) -> &[Arc<Resource>] {
-        self.resources.get(self.built_in..).unwrap_or_default()
+        self.served.all.get(self.built_in..).unwrap_or_default()
     }
 
     /// The resources with stored objects.
     pub fn stored(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        let served = self.resources.iter().filter(|r| r.kind.storage() == Storage::Stored);
-        served.chain(&self.unserved)
+        let served = self.served.all.iter().filter(|r| r.kind.storage() == Storage::Stored);
+        served.chain(&self.unserved.all)
     }
 
     /// The resource of a URL path.
     pub fn find(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
-        let mut candidates = self.resources_at(self.by_name.get(resource));
-        candidates.find(|r| r.group_resource.group == group && r.kind.has_version(version))
+        self.served.by_plural.versions(group, resource).iter().find(|r| r.kind.has_version(version))
     }
 
     /// The resource of a group version and plural name. A stored resource that is not served is found too.
     pub fn find_stored(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Resource>> {
-        let is_same =
-            |r: &&Arc<Resource>| r.group_resource.group == group && r.group_resource.resource == resource;
-        let unserved = || self.unserved.iter().find(|r| is_same(r) && r.kind.has_version(version));
-        self.find(group, version, resource).or_else(unserved)
+        let mut unserved = self.unserved.by_plural.versions(group, resource).iter();
+        self.find(group, version, resource).or_else(|| unserved.find(|r| r.kind.has_version(version)))
     }
 
     /// The resource of a kind, in its storage version if this group contains the storage version. Also finds
     /// stored built-in kinds that are not served: the server itself reads and writes their objects.
     pub fn find_kind(&self, group: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let is_kind = |r: &&Arc<Resource>| r.group_kind.group == group && r.kind.kind() == kind;
-        let disabled = self.unserved.iter().filter(|resource| !resource.is_custom());
-        let candidates = || self.resources_at(self.by_kind.get(kind)).chain(disabled.clone()).filter(is_kind);
+        let served = self.served.by_kind.versions(group, kind);
+        let disabled = self.unserved.by_kind.versions(group, kind).iter().filter(|r| !r.is_custom());
+        let candidates = || served.iter().chain(disabled.clone());
         candidates().find(|resource| !resource.is_other_version()).or_else(|| candidates().next())
     }
 
     /// The resource of a kind in a version.
     pub fn find_kind_version(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
-        let mut candidates = self.resources_at(self.by_kind.get(kind));
-        candidates.find(|r| r.group_kind.group == group && r.kind.has_version(version))
+        self.served.by_kind.versions(group, kind).iter().find(|r| r.kind.has_version(version))
     }
 
     /// The resource of a storage key.
