@@ -3,7 +3,9 @@
 //! # Contract
 //!
 //! All calls share [`MEMORY_BYTES`] for decoded responses. A call reserves its part of this memory after the
-//! response has arrived, so a webhook that does not respond delays no other webhook.
+//! response has arrived, so a webhook that does not respond delays no other webhook. The memory of a decoded
+//! response never exceeds its part: a response that needs more than the estimate waits for all memory and is
+//! decoded again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,21 +104,39 @@ impl ConversionClient for WebhookConversionClient {
         let call =
             WebhookCall { body, timeout: TIMEOUT, response_bytes: RESPONSE_BYTES, sends_timeout: true };
         let response = self.clients.post(&configuration, None, call).await?;
-        let memory = reserve_memory(&self.memory, response.len()).await?;
-        let limits =
-            Limits { bytes: response.len(), elements: ELEMENTS, tree_bytes: TREE_BYTES, ..Limits::BODY };
-        let decoded = codec::json::decode(&response, limits)?;
-        Ok(ConversionResponse { review: decoded.value, memory: Some(memory) })
+        decode_response(&self.memory, &response).await
     }
 }
 
-/// Reserves the memory to decode a response of `response` bytes; waits until enough memory is free. A large
-/// response reserves all memory.
-async fn reserve_memory(
+/// Reserves the estimated memory of a response and decodes the response; if the estimate is too low, reserves
+/// all memory and decodes the response again.
+async fn decode_response(
     memory: &Arc<Semaphore>,
-    response: usize,
-) -> Result<OwnedSemaphorePermit, AcquireError> {
-    let bytes = response.saturating_mul(TREE_FACTOR).min(MEMORY_BYTES);
+    response: &[u8],
+) -> Result<ConversionResponse, ConversionCallError> {
+    let estimate = response.len().saturating_mul(TREE_FACTOR).min(TREE_BYTES);
+    match decode_with_memory(memory, response, estimate).await {
+        Err(ConversionCallError::Response(DecodeError::TreeTooLarge(_))) if estimate < TREE_BYTES => {
+            decode_with_memory(memory, response, TREE_BYTES).await
+        }
+        result => result,
+    }
+}
+
+/// Reserves memory and decodes a response to a tree that fits into this memory.
+async fn decode_with_memory(
+    memory: &Arc<Semaphore>,
+    response: &[u8],
+    tree_bytes: usize,
+) -> Result<ConversionResponse, ConversionCallError> {
+    let permits = reserve_memory(memory, tree_bytes).await?;
+    let limits = Limits { bytes: response.len(), elements: ELEMENTS, tree_bytes, ..Limits::BODY };
+    let decoded = codec::json::decode(response, limits)?;
+    Ok(ConversionResponse { review: decoded.value, memory: Some(permits) })
+}
+
+/// Reserves memory; waits until it is free.
+async fn reserve_memory(memory: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, AcquireError> {
     let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
     Arc::clone(memory).acquire_many_owned(permits).await
 }
@@ -127,17 +147,43 @@ mod tests {
 
     use super::*;
 
+    fn response_of_empty_objects(count: usize) -> String {
+        format!("[{}]", vec!["{}"; count].join(","))
+    }
+
     #[tokio::test]
     async fn large_responses_wait_for_the_shared_memory() {
         let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
-        let largest = reserve_memory(&memory, RESPONSE_BYTES).await.unwrap();
-        assert!(reserve_memory(&memory, 1).now_or_never().is_none(), "one response takes all memory");
-        drop(largest);
-        let half = MEMORY_BYTES / TREE_FACTOR / 2;
-        let halves =
-            [reserve_memory(&memory, half).await.unwrap(), reserve_memory(&memory, half).await.unwrap()];
-        assert!(reserve_memory(&memory, half).now_or_never().is_none());
+        let text = format!("[\"{}\"]", "x".repeat(MEMORY_BYTES / TREE_FACTOR / 2 - 4));
+        let decode = || decode_response(&memory, text.as_bytes());
+        let halves = [decode().await.unwrap(), decode().await.unwrap()];
+        assert!(decode().now_or_never().is_none());
         drop(halves);
-        assert!(reserve_memory(&memory, half).now_or_never().is_some());
+        assert!(decode().now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn responses_that_need_more_than_the_estimate_wait_for_all_memory() {
+        let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
+        let text = response_of_empty_objects(1_000);
+        let decode = || decode_response(&memory, text.as_bytes());
+        let first = decode().await.unwrap();
+        assert_eq!(first.review.as_array().map(Vec::len), Some(1_000));
+        assert_eq!(memory.available_permits(), 0);
+        assert!(decode_response(&memory, b"{}").now_or_never().is_none());
+        drop(first);
+        let small = decode_response(&memory, b"[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]").await.unwrap();
+        assert!(decode().now_or_never().is_none(), "{small:?}");
+    }
+
+    #[tokio::test]
+    async fn rejected_responses_release_their_memory() {
+        let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
+        let too_large = response_of_empty_objects(TREE_BYTES / 1_000);
+        for text in ["{", &too_large] {
+            let error = decode_response(&memory, text.as_bytes()).await.unwrap_err();
+            assert!(matches!(error, ConversionCallError::Response(_)), "{error}");
+            assert_eq!(memory.available_permits(), MEMORY_BYTES / PERMIT_BYTES);
+        }
     }
 }
