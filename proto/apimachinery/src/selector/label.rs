@@ -328,15 +328,14 @@ fn unexpected(token: &str, expected: &'static str) -> SelectorError {
 fn checked_values(key: &str, mut values: Vec<&str>) -> Result<Box<[Box<str>]>, SelectorError> {
     values.sort_unstable();
     values.dedup();
-    let errors: Vec<String> = values
-        .iter()
-        .enumerate()
-        .filter_map(|(index, value)| {
-            let errors = syntax::label_value(value);
+    let validate = |(index, value): (usize, &&str)| {
+        let errors = syntax::label_value(value);
+        (!errors.is_empty()).then(|| {
             let path = FieldPath::new("values").index(index).key(key);
-            (!errors.is_empty()).then(|| FieldError::invalid(&path, *value, &errors.join("; ")).to_string())
+            FieldError::invalid(&path, *value, &errors.join("; ")).to_string()
         })
-        .collect();
+    };
+    let errors: Vec<String> = values.iter().enumerate().filter_map(validate).collect();
     if errors.is_empty() {
         Ok(values.into_iter().map(Box::from).collect())
     } else {
