@@ -357,11 +357,6 @@ impl Policy {
         Some((slot.kind, &slot.name))
     }
 
-    /// Whether a role exists.
-    pub fn has_role(&self, kind: RoleKind, namespace: &str, name: &str) -> bool {
-        self.role_body(kind, namespace, name).is_some()
-    }
-
     /// Returns the effective rules of a role; None if it does not exist.
     pub fn effective_rules(&self, kind: RoleKind, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
         Some(

@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde_json::{Map, Value, json};
 
-use crate::field::{ERRORS_MAX, FieldErrorKind, FieldErrorList, aggregate, quote_name};
+use crate::field::{ERRORS_MAX, FieldErrorList, aggregate, quote_name};
 use crate::gvk::{GroupKind, GroupResource};
 
 /// Maximum number of bytes of the message in a body, after JSON escaping; a longer message is truncated.
@@ -428,11 +428,6 @@ impl Status {
             kind: resource.resource.clone(),
             ..Details::default()
         })
-    }
-
-    /// Whether a cause has the reason of this kind.
-    pub fn has_cause(&self, kind: FieldErrorKind) -> bool {
-        self.details.iter().flat_map(|d| &d.causes).any(|c| c.reason == kind.reason())
     }
 
     /// Returns the body of the response, with texts truncated to the limits.

@@ -97,11 +97,6 @@ impl JsonPath {
         }
     }
 
-    /// Whether the path consists of field names only.
-    pub fn is_field_path(&self) -> bool {
-        self.steps.iter().all(|step| matches!(step, JsonPathStep::Field(_)))
-    }
-
     /// Returns the first selected value.
     pub fn first<'a>(&self, object: &'a Object) -> Option<&'a Value> {
         self.all(object).into_iter().next()

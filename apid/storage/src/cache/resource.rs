@@ -123,11 +123,6 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(|loaded, _| loaded.items.get(key).map(Arc::clone))
     }
 
-    /// The number of items, without waiting; None while the resource is not loaded.
-    pub fn len_now(&self) -> Option<usize> {
-        self.if_loaded(|loaded, _| loaded.items.len())
-    }
-
     /// The statistics of the resource, without waiting; None while the resource is not loaded.
     pub fn stats(&self) -> Option<ResourceStats> {
         let (objects, revision) = self.if_loaded(|loaded, revision| (loaded.items.len(), revision))?;

@@ -42,12 +42,6 @@ impl FieldSelector {
         Ok(FieldSelector { terms: terms.collect::<Result<_, SelectorError>>()? })
     }
 
-    /// Selects one object by its name, for a watch on the path of an object.
-    pub fn of_name(name: &str) -> Self {
-        let term = Term { field: "metadata.name".into(), equal: true, value: name.into() };
-        FieldSelector { terms: [term].into() }
-    }
-
     /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
@@ -198,6 +192,5 @@ mod tests {
                 requirement("spec.nodeName", Operator::NotIn, "")
             ])
         );
-        assert_eq!(FieldSelector::of_name("a,b"), FieldSelector::parse(r"metadata.name=a\,b").unwrap());
     }
 }
