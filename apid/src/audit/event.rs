@@ -1,5 +1,7 @@
 //! An audit event and its JSON line.
 
+use std::sync::Arc;
+
 use admission::{ObjectReference, PluginOutput};
 use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
@@ -41,7 +43,7 @@ pub struct Event {
     /// The IP address of the client.
     pub source: String,
     /// The request attributes. None when the request could not be parsed.
-    pub attributes: Option<Attributes>,
+    pub attributes: Option<Arc<Attributes>>,
     /// The fields of the object reference that the attributes do not contain.
     pub object: ObjectReference,
     /// The authenticated user. None without authentication.
@@ -172,7 +174,7 @@ mod tests {
             uri: "/api/v1/namespaces/a/configmaps/x?pretty=1".into(),
             user_agent: "tool/1".into(),
             source: "127.0.0.1".into(),
-            attributes: Some(Attributes {
+            attributes: Some(Arc::new(Attributes {
                 verb: "get".into(),
                 resource_request: true,
                 version: "v1".into(),
@@ -180,7 +182,7 @@ mod tests {
                 namespace: "a".into(),
                 name: "x".into(),
                 ..Attributes::default()
-            }),
+            })),
             object: ObjectReference { name: "other".into(), uid: "u-1".into(), ..ObjectReference::default() },
             user: Some(UserInfo { name: "alice".into(), groups: vec!["team".into()], ..UserInfo::default() }),
             impersonated: Some(UserInfo { name: "bob".into(), ..UserInfo::default() }),

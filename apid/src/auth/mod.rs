@@ -104,11 +104,11 @@ impl Authorized {
     ///
     /// Background loops and the writes that authd requests use this function. `reason` describes the work in
     /// the audit log.
-    pub fn internal(user: Arc<UserInfo>, attributes: Attributes, reason: &str) -> Self {
+    pub fn internal(user: Arc<UserInfo>, attributes: impl Into<Arc<Attributes>>, reason: &str) -> Self {
         let decision = Decision { reason: reason.to_owned(), ..Decision::default() };
         Authorized {
             user,
-            attributes: Arc::new(attributes),
+            attributes: attributes.into(),
             cached_decision: Arc::new(CachedDecision::new(decision, Validity::internal())),
             lifetime: Arc::default(),
             impersonation_rights: Vec::new(),

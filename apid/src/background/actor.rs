@@ -151,14 +151,14 @@ impl Actor {
     }
 
     fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Action<'a> {
-        let attributes = attributes(verb, &target);
+        let attributes = Arc::new(attributes(verb, &target));
         let event = Event {
             id: self.server_state.rng.uuid(),
             received: self.server_state.clock.now(),
             uri: attributes.path.clone(),
             user_agent: self.user_agent.clone(),
             source: String::new(),
-            attributes: Some(attributes.clone()),
+            attributes: Some(Arc::clone(&attributes)),
             object: admission::ObjectReference::default(),
             user: Some((*self.user).clone()),
             impersonated: None,

@@ -49,16 +49,16 @@ pub(super) struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// Reads the limit of a request that begins now. `maximum` is the timeout of the server.
+    /// Reads the limit of a request. `started` is the monotonic time at which the request began, `maximum` the
+    /// timeout of the server.
     ///
     /// Long-running requests have no `timeout` parameter.
     pub(super) fn for_request(
-        clock: &dyn Clock,
+        started: Duration,
         query: &Query,
         info: &RequestInfo,
         maximum: Duration,
     ) -> Self {
-        let started = clock.monotonic();
         let text = if info.is_long_running() { "" } else { query.text("timeout") };
         let (time, invalid) = match duration::parse_nanos(text) {
             _ if text.is_empty() => (maximum, None),

@@ -9,7 +9,7 @@ use apimachinery::decision::explain_reason;
 use apimachinery::status::{Details, Reason, Status};
 use futures_util::FutureExt as _;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Version};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use kinds::Resource;
@@ -29,8 +29,7 @@ use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
 use super::response_chunks::{self, ChunkProducer};
 use super::shares::Shares;
-#[cfg(test)]
-use super::work_pool::WorkPool;
+use super::work_pool::{ShutDown, WorkPool};
 use super::{head_limits, routes};
 use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
 use crate::server_state::{ServedKinds, ServerState};
@@ -68,38 +67,36 @@ impl Api {
     /// Handles one request and returns its response.
     pub async fn handle_request(
         &self,
-        mut head: Parts,
+        head: Parts,
         body: RequestBody,
         connection: &Arc<ConnectionInfo>,
     ) -> Response<Body> {
+        let started = self.server_state.clock.monotonic();
+        let (server_state, pool) = (Arc::clone(&self.server_state), Arc::clone(self.executor.pool()));
+        let is_large = head_limits::is_large(&head);
+        let parse = {
+            let connection = Arc::clone(connection);
+            move || parse_head(server_state, pool, head, connection, started)
+        };
+        let context = if is_large {
+            // The user is not known yet, so each connection has its own queue.
+            let queue = connection.peer.map(|peer| peer.to_string()).unwrap_or_default().into();
+            let parsed = self.executor.pool().run_queued(&queue, LARGE_HEAD_COST, async { parse() });
+            match Box::pin(parsed).await {
+                Ok(context) => context,
+                Err(ShutDown) => return unavailable(),
+            }
+        } else {
+            parse()
+        };
+        self.respond(context, body).await
+    }
+
+    /// Handles a request whose head is parsed.
+    async fn respond(&self, context: Arc<RequestContext>, body: RequestBody) -> Response<Body> {
         let server_state = &self.server_state;
-        let header_credentials = server_state.auth.take_credentials(&mut head.headers, &server_state.names);
-        let audit_id = audit_id(&head, server_state);
-        let query = Query::parse(head.uri.query());
-        let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
-        let response_options = ResponseOptions::new(&head.headers, &query, compression);
-        let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
-        let time_limit =
-            TimeLimit::for_request(&*server_state.clock, &query, &info, server_state.request_timeout);
-        let deadline = RequestDeadline::new(&*server_state.clock, &time_limit);
-        let kinds = server_state.kinds();
-        let resource = resource_of(&kinds, &info);
-        let context = Arc::new(RequestContext {
-            response_options,
-            time_limit,
-            info,
-            resource,
-            kinds,
-            server_state: Arc::clone(server_state),
-            head,
-            header_credentials,
-            query,
-            connection: Arc::clone(connection),
-            id: audit_id.to_str().unwrap_or_default().to_owned(),
-            audit: AuditRecord::default(),
-            pool: Arc::clone(self.executor.pool()),
-            share: OnceLock::new(),
-        });
+        let (connection, response_options) = (&context.connection, context.response_options);
+        let deadline = RequestDeadline::new(&*server_state.clock, &context.time_limit);
         context.begin_audit();
         let span = context.span();
         let mut response = self.run_with_timeout(&context, body).instrument(span.clone()).await;
@@ -135,8 +132,12 @@ impl Api {
             })
         };
         let is_head = head.method == Method::HEAD;
-        let response =
-            response.into_response(&Delivery { audit_id: &audit_id, is_head, response_options, send: &send });
+        let response = response.into_response(&Delivery {
+            audit_id: &context.audit_id,
+            is_head,
+            response_options,
+            send: &send,
+        });
         let response_bytes = if is_stream { Some(0) } else { known_size(&response) };
         let outcome = RequestOutcome { code, latency, response_bytes, is_terminated };
         let size_histogram =
@@ -318,6 +319,52 @@ impl Api {
             event.annotate(format!("{domain}/reason"), reason);
         });
     }
+}
+
+/// Memory cost of parsing a large head, in bytes: its query parameters, selectors and header fields.
+const LARGE_HEAD_COST: usize = 1 << 20;
+
+/// Parses the head of a request. `started`: monotonic time at which the request began.
+fn parse_head(
+    server_state: Arc<ServerState>,
+    pool: Arc<WorkPool>,
+    mut head: Parts,
+    connection: Arc<ConnectionInfo>,
+    started: Duration,
+) -> Arc<RequestContext> {
+    let header_credentials = server_state.auth.take_credentials(&mut head.headers, &server_state.names);
+    let audit_id = audit_id(&head, &server_state);
+    let query = Query::parse(head.uri.query());
+    let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+    let response_options = ResponseOptions::new(&head.headers, &query, compression);
+    let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
+    let time_limit = TimeLimit::for_request(started, &query, &info, server_state.request_timeout);
+    let kinds = server_state.kinds();
+    let resource = resource_of(&kinds, &info);
+    Arc::new(RequestContext {
+        response_options,
+        time_limit,
+        info,
+        resource,
+        kinds,
+        server_state,
+        head,
+        header_credentials,
+        query,
+        connection,
+        id: audit_id.to_str().unwrap_or_default().to_owned(),
+        audit_id,
+        audit: AuditRecord::default(),
+        pool,
+        share: OnceLock::new(),
+    })
+}
+
+/// The response to a request whose head was not parsed before the shutdown.
+fn unavailable() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
 }
 
 /// Whether the server refused or ended a request to protect itself. A 429 to an eviction is a

@@ -8,8 +8,8 @@
 use std::sync::{Arc, OnceLock};
 
 use apimachinery::status::{Reason, Status};
-use http::header;
 use http::request::Parts;
+use http::{HeaderValue, header};
 use kinds::Resource;
 use parking_lot::Mutex;
 use serving::server::ConnectionInfo;
@@ -48,6 +48,8 @@ pub(super) struct RequestContext {
     pub(super) time_limit: TimeLimit,
     /// The request ID in logs, audit events and calls to authd.
     pub(super) id: String,
+    /// The request ID as the value of the header `Audit-Id`.
+    pub(super) audit_id: HeaderValue,
     /// Encoding options of the response.
     pub(super) response_options: ResponseOptions,
     pub(super) audit: AuditRecord,
@@ -119,7 +121,7 @@ impl RequestContext {
             uri: head_limits::audited_uri(&self.head.uri),
             user_agent: agent.unwrap_or_default(),
             source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),
-            attributes: Some((*self.info.attributes).clone()),
+            attributes: Some(Arc::clone(&self.info.attributes)),
             object: admission::ObjectReference::default(),
             user: None,
             impersonated: None,

@@ -87,6 +87,7 @@ pub mod compatibility;
 pub mod config_file;
 mod connection_limits;
 pub mod exec;
+mod fair_stream;
 pub mod flags;
 pub mod gates;
 mod handshake_signatures;

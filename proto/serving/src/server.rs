@@ -49,6 +49,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::body::Body;
 use crate::cancellations::Cancellations;
 use crate::connection_limits::{self, Connections, HandshakePermit, Handshakes};
+use crate::fair_stream::FairStream;
 use crate::listener::{AcceptedConnection, Listener};
 use crate::metrics::Counter;
 use crate::send_limit::{MeteredBody, SendLimit};
@@ -382,6 +383,7 @@ impl<H: Handler> Server<H> {
     ) where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
+        let stream = FairStream::new(stream);
         let Some(tls) = &self.tls else {
             return self.serve_http(TokioIo::new(stream), Protocol::Either, info, phase).await;
         };

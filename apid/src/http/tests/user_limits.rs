@@ -72,6 +72,20 @@ async fn small_part_of_large_collection_is_listed_on_the_io_thread() {
 }
 
 #[tokio::test]
+async fn large_request_head_is_parsed_on_the_work_pool() {
+    let server = Server::start().await;
+    let values: Vec<String> = (0..5_000).map(|i| i.to_string()).collect();
+    for (url, is_inline) in [
+        (format!("{MAPS}?labelSelector=number+in+({})", values[..500].join(",")), true),
+        (format!("{MAPS}?labelSelector=number+in+({})", values.join(",")), false),
+    ] {
+        let before = server.api.pool().started_tasks();
+        assert_eq!(server.get(&url).await.code, 200);
+        assert_eq!(server.api.pool().started_tasks() == before, is_inline, "{} bytes", url.len());
+    }
+}
+
+#[tokio::test]
 async fn large_list_leaves_the_io_thread_free() {
     let server = Server::start().await;
     for i in 0..1_500 {
