@@ -97,7 +97,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if serving::log::init(flags.shared.log.verbosity, flags.shared.log.logging_format, clock).is_err() {
         eprintln!("authd: logging is already initialized");
     }
-    let (config, services) = match configure(flags) {
+    let (config, components) = match configure(flags) {
         Ok(configured) => configured,
         Err(errors) => {
             return print_mistakes(mistakes.into_iter().chain(errors.iter().map(ToString::to_string)));
@@ -119,15 +119,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(WORKER_THREADS).enable_all().build();
-    let result = match runtime {
-        Ok(runtime) => {
-            let result = runtime.block_on(serve(config, services)).map_err(|error| error.to_string());
-            // A read of standard input cannot be interrupted; the runtime does not wait for it.
-            runtime.shutdown_background();
-            result
-        }
-        Err(error) => Err(format!("cannot start the tokio runtime: {error}")),
-    };
+    let runtime = runtime.map_err(|error| format!("cannot start the tokio runtime: {error}"));
+    let result = runtime.and_then(|runtime| {
+        let result = runtime.block_on(serve(config, components)).map_err(|error| error.to_string());
+        // A read of standard input cannot be interrupted; the runtime does not wait for it.
+        runtime.shutdown_background();
+        result
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -137,16 +135,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The components that are built from the checked command line.
-struct BuiltServices {
-    mirror: Arc<Mirror>,
-    metrics: Arc<AuthdMetrics>,
-    shared_config: Arc<SharedConfig>,
-}
-
 /// Checks the whole configuration and builds the components, before the process binds a socket.
-fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<ConfigError>> {
-    let config = Config::check(flags, &SystemClock::new())?;
+fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError>> {
+    let clock = SystemClock::new();
+    let config = Config::check(flags, &clock)?;
     let mirror = Mirror::new(Arc::clone(&config.names));
     let registry = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics)
         .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error.to_string())])?;
@@ -156,43 +148,37 @@ fn configure(flags: Flags) -> Result<(Config, BuiltServices), Vec<ConfigError>> 
         webhook.set_metrics(metrics.token_webhook.clone());
     }
     let authn = authn::AuthenticatorUnion::build(&config.authn, &mirror);
-    let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &metrics);
-    let (authn, authz) = match (authn, authz) {
-        (Ok(authn), Ok(authz)) => (authn, authz),
-        (authn, authz) => return Err([authn.err(), authz.err()].into_iter().flatten().flatten().collect()),
-    };
-    let shared_config = SharedConfig::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone());
-    Ok((config, BuiltServices { mirror, metrics, shared_config }))
-}
-
-async fn serve(config: Config, services: BuiltServices) -> Result<(), Box<dyn std::error::Error>> {
-    let BuiltServices { mirror, metrics, shared_config } = services;
+    let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &metrics)?;
     let components = grpc::Components {
         names: Arc::clone(&config.names),
-        config: Arc::clone(&shared_config),
+        config: SharedConfig::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone()),
         issuer: config.authn.issuer.clone(),
         token_controllers: config.token_controllers,
         verification_permits: grpc::Components::verification_permits(),
-        metrics: Arc::clone(&metrics),
-        mirror: Arc::clone(&mirror),
-        clock: Arc::new(SystemClock::new()),
+        metrics,
+        mirror,
+        clock: Arc::new(clock),
         rng: Arc::new(SystemRng),
     };
+    Ok((config, components))
+}
+
+async fn serve(config: Config, components: grpc::Components) -> Result<(), Box<dyn std::error::Error>> {
+    let grpc::Components { config: shared_config, metrics, mirror, clock, .. } = &components;
     // SIGHUP makes the watches check their files.
     // This handler keeps SIGHUP from ending a process without watches.
     let _hangups = serving::reload::hangups();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = config.metrics_address {
-        monitoring::serve(address, Arc::clone(&mirror), Arc::clone(&metrics)).await?;
+        monitoring::serve(address, Arc::clone(mirror), Arc::clone(metrics)).await?;
     }
     let Config { authentication, authorization, authn, authz, modes, reloaded_files, .. } = config;
-    let clock = &components.clock;
     let _authentication =
-        reload::authentication::watch(authentication, &authn, &mirror, &metrics, &shared_config, clock);
+        reload::authentication::watch(authentication, &authn, mirror, metrics, shared_config, clock);
     let _authorization =
-        reload::authorization::watch(authorization, &modes, &authz, &mirror, &metrics, &shared_config, clock);
-    let _files = reload::certificates_and_keys::watch(reloaded_files, &authn, &shared_config, clock);
+        reload::authorization::watch(authorization, &modes, &authz, mirror, metrics, shared_config, clock);
+    let _files = reload::certificates_and_keys::watch(reloaded_files, &authn, shared_config, clock);
     let listener = serving::listener::unix(&config.socket)?;
     let active = shared_config.current();
     tracing::info!(

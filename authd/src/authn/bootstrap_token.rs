@@ -19,7 +19,6 @@ use super::{
     AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
     agnostic_audiences,
 };
-use crate::config_error::ConfigError;
 use crate::mirror::identities::TokenSecret;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::bootstrap::{parse_expiration, split_token};
@@ -33,18 +32,15 @@ struct BootstrapTokens {
     api_audiences: Vec<String>,
 }
 
-pub(super) fn build(
-    settings: &AuthnSettings,
-    mirror: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
+pub(super) fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
     if !settings.bootstrap_tokens {
-        return Ok(None);
+        return None;
     }
-    Ok(Some(Box::new(BootstrapTokens {
+    Some(Arc::new(BootstrapTokens {
         names: Arc::clone(&settings.names),
         mirror: Arc::clone(mirror),
         api_audiences: settings.api_audiences.clone(),
-    })))
+    }))
 }
 
 #[async_trait]
@@ -81,7 +77,7 @@ impl Authenticator for BootstrapTokens {
                 ..AuthenticatedIdentity::default()
             })
         });
-        Ok(result.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
+        Ok(result.into())
     }
 }
 

@@ -40,7 +40,6 @@ pub use request_header::ProxySettings;
 pub use token_file::TokenFile;
 pub use x509::trust::{Trust, TrustFiles};
 
-use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::Issuer;
 
@@ -114,6 +113,13 @@ pub enum Outcome {
     /// The authenticator cannot decide now, for example because too many requests wait for a remote service.
     /// The text is the reason for the log. The same credential may be accepted a moment later.
     Undecided(String),
+}
+
+impl From<Result<AuthenticatedIdentity, String>> for Outcome {
+    /// Converts the result of an authenticator to which the credential belongs; the error is the failed check.
+    fn from(result: Result<AuthenticatedIdentity, String>) -> Self {
+        result.map_or_else(Outcome::Rejected, |identity| Outcome::Accepted(Box::new(identity)))
+    }
 }
 
 /// The opinion of one authenticator on credentials.
@@ -195,9 +201,8 @@ trait Authenticator: Send + Sync {
     ) -> Result<Outcome, MirrorNotReady>;
 }
 
-/// Builds an authenticator. None: the authenticator is not configured. The error names the flag.
-type BuildAuthenticator =
-    fn(&AuthnSettings, &Arc<Mirror>) -> Result<Option<Box<dyn Authenticator>>, ConfigError>;
+/// Builds an authenticator. None: the authenticator is not configured.
+type BuildAuthenticator = fn(&AuthnSettings, &Arc<Mirror>) -> Option<Arc<dyn Authenticator>>;
 
 /// All authenticators with their names, in the order in which they run.
 const METHODS: &[(&str, BuildAuthenticator)] = &[
@@ -212,35 +217,19 @@ const METHODS: &[(&str, BuildAuthenticator)] = &[
 
 /// All configured authenticators in order, and anonymous access.
 pub struct AuthenticatorUnion {
-    methods: Vec<(&'static str, Box<dyn Authenticator>)>,
+    methods: Vec<(&'static str, Arc<dyn Authenticator>)>,
     anonymous: Anonymous,
     api_audiences: Vec<String>,
 }
 
 impl AuthenticatorUnion {
     /// Builds the configured authenticators. Those that check stored objects read them from `mirror`.
-    ///
-    /// # Errors
-    ///
-    /// All errors, each with its flag.
-    pub fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Result<Self, Vec<ConfigError>> {
-        let mut methods = Vec::new();
-        let mut errors = Vec::new();
-        for (name, build) in METHODS {
-            match build(settings, mirror) {
-                Ok(Some(method)) => methods.push((*name, method)),
-                Ok(None) => (),
-                Err(error) => errors.push(error),
-            }
-        }
-        if errors.is_empty() {
-            Ok(AuthenticatorUnion {
-                methods,
-                anonymous: settings.anonymous.clone(),
-                api_audiences: settings.api_audiences.clone(),
-            })
-        } else {
-            Err(errors)
+    pub fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Self {
+        let methods = METHODS.iter().filter_map(|(name, build)| Some((*name, build(settings, mirror)?)));
+        AuthenticatorUnion {
+            methods: methods.collect(),
+            anonymous: settings.anonymous.clone(),
+            api_audiences: settings.api_audiences.clone(),
         }
     }
 
@@ -417,9 +406,9 @@ mod tests {
             (vec![busy, reject], "t", true, Err("undecided: m: busy")),
             (vec![reject, busy, skip, busy], "t", true, Err("undecided: m: busy; m: busy")),
         ] {
-            let methods: Vec<(&'static str, Box<dyn Authenticator>)> = methods
+            let methods: Vec<(&'static str, Arc<dyn Authenticator>)> = methods
                 .into_iter()
-                .map(|f| ("m", Box::new(FixedAuthenticator(f)) as Box<dyn Authenticator>))
+                .map(|f| ("m", Arc::new(FixedAuthenticator(f)) as Arc<dyn Authenticator>))
                 .collect();
             let anonymous = Anonymous { enabled: anonymous, paths: Vec::new() };
             let union = AuthenticatorUnion { methods, anonymous, api_audiences: Vec::new() };
@@ -448,7 +437,7 @@ mod tests {
             Outcome::Accepted(Box::new(AuthenticatedIdentity { user, ..AuthenticatedIdentity::default() }))
         };
         let mut union = AuthenticatorUnion::empty();
-        union.methods.push(("m", Box::new(FixedAuthenticator(anonymous))));
+        union.methods.push(("m", Arc::new(FixedAuthenticator(anonymous))));
         let context = AuthnContext { now: Timestamp::UNIX_EPOCH, at_least: 0 };
         let got = union.authenticate(Credentials { token: "t", ..Credentials::default() }, context).await;
         assert!(got.unwrap().unwrap().0.user.groups.is_empty());

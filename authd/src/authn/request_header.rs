@@ -22,11 +22,12 @@ use std::sync::Arc;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use authproto::auth::Header;
+use jiff::Timestamp;
+use percent_encoding::percent_decode_str;
 
 use super::x509::subject::CertificateSubject;
 use super::x509::trust::{PeerKind, Trust};
 use super::{AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome};
-use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
 
 /// The flags of the authenticator. Header names and prefixes are in lower case.
@@ -49,15 +50,11 @@ struct RequestHeaders {
     settings: ProxySettings,
 }
 
-pub(super) fn build(
-    settings: &AuthnSettings,
-    _: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
+pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
     if !settings.trust.trusts(PeerKind::Proxy) || settings.proxy.username.is_empty() {
-        return Ok(None);
+        return None;
     }
-    let method = RequestHeaders { trust: Arc::clone(&settings.trust), settings: settings.proxy.clone() };
-    Ok(Some(Box::new(method)))
+    Some(Arc::new(RequestHeaders { trust: Arc::clone(&settings.trust), settings: settings.proxy.clone() }))
 }
 
 #[async_trait]
@@ -72,30 +69,30 @@ impl Authenticator for RequestHeaders {
         if certificates.is_empty() || !headers.iter().any(is_username) {
             return Ok(Outcome::NotApplicable);
         }
-        let verified =
-            self.trust.verify(PeerKind::Proxy, certificates, context.now).map_err(|error| error.to_string());
-        let validity = verified.and_then(|chain| {
-            let name = CertificateSubject::read(chain.leaf).map_err(|error| error.to_string())?.common_name;
-            let allowed = &self.settings.allowed_names;
-            if !allowed.is_empty() && !allowed.contains(&name) {
-                return Err(format!("the common name `{name}` is not in --requestheader-allowed-names"));
-            }
-            Ok((chain.starts, chain.ends))
-        });
-        let (not_before, expires_at) = match validity {
-            Ok(validity) => validity,
-            Err(check) => return Ok(Outcome::Rejected(check)),
-        };
-        Ok(match self.settings.user(headers) {
-            Ok(Some(user)) => Outcome::Accepted(Box::new(AuthenticatedIdentity {
-                user,
-                not_before,
-                expires_at,
-                ..AuthenticatedIdentity::default()
-            })),
-            Ok(None) => Outcome::NotApplicable,
-            Err(check) => Outcome::Rejected(check),
-        })
+        let identity = self.identify(certificates, headers, context.now);
+        Ok(identity.transpose().map_or(Outcome::NotApplicable, Outcome::from))
+    }
+}
+
+impl RequestHeaders {
+    /// Returns the identity that the headers of a trusted proxy name. None: no username header has a value.
+    fn identify(
+        &self,
+        certificates: &[Vec<u8>],
+        headers: &[Header],
+        now: Timestamp,
+    ) -> Result<Option<AuthenticatedIdentity>, String> {
+        let chain =
+            self.trust.verify(PeerKind::Proxy, certificates, now).map_err(|error| error.to_string())?;
+        let name = CertificateSubject::read(chain.leaf).map_err(|error| error.to_string())?.common_name;
+        let allowed = &self.settings.allowed_names;
+        if !allowed.is_empty() && !allowed.contains(&name) {
+            return Err(format!("the common name `{name}` is not in --requestheader-allowed-names"));
+        }
+        let (not_before, expires_at) = (chain.starts, chain.ends);
+        let identity =
+            |user| AuthenticatedIdentity { user, not_before, expires_at, ..AuthenticatedIdentity::default() };
+        Ok(self.settings.user(headers)?.map(identity))
     }
 }
 
@@ -143,21 +140,12 @@ fn header_text(header: &Header) -> Result<&str, String> {
 
 /// Decodes percent-encoding. Returns the whole key unchanged if an encoding or the UTF-8 is invalid.
 fn decode_percent(key: &str) -> String {
-    let mut decoded_bytes = Vec::with_capacity(key.len());
-    let mut rest = key.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'%' {
-            decoded_bytes.push(byte);
-            continue;
-        }
-        let [high, low, after @ ..] = after else { return key.to_owned() };
-        let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-        let (Some(high), Some(low)) = (digit(*high), digit(*low)) else { return key.to_owned() };
-        decoded_bytes.push((high << 4) | low);
-        rest = after;
+    let is_encoding =
+        |rest: &str| rest.as_bytes().get(..2).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    if !key.split('%').skip(1).all(is_encoding) {
+        return key.to_owned();
     }
-    String::from_utf8(decoded_bytes).unwrap_or_else(|_| key.to_owned())
+    percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), Into::into)
 }
 
 #[cfg(test)]

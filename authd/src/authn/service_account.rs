@@ -26,7 +26,6 @@ use super::{
     AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
     agnostic_audiences,
 };
-use crate::config_error::ConfigError;
 use crate::mirror::identities::{Identities, IdentityObject};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::tokens::service_account::{Claims, Issuer, ObjectIdentity, subject};
@@ -41,17 +40,13 @@ struct ServiceAccounts {
     checks_objects: bool,
 }
 
-pub(super) fn build(
-    settings: &AuthnSettings,
-    mirror: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
-    let Some(issuer) = &settings.issuer else { return Ok(None) };
-    Ok(Some(Box::new(ServiceAccounts {
+pub(super) fn build(settings: &AuthnSettings, mirror: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+    Some(Arc::new(ServiceAccounts {
         names: Arc::clone(&settings.names),
-        issuer: Arc::clone(issuer),
+        issuer: settings.issuer.clone()?,
         mirror: Arc::clone(mirror),
         checks_objects: settings.service_account_lookup,
-    })))
+    }))
 }
 
 #[async_trait]
@@ -68,7 +63,7 @@ impl Authenticator for ServiceAccounts {
             Ok(claims) => self.check(&claims, credentials, context)?,
             Err(error) => Err(error.to_string()),
         };
-        Ok(checked.map_or_else(Outcome::Rejected, |accepted| Outcome::Accepted(Box::new(accepted))))
+        Ok(checked.into())
     }
 }
 

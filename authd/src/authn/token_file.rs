@@ -36,15 +36,9 @@ pub struct TokenFile {
     api_audiences: Vec<String>,
 }
 
-pub(super) fn build(
-    settings: &AuthnSettings,
-    _: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
-    let method = settings.token_file.as_ref().map(|file| StaticTokens(Arc::clone(file)));
-    Ok(method.map(|method| Box::new(method) as Box<dyn Authenticator>))
+pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+    settings.token_file.clone().map(|file| file as Arc<dyn Authenticator>)
 }
-
-struct StaticTokens(Arc<TokenFile>);
 
 impl std::fmt::Debug for TokenFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -121,24 +115,20 @@ impl TokenFile {
     fn digest(&self, token: &str) -> ([u8; 8], [u8; 32]) {
         let tag = hmac::sign(&self.key, token.as_bytes());
         let (mut prefix, mut digest) = ([0; 8], [0; 32]);
-        for (target, byte) in digest.iter_mut().zip(tag.as_ref()) {
-            *target = *byte;
-        }
-        for (target, byte) in prefix.iter_mut().zip(tag.as_ref()) {
-            *target = *byte;
-        }
+        digest.copy_from_slice(tag.as_ref());
+        prefix.copy_from_slice(digest.split_at(8).0);
         (prefix, digest)
     }
 }
 
 #[async_trait]
-impl Authenticator for StaticTokens {
+impl Authenticator for TokenFile {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
         _context: AuthnContext,
     ) -> Result<Outcome, MirrorNotReady> {
-        Ok(self.0.check(credentials))
+        Ok(self.check(credentials))
     }
 }
 
@@ -147,17 +137,14 @@ impl TokenFile {
         if credentials.token.is_empty() {
             return Outcome::NotApplicable;
         }
-        let Some(user) = self.find(credentials.token) else {
-            return Outcome::Rejected("the token is not in the file".to_owned());
-        };
-        let Some(audiences) = agnostic_audiences(credentials.audiences, &self.api_audiences) else {
-            return Outcome::Rejected("static tokens are valid for the API's own audiences only".to_owned());
-        };
-        Outcome::Accepted(Box::new(AuthenticatedIdentity {
-            user: user.clone(),
-            audiences,
-            ..AuthenticatedIdentity::default()
-        }))
+        self.identify(credentials).map_err(str::to_owned).into()
+    }
+
+    fn identify(&self, credentials: Credentials<'_>) -> Result<AuthenticatedIdentity, &'static str> {
+        let user = self.find(credentials.token).ok_or("the token is not in the file")?.clone();
+        let audiences = agnostic_audiences(credentials.audiences, &self.api_audiences)
+            .ok_or("static tokens are valid for the API's own audiences only")?;
+        Ok(AuthenticatedIdentity { user, audiences, ..AuthenticatedIdentity::default() })
     }
 }
 

@@ -20,7 +20,6 @@ use crate::authn::{
     ProxySettings, Rejection,
 };
 use crate::config::{authentication, file};
-use crate::config_error::ConfigError;
 use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
@@ -33,9 +32,6 @@ pub(super) enum TokenCheckError {
     /// The tokio runtime cannot start.
     #[error("cannot start the runtime: {0}")]
     Runtime(io::Error),
-    /// The authenticators of the file cannot be built.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Configuration(Vec<ConfigError>),
     /// The authenticators reject the token.
     #[error("rejected: {0}")]
     Rejected(Rejection),
@@ -84,7 +80,7 @@ async fn authenticate(
         bootstrap_tokens: false,
     };
     let mirror = Mirror::new(Arc::clone(&context.names));
-    let union = AuthenticatorUnion::build(&settings, &mirror).map_err(TokenCheckError::Configuration)?;
+    let union = AuthenticatorUnion::build(&settings, &mirror);
     let (sender, mut missing_keys) = watch::channel(count > 0);
     issuers.start(IssuerHooks {
         metrics: AuthdMetrics::new([]).jwt.clone(),

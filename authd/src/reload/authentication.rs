@@ -49,7 +49,7 @@ pub fn watch(
         let LoadedConfiguration { authenticators, anonymous } = source.decode(content)?;
         settings.jwt.authenticators = authenticators;
         settings.anonymous = anonymous;
-        shared_config.replace_authn(AuthenticatorUnion::build(&settings, &mirror)?);
+        shared_config.replace_authn(AuthenticatorUnion::build(&settings, &mirror));
         settings.jwt.issuers.report_missing_keys();
         Ok(())
     }))

@@ -33,8 +33,8 @@ use crate::metrics::TokenWebhookMetrics;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
 use crate::webhook::{
-    Failure, FieldTypeError, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, read_field,
-    sanitize_remote_text, string_array,
+    FieldTypeError, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, read_field, sanitize_remote_text,
+    string_array,
 };
 
 /// The flag that names the client configuration file of the webhook.
@@ -84,19 +84,12 @@ impl std::fmt::Debug for TokenWebhook {
     }
 }
 
-pub(super) fn build(
-    settings: &super::AuthnSettings,
-    _: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
-    let method =
-        settings.token_webhook.as_ref().map(|webhook| TokenWebhookAuthenticator(Arc::clone(webhook)));
-    Ok(method.map(|method| Box::new(method) as Box<dyn Authenticator>))
+pub(super) fn build(settings: &super::AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
+    settings.token_webhook.clone().map(|webhook| webhook as Arc<dyn Authenticator>)
 }
 
-struct TokenWebhookAuthenticator(Arc<TokenWebhook>);
-
 #[async_trait]
-impl Authenticator for TokenWebhookAuthenticator {
+impl Authenticator for TokenWebhook {
     async fn authenticate(
         &self,
         credentials: Credentials<'_>,
@@ -105,7 +98,7 @@ impl Authenticator for TokenWebhookAuthenticator {
         if credentials.token.is_empty() {
             return Ok(Outcome::NotApplicable);
         }
-        Ok(self.0.authenticate(credentials.token, credentials.audiences).await)
+        Ok(self.identify(credentials.token, credentials.audiences).await)
     }
 }
 
@@ -148,7 +141,7 @@ impl TokenWebhook {
         let _ = self.metrics.set(metrics);
     }
 
-    async fn authenticate(&self, token: &str, requested: &[String]) -> Outcome {
+    async fn identify(&self, token: &str, requested: &[String]) -> Outcome {
         let api_audiences = &self.settings.api_audiences;
         let required = if requested.is_empty() { api_audiences } else { requested };
         let digest = self.digest(token, required);
@@ -167,13 +160,8 @@ impl TokenWebhook {
                 } else {
                     let is_intended = required.is_empty()
                         || response_audiences.iter().any(|audience| required.contains(audience));
-                    is_intended.then(|| {
-                        requested
-                            .iter()
-                            .filter(|audience| response_audiences.contains(audience))
-                            .cloned()
-                            .collect()
-                    })
+                    let common = requested.iter().filter(|audience| response_audiences.contains(audience));
+                    is_intended.then(|| common.cloned().collect())
                 };
                 let Some(audiences) = audiences else {
                     let check = "the webhook accepted the token for other audiences".to_owned();
@@ -207,11 +195,9 @@ impl TokenWebhook {
     }
 
     async fn fetch(&self, token: &str, audiences: &[String]) -> (ReviewOutcome, Duration) {
-        let mut spec = Map::new();
-        spec.insert("token".to_owned(), token.into());
+        let mut spec = Map::from_iter([("token".to_owned(), token.into())]);
         if !audiences.is_empty() {
-            let list = audiences.iter().map(|audience| Value::from(audience.as_str())).collect();
-            spec.insert("audiences".to_owned(), Value::Array(list));
+            spec.insert("audiences".to_owned(), audiences.into());
         }
         let started = self.context.clock.monotonic();
         let review_result = self.webhook.review(&self.api_version, "TokenReview", spec).await;
@@ -220,9 +206,7 @@ impl TokenWebhook {
             Ok(Ok(response @ ReviewOutcome::Accepted(..))) => (response, "success"),
             Ok(Ok(response)) => (response, "refused"),
             Ok(Err(problem)) => (ReviewOutcome::Failed(format!("the webhook: {problem}")), "error"),
-            Err(failure @ Failure { .. }) => {
-                (ReviewOutcome::Failed(failure.problem.clone()), failure.result())
-            }
+            Err(failure) => (ReviewOutcome::Failed(failure.problem.clone()), failure.result()),
         };
         if let Some(metrics) = self.metrics.get() {
             metrics.observe_call(result, seconds);

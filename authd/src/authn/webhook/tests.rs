@@ -41,7 +41,7 @@ async fn token_webhook_sends_configured_review_version() {
     for (version, api_version) in [(Version::V1, V1), (Version::V1Beta1, V1BETA1)] {
         mock.set_response(200, review(api_version, jane()));
         let method = method(&mock, version, MINUTE, &["a", "b"]).await;
-        assert_eq!(user_name_or_check(method.authenticate("opaque", &[]).await).unwrap(), "jane []");
+        assert_eq!(user_name_or_check(method.identify("opaque", &[]).await).unwrap(), "jane []");
         let [ReceivedRequest { method, path, body, certificate }] = &mock.take_requests()[..] else {
             panic!("one request")
         };
@@ -53,7 +53,7 @@ async fn token_webhook_sends_configured_review_version() {
         assert_eq!(*body, expected);
     }
     let method = method(&mock, Version::V1Beta1, MINUTE, &[]).await;
-    assert!(user_name_or_check(method.authenticate("opaque", &[]).await).is_ok());
+    assert!(user_name_or_check(method.identify("opaque", &[]).await).is_ok());
     assert_eq!(mock.take_requests()[0].body["spec"], json!({"token": "opaque"}), "no audiences, no field");
 }
 
@@ -67,7 +67,7 @@ async fn token_review_status_gives_user_or_rejection() {
     let full = json!({"apiVersion": V1, "kind": "TokenReview", "spec": spec,
         "status": {"authenticated": true, "user": user, "audiences": ["api"], "error": "ignored"}});
     mock.set_response(200, full);
-    let Outcome::Accepted(accepted) = method.authenticate("t", &[]).await else { panic!() };
+    let Outcome::Accepted(accepted) = method.identify("t", &[]).await else { panic!() };
     let expected = UserInfo {
         name: "jane".into(),
         uid: "u1".into(),
@@ -141,7 +141,7 @@ async fn token_review_status_gives_user_or_rejection() {
         (302, review(V1, jane()).to_string(), Err("HTTP status 302")),
     ] {
         mock.set_response(status, &body);
-        let got = user_name_or_check(method.authenticate("t", &[]).await);
+        let got = user_name_or_check(method.identify("t", &[]).await);
         match (got, expected) {
             (Ok(got), Ok(expected)) => assert_eq!(got, expected),
             (Err(got), Err(expected)) => {
@@ -173,7 +173,7 @@ async fn token_webhook_audiences_are_intersected() {
         status["audiences"] = list(response_audiences).into();
         mock.set_response(200, review(V1, status));
         mock.take_requests();
-        let outcome = method.authenticate("t", &list(requested)).await;
+        let outcome = method.identify("t", &list(requested)).await;
         let got = match outcome {
             Outcome::Accepted(accepted) => Some(accepted.audiences),
             _ => None,
@@ -192,7 +192,7 @@ async fn token_webhook_caches_only_acceptances() {
     let ask = |token: &'static str, audiences: Vec<String>| {
         let (method, mock) = (Arc::clone(&method), &mock);
         async move {
-            let outcome = method.authenticate(token, &audiences).await;
+            let outcome = method.identify(token, &audiences).await;
             let ttl = match &outcome {
                 Outcome::Accepted(accepted) => accepted.ttl,
                 Outcome::RejectedWithTtl(_, ttl) => Some(*ttl),
@@ -232,14 +232,14 @@ async fn concurrent_token_reviews_share_one_call_and_time_out() {
     let mock = Mock::start().await;
     mock.set_response(200, review(V1, jane()));
     let many = method(&mock, Version::V1, MINUTE, &[]).await;
-    let all = futures_util::future::join_all((0..40).map(|_| many.authenticate("t", &[]))).await;
+    let all = futures_util::future::join_all((0..40).map(|_| many.identify("t", &[]))).await;
     assert!(all.into_iter().all(|outcome| user_name_or_check(outcome).is_ok()));
     assert_eq!(mock.take_requests().len(), 1);
     mock.stop_responding();
     let settings = TokenWebhookSettings { ttl: MINUTE, ..many.settings.clone() };
     let webhook = mock.webhook(Duration::from_millis(30));
     let method = TokenWebhook::from_webhook(webhook, settings, &mock.context()).unwrap();
-    let check = user_name_or_check(method.authenticate("hunter2", &[]).await).unwrap_err();
+    let check = user_name_or_check(method.identify("hunter2", &[]).await).unwrap_err();
     assert!(check.contains("no response within 30ms") && !check.contains("hunter2"), "{check}");
     assert!(!format!("{method:?}").contains("hunter2"));
 }
@@ -247,7 +247,7 @@ async fn concurrent_token_reviews_share_one_call_and_time_out() {
 #[tokio::test]
 async fn request_without_token_skips_token_webhook() {
     let mock = Mock::start().await;
-    let method = TokenWebhookAuthenticator(method(&mock, Version::V1, MINUTE, &[]).await);
+    let method = method(&mock, Version::V1, MINUTE, &[]).await;
     let context = AuthnContext { now: jiff::Timestamp::UNIX_EPOCH, at_least: 0 };
     let outcome = method.authenticate(Credentials::default(), context).await.unwrap();
     assert!(matches!(outcome, Outcome::NotApplicable) && mock.take_requests().is_empty());
@@ -258,25 +258,22 @@ async fn token_webhook_waiters_are_limited() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, MINUTE, &[]).await;
     mock.set_response(200, review(V1, jane()));
-    assert!(user_name_or_check(method.authenticate("known", &[]).await).is_ok());
+    assert!(user_name_or_check(method.identify("known", &[]).await).is_ok());
     mock.stop_responding();
     let waiting: Vec<_> = (0..MAX_WAITING)
         .map(|i| {
             let method = Arc::clone(&method);
-            tokio::spawn(async move { method.authenticate(&format!("t{i}"), &[]).await })
+            tokio::spawn(async move { method.identify(&format!("t{i}"), &[]).await })
         })
         .collect();
     while method.waiter_permits.available_permits() > 0 {
         tokio::task::yield_now().await;
     }
-    let Outcome::Undecided(reason) = method.authenticate("more", &[]).await else {
+    let Outcome::Undecided(reason) = method.identify("more", &[]).await else {
         panic!("expected an undecided outcome")
     };
     assert_eq!(reason, "1024 requests already wait for the webhook");
-    assert!(
-        user_name_or_check(method.authenticate("known", &[]).await).is_ok(),
-        "cached responses stay usable"
-    );
+    assert!(user_name_or_check(method.identify("known", &[]).await).is_ok(), "cached responses stay usable");
     waiting.into_iter().for_each(|login| login.abort());
     while method.waiter_permits.available_permits() < MAX_WAITING {
         tokio::task::yield_now().await;
