@@ -40,7 +40,7 @@ pub(super) struct ServiceAccountTokenFlags {
 /// The files of the keys that sign and verify service-account tokens.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFiles {
-    /// The files of verifying keys, each with its flag without leading dashes.
+    /// The files of verifying keys, each with its flag.
     verifying: Vec<(&'static str, PathBuf)>,
     /// The file of `--service-account-signing-key-file`.
     signing: Option<PathBuf>,
@@ -61,10 +61,10 @@ impl KeyFiles {
         let serving =
             tls_private_key_file.iter().filter(|_| service_accounts.service_account_key_file.is_empty());
         let key_files =
-            service_accounts.service_account_key_file.iter().map(|path| ("service-account-key-file", path));
+            service_accounts.service_account_key_file.iter().map(|path| ("--service-account-key-file", path));
         let verifying = key_files
-            .chain(serving.map(|path| ("tls-private-key-file", path)))
-            .chain(generated.map(|path| ("generated-key-file", path)))
+            .chain(serving.map(|path| ("--tls-private-key-file", path)))
+            .chain(generated.map(|path| ("--generated-key-file", path)))
             .map(|(flag, path)| (flag, path.clone()))
             .collect();
         KeyFiles { verifying, signing: service_accounts.service_account_signing_key_file.clone() }
@@ -79,20 +79,15 @@ impl KeyFiles {
         let mut errors = Vec::new();
         let verifying: Vec<PemKey> =
             self.verifying.iter().flat_map(|(flag, path)| read(flag, path, &mut errors)).collect();
-        let first_private_key = |keys: &[PemKey]| {
-            keys.iter().find_map(|key| match key {
-                PemKey::Private(key) => Some(Arc::clone(key)),
-                PemKey::Public(_) => None,
-            })
-        };
+        let first_private_key = |keys: &[PemKey]| keys.iter().find_map(|key| key.signing.clone());
         let signing = match &self.signing {
             None => first_private_key(&verifying),
             Some(path) => {
-                let flag = "service-account-signing-key-file";
+                let flag = "--service-account-signing-key-file";
                 let keys = read(flag, path, &mut errors);
                 let key = first_private_key(&keys);
                 if key.is_none() && !keys.is_empty() {
-                    errors.push(ConfigError::flag_file(format!("--{flag}"), path, "no private key"));
+                    errors.push(ConfigError::flag_file(flag, path, "no private key"));
                 }
                 key
             }
@@ -100,7 +95,7 @@ impl KeyFiles {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let public: Vec<_> = verifying.iter().map(|key| Arc::clone(key.public())).collect();
+        let public: Vec<_> = verifying.into_iter().map(|key| key.public).collect();
         Ok(Keyring::new(signing, &public))
     }
 
@@ -165,7 +160,7 @@ fn read(flag: &str, path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PemKey> {
         .map_err(|error| error.to_string())
         .and_then(|pem| keys::read(&pem).map_err(|error| error.to_string()));
     keys.unwrap_or_else(|error| {
-        errors.push(ConfigError::flag_file(format!("--{flag}"), path, error));
+        errors.push(ConfigError::flag_file(flag, path, error));
         Vec::new()
     })
 }

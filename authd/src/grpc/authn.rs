@@ -5,7 +5,7 @@ use authproto::auth::{self, issue_token_response::Outcome};
 use tonic::{Request, Response, Status};
 
 use super::{Components, status};
-use crate::tokens::service_account::{BoundObjectKind, IssueError, ObjectIdentity, TokenParameters};
+use crate::tokens::service_account::{IssueError, ObjectIdentity, PrivateClaims, TokenParameters};
 
 pub(super) struct AuthnService(pub(super) Components);
 
@@ -19,30 +19,27 @@ impl auth::authn_server::Authn for AuthnService {
         if request.audiences.len() > MAX_AUDIENCES {
             return Err(status::incomplete_request("the request has too many audiences"));
         }
-        let object_identity =
-            |object: &auth::ObjectRef| ObjectIdentity { name: object.name.clone(), uid: object.uid.clone() };
-        let bound = match &request.bound_object {
-            None => None,
-            Some(object) => {
-                let kind = match object.resource.as_str() {
-                    "pods" => BoundObjectKind::Pod,
-                    "secrets" => BoundObjectKind::Secret,
-                    "nodes" => BoundObjectKind::Node,
-                    _ => {
-                        return Err(status::incomplete_request("tokens are bound to pods, secrets or nodes"));
-                    }
-                };
-                Some((kind, object_identity(object)))
-            }
-        };
-        let parameters = TokenParameters {
+        let object_identity = |object: auth::ObjectRef| ObjectIdentity { name: object.name, uid: object.uid };
+        let mut claims = PrivateClaims {
             namespace: request.namespace,
-            account: ObjectIdentity { name: request.service_account, uid: request.service_account_uid },
-            audiences: request.audiences,
-            seconds: request.expiration_seconds,
-            bound,
-            node: request.node.as_ref().map(object_identity),
+            node: request.node.map(object_identity),
+            serviceaccount: ObjectIdentity {
+                name: request.service_account,
+                uid: request.service_account_uid,
+            },
+            ..PrivateClaims::default()
         };
+        if let Some(object) = request.bound_object {
+            let bound = match object.resource.as_str() {
+                "pods" => &mut claims.pod,
+                "secrets" => &mut claims.secret,
+                "nodes" => &mut claims.node,
+                _ => return Err(status::incomplete_request("tokens are bound to pods, secrets or nodes")),
+            };
+            *bound = Some(object_identity(object));
+        }
+        let (audiences, seconds) = (request.audiences, request.expiration_seconds);
+        let parameters = TokenParameters { claims, audiences, seconds };
         let components = &self.0;
         let result = match &components.issuer {
             Some(issuer) => issuer.issue(parameters, components.rng.uuid(), components.clock.now()),

@@ -39,7 +39,7 @@ pub enum TokenError {
 }
 
 /// An object in the private claims.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct ObjectIdentity {
     /// The name of the object.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct ObjectIdentity {
 }
 
 /// The private claims of a token: its service account and the objects that it is bound to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PrivateClaims {
     /// The namespace of the service account.
     pub namespace: String,
@@ -91,13 +91,19 @@ pub fn subject(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// Returns the unverified issuer of a payload; None if the payload is not an object or has no issuer.
-pub fn issuer_of(payload: &[u8]) -> Option<String> {
+/// Returns the unverified issuer of a payload. None: the payload has no issuer.
+///
+/// # Errors
+///
+/// The payload is not a JSON object, or its `iss` is duplicated or not a string.
+pub fn unverified_issuer(payload: &[u8]) -> Result<Option<String>, TokenError> {
     #[derive(Deserialize)]
     struct IssuerClaim {
-        iss: String,
+        iss: Option<String>,
     }
-    serde_json::from_slice::<IssuerClaim>(payload).ok().map(|issuer| issuer.iss)
+    // serde_json limits the nesting to 128 levels.
+    let claims = serde_json::from_slice::<IssuerClaim>(payload);
+    claims.map(|claims| claims.iss).map_err(|error| TokenError::Payload(error.to_string()))
 }
 
 /// Decodes the claims of a payload.
@@ -106,7 +112,7 @@ pub(super) fn parse_claims(payload: &[u8]) -> Result<Map<String, Value>, TokenEr
 }
 
 /// Returns the audiences of a token: the claim `aud` is one string or a list.
-pub(super) fn audiences(claims: &Map<String, Value>) -> Vec<String> {
+pub fn audiences(claims: &Map<String, Value>) -> Vec<String> {
     match claims.get("aud") {
         Some(Value::String(audience)) => vec![audience.clone()],
         Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),

@@ -12,14 +12,14 @@
 //! one token.
 
 use apimachinery::codec::{Limits, json};
-use aws_lc_rs::digest;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
 use super::algorithm::Algorithm;
 use super::jose::SignedToken;
-use super::keys::VerifyingKey;
+use super::keys::{VerifyingKey, without_leading_zeros};
+use super::sha256_hex;
 
 /// Limits of a JWKS in bytes and in levels of nesting; a document beyond them is an error.
 pub const LIMITS: Limits = Limits { bytes: 1024 * 1024, depth: 16, ..Limits::BODY };
@@ -73,11 +73,7 @@ impl KeySet {
     pub fn parse(document: &[u8]) -> Result<Self, JwksError> {
         let decoded = json::decode(document, LIMITS).map_err(|error| JwksError::Json(error.to_string()))?;
         let keys = decoded.value.get("keys").and_then(Value::as_array).ok_or(JwksError::NoKeys)?;
-        let digest = digest::digest(&digest::SHA256, document);
-        let mut set = KeySet {
-            hash: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
-            ..KeySet::default()
-        };
+        let mut set = KeySet { hash: sha256_hex(document), ..KeySet::default() };
         for (index, key) in keys.iter().enumerate() {
             let read = match key.as_object() {
                 _ if set.keys.len() >= MAX_KEYS => {
@@ -172,10 +168,9 @@ fn shorten(text: &str) -> String {
 }
 
 /// Encodes a DER value: tag, length, content.
-fn der(tag: u8, content: &[u8]) -> Vec<u8> {
+pub(crate) fn der(tag: u8, content: &[u8]) -> Vec<u8> {
     let length = content.len().to_be_bytes();
-    let zeros = length.iter().take_while(|byte| **byte == 0).count();
-    let digits = length.get(zeros..).unwrap_or_default();
+    let digits = without_leading_zeros(&length);
     let mut encoded = vec![tag];
     match digits {
         [] => encoded.push(0),
@@ -192,17 +187,14 @@ fn der(tag: u8, content: &[u8]) -> Vec<u8> {
 
 /// Encodes a non-negative big-endian integer as DER INTEGER.
 fn integer(bytes: &[u8]) -> Vec<u8> {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    let digits = bytes.get(zeros..).unwrap_or_default();
-    let sign = digits.first().is_none_or(|first| *first >= 0x80).then_some(0);
-    let content: Vec<u8> = sign.into_iter().chain(digits.iter().copied()).collect();
-    der(0x02, &content)
+    let digits = without_leading_zeros(bytes);
+    let sign: &[u8] = if digits.first().is_none_or(|first| *first >= 0x80) { &[0] } else { &[] };
+    der(0x02, &[sign, digits].concat())
 }
 
 /// Encodes a SubjectPublicKeyInfo from the contents of the algorithm identifier and the key.
 fn spki(algorithm: &[u8], key: &[u8]) -> Vec<u8> {
-    let bits: Vec<u8> = std::iter::once(0).chain(key.iter().copied()).collect();
-    der(0x30, &[der(0x30, algorithm), der(0x03, &bits)].concat())
+    der(0x30, &[der(0x30, algorithm), der(0x03, &[&[0], key].concat())].concat())
 }
 
 fn encode_rsa_key(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
@@ -218,7 +210,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::jose::sign;
-    use super::super::keys::{PemKey, read};
+    use super::super::keys::read;
     use super::*;
 
     fn generate_keys() -> Vec<std::sync::Arc<super::super::keys::SigningKey>> {
@@ -231,10 +223,7 @@ mod tests {
         .into_iter()
         .map(|algorithm| {
             let pem = rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem();
-            match read(pem.as_bytes()).unwrap().pop() {
-                Some(PemKey::Private(key)) => key,
-                _ => panic!("a private key"),
-            }
+            read(pem.as_bytes()).unwrap().pop().unwrap().signing.expect("a private key")
         })
         .collect()
     }

@@ -1,7 +1,5 @@
 //! The keys of service-account tokens: the signing key and all verifying keys.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use super::keys::{SigningKey, VerifyingKey};
@@ -12,23 +10,18 @@ pub struct Keyring {
     /// The signing key. None: no tokens are issued.
     pub(super) signing: Option<Arc<SigningKey>>,
     keys: Vec<Arc<VerifyingKey>>,
-    /// The position of each key in `keys`, by key id.
-    positions: HashMap<String, usize>,
 }
 
 impl Keyring {
     /// Creates a keyring. The signing key also verifies. A key that occurs twice counts once.
     pub fn new(signing: Option<Arc<SigningKey>>, verifying: &[Arc<VerifyingKey>]) -> Self {
-        let signing_public_key = signing.iter().map(|key| &key.public);
-        let mut ring = Keyring { signing: signing.clone(), ..Keyring::default() };
-        for key in signing_public_key.chain(verifying) {
-            let position = ring.keys.len();
-            if let Entry::Vacant(entry) = ring.positions.entry(key.kid.clone()) {
-                entry.insert(position);
-                ring.keys.push(Arc::clone(key));
+        let mut keys: Vec<Arc<VerifyingKey>> = Vec::new();
+        for key in signing.iter().map(|key| &key.public).chain(verifying) {
+            if !keys.iter().any(|known| known.kid == key.kid) {
+                keys.push(Arc::clone(key));
             }
         }
-        ring
+        Keyring { signing, keys }
     }
 
     /// Returns all verifying keys, that of the signing key first.
@@ -39,7 +32,7 @@ impl Keyring {
     /// Returns the keys that may have signed a token: the key with the id `key_id`, or all keys if `key_id`
     /// is None or no key has this id. Another server may have assigned another id to the same key.
     pub(super) fn candidates(&self, key_id: Option<&str>) -> impl Iterator<Item = &VerifyingKey> {
-        let matching = key_id.and_then(|key_id| self.keys.get(*self.positions.get(key_id)?));
+        let matching = key_id.and_then(|key_id| self.keys.iter().find(|key| key.kid == key_id));
         matching.into_iter().chain(self.keys.iter().filter(move |_| matching.is_none())).map(|key| &**key)
     }
 

@@ -167,7 +167,7 @@ impl VerifyingKey {
 }
 
 /// Returns a big-endian integer without its leading zeros.
-fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
+pub(crate) fn without_leading_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     bytes.get(zeros..).unwrap_or_default()
 }
@@ -205,22 +205,21 @@ impl SigningKey {
         Ok(SigningKey { pair: Pair::Rsa(pair), public: Arc::new(public), algorithm: Algorithm::RS256 })
     }
 
+    /// Reads an ECDSA key with `read`, on the first curve that fits; without one the error is `unsupported`.
     fn from_ecdsa(
         read: impl Fn(&'static EcdsaSigningAlgorithm) -> Option<EcdsaKeyPair>,
-    ) -> Option<Result<Self, KeyError>> {
+        unsupported: KeyError,
+    ) -> Result<Self, KeyError> {
         let curves = [
             (&ECDSA_P256_SHA256_FIXED_SIGNING, Algorithm::ES256),
             (&ECDSA_P384_SHA384_FIXED_SIGNING, Algorithm::ES384),
             (&ECDSA_P521_SHA512_FIXED_SIGNING, Algorithm::ES512),
         ];
-        let (pair, algorithm) =
-            curves.into_iter().find_map(|(curve, algorithm)| Some((read(curve)?, algorithm)))?;
-        let spki = pair.public_key().as_der().map_err(|_| KeyError::NoPublicKey);
-        Some(spki.and_then(|spki| VerifyingKey::from_spki(spki.as_ref())).map(|public| SigningKey {
-            pair: Pair::Ecdsa(pair),
-            public: Arc::new(public),
-            algorithm,
-        }))
+        let pair = curves.into_iter().find_map(|(curve, algorithm)| Some((read(curve)?, algorithm)));
+        let (pair, algorithm) = pair.ok_or(unsupported)?;
+        let spki = pair.public_key().as_der().map_err(|_| KeyError::NoPublicKey)?;
+        let public = Arc::new(VerifyingKey::from_spki(spki.as_ref())?);
+        Ok(SigningKey { pair: Pair::Ecdsa(pair), public, algorithm })
     }
 
     /// Signs a message. The signature has the form of RFC 7518.
@@ -239,20 +238,22 @@ impl SigningKey {
 
 /// A key in a PEM text.
 #[derive(Debug)]
-pub enum PemKey {
-    /// A key that signs and verifies.
-    Private(Arc<SigningKey>),
-    /// A key that verifies.
-    Public(Arc<VerifyingKey>),
+pub struct PemKey {
+    /// The public key, or the public half of the private key.
+    pub public: Arc<VerifyingKey>,
+    /// The private key; None for a public key.
+    pub signing: Option<Arc<SigningKey>>,
 }
 
-impl PemKey {
-    /// Returns the public key itself, or the public half of the private key.
-    pub fn public(&self) -> &Arc<VerifyingKey> {
-        match self {
-            PemKey::Private(key) => &key.public,
-            PemKey::Public(key) => key,
-        }
+impl From<VerifyingKey> for PemKey {
+    fn from(key: VerifyingKey) -> Self {
+        PemKey { public: Arc::new(key), signing: None }
+    }
+}
+
+impl From<SigningKey> for PemKey {
+    fn from(key: SigningKey) -> Self {
+        PemKey { public: Arc::clone(&key.public), signing: Some(Arc::new(key)) }
     }
 }
 
@@ -264,54 +265,36 @@ impl PemKey {
 pub fn read(pem: &[u8]) -> Result<Vec<PemKey>, KeyError> {
     let mut keys = Vec::new();
     for (index, section) in <(SectionKind, Vec<u8>)>::pem_slice_iter(pem).enumerate() {
-        let (kind, der) =
-            section.map_err(|error| KeyError::Section { number: index + 1, reason: error.to_string() })?;
-        let key = match kind {
-            SectionKind::PrivateKey => Some(read_pkcs8(&der)),
-            SectionKind::RsaPrivateKey => Some(
-                rsa::KeyPair::from_der(&der)
-                    .map_err(|error| KeyError::Rejected { kind: "RSA key", reason: error.to_string() })
-                    .and_then(SigningKey::from_rsa)
-                    .map(private_key),
-            ),
-            SectionKind::EcPrivateKey => Some(
-                SigningKey::from_ecdsa(|curve| EcdsaKeyPair::from_private_key_der(curve, &der).ok())
-                    .unwrap_or_else(|| Err(KeyError::Curve))
-                    .map(private_key),
-            ),
-            SectionKind::PublicKey => Some(VerifyingKey::from_spki(&der).map(public_key)),
-            SectionKind::Certificate => Some(
-                X509Certificate::from_der(&der)
-                    .map_err(|_| KeyError::MalformedCertificate)
-                    .and_then(|(_, certificate)| VerifyingKey::from_spki(certificate.public_key().raw))
-                    .map(public_key),
-            ),
-            _ => None,
+        let section_error = |reason: String| KeyError::Section { number: index + 1, reason };
+        let (kind, der) = section.map_err(|error| section_error(error.to_string()))?;
+        let key: Result<PemKey, KeyError> = match kind {
+            SectionKind::PrivateKey => match rsa::KeyPair::from_pkcs8(&der) {
+                Ok(pair) => SigningKey::from_rsa(pair).map(PemKey::from),
+                Err(_) => SigningKey::from_ecdsa(
+                    |curve| EcdsaKeyPair::from_pkcs8(curve, &der).ok(),
+                    KeyError::PrivateKeyType,
+                )
+                .map(PemKey::from),
+            },
+            SectionKind::RsaPrivateKey => rsa::KeyPair::from_der(&der)
+                .map_err(|error| KeyError::Rejected { kind: "RSA key", reason: error.to_string() })
+                .and_then(SigningKey::from_rsa)
+                .map(PemKey::from),
+            SectionKind::EcPrivateKey => SigningKey::from_ecdsa(
+                |curve| EcdsaKeyPair::from_private_key_der(curve, &der).ok(),
+                KeyError::Curve,
+            )
+            .map(PemKey::from),
+            SectionKind::PublicKey => VerifyingKey::from_spki(&der).map(PemKey::from),
+            SectionKind::Certificate => X509Certificate::from_der(&der)
+                .map_err(|_| KeyError::MalformedCertificate)
+                .and_then(|(_, certificate)| VerifyingKey::from_spki(certificate.public_key().raw))
+                .map(PemKey::from),
+            _ => continue,
         };
-        if let Some(key) = key {
-            let section_error =
-                |error: KeyError| KeyError::Section { number: index + 1, reason: error.to_string() };
-            keys.push(key.map_err(section_error)?);
-        }
+        keys.push(key.map_err(|error| section_error(error.to_string()))?);
     }
     if keys.is_empty() { Err(KeyError::NoKey) } else { Ok(keys) }
-}
-
-fn private_key(key: SigningKey) -> PemKey {
-    PemKey::Private(Arc::new(key))
-}
-
-fn public_key(key: VerifyingKey) -> PemKey {
-    PemKey::Public(Arc::new(key))
-}
-
-fn read_pkcs8(der: &[u8]) -> Result<PemKey, KeyError> {
-    if let Ok(pair) = rsa::KeyPair::from_pkcs8(der) {
-        return SigningKey::from_rsa(pair).map(private_key);
-    }
-    SigningKey::from_ecdsa(|curve| EcdsaKeyPair::from_pkcs8(curve, der).ok())
-        .unwrap_or_else(|| Err(KeyError::PrivateKeyType))
-        .map(private_key)
 }
 
 #[cfg(test)]
@@ -342,20 +325,16 @@ mod tests {
     fn signature_verifies_only_with_its_public_key() {
         let keys = generate_keys();
         for (algorithm, pem, public_pem) in &keys {
-            let PemKey::Private(signing) = read_single_key(pem) else { panic!("{algorithm} is public") };
+            let signing = read_single_key(pem).signing.unwrap_or_else(|| panic!("{algorithm} is public"));
             assert_eq!(signing.algorithm, *algorithm);
             let public = read_single_key(public_pem);
-            assert_eq!(public.public().kid, signing.public.kid);
+            assert_eq!(public.public.kid, signing.public.kid);
             let header = json!({"alg": algorithm.as_str(), "kid": signing.public.kid});
             let token = sign(&signing, &header, br#"{"a":1}"#).unwrap();
             let signed = SignedToken::parse(&token).map_err(|error| error.to_string()).unwrap();
-            assert_eq!(signed.verify(public.public()), Some(br#"{"a":1}"#.as_slice()));
+            assert_eq!(signed.verify(&public.public), Some(br#"{"a":1}"#.as_slice()));
             for (other, _, other_pem) in keys.iter().filter(|(other, ..)| other != algorithm) {
-                assert_eq!(
-                    signed.verify(read_single_key(other_pem).public()),
-                    None,
-                    "{algorithm} by {other}"
-                );
+                assert_eq!(signed.verify(&read_single_key(other_pem).public), None, "{algorithm} by {other}");
             }
             for (index, _) in token.char_indices().filter(|(index, _)| index % 7 == 0) {
                 let mut bent = token.clone().into_bytes();
@@ -363,7 +342,7 @@ mod tests {
                 let bent = String::from_utf8(bent).unwrap();
                 let verified = SignedToken::parse(&bent)
                     .ok()
-                    .is_some_and(|signed| signed.verify(public.public()).is_some());
+                    .is_some_and(|signed| signed.verify(&public.public).is_some());
                 assert!(!verified, "{algorithm}: changed at {index}");
             }
         }
@@ -415,10 +394,10 @@ AgMBAAE=
     fn jwk_has_members_of_its_key_type() {
         for (algorithm, pem, _) in generate_keys() {
             let key = read_single_key(&pem);
-            let jwk = key.public().jwk();
+            let jwk = key.public.jwk();
             assert_eq!(jwk["alg"], algorithm.as_str());
             assert_eq!(jwk["use"], "sig");
-            assert_eq!(jwk["kid"], key.public().kid.as_str());
+            assert_eq!(jwk["kid"], key.public.kid.as_str());
             let members: &[&str] = if jwk["kty"] == "RSA" { &["n", "e"] } else { &["crv", "x", "y"] };
             assert!(members.iter().all(|member| jwk[member].is_string()), "{jwk}");
             assert!(!format!("{key:?}").contains("PRIVATE"));

@@ -23,3 +23,10 @@ pub mod jwk;
 pub mod keyring;
 pub mod keys;
 pub mod service_account;
+
+use aws_lc_rs::digest;
+
+/// Returns the SHA-256 of bytes, in hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    digest::digest(&digest::SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -22,8 +22,8 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-pub use super::claims::{Claims, ObjectIdentity, PrivateClaims, TokenError, issuer_of, subject};
-use super::claims::{audiences, check_subject, first_valid, parse_claims, time_claim};
+pub use super::claims::{Claims, ObjectIdentity, PrivateClaims, TokenError, subject};
+use super::claims::{audiences, check_subject, first_valid, parse_claims, time_claim, unverified_issuer};
 use super::jose::{self, SignedToken};
 use super::keyring::Keyring;
 use super::keys::SigningKey;
@@ -40,27 +40,12 @@ const SKEW_SECONDS: i64 = 60;
 /// The parameters of a new token.
 #[derive(Clone, Debug)]
 pub struct TokenParameters {
-    /// The namespace of the service account.
-    pub namespace: String,
-    /// The service account.
-    pub account: ObjectIdentity,
+    /// The service account, and the objects that the token is bound to. [`Issuer::issue`] sets `warnafter`.
+    pub claims: PrivateClaims,
     /// The audiences; empty means those of the API server.
     pub audiences: Vec<String>,
     /// The requested lifetime in seconds; 0 takes the default.
     pub seconds: i64,
-    /// The object that the token is bound to; None: only the service account.
-    pub bound: Option<(BoundObjectKind, ObjectIdentity)>,
-    /// The node of the bound pod.
-    pub node: Option<ObjectIdentity>,
-}
-
-/// The kind of a bound object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the variants are the names of the kinds")]
-pub enum BoundObjectKind {
-    Pod,
-    Secret,
-    Node,
 }
 
 /// An issued service-account token.
@@ -185,22 +170,9 @@ impl Issuer {
             && seconds == EXTENDABLE_SECONDS
             && audiences.iter().any(|audience| self.options.audiences.contains(audience));
         let ends = start.saturating_add(if is_extended { EXTENDED_SECONDS } else { seconds });
-        let (mut pod, mut secret, mut node) = (None, None, request.node);
-        match request.bound {
-            Some((BoundObjectKind::Pod, object)) => pod = Some(object),
-            Some((BoundObjectKind::Secret, object)) => secret = Some(object),
-            Some((BoundObjectKind::Node, object)) => node = Some(object),
-            None => {}
-        }
-        let subject = subject(&request.namespace, &request.account.name);
-        let private = PrivateClaims {
-            namespace: request.namespace,
-            node,
-            pod,
-            secret,
-            serviceaccount: request.account,
-            warnafter: is_extended.then(|| start.saturating_add(seconds)),
-        };
+        let subject = subject(&request.claims.namespace, &request.claims.serviceaccount.name);
+        let warnafter = is_extended.then(|| start.saturating_add(seconds));
+        let private = PrivateClaims { warnafter, ..request.claims };
         let claims = json!({
             "aud": audiences, "exp": ends, "iat": start, "iss": issuer, "jti": id,
             self.private_claim.as_str(): private, "nbf": start, "sub": subject,
@@ -255,7 +227,7 @@ impl Issuer {
     /// A check of a token of an accepted issuer failed; the error names the check for the log.
     pub fn read(&self, token: &str, now: Timestamp) -> Option<Result<Claims, TokenError>> {
         let signed = SignedToken::parse(token).ok()?;
-        let issuer = issuer_of(signed.unverified_payload())?;
+        let issuer = unverified_issuer(signed.unverified_payload()).ok()??;
         let legacy = issuer == self.legacy_issuer;
         if !legacy && !self.options.issuers.contains(&issuer) {
             return None;
@@ -310,14 +282,12 @@ impl Issuer {
         };
         let private = PrivateClaims {
             namespace: text("namespace")?,
-            node: None,
-            pod: None,
             secret: Some(ObjectIdentity { name: text("secret.name")?, uid: String::new() }),
             serviceaccount: ObjectIdentity {
                 name: text("service-account.name")?,
                 uid: text("service-account.uid")?,
             },
-            warnafter: None,
+            ..PrivateClaims::default()
         };
         check_subject(claims, &private)?;
         Ok(Claims {
@@ -379,15 +349,12 @@ fn check_time_claims(
 mod tests {
     use apimachinery::names::Preset;
 
-    use super::super::keys::{self, PemKey};
+    use super::super::keys;
     use super::*;
 
     fn key() -> Arc<SigningKey> {
         let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
-        match keys::read(pem.as_bytes()).unwrap().pop() {
-            Some(PemKey::Private(key)) => key,
-            _ => panic!("a generated key can sign"),
-        }
+        keys::read(pem.as_bytes()).unwrap().pop().unwrap().signing.expect("a generated key can sign")
     }
 
     fn issuer(signing: &Arc<SigningKey>, change: impl FnOnce(&mut IssuerOptions)) -> Issuer {
@@ -407,14 +374,12 @@ mod tests {
     }
 
     fn request() -> TokenParameters {
-        TokenParameters {
+        let claims = PrivateClaims {
             namespace: "team".into(),
-            account: named("robot", "u-1"),
-            audiences: Vec::new(),
-            seconds: 0,
-            bound: None,
-            node: None,
-        }
+            serviceaccount: named("robot", "u-1"),
+            ..PrivateClaims::default()
+        };
+        TokenParameters { claims, audiences: Vec::new(), seconds: 0 }
     }
 
     fn at(second: i64) -> Timestamp {
@@ -424,11 +389,9 @@ mod tests {
     #[test]
     fn issued_token_is_valid_until_expiry() {
         let issuer = issuer(&key(), |_| {});
-        let bound = TokenParameters {
-            bound: Some((BoundObjectKind::Pod, named("p", "u-2"))),
-            node: Some(named("n", "u-3")),
-            ..request()
-        };
+        let mut bound = request();
+        bound.claims.pod = Some(named("p", "u-2"));
+        bound.claims.node = Some(named("n", "u-3"));
         let issued = issuer.issue(bound, "id-1".into(), at(1000)).unwrap();
         assert_eq!((issued.expires, issued.seconds), (at(4600), 3600));
         let claims = issuer.read(&issued.token, at(1000)).unwrap().unwrap();

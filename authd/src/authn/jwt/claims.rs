@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`unverified_issuer`] reads the only claim that is read before signature verification. The issuer selects
-//! the authenticator.
+//! [`unverified_issuer`](crate::tokens::claims::unverified_issuer) reads the only claim that is read before
+//! signature verification. The issuer selects the authenticator.
 //! [`read`] decodes all claims of a verified payload; [`check`] returns the validity of the token.
 //!
 //! # Reference
@@ -13,7 +13,6 @@
 
 use apimachinery::codec::{DecodeError, Limits, json};
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::tokens::claims::{TokenError, first_valid, time_claim};
@@ -71,21 +70,6 @@ pub enum ClaimsError {
         /// Seconds until the time of the claim.
         seconds: i64,
     },
-}
-
-/// Returns the unverified issuer of a payload. None: the payload has no issuer.
-///
-/// # Errors
-///
-/// The payload is not a JSON object, or its `iss` is duplicated or not a string.
-pub fn unverified_issuer(payload: &[u8]) -> Result<Option<String>, ClaimsError> {
-    #[derive(Deserialize)]
-    struct IssuerClaim {
-        iss: Option<String>,
-    }
-    // serde_json limits the nesting to 128 levels.
-    let claims = serde_json::from_slice::<IssuerClaim>(payload);
-    claims.map(|claims| claims.iss).map_err(|error| ClaimsError::Malformed(error.to_string()))
 }
 
 /// Decodes all claims.
@@ -190,7 +174,7 @@ mod tests {
 
     #[test]
     fn unverified_payload_gives_issuer_only() {
-        let read = |text: &str| unverified_issuer(text.as_bytes());
+        let read = |text: &str| crate::tokens::claims::unverified_issuer(text.as_bytes());
         assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#).unwrap().as_deref(), Some("https://a"));
         for payload in ["{}", r#"{"iss":null}"#] {
             assert_eq!(read(payload).unwrap(), None);

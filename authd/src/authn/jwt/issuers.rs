@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use apimachinery::clock::Clock;
-use aws_lc_rs::digest;
 use parking_lot::Mutex;
 
 use super::provider::{Provider, ProviderEvents};
 use super::validated::IssuerSettings;
 use crate::metrics::JwtMetrics;
+use crate::tokens::sha256_hex;
 
 /// Metrics and callbacks that the registry uses when keys of an issuer change.
 pub struct IssuerHooks {
@@ -51,8 +51,7 @@ impl ProviderEvents for IssuerRegistry {
     fn availability_changed(&self) {
         let Some(hooks) = self.hooks.get() else { return };
         let providers = self.providers();
-        let without_keys =
-            providers.iter().filter(|provider| provider.missing_keys_reason().is_some()).count();
+        let without_keys = providers.iter().filter(|provider| provider.lacks_keys()).count();
         let note = || format!("{without_keys} of {} have no keys yet; see the log", providers.len());
         (hooks.set_note)((without_keys > 0).then(note));
     }
@@ -132,9 +131,7 @@ impl Issuers {
 
 /// The SHA-256 of an issuer URL for metrics, so that no URL is a label.
 pub(super) fn issuer_hash(issuer: &str) -> String {
-    let digest = digest::digest(&digest::SHA256, issuer.as_bytes());
-    let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", sha256_hex(issuer.as_bytes()))
 }
 
 #[cfg(test)]

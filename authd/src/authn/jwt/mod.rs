@@ -35,8 +35,8 @@ use super::{
     AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome,
     agnostic_audiences,
 };
-use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
+use crate::tokens::claims::unverified_issuer;
 use crate::tokens::jose::{self, SignedToken};
 use identity::ExpressionTypes;
 use provider::Provider;
@@ -81,39 +81,26 @@ struct JwtUnion {
     types: ExpressionTypes,
 }
 
-pub(super) fn build(
-    settings: &AuthnSettings,
-    _mirror: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
+pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
     let JwtSettings { authenticators, issuers } = &settings.jwt;
     if authenticators.is_empty() {
-        return Ok(None);
+        return None;
     }
     let authenticator = |validated: &Arc<ValidatedAuthenticator>| {
+        let (validated, provider) = (Arc::clone(validated), issuers.provider(&validated.issuer));
         let url = validated.issuer.url.clone();
         let hash = issuers::issuer_hash(&url);
-        (
-            url,
-            IssuerAuthenticator {
-                validated: Arc::clone(validated),
-                provider: issuers.provider(&validated.issuer),
-                hash,
-            },
-        )
+        (url, IssuerAuthenticator { validated, provider, hash })
     };
-    Ok(Some(Box::new(JwtUnion {
+    let other_issuers = settings.issuer.iter().flat_map(|issuer| issuer.issuers());
+    Some(Arc::new(JwtUnion {
         names: Arc::clone(&settings.names),
         authenticators: authenticators.iter().map(authenticator).collect(),
-        other_issuers: settings
-            .issuer
-            .iter()
-            .flat_map(|issuer| issuer.issuers())
-            .map(str::to_owned)
-            .collect(),
+        other_issuers: other_issuers.map(str::to_owned).collect(),
         api_audiences: settings.api_audiences.clone(),
         issuers: issuers.clone(),
         types: ExpressionTypes::new(),
-    })))
+    }))
 }
 
 #[async_trait]
@@ -134,12 +121,8 @@ impl Authenticator for JwtUnion {
         let seconds = clock.monotonic().saturating_sub(start).as_secs_f64();
         let result = if outcome.is_ok() { "success" } else { "failure" };
         self.issuers.observe_authentication(&authenticator.hash, result, seconds);
-        Ok(match outcome {
-            Ok(accepted) => Outcome::Accepted(Box::new(accepted)),
-            Err(check) => {
-                Outcome::Rejected(format!("issuer {}: {check}", authenticator.validated.issuer.url))
-            }
-        })
+        let url = &authenticator.validated.issuer.url;
+        Ok(outcome.map_err(|check| format!("issuer {url}: {check}")).into())
     }
 }
 
@@ -155,7 +138,7 @@ impl JwtUnion {
         }
         let payload = jose::unverified_payload(token)
             .ok_or_else(|| jose::TokenFormatError::Base64("payload").to_string())?;
-        let issuer = claims::unverified_issuer(&payload).map_err(|error| error.to_string())?;
+        let issuer = unverified_issuer(&payload).map_err(|error| error.to_string())?;
         let Some(issuer) = issuer else { return Err("the token has no issuer".to_owned()) };
         match self.authenticators.get(&issuer) {
             Some(authenticator) => Ok(Some(authenticator)),

@@ -86,7 +86,7 @@ fn key_id_text(key_id: Option<&str>) -> String {
 }
 
 /// The keys of an issuer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct IssuerKeys {
     /// The JWKS URL; None before the first successful fetch of keys.
     keys_url: Option<String>,
@@ -173,11 +173,7 @@ impl Provider {
             client,
             clock,
             events,
-            cached: ArcSwap::from_pointee(IssuerKeys {
-                keys_url: None,
-                keys: KeySet::default(),
-                problem: None,
-            }),
+            cached: ArcSwap::default(),
             rate_limit: Mutex::new(FetchRateLimit { available: BURST, since: now }),
             fetching: tokio::sync::Mutex::new(()),
             attempts: AtomicU64::new(0),
@@ -194,14 +190,9 @@ impl Provider {
         }
     }
 
-    /// Returns why the issuer has no keys. None: keys are known, or the first fetch has not ended.
-    pub(super) fn missing_keys_reason(&self) -> Option<String> {
-        let cached = self.cached.load();
-        if cached.keys_url.is_some() || !*self.attempted.borrow() {
-            return None;
-        }
-        let problem = cached.problem.as_deref().unwrap_or("not fetched yet");
-        Some(format!("issuer {}: {problem}", self.issuer.url))
+    /// Whether the first fetch has ended and no keys are known.
+    pub(super) fn lacks_keys(&self) -> bool {
+        self.cached.load().keys_url.is_none() && *self.attempted.borrow()
     }
 
     /// Returns the payload of a token that the issuer signed.
@@ -277,11 +268,7 @@ impl Provider {
                 // Known keys stay valid; only an issuer without keys records the problem.
                 if previous.keys_url.is_none() {
                     let problem = Some(problem.clone());
-                    self.cached.store(Arc::new(IssuerKeys {
-                        keys_url: None,
-                        keys: KeySet::default(),
-                        problem,
-                    }));
+                    self.cached.store(Arc::new(IssuerKeys { problem, ..IssuerKeys::default() }));
                     self.events.availability_changed();
                 }
                 Err(problem)

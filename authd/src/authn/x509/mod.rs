@@ -24,12 +24,11 @@ use std::sync::Arc;
 use apimachinery::names::Names;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use aws_lc_rs::digest;
 use jiff::Timestamp;
 
 use super::{AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome};
-use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
+use crate::tokens::sha256_hex;
 use subject::CertificateSubject;
 use trust::{PeerKind, Trust};
 
@@ -39,18 +38,15 @@ struct ClientCertificates {
     trust: Arc<Trust>,
 }
 
-pub(super) fn build(
-    settings: &AuthnSettings,
-    _: &Arc<Mirror>,
-) -> Result<Option<Box<dyn Authenticator>>, ConfigError> {
+pub(super) fn build(settings: &AuthnSettings, _: &Arc<Mirror>) -> Option<Arc<dyn Authenticator>> {
     if !settings.trust.trusts(PeerKind::Client) {
-        return Ok(None);
+        return None;
     }
-    Ok(Some(Box::new(ClientCertificates {
+    Some(Arc::new(ClientCertificates {
         names: Arc::clone(&settings.names),
         allows_uids: settings.certificate_uids,
         trust: Arc::clone(&settings.trust),
-    })))
+    }))
 }
 
 #[async_trait]
@@ -63,10 +59,7 @@ impl Authenticator for ClientCertificates {
         if credentials.certificates.is_empty() {
             return Ok(Outcome::NotApplicable);
         }
-        Ok(match self.verify(credentials.certificates, context.now) {
-            Ok(accepted) => Outcome::Accepted(Box::new(accepted)),
-            Err(check) => Outcome::Rejected(check),
-        })
+        Ok(self.verify(credentials.certificates, context.now).into())
     }
 }
 
@@ -101,9 +94,8 @@ impl ClientCertificates {
                 user.uid = uid;
             }
         }
-        let digest = digest::digest(&digest::SHA256, leaf);
-        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        user.extra.insert(self.names.credential_id_extra(), vec![format!("X509SHA256={hex}")]);
+        let credential_id = format!("X509SHA256={}", sha256_hex(leaf));
+        user.extra.insert(self.names.credential_id_extra(), vec![credential_id]);
         Ok(user)
     }
 }

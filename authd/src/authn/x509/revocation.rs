@@ -32,6 +32,10 @@ use x509_parser::asn1_rs::Any;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{CertificateRevocationList, FromDer};
 
+use crate::tokens::jwk::der;
+use crate::tokens::keys::without_leading_zeros;
+use crate::tokens::sha256_hex;
+
 /// The error of an invalid file. Lists are counted from 1.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListsError {
@@ -158,17 +162,17 @@ impl RevocationLists {
         let mut remarks = Vec::new();
         for list in &self.0 {
             let RevocationList { issuer, issuer_text, next_update, .. } = &**list;
-            let mut named_authorities =
-                authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).peekable();
-            if named_authorities.peek().is_none() {
+            let named_authorities: Vec<_> =
+                authorities.iter().filter(|authority| authority.subject == issuer.as_slice()).collect();
+            if named_authorities.is_empty() {
                 remarks.push(format!(
                     "the list of `{issuer_text}` is not of a trusted CA: it applies to intermediates only"
                 ));
-            } else if !named_authorities.any(|authority| list.is_signed_by(authority.public_key)) {
+            } else if !named_authorities.iter().any(|authority| list.is_signed_by(authority.public_key)) {
                 return Err(ForeignSignature { issuer: issuer_text.clone() });
             }
             // After a CA key rotation two keys have this name, and each key needs a list of its own.
-            for authority in authorities.iter().filter(|authority| authority.subject == issuer.as_slice()) {
+            for authority in named_authorities {
                 let covers_key =
                     |list: &RevocationList| list.issuer == *issuer && list.is_signed_by(authority.public_key);
                 let remark = format!(
@@ -231,7 +235,7 @@ impl RevocationLists {
         // The slow signature check comes last: it runs only for a list with this serial number.
         self.0.iter().any(|list| {
             list.issuer == issuer.subject
-                && list.serials.contains(strip_leading_zeros(serial))
+                && list.serials.contains(without_leading_zeros(serial))
                 && list.is_signed_by(issuer.public_key)
         })
     }
@@ -249,8 +253,10 @@ impl RevocationList {
         let (_, parsed) = CertificateRevocationList::from_der(der).map_err(|_| ListError::Unparsable)?;
         let signed = SignedList::parse(der).ok_or(ListError::Unparsable)?;
         let issuer = der_contents(parsed.issuer().as_raw()).ok_or(ListError::Issuer)?;
-        let serials =
-            parsed.iter_revoked_certificates().map(|entry| strip_leading_zeros(entry.raw_serial()).to_vec());
+        // Some encoders write leading zeros.
+        let serials = parsed
+            .iter_revoked_certificates()
+            .map(|entry| without_leading_zeros(entry.raw_serial()).to_vec());
         Ok(RevocationList {
             issuer: issuer.to_vec(),
             issuer_text: parsed.issuer().to_string(),
@@ -345,15 +351,7 @@ fn authority_key_id(list: &CertificateRevocationList<'_>) -> Option<Vec<u8>> {
 /// Returns the first 8 bytes, in hexadecimal, of the SHA-256 of a SubjectPublicKeyInfo in DER.
 /// `public_key` is its contents, without tag and length.
 fn key_fingerprint(public_key: &[u8]) -> String {
-    let mut encoded = match u16::try_from(public_key.len()) {
-        Ok(length @ 0..=0x7f) => vec![0x30, length.to_be_bytes()[1]],
-        Ok(length @ 0x80..=0xff) => vec![0x30, 0x81, length.to_be_bytes()[1]],
-        Ok(length) => [&[0x30, 0x82], length.to_be_bytes().as_slice()].concat(),
-        Err(_) => Vec::new(),
-    };
-    encoded.extend(public_key);
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &encoded);
-    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    sha256_hex(&der(0x30, public_key)).chars().take(16).collect()
 }
 
 /// Returns the contents of a DER value, without tag and length.
@@ -367,10 +365,4 @@ fn bits(content: &[u8]) -> Option<&[u8]> {
         Some((0, bytes)) => Some(bytes),
         _ => None,
     }
-}
-
-/// Returns a serial number without the leading zeros that some encoders write.
-fn strip_leading_zeros(bytes: &[u8]) -> &[u8] {
-    let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
-    bytes.get(zeros..).unwrap_or_default()
 }

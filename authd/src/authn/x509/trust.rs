@@ -147,6 +147,7 @@ impl TrustSnapshot {
         }
     }
 
+    /// Reads the files, checks them against each other, and logs warnings about the CA bundles.
     fn read(
         files: &TrustFiles,
         any_proxy_name: bool,
@@ -154,52 +155,21 @@ impl TrustSnapshot {
         active: &RevocationLists,
     ) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
-        let clients = read_part(files.client_ca.as_deref(), "client-ca-file", Authorities::read, &mut errors);
-        let proxies = read_part(
-            files.proxy_ca.as_deref(),
-            "requestheader-client-ca-file",
-            Authorities::read,
-            &mut errors,
-        );
-        let revocation_lists =
-            read_part(files.client_crl.as_deref(), "client-crl-file", RevocationLists::read, &mut errors);
+        let TrustFiles { client_ca, client_crl, proxy_ca } = files;
+        let clients = read_part(client_ca, "--client-ca-file", Authorities::read, &mut errors);
+        let proxies = read_part(proxy_ca, "--requestheader-client-ca-file", Authorities::read, &mut errors);
+        let revocation_lists = read_part(client_crl, "--client-crl-file", RevocationLists::read, &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
-        let revocation_lists = revocation_lists.unwrap_or_default();
-        let mut snapshot = TrustSnapshot {
-            clients,
-            proxies,
-            revocation_lists,
-            remarks: Vec::new(),
-            keeps_outdated_lists: false,
-        };
-        snapshot.remarks = snapshot.check(files, any_proxy_name, now)?;
-        let bundles = [snapshot.clients.as_ref(), snapshot.proxies.as_ref()];
+        let mut revocation_lists = revocation_lists.unwrap_or_default();
         let authorities: Vec<IssuerKey<'_>> =
-            bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
-        let kept = snapshot.revocation_lists.keep_from(active, &authorities, now);
-        snapshot.keeps_outdated_lists = !kept.is_empty();
-        snapshot.remarks.extend(kept);
-        Ok(snapshot)
-    }
-
-    /// Checks the files against each other, logs warnings about the CA bundles, and returns remarks on the
-    /// revocation lists.
-    fn check(
-        &self,
-        files: &TrustFiles,
-        any_proxy_name: bool,
-        now: Timestamp,
-    ) -> Result<Vec<String>, Vec<ConfigError>> {
-        let bundles = [self.clients.as_ref(), self.proxies.as_ref()];
-        let authorities: Vec<IssuerKey<'_>> =
-            bundles.into_iter().flatten().flat_map(Authorities::issuer_keys).collect();
-        let remarks = self.revocation_lists.check_signers(&authorities, now).map_err(|error| {
+            clients.iter().chain(&proxies).flat_map(Authorities::issuer_keys).collect();
+        let mut remarks = revocation_lists.check_signers(&authorities, now).map_err(|error| {
             let path = files.client_crl.as_deref().unwrap_or(Path::new(""));
             vec![ConfigError::flag_file("--client-crl-file", path, error.to_string())]
         })?;
-        if let [Some(clients), Some(proxies)] = bundles
+        if let (Some(clients), Some(proxies)) = (&clients, &proxies)
             && any_proxy_name
             && clients.overlap(proxies)
         {
@@ -209,21 +179,24 @@ impl TrustSnapshot {
             );
         }
         if files.client_crl.is_some() {
-            tracing::info!(revoked = self.revocation_lists.len(), "revocation lists loaded");
+            tracing::info!(revoked = revocation_lists.len(), "revocation lists loaded");
         }
-        Ok(remarks)
+        let kept = revocation_lists.keep_from(active, &authorities, now);
+        let keeps_outdated_lists = !kept.is_empty();
+        remarks.extend(kept);
+        Ok(TrustSnapshot { clients, proxies, revocation_lists, remarks, keeps_outdated_lists })
     }
 }
 
 /// Reads one file if it is configured; errors are recorded with the flag.
 fn read_part<T, E: std::fmt::Display>(
-    path: Option<&Path>,
+    path: &Option<PathBuf>,
     flag: &str,
     read: impl Fn(&[u8]) -> Result<T, E>,
     errors: &mut Vec<ConfigError>,
 ) -> Option<T> {
-    let path = path?;
+    let path = path.as_deref()?;
     let content = std::fs::read(path).map_err(|error| error.to_string());
     let part = content.and_then(|content| read(&content).map_err(|error| error.to_string()));
-    part.map_err(|error| errors.push(ConfigError::flag_file(format!("--{flag}"), path, error))).ok()
+    part.map_err(|error| errors.push(ConfigError::flag_file(flag, path, error))).ok()
 }

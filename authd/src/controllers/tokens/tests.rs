@@ -112,8 +112,8 @@ fn token_secret_is_deleted_with_its_account_and_filled_before() {
 #[test]
 fn token_secrets_are_filled_in_batches_with_back_off() {
     let pem = rcgen::KeyPair::generate().unwrap().serialize_pem();
-    let Some(keys::PemKey::Private(key)) = keys::read(pem.as_bytes()).unwrap().pop() else { panic!("a key") };
-    let ring = Keyring::new(Some(key), &[]);
+    let key = keys::read(pem.as_bytes()).unwrap().pop().unwrap().signing;
+    let ring = Keyring::new(Some(key.expect("a private key")), &[]);
     let issuer = Arc::new(Issuer::new(IssuerOptions::default(), ring, &names()));
     let mut feed = Mirror::new(names()).begin();
     feed.put(object("a", "robot", Kind::ServiceAccount(auth::MirrorServiceAccount {}))).unwrap();
