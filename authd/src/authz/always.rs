@@ -7,11 +7,10 @@ use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 
 use super::entry::Entry;
+use super::escalation::full_access_rules;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::rules::PolicyRule;
-use crate::rules::rule::string_list;
 
 struct ConstantAuthorizer {
     verdict: Verdict,
@@ -39,10 +38,6 @@ impl Authorizer for ConstantAuthorizer {
         if self.verdict != Verdict::Allow {
             return Ok(Rules::default());
         }
-        let all = || string_list(&["*"]);
-        let resources =
-            PolicyRule { verbs: all(), api_groups: all(), resources: all(), ..PolicyRule::default() };
-        let paths = PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() };
-        Ok(Rules { rules: vec![resources, paths], ..Rules::default() })
+        Ok(Rules { rules: full_access_rules(), ..Rules::default() })
     }
 }

@@ -34,44 +34,49 @@ pub enum Coverage {
 /// Limit in bytes of the rules in the message of a denial; the message only counts further rules.
 const MAX_LISTED_BYTES: usize = 64 * 1024;
 
-/// The reason why an escalation check has no result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CheckError {
-    /// The mirror is older than the minimum revision of the check.
-    MirrorNotReady(MirrorNotReady),
-    /// The message of apid is malformed.
-    Malformed(&'static str),
+/// A role or binding that a user writes.
+#[derive(Clone, Copy, Debug)]
+pub enum WrittenObject<'r> {
+    /// A role, with its new rules.
+    Role(&'r auth::RoleWrite),
+    /// A binding to the role of this kind and name.
+    Binding(RoleKind, &'r str),
 }
 
-impl From<MirrorNotReady> for CheckError {
-    fn from(error: MirrorNotReady) -> Self {
-        CheckError::MirrorNotReady(error)
+impl<'r> WrittenObject<'r> {
+    /// Decodes the written object of a request.
+    ///
+    /// # Errors
+    ///
+    /// The malformed part of the message of apid.
+    pub fn from_request(request: &'r auth::CoversRequest) -> Result<Self, &'static str> {
+        match request.what.as_ref().ok_or("a check of neither a role nor a binding")? {
+            What::Role(role) => Ok(WrittenObject::Role(role)),
+            What::Binding(binding) => {
+                let kind = RoleKind::parse(&binding.role_kind).ok_or("a role of unknown kind")?;
+                Ok(WrittenObject::Binding(kind, &binding.role_name))
+            }
+        }
     }
 }
 
-/// Checks the write of one role or binding. `group` is the full name of the RBAC API group.
+/// Checks the write of one role or binding in `namespace`. `group` is the full name of the RBAC API group.
 ///
 /// # Errors
 ///
-/// [`CheckError`].
+/// [`MirrorNotReady`].
 pub async fn check(
     modes: &Union,
     mirror: &Mirror,
     group: &str,
     user: &UserInfo,
-    request: &auth::CoversRequest,
+    written: WrittenObject<'_>,
+    namespace: &str,
     at_least: u64,
-) -> Result<Coverage, CheckError> {
-    let written =
-        request.what.as_ref().ok_or(CheckError::Malformed("a check of neither a role nor a binding"))?;
-    let namespace = request.namespace.as_str();
+) -> Result<Coverage, MirrorNotReady> {
     let (verb, resource, name) = match written {
-        What::Role(role) => ("escalate", role.resource.as_str(), role.name.as_str()),
-        What::Binding(binding) => {
-            let kind =
-                RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
-            ("bind", kind.resource(), binding.role_name.as_str())
-        }
+        WrittenObject::Role(role) => ("escalate", role.resource.as_str(), role.name.as_str()),
+        WrittenObject::Binding(kind, name) => ("bind", kind.resource(), name),
     };
     let attributes = Attributes {
         verb: verb.to_owned(),
@@ -90,10 +95,8 @@ pub async fn check(
     let policy = mirror.policy(at_least)?;
     let (granted, problems) = policy.rules_of(user, namespace);
     let (requested, aggregates) = match written {
-        What::Role(role) => (role.rules.iter().map(PolicyRule::from).collect(), role.aggregates),
-        What::Binding(binding) => {
-            let kind =
-                RoleKind::parse(&binding.role_kind).ok_or(CheckError::Malformed("a role of unknown kind"))?;
+        WrittenObject::Role(role) => (role.rules.iter().map(PolicyRule::from).collect(), role.aggregates),
+        WrittenObject::Binding(kind, name) => {
             let role_namespace = if kind == RoleKind::ClusterRole { "" } else { namespace };
             match policy.effective_rules(kind, role_namespace, name) {
                 Some(rules) => (rules, false),
@@ -146,8 +149,9 @@ fn join_with_limit(max: usize, lines: &[String]) -> String {
     text
 }
 
-/// The permissions that a writer of an aggregation rule needs, since the rule can aggregate any role.
-fn full_access_rules() -> Vec<PolicyRule> {
+/// The permissions of full access.
+/// A writer of an aggregation rule needs them, since the rule can aggregate any role.
+pub(super) fn full_access_rules() -> Vec<PolicyRule> {
     let star = || string_list(&["*"]);
     vec![
         PolicyRule { verbs: star(), api_groups: star(), resources: star(), ..PolicyRule::default() },
@@ -239,7 +243,8 @@ mod tests {
             what: Some(what),
             ..auth::CoversRequest::default()
         };
-        check(&modes, &mirror, GROUP, &user, &request, 1)
+        let written = WrittenObject::from_request(&request).unwrap();
+        check(&modes, &mirror, GROUP, &user, written, namespace, 1)
             .now_or_never()
             .expect("the check does not wait")
             .unwrap()

@@ -6,7 +6,7 @@ use authproto::auth;
 use tonic::{Request, Response, Status};
 
 use super::{Components, min_revision, status};
-use crate::authz::escalation::{self, CheckError, Coverage};
+use crate::authz::escalation::{self, Coverage, WrittenObject};
 
 pub(super) struct AuthzService(pub(super) Components);
 
@@ -20,12 +20,9 @@ impl auth::authz_server::Authz for AuthzService {
         let at_least = min_revision(request.at_least.as_ref());
         let user = request.user.ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
         let components = &self.0;
-        let rules = components
-            .retry_until_synced(at_least, || {
-                ready(components.config.current().authz.rules(&user, &request.namespace, at_least))
-            })
-            .await
-            .map_err(status::mirror_unavailable)?;
+        let list = || ready(components.config.current().authz.rules(&user, &request.namespace, at_least));
+        let rules =
+            components.retry_until_synced(at_least, list).await.map_err(status::mirror_unavailable)?;
         Ok(Response::new(auth::RulesResponse {
             rules: rules.rules.iter().map(auth::PolicyRule::from).collect(),
             incomplete: rules.incomplete,
@@ -43,19 +40,14 @@ impl auth::authz_server::Authz for AuthzService {
             request.user.clone().ok_or_else(|| status::incomplete_request("the request has no user"))?.into();
         let components = &self.0;
         let group = components.names.group("rbac.authorization");
+        let written = WrittenObject::from_request(&request).map_err(status::incomplete_request)?;
+        let namespace = request.namespace.as_str();
         let check = || async {
             let modes = &components.config.current().authz;
-            match escalation::check(modes, &components.mirror, &group, &user, &request, at_least).await {
-                Err(CheckError::MirrorNotReady(not_ready)) => Err(not_ready),
-                result => Ok(result),
-            }
+            escalation::check(modes, &components.mirror, &group, &user, written, namespace, at_least).await
         };
-        let coverage = components
-            .retry_until_synced(at_least, check)
-            .await
-            .map_err(status::mirror_unavailable)?
-            .map_err(status::check_failed)?;
-        Ok(Response::new(match coverage {
+        let coverage = components.retry_until_synced(at_least, check).await;
+        Ok(Response::new(match coverage.map_err(status::mirror_unavailable)? {
             Coverage::Covered => auth::CoversResponse { allowed: true, ..auth::CoversResponse::default() },
             Coverage::RoleNotFound(message) => {
                 auth::CoversResponse { role_not_found: true, message, ..auth::CoversResponse::default() }

@@ -37,14 +37,12 @@ impl auth::review_server::Review for ReviewService {
                 result => Ok(result),
             }
         };
-        let result = components
-            .retry_until_synced(at_least, review_once)
-            .await
-            .map_err(status::mirror_unavailable)?
-            .map_err(status::review_failed)?;
-        let outcome = match result {
+        let result = components.retry_until_synced(at_least, review_once).await;
+        let outcome = match result.map_err(status::mirror_unavailable)? {
             Ok(object) => Outcome::Object(object.into_value().to_string().into_bytes()),
-            Err(status) => Outcome::Status(status.to_value().to_string().into_bytes()),
+            Err(ReviewError::Status(status)) => Outcome::Status(status.to_value().to_string().into_bytes()),
+            Err(ReviewError::MirrorNotReady(error)) => return Err(status::mirror_unavailable(error)),
+            Err(error @ ReviewError::UnknownResource(_)) => return Err(status::unknown_review(&error)),
         };
         Ok(Response::new(auth::ReviewResponse { outcome: Some(outcome) }))
     }

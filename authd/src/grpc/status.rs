@@ -4,47 +4,32 @@ use apimachinery::status::Reason;
 use authproto::auth::Failure;
 use tonic::Status;
 
-use crate::authz::escalation::CheckError;
 use crate::mirror::{FeedError, MirrorNotReady};
 use crate::review::ReviewError;
 
 /// Returns the failure when the mirror did not reach the required revision in time; the client may retry.
 pub(super) fn mirror_not_ready(error: MirrorNotReady) -> Failure {
-    failure(
-        Reason::ServiceUnavailable,
-        "authorization policy is not up to date, try again",
-        error.to_string(),
-    )
+    let message = "authorization policy is not up to date, try again";
+    failure(Reason::ServiceUnavailable, message, error.to_string())
 }
 
 /// Returns the failure when apid sent a malformed request or a verification panicked. The client does not see
 /// the details.
 pub(super) fn malformed_request(problem: &str) -> Failure {
-    failure(
-        Reason::InternalError,
-        "the request could not be authorized",
-        format!("malformed request: {problem}"),
-    )
+    let detail = format!("malformed request: {problem}");
+    failure(Reason::InternalError, "the request could not be authorized", detail)
 }
 
 /// Returns the failure when too many requests of a decision stream wait; the client may retry.
 pub(super) fn too_many_waiting() -> Failure {
     let message = "too many requests wait for authorization policy, try again";
-    failure(
-        Reason::ServiceUnavailable,
-        message,
-        "the limit of waiting requests of the stream is reached".to_owned(),
-    )
+    failure(Reason::ServiceUnavailable, message, "the limit of waiting requests of the stream is reached")
 }
 
 /// Returns the failure when too many credentials are under verification; the client may retry.
 pub(super) fn too_many_verifications() -> Failure {
     let message = "too many credentials are being verified, try again";
-    failure(
-        Reason::ServiceUnavailable,
-        message,
-        "the limit of credentials under verification is reached".to_owned(),
-    )
+    failure(Reason::ServiceUnavailable, message, "the limit of credentials under verification is reached")
 }
 
 /// Returns the failure when authenticators could not decide; the client may retry.
@@ -58,31 +43,18 @@ pub(super) fn token_not_issued(detail: String) -> Failure {
     failure(Reason::InternalError, "service-account tokens cannot be issued", detail)
 }
 
-fn failure(reason: Reason, message: &str, detail: String) -> Failure {
+fn failure(reason: Reason, message: &str, detail: impl Into<String>) -> Failure {
     Failure {
         code: u32::from(reason.code()),
         reason: reason.as_str().to_owned(),
         message: message.to_owned(),
-        detail,
+        detail: detail.into(),
     }
 }
 
-/// Returns the status when the escalation check of a write has no result.
-pub(super) fn check_failed(error: CheckError) -> Status {
-    match error {
-        CheckError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
-        CheckError::Malformed(problem) => Status::invalid_argument(problem),
-    }
-}
-
-/// Returns the status when a review has no result.
-pub(super) fn review_failed(error: ReviewError) -> Status {
-    match error {
-        ReviewError::MirrorNotReady(error) => Status::unavailable(error.to_string()),
-        ReviewError::UnknownResource(resource) => {
-            Status::unimplemented(format!("reviews of `{resource}` are not implemented"))
-        }
-    }
+/// Returns the status when the resource of a review is unknown.
+pub(super) fn unknown_review(error: &ReviewError) -> Status {
+    Status::unimplemented(error.to_string())
 }
 
 /// Returns the status when a message of apid lacks a required field or has an invalid one.

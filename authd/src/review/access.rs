@@ -8,22 +8,17 @@ use apimachinery::status::Status;
 use super::access_spec::{AccessSpec, SpecForm};
 use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::authz::AuthzRequest;
-use crate::mirror::MirrorNotReady;
 
 /// Answers a SelfSubjectAccessReview. The reason is that of the decision, without nearest misses.
 pub(super) async fn answer_self(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<ReviewResult, MirrorNotReady> {
-    let AccessSpec { attributes, .. } =
-        match AccessSpec::read(reviewer.names, &object, SpecForm::OptionalSubject) {
-            Ok(spec) => spec,
-            Err(status) => return Ok(Err(status)),
-        };
+) -> ReviewResult {
+    let AccessSpec { attributes, .. } = AccessSpec::read(reviewer.names, &object, SpecForm::OptionalSubject)?;
     let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
     let decision = reviewer.active.authz.authorize(request).await?.decision;
-    Ok(Ok(review_response(&object, "", decision)))
+    Ok(review_response(&object, "", decision))
 }
 
 /// Answers a SubjectAccessReview.
@@ -31,7 +26,7 @@ pub(super) async fn answer_subject(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<ReviewResult, MirrorNotReady> {
+) -> ReviewResult {
     answer_for_subject(reviewer, review, &object, SpecForm::RequiredSubject).await
 }
 
@@ -40,10 +35,10 @@ pub(super) async fn answer_local(
     reviewer: &Reviewer<'_>,
     review: &Review<'_>,
     object: Object,
-) -> Result<ReviewResult, MirrorNotReady> {
+) -> ReviewResult {
     if !object.namespace().is_empty() && object.namespace() != review.namespace {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
-        return Ok(Err(Status::bad_request(message)));
+        return Err(Status::bad_request(message).into());
     }
     answer_for_subject(reviewer, review, &object, SpecForm::Namespaced(review.namespace)).await
 }
@@ -55,18 +50,15 @@ async fn answer_for_subject(
     review: &Review<'_>,
     object: &Object,
     form: SpecForm<'_>,
-) -> Result<ReviewResult, MirrorNotReady> {
-    let AccessSpec { subject, attributes } = match AccessSpec::read(reviewer.names, object, form) {
-        Ok(spec) => spec,
-        Err(status) => return Ok(Err(status)),
-    };
+) -> ReviewResult {
+    let AccessSpec { subject, attributes } = AccessSpec::read(reviewer.names, object, form)?;
     let request = AuthzRequest { user: &subject, attributes: &attributes, at_least: review.at_least };
     let mut decision = reviewer.active.authz.authorize(request).await?.decision;
     if decision.verdict == Verdict::NoOpinion {
         decision.reason = explain_reason(&decision.reason, &reviewer.active.authz.nearest_misses(request)?);
     }
     let namespace = if let SpecForm::Namespaced(namespace) = form { namespace } else { "" };
-    Ok(Ok(review_response(object, namespace, decision)))
+    Ok(review_response(object, namespace, decision))
 }
 
 /// Returns the review with the decision as its status.

@@ -29,21 +29,14 @@ use crate::rules::suggestion::SuggestedGrant;
 const GROUP: &str = "explain";
 pub(super) const RESOURCE: &str = "accessexplanations";
 
-pub(super) async fn answer(
-    reviewer: &Reviewer<'_>,
-    review: &Review<'_>,
-    object: Object,
-) -> Result<ReviewResult, MirrorNotReady> {
+pub(super) async fn answer(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> ReviewResult {
     let AccessSpec { subject, attributes } =
-        match AccessSpec::read(reviewer.names, &object, SpecForm::OptionalSubject) {
-            Ok(spec) => spec,
-            Err(status) => return Ok(Err(status)),
-        };
+        AccessSpec::read(reviewer.names, &object, SpecForm::OptionalSubject)?;
     let user = if is_requesting_user(&subject, review.user) { review.user } else { &subject };
     if user != review.user && !can_explain_others(reviewer, review).await? {
         let resource = GroupResource { group: reviewer.names.group(GROUP), resource: RESOURCE.to_owned() };
         let reason = "a user may explain only their own requests: leave out user, groups, uid and extra";
-        return Ok(Err(Status::forbidden(&resource, "", reason)));
+        return Err(Status::forbidden(&resource, "", reason).into());
     }
     let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least };
     let opinions = reviewer.active.authz.opinions(request).await?;
@@ -63,7 +56,7 @@ pub(super) async fn answer(
         status.insert("manifest".to_owned(), grant.manifest(reviewer.names).into());
     }
     let spec = object.get("spec").cloned();
-    Ok(Ok(response_object(&object, "", spec, Value::Object(status))))
+    Ok(response_object(&object, "", spec, Value::Object(status)))
 }
 
 /// Whether `subject` means the requesting user: it is empty, or has only the name of this user.

@@ -12,7 +12,9 @@ use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-use super::attributes::{Fields, check_attributes, format_path_attributes, read_attributes};
+use super::attributes::{
+    Fields, attribute_objects, check_attributes, format_path_attributes, read_attributes, text,
+};
 use super::{invalid, string_lists, strings};
 
 /// The form of a spec, which depends on the kind.
@@ -42,7 +44,8 @@ impl AccessSpec {
     ///
     /// A Status 422 with a cause for each error.
     pub(super) fn read(names: &Names, object: &Object, form: SpecForm<'_>) -> Result<Self, Status> {
-        let spec = object.get("spec").and_then(Value::as_object);
+        let no_spec = Map::new();
+        let spec = object.get("spec").and_then(Value::as_object).unwrap_or(&no_spec);
         let mut errors = check_attributes(spec);
         if form != SpecForm::OptionalSubject {
             errors.extend(check_subject(spec));
@@ -58,30 +61,18 @@ impl AccessSpec {
     }
 }
 
-fn object_at<'a>(spec: Option<&'a Fields>, field: &str) -> Option<&'a Fields> {
-    spec?.get(field)?.as_object()
-}
-
-fn text<'a>(spec: Option<&'a Fields>, field: &str) -> &'a str {
-    spec.and_then(|spec| spec.get(field)).and_then(Value::as_str).unwrap_or_default()
-}
-
-fn read_subject(spec: Option<&Fields>) -> UserInfo {
-    let field = |name: &str| spec.and_then(|spec| spec.get(name));
+fn read_subject(spec: &Fields) -> UserInfo {
+    let extra = string_lists(spec.get("extra")).into_iter();
     UserInfo {
         name: text(spec, "user").to_owned(),
         uid: text(spec, "uid").to_owned(),
-        groups: strings(field("groups")),
-        extra: string_lists(field("extra"))
-            .into_iter()
-            .map(|(key, list)| (key.to_lowercase(), list))
-            .collect(),
+        groups: strings(spec.get("groups")),
+        extra: extra.map(|(key, list)| (key.to_lowercase(), list)).collect(),
     }
 }
 
-fn check_subject(spec: Option<&Fields>) -> Option<FieldError> {
-    let groups = spec.and_then(|spec| spec.get("groups"));
-    (text(spec, "user").is_empty() && strings(groups).is_empty()).then(|| {
+fn check_subject(spec: &Fields) -> Option<FieldError> {
+    (text(spec, "user").is_empty() && strings(spec.get("groups")).is_empty()).then(|| {
         let path = FieldPath::new("spec").child("user");
         FieldError::invalid(&path, "", "at least one of user or group must be specified")
     })
@@ -101,16 +92,17 @@ fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
 }
 
 /// Rejects a resource outside the namespace of the review, and non-resource attributes.
-fn check_namespace(spec: Option<&Fields>, namespace: &str, errors: &mut Vec<FieldError>) {
+fn check_namespace(spec: &Fields, namespace: &str, errors: &mut Vec<FieldError>) {
     let path = FieldPath::new("spec");
-    if let Some(resource) = object_at(spec, "resourceAttributes") {
-        let resource_namespace = text(Some(resource), "namespace");
+    let (resource, non_resource) = attribute_objects(spec);
+    if let Some(resource) = resource {
+        let resource_namespace = text(resource, "namespace");
         if resource_namespace != namespace {
             let path = path.child("resourceAttributes").child("namespace");
             errors.push(FieldError::invalid(&path, resource_namespace, "must match metadata.namespace"));
         }
     }
-    if let Some(non_resource) = object_at(spec, "nonResourceAttributes") {
+    if let Some(non_resource) = non_resource {
         errors.push(FieldError::invalid_json(
             &path.child("nonResourceAttributes"),
             &format_path_attributes(non_resource),

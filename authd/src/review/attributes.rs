@@ -19,7 +19,7 @@ use super::{MAX_ERRORS, strings};
 pub(super) type Fields = Map<String, Value>;
 
 /// Checks that exactly one of resource and non-resource attributes is present, and checks selectors.
-pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
+pub(super) fn check_attributes(spec: &Fields) -> Vec<FieldError> {
     let path = FieldPath::new("spec");
     let (resource, non_resource) = attribute_objects(spec);
     let mut errors = Vec::new();
@@ -38,17 +38,13 @@ pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
     }
     if let Some(resource) = resource {
         let path = path.child("resourceAttributes");
-        check_selector(
-            resource,
-            &path.child("fieldSelector"),
-            "fieldSelector",
-            &mut errors,
-            |key, _, path, errors| {
+        let check_field_requirement =
+            |key: &str, _: &[String], path: &FieldPath, errors: &mut Vec<FieldError>| {
                 if key.is_empty() {
                     errors.push(FieldError::required(&path.child("key"), "must be specified"));
                 }
-            },
-        );
+            };
+        check_selector(resource, &path, "fieldSelector", &mut errors, check_field_requirement);
         let check_label_requirement =
             |key: &str, values: &[String], path: &FieldPath, errors: &mut Vec<FieldError>| {
                 let problems = syntax::qualified_name(key).into_iter();
@@ -63,13 +59,7 @@ pub(super) fn check_attributes(spec: Option<&Fields>) -> Vec<FieldError> {
                         .extend(problems.map(|problem| FieldError::invalid(&path, value.as_str(), &problem)));
                 }
             };
-        check_selector(
-            resource,
-            &path.child("labelSelector"),
-            "labelSelector",
-            &mut errors,
-            check_label_requirement,
-        );
+        check_selector(resource, &path, "labelSelector", &mut errors, check_label_requirement);
     }
     errors
 }
@@ -82,6 +72,7 @@ fn check_selector(
     check_requirement: impl Fn(&str, &[String], &FieldPath, &mut Vec<FieldError>),
 ) {
     let Some(selector) = resource.get(field).and_then(Value::as_object) else { return };
+    let path = path.child(field);
     let raw = text(selector, "rawSelector");
     let requirements =
         selector.get("requirements").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
@@ -115,7 +106,7 @@ fn check_selector(
 }
 
 /// Decodes the attributes of a validated review.
-pub(super) fn read_attributes(spec: Option<&Fields>) -> Attributes {
+pub(super) fn read_attributes(spec: &Fields) -> Attributes {
     match attribute_objects(spec) {
         (Some(resource), _) => {
             let field = |name: &str| text(resource, name).to_owned();
@@ -172,11 +163,13 @@ pub(super) fn format_path_attributes(attributes: &Fields) -> String {
     format!("{{\"Path\":{},\"Verb\":{}}}", format_field("path"), format_field("verb"))
 }
 
-fn attribute_objects(spec: Option<&Fields>) -> (Option<&Fields>, Option<&Fields>) {
-    let object = |field: &str| spec.and_then(|spec| spec.get(field)).and_then(Value::as_object);
+/// Returns the resource attributes and the non-resource attributes of a spec.
+pub(super) fn attribute_objects(spec: &Fields) -> (Option<&Fields>, Option<&Fields>) {
+    let object = |field: &str| spec.get(field).and_then(Value::as_object);
     (object("resourceAttributes"), object("nonResourceAttributes"))
 }
 
-fn text<'a>(fields: &'a Fields, field: &str) -> &'a str {
+/// Returns a text field; empty if it is absent.
+pub(super) fn text<'a>(fields: &'a Fields, field: &str) -> &'a str {
     fields.get(field).and_then(Value::as_str).unwrap_or_default()
 }

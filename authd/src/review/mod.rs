@@ -59,23 +59,28 @@ pub struct Review<'a> {
     pub request_id: &'a str,
 }
 
-/// The reason why a review has no result, not even an error Status.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The reason why a review has no object with a `status`.
+#[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// The mirror is older than the minimum revision of the review.
-    MirrorNotReady(MirrorNotReady),
+    #[error(transparent)]
+    MirrorNotReady(#[from] MirrorNotReady),
     /// The review resource is unknown.
+    #[error("reviews of `{0}` are not implemented")]
     UnknownResource(String),
+    /// The review is invalid, or the client may not create it; the client gets this Status.
+    #[error("{}", .0.message)]
+    Status(Status),
 }
 
-impl From<MirrorNotReady> for ReviewError {
-    fn from(error: MirrorNotReady) -> Self {
-        ReviewError::MirrorNotReady(error)
+impl From<Status> for ReviewError {
+    fn from(status: Status) -> Self {
+        ReviewError::Status(status)
     }
 }
 
-/// The object with its `status`, or the error Status that the client gets instead.
-pub type ReviewResult = Result<Object, Status>;
+/// The object with its `status`.
+pub type ReviewResult = Result<Object, ReviewError>;
 
 /// Performs reviews with one configuration.
 #[derive(Clone, Copy)]
@@ -100,28 +105,23 @@ impl Reviewer<'_> {
     /// # Errors
     ///
     /// [`ReviewError`].
-    pub async fn review(&self, review: Review<'_>) -> Result<ReviewResult, ReviewError> {
-        let value: Value = match serde_json::from_slice(review.object) {
-            Ok(value) => value,
-            Err(error) => return Ok(Err(Status::bad_request(error.to_string()))),
-        };
-        let Ok(object) = Object::from_value(value) else {
-            return Ok(Err(Status::bad_request("the review is not an object")));
-        };
-        if let Err(status) = check_sizes(self.names, &object) {
-            return Ok(Err(*status));
+    pub async fn review(&self, review: Review<'_>) -> ReviewResult {
+        let value: Value =
+            serde_json::from_slice(review.object).map_err(|error| Status::bad_request(error.to_string()))?;
+        let object =
+            Object::from_value(value).map_err(|_| Status::bad_request("the review is not an object"))?;
+        check_sizes(self.names, &object).map_err(|status| *status)?;
+        match review.resource {
+            "tokenreviews" => token::answer(self, &review, object).await,
+            "selfsubjectreviews" => Ok(self_subject::answer(&review, &object)),
+            "selfsubjectaccessreviews" => access::answer_self(self, &review, object).await,
+            "subjectaccessreviews" => access::answer_subject(self, &review, object).await,
+            "localsubjectaccessreviews" => access::answer_local(self, &review, object).await,
+            access_explanation::RESOURCE => access_explanation::answer(self, &review, object).await,
+            "tokenexplanations" => token_explanation::answer(self, &review, object).await,
+            "selfsubjectrulesreviews" => rules::answer(self, &review, &object),
+            other => Err(ReviewError::UnknownResource(other.to_owned())),
         }
-        Ok(match review.resource {
-            "tokenreviews" => token::answer(self, &review, object).await?,
-            "selfsubjectreviews" => self_subject::answer(&review, object),
-            "selfsubjectaccessreviews" => access::answer_self(self, &review, object).await?,
-            "subjectaccessreviews" => access::answer_subject(self, &review, object).await?,
-            "localsubjectaccessreviews" => access::answer_local(self, &review, object).await?,
-            access_explanation::RESOURCE => access_explanation::answer(self, &review, object).await?,
-            "tokenexplanations" => token_explanation::answer(self, &review, object).await?,
-            "selfsubjectrulesreviews" => rules::answer(self, &review, object)?,
-            other => return Err(ReviewError::UnknownResource(other.to_owned())),
-        })
     }
 }
 

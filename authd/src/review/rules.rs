@@ -6,17 +6,12 @@ use apimachinery::status::Status;
 use serde_json::json;
 
 use super::{Review, ReviewResult, Reviewer, response_object};
-use crate::mirror::MirrorNotReady;
 use crate::rules::reconcile::rule_json;
 
-pub(super) fn answer(
-    reviewer: &Reviewer<'_>,
-    review: &Review<'_>,
-    object: Object,
-) -> Result<ReviewResult, MirrorNotReady> {
+pub(super) fn answer(reviewer: &Reviewer<'_>, review: &Review<'_>, object: &Object) -> ReviewResult {
     let namespace = object.str_at(&["spec", "namespace"]).unwrap_or_default();
     if namespace.is_empty() {
-        return Ok(Err(Status::bad_request("no namespace on request")));
+        return Err(Status::bad_request("no namespace on request").into());
     }
     let user_rules = reviewer.active.authz.rules(review.user, namespace, review.at_least)?;
     let resources = user_rules.rules.iter().filter(|rule| !rule.resources.is_empty()).map(|rule| {
@@ -41,5 +36,5 @@ pub(super) fn answer(
         fields.insert("evaluationError".to_owned(), problem.into());
     }
     // As in Kubernetes, the response has an empty spec.
-    Ok(Ok(response_object(&object, "", Some(json!({})), status)))
+    Ok(response_object(object, "", Some(json!({})), status))
 }

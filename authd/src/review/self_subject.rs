@@ -3,8 +3,8 @@
 use apimachinery::object::Object;
 use serde_json::json;
 
-use super::{Review, ReviewResult, response_object, user_json};
+use super::{Review, response_object, user_json};
 
-pub(super) fn answer(review: &Review<'_>, object: Object) -> ReviewResult {
-    Ok(response_object(&object, "", None, json!({"userInfo": user_json(review.user)})))
+pub(super) fn answer(review: &Review<'_>, object: &Object) -> Object {
+    response_object(object, "", None, json!({"userInfo": user_json(review.user)}))
 }

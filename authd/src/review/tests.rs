@@ -79,7 +79,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         service_account_lookup: true,
         bootstrap_tokens: false,
     };
-    let authn = crate::authn::AuthenticatorUnion::build(&settings, &mirror).unwrap();
+    let authn = crate::authn::AuthenticatorUnion::build(&settings, &mirror);
     let active =
         ActiveConfig { authn: Arc::new(authn), authz: Arc::new(authz), epoch: auth::Epoch::default() };
     let review = Review {
@@ -92,9 +92,10 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
     };
     let reviewer = Reviewer { names: &names, active: &active, clock: &SystemClock::new() };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    match runtime.block_on(reviewer.review(review)).unwrap() {
+    match runtime.block_on(reviewer.review(review)) {
         Ok(object) => object.into_value(),
-        Err(status) => status.to_value(),
+        Err(ReviewError::Status(status)) => status.to_value(),
+        Err(error) => panic!("{error}"),
     }
 }
 
@@ -394,7 +395,7 @@ fn access_review_with_350000_requirements_returns_one_cause() {
 fn access_review_with_many_invalid_values_collects_limited_errors() {
     let spec = json!({"resourceAttributes": {"labelSelector": {"requirements":
         [{"key": "-", "operator": "In", "values": vec!["-"; 10_000]}]}}});
-    let errors = super::attributes::check_attributes(spec.as_object());
+    let errors = super::attributes::check_attributes(spec.as_object().unwrap());
     assert_eq!(errors.len(), MAX_ERRORS);
 }
 

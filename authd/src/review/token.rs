@@ -11,17 +11,9 @@ use apimachinery::status::Status;
 use super::token_spec::TokenSpec;
 use super::{Review, ReviewResult, Reviewer, response_object, user_json};
 use crate::authn::{AuthnContext, AuthnError, join_checks};
-use crate::mirror::MirrorNotReady;
 
-pub(super) async fn answer(
-    reviewer: &Reviewer<'_>,
-    review: &Review<'_>,
-    object: Object,
-) -> Result<ReviewResult, MirrorNotReady> {
-    let spec = match TokenSpec::read(&object, "token is required for TokenReview in authentication") {
-        Ok(spec) => spec,
-        Err(status) => return Ok(Err(status)),
-    };
+pub(super) async fn answer(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> ReviewResult {
+    let spec = TokenSpec::read(&object, "token is required for TokenReview in authentication")?;
     let credentials = spec.credentials(&reviewer.active.authn);
     let mut status = Map::new();
     let context = AuthnContext { now: reviewer.clock.now(), at_least: review.at_least };
@@ -36,16 +28,13 @@ pub(super) async fn answer(
             status.insert("authenticated".to_owned(), true.into());
             status.insert("user".to_owned(), user_json(&accepted.user));
             if !accepted.audiences.is_empty() {
-                status.insert(
-                    "audiences".to_owned(),
-                    accepted.audiences.into_iter().map(Value::from).collect(),
-                );
+                status.insert("audiences".to_owned(), accepted.audiences.into());
             }
         }
         Err(AuthnError::Undecided(methods)) => {
             let reasons = join_checks(&methods);
             tracing::info!(request_id = review.request_id, reasons, "token review undecided; responding 503");
-            return Ok(Err(Status::unavailable("the token cannot be verified now, try again", 1)));
+            return Err(Status::unavailable("the token cannot be verified now, try again", 1).into());
         }
         Err(AuthnError::Rejection(rejection)) => {
             for (method, check) in &rejection.checks {
@@ -57,5 +46,5 @@ pub(super) async fn answer(
         }
     }
     let spec = object.get("spec").cloned();
-    Ok(Ok(response_object(&object, "", spec, Value::Object(status))))
+    Ok(response_object(&object, "", spec, Value::Object(status)))
 }

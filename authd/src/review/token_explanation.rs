@@ -11,9 +11,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::token_spec::TokenSpec;
-use super::{Review, ReviewResult, Reviewer, response_object, strings, user_json};
+use super::{Review, ReviewResult, Reviewer, response_object, user_json};
 use crate::authn::{AuthnContext, AuthnOpinion, Outcome};
-use crate::mirror::MirrorNotReady;
+use crate::tokens::claims::audiences;
 use crate::tokens::jose::SignedToken;
 
 /// Returns the outcome as the API spells it, and the failed check or the reason.
@@ -27,15 +27,8 @@ fn outcome_words(opinion: &AuthnOpinion) -> (&'static str, &str) {
     }
 }
 
-pub(super) async fn answer(
-    reviewer: &Reviewer<'_>,
-    review: &Review<'_>,
-    object: Object,
-) -> Result<ReviewResult, MirrorNotReady> {
-    let spec = match TokenSpec::read(&object, "spec.token is required: the token to explain") {
-        Ok(spec) => spec,
-        Err(status) => return Ok(Err(status)),
-    };
+pub(super) async fn answer(reviewer: &Reviewer<'_>, review: &Review<'_>, object: Object) -> ReviewResult {
+    let spec = TokenSpec::read(&object, "spec.token is required: the token to explain")?;
     let credentials = spec.credentials(&reviewer.active.authn);
     let context = AuthnContext { now: reviewer.clock.now(), at_least: review.at_least };
     let opinions = reviewer.active.authn.opinions(credentials, context, reviewer.clock).await?;
@@ -70,7 +63,7 @@ pub(super) async fn answer(
     }
     // The spec of the response leaves the token out.
     let spec = if spec.audiences.is_empty() { json!({}) } else { json!({"audiences": spec.audiences}) };
-    Ok(Ok(response_object(&object, "", Some(spec), Value::Object(status))))
+    Ok(response_object(&object, "", Some(spec), Value::Object(status)))
 }
 
 /// Returns the fields of a signed token that authenticators check; None for a token of another form.
@@ -87,10 +80,7 @@ fn unverified_fields(token: &str) -> Option<Value> {
             fields.insert(field.to_owned(), text.into());
         }
     }
-    let audiences = match claims.get("aud") {
-        Some(Value::String(audience)) => vec![audience.clone()],
-        audiences => strings(audiences),
-    };
+    let audiences = audiences(&claims);
     if !audiences.is_empty() {
         fields.insert("audiences".to_owned(), json!(audiences));
     }
