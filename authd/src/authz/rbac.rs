@@ -40,7 +40,7 @@ impl Authorizer for Rbac {
             RbacDecision::Allowed { reason, cluster_wide, any_name } => {
                 (Verdict::Allow, reason, any_name, cluster_wide)
             }
-            RbacDecision::NotAllowed(denial) => {
+            RbacDecision::NotAllowed { reason, any_name } => {
                 tracing::debug!(
                     user = user.name,
                     verb = attributes.verb,
@@ -50,10 +50,10 @@ impl Authorizer for Rbac {
                     namespace = attributes.namespace,
                     name = attributes.name,
                     path = attributes.path,
-                    reason = denial.reason,
+                    reason,
                     "RBAC: no rule allows the request"
                 );
-                (Verdict::NoOpinion, denial.reason, denial.any_name, false)
+                (Verdict::NoOpinion, reason, any_name, false)
             }
         };
         let namespaced = attributes.resource_request && !attributes.namespace.is_empty() && !cluster_wide;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::connection::Connection;
 use super::resource::ResourceArgument;
-use super::{InspectError, Output};
+use super::{InspectError, Output, items, text};
 
 /// The value of the argument USER that means the user of the kubeconfig.
 const CALLER: &str = "me";
@@ -73,18 +73,9 @@ pub(super) async fn run(connection: &Connection, flags: AccessArguments) -> Resu
         spec.insert("user".to_owned(), flags.user.as_str().into());
         spec.insert("groups".to_owned(), json!(all_groups(&flags.user, &flags.groups)));
     }
-    let group = connection.group_name("explain").await?;
-    let object =
-        json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "AccessExplanation", "spec": spec});
-    let explanation =
-        connection.create(&format!("/apis/{group}/v1alpha1/accessexplanations"), &object).await?;
-    let status = explanation.get("status").cloned().unwrap_or_default();
-    let is_denial = status.get("allowed").and_then(Value::as_bool) != Some(true);
-    let text = match flags.output.as_str() {
-        "json" => format!("{explanation:#}\n"),
-        _ => describe(&status) + &resource.unlisted_comment(),
-    };
-    Ok(Output { text, is_denial })
+    let explanation = connection.explain("AccessExplanation", spec.into()).await?;
+    let describe = |status: &Value| describe(status) + &resource.unlisted_comment();
+    Ok(Output::explanation(&explanation, "allowed", &flags.output, describe))
 }
 
 /// Returns the groups of the command line, and those that authenticators add for a user with this name.
@@ -98,10 +89,6 @@ fn all_groups(user: &str, groups: &[String]) -> Vec<String> {
         if user == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
     all_groups.push(authentication_group.to_owned());
     all_groups
-}
-
-fn text<'v>(value: &'v Value, field: &str) -> &'v str {
-    value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// Describes an explanation. With a manifest the description is a comment, so that the text is YAML.
@@ -129,21 +116,19 @@ fn escape_line_breaks(line: &str) -> String {
 fn describe_opinions(status: &Value) -> String {
     let is_allowed = status.get("allowed").and_then(Value::as_bool) == Some(true);
     let mut out = String::from(if is_allowed { "allowed\n" } else { "denied\n" });
-    let items =
-        |value: &Value, field: &str| value.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
     for opinion in items(status, "authorizers") {
         let latency = opinion.get("latencyMicroseconds").and_then(Value::as_u64).unwrap_or_default();
         // Writing to a String does not fail.
-        let _ = writeln!(out, "  {}: {} ({latency} µs)", text(&opinion, "name"), text(&opinion, "verdict"));
+        let _ = writeln!(out, "  {}: {} ({latency} µs)", text(opinion, "name"), text(opinion, "verdict"));
         for (label, field) in [("by", "grant"), ("reason", "reason"), ("error", "evaluationError")] {
-            if !text(&opinion, field).is_empty() {
-                let _ = writeln!(out, "    {label}: {}", text(&opinion, field).replace('\n', "; "));
+            if !text(opinion, field).is_empty() {
+                let _ = writeln!(out, "    {label}: {}", text(opinion, field).replace('\n', "; "));
             }
         }
         if let Some(rule) = opinion.get("rule") {
             let _ = writeln!(out, "    rule: {rule}");
         }
-        for miss in items(&opinion, "nearestMisses") {
+        for miss in items(opinion, "nearestMisses") {
             let _ = writeln!(out, "    nearest: {}", miss.as_str().unwrap_or_default());
         }
         if let Some(more) = opinion.get("moreNearestMisses").and_then(Value::as_u64) {

@@ -8,11 +8,11 @@ use apimachinery::clock::SystemClock;
 use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use serving::client::{Limits, Remote};
 use serving::client_config::ClientConfig;
 
-use super::{InspectError, ServerFlags};
+use super::{InspectError, ServerFlags, items, text};
 
 /// The time limit and the response limit in bytes of one call. The largest response is a page of a list.
 const LIMITS: Limits = Limits { within: Duration::from_secs(60), bytes: 256 * 1024 * 1024 };
@@ -30,14 +30,11 @@ impl Connection {
     /// Reads the kubeconfig; does not connect yet.
     pub(super) fn open(flags: &ServerFlags) -> Result<Self, InspectError> {
         let path = kubeconfig(flags)?;
-        let config = ClientConfig::load(&path).map_err(|error| InspectError::new(error.to_string()))?;
+        let config = ClientConfig::load(&path).map_err(InspectError::new)?;
         // The preset only determines the environment variables of credential plugins, which are those of
         // Kubernetes.
-        let names =
-            Names::new(Preset::Kubernetes, "").map_err(|error| InspectError::new(error.to_string()))?;
-        let target = config
-            .target(flags.context.as_deref(), &names)
-            .map_err(|error| InspectError::new(error.to_string()))?;
+        let names = Names::new(Preset::Kubernetes, "").map_err(InspectError::new)?;
+        let target = config.target(flags.context.as_deref(), &names).map_err(InspectError::new)?;
         let context = flags.context.as_deref().unwrap_or(&config.current_context);
         let namespace = config.contexts.get(context).map(|context| context.namespace.clone());
         let agent = concat!("authd/", env!("CARGO_PKG_VERSION"));
@@ -52,20 +49,23 @@ impl Connection {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
-    /// Creates an object and returns the response; for objects that the server evaluates and does not store.
-    pub(super) async fn create(&self, path: &str, object: &Value) -> Result<Value, InspectError> {
-        self.send(Method::POST, path, object.to_string().into()).await
+    /// Creates an explanation of this kind, which the server evaluates and does not store, and returns it.
+    pub(super) async fn explain(&self, kind: &str, spec: Value) -> Result<Value, InspectError> {
+        let group = self.group_name("explain").await?;
+        let object = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": kind, "spec": spec});
+        let path = format!("/apis/{group}/v1alpha1/{}s", kind.to_lowercase());
+        self.send(Method::POST, &path, object.to_string().into()).await
     }
 
     /// Reads all items of a collection, page by page.
     pub(super) async fn list(&self, path: &str) -> Result<Vec<Value>, InspectError> {
-        let mut items = Vec::new();
+        let mut all = Vec::new();
         let mut token = String::new();
         loop {
             let page = self.get(&format!("{path}?limit={PAGE_SIZE}{token}")).await?;
-            items.extend(page.get("items").and_then(Value::as_array).into_iter().flatten().cloned());
+            all.extend(items(&page, "items").cloned());
             match page.pointer("/metadata/continue").and_then(Value::as_str) {
-                None | Some("") => return Ok(items),
+                None | Some("") => return Ok(all),
                 Some(next) => token = format!("&continue={next}"),
             }
         }
@@ -77,8 +77,8 @@ impl Connection {
     /// explanations.
     pub(super) async fn group_name(&self, stem: &str) -> Result<String, InspectError> {
         let groups = self.get("/apis").await?;
-        let mut names = groups.get("groups").and_then(Value::as_array).into_iter().flatten();
-        let domain = names.find_map(|group| group.get("name")?.as_str()?.strip_prefix("rbac.authorization."));
+        let domain = items(&groups, "groups")
+            .find_map(|group| text(group, "name").strip_prefix("rbac.authorization."));
         let no_roles_error = || InspectError::new(format!("{} serves no roles", self.remote.url()));
         domain.map(|domain| format!("{stem}.{domain}")).ok_or_else(no_roles_error)
     }
@@ -86,11 +86,8 @@ impl Connection {
     async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Value, InspectError> {
         let url = self.remote.url();
         let request_error = |text: String| InspectError::new(format!("{url}{}: {text}", without_query(path)));
-        let response = self
-            .remote
-            .send(method, path, body, LIMITS)
-            .await
-            .map_err(|error| request_error(error.to_string()))?;
+        let response = self.remote.send(method, path, body, LIMITS).await;
+        let response = response.map_err(|error| request_error(error.to_string()))?;
         let document = response.json().map_err(|error| request_error(error.to_string()));
         if response.status.is_success() {
             return document;

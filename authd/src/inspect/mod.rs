@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser};
+use serde_json::Value;
 
 use crate::command_line::print_parse_result;
 use connection::Connection;
@@ -36,8 +37,8 @@ const DENIED: u8 = 2;
 pub(crate) struct InspectError(String);
 
 impl InspectError {
-    fn new(text: impl Into<String>) -> Self {
-        InspectError(text.into())
+    fn new(problem: impl std::fmt::Display) -> Self {
+        InspectError(problem.to_string())
     }
 }
 
@@ -51,6 +52,30 @@ impl Output {
     fn success(text: String) -> Self {
         Output { text, is_denial: false }
     }
+
+    /// Prints an explanation as JSON if `format` is `json`, else as the text of `describe` for its status.
+    /// The explanation is a denial if the field `success` of its status is not true.
+    fn explanation(
+        explanation: &Value,
+        success: &str,
+        format: &str,
+        describe: impl FnOnce(&Value) -> String,
+    ) -> Self {
+        let status = explanation.get("status").unwrap_or(&Value::Null);
+        let is_denial = status.get(success).and_then(Value::as_bool) != Some(true);
+        let text = if format == "json" { format!("{explanation:#}\n") } else { describe(status) };
+        Output { text, is_denial }
+    }
+}
+
+/// Returns a text field of a JSON object; empty if the field is absent or has another type.
+fn text<'v>(object: &'v Value, field: &str) -> &'v str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the items of a list in a JSON object; none if the list is absent or has another type.
+fn items<'v>(object: &'v Value, field: &str) -> impl Iterator<Item = &'v Value> {
+    object.get(field).and_then(Value::as_array).into_iter().flatten()
 }
 
 /// The flags of all commands: the server and the credentials.
@@ -64,47 +89,36 @@ struct ServerFlags {
     context: Option<String>,
 }
 
+/// The flags of one command, after those of all commands.
+#[derive(Debug, Args)]
+struct WithServer<F: Args> {
+    #[command(flatten)]
+    server: ServerFlags,
+    #[command(flatten)]
+    flags: F,
+}
+
 #[derive(Debug, Parser)]
 #[command(name = "authd", disable_help_subcommand = true)]
 enum Command {
     /// Explains why a request is allowed or denied.
     #[command(name = "why")]
-    Access {
-        #[command(flatten)]
-        server: ServerFlags,
-        #[command(flatten)]
-        flags: access::AccessArguments,
-    },
+    Access(WithServer<access::AccessArguments>),
     /// Explains which user a token belongs to, or which check fails. Reads the token from standard input.
     #[command(name = "why-token")]
-    Token {
-        #[command(flatten)]
-        server: ServerFlags,
-        #[command(flatten)]
-        flags: token::TokenFlags,
-    },
+    Token(WithServer<token::TokenFlags>),
     /// Lists the subjects that RBAC allows a request, with the binding and the role of each.
     #[command(name = "who-can")]
-    Subjects {
-        #[command(flatten)]
-        server: ServerFlags,
-        #[command(flatten)]
-        flags: subjects::SubjectsFlags,
-    },
+    Subjects(WithServer<subjects::SubjectsFlags>),
     /// Prints subjects, verbs and resources that RBAC allows, as text, CSV, JSON or an HTML page.
-    Matrix {
-        #[command(flatten)]
-        server: ServerFlags,
-        #[command(flatten)]
-        flags: matrix::MatrixFlags,
-    },
+    Matrix(WithServer<matrix::MatrixFlags>),
 }
 
 impl Command {
     /// Rejects arguments that exclude each other.
     fn check(self) -> Result<Self, clap::Error> {
-        if let Command::Access { flags, .. } = &self {
-            flags.check()?;
+        if let Command::Access(access) = &self {
+            access.flags.check()?;
         }
         Ok(self)
     }
@@ -127,12 +141,18 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = runtime.block_on(async {
         match command {
-            Command::Access { server, flags } => access::run(&Connection::open(&server)?, flags).await,
-            Command::Token { server, flags } => {
+            Command::Access(WithServer { server, flags }) => {
+                access::run(&Connection::open(&server)?, flags).await
+            }
+            Command::Token(WithServer { server, flags }) => {
                 token::run(&Connection::open(&server)?, flags, &mut std::io::stdin().lock()).await
             }
-            Command::Subjects { server, flags } => subjects::run(&Connection::open(&server)?, flags).await,
-            Command::Matrix { server, flags } => matrix::run(&Connection::open(&server)?, flags).await,
+            Command::Subjects(WithServer { server, flags }) => {
+                subjects::run(&Connection::open(&server)?, flags).await
+            }
+            Command::Matrix(WithServer { server, flags }) => {
+                matrix::run(&Connection::open(&server)?, flags).await
+            }
         }
     });
     match result {

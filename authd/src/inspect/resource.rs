@@ -9,8 +9,8 @@
 use apimachinery::attributes::Attributes;
 use serde_json::Value;
 
-use super::InspectError;
 use super::connection::Connection;
+use super::{InspectError, items, text};
 
 /// A resource of the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl ResourceArgument {
             return Ok(argument);
         }
         let groups = connection.get("/apis").await?;
-        for group in groups.get("groups").and_then(Value::as_array).into_iter().flatten() {
+        for group in items(&groups, "groups") {
             let Some(name) = group.get("name").and_then(Value::as_str) else { continue };
             if !argument.group.is_empty() && argument.group != name {
                 continue;
@@ -76,17 +76,12 @@ impl ResourceArgument {
     /// Sets group, plural and scope from a discovery document; false if the document does not list the
     /// resource.
     fn complete(&mut self, document: &Value, group: &str) -> bool {
-        let resources = document.get("resources").and_then(Value::as_array).into_iter().flatten();
-        let text = |resource: &Value, field: &str| {
-            resource.get(field).and_then(Value::as_str).unwrap_or_default().to_lowercase()
-        };
         let requested = self.resource.to_lowercase();
-        for resource in resources {
-            let plural = text(resource, "name");
-            let short_names = resource.get("shortNames").and_then(Value::as_array).into_iter().flatten();
+        for resource in items(document, "resources") {
+            let plural = text(resource, "name").to_lowercase();
             let is_match = plural == requested
-                || !plural.contains('/') && text(resource, "singularName") == requested
-                || short_names.into_iter().any(|name| name.as_str() == Some(&requested));
+                || !plural.contains('/') && text(resource, "singularName").to_lowercase() == requested
+                || items(resource, "shortNames").any(|name| name.as_str() == Some(&requested));
             if is_match {
                 self.is_listed = true;
                 self.resource = plural;

@@ -114,7 +114,7 @@ mod tests {
                 "subjects": [{"kind": "User", "name": "root"}]}),
             ),
         ];
-        let policy = policy::policy_of(&objects).unwrap();
+        let policy = policy::policy_of(objects).unwrap();
         let attributes = ResourceArgument::parse("pods").attributes("get", "a", "");
         let text = describe(&policy.allowed_subjects(&attributes));
         let lines: Vec<&str> = text.lines().collect();

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
-use super::{InspectError, Output};
+use super::{InspectError, Output, items, text};
 use crate::token_input;
 
 /// The flags of `authd why-token`.
@@ -26,24 +26,13 @@ pub(super) async fn run(
     flags: TokenFlags,
     input: &mut impl Read,
 ) -> Result<Output, InspectError> {
-    let token = token_input::read(input).map_err(|error| InspectError::new(error.to_string()))?;
-    let group = connection.group_name("explain").await?;
-    let object = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": "TokenExplanation",
-        "spec": {"token": token, "audiences": flags.audience}});
-    let explanation =
-        connection.create(&format!("/apis/{group}/v1alpha1/tokenexplanations"), &object).await?;
-    let status = explanation.get("status").cloned().unwrap_or_default();
-    let is_denial = status.get("authenticated").and_then(Value::as_bool) != Some(true);
-    let text = match flags.output.as_str() {
-        "json" => format!("{explanation:#}\n"),
-        _ => describe(&status),
-    };
-    Ok(Output { text, is_denial })
+    let token = token_input::read(input).map_err(InspectError::new)?;
+    let spec = json!({"token": token, "audiences": flags.audience});
+    let explanation = connection.explain("TokenExplanation", spec).await?;
+    Ok(Output::explanation(&explanation, "authenticated", &flags.output, describe))
 }
 
 fn describe(status: &Value) -> String {
-    let text =
-        |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut out = match status.pointer("/user/username").and_then(Value::as_str) {
         Some(user) => format!("the token is valid for the user {user}\n"),
         None => "no authenticator accepts the token\n".to_owned(),
@@ -52,7 +41,7 @@ fn describe(status: &Value) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(out, "  group: {}", group.as_str().unwrap_or_default());
     }
-    for opinion in status.get("authenticators").and_then(Value::as_array).into_iter().flatten() {
+    for opinion in items(status, "authenticators") {
         let check = text(opinion, "check");
         let check = if check.is_empty() { String::new() } else { format!(": {check}") };
         let _ = writeln!(out, "  {}: {}{check}", text(opinion, "name"), text(opinion, "outcome"));

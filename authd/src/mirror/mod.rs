@@ -102,7 +102,7 @@ struct MirrorState {
 }
 
 /// All mirrored objects, as of one revision.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Contents {
     /// Roles and bindings.
     pub policy: Policy,
@@ -115,11 +115,7 @@ pub struct Contents {
 impl Mirror {
     /// Creates an empty mirror without a feed.
     pub fn new(names: Arc<Names>) -> Arc<Self> {
-        let contents = Contents {
-            policy: Policy::new(&names),
-            identities: Identities::default(),
-            graph: Graph::default(),
-        };
+        let contents = Contents { policy: Policy::new(&names), ..Contents::default() };
         let state = MirrorState { feed: 0, contents, progress: Progress::default() };
         let progress = watch::Sender::new(Progress::default());
         Arc::new(Mirror {
@@ -216,11 +212,7 @@ impl Mirror {
     /// Begins a feed. The mirror keeps its contents until the snapshot of the feed is complete.
     pub fn begin(self: &Arc<Self>) -> Feed {
         let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
-        let contents = Contents {
-            policy: Policy::for_snapshot(&self.names),
-            identities: Identities::default(),
-            graph: Graph::default(),
-        };
+        let contents = Contents { policy: Policy::for_snapshot(&self.names), ..Contents::default() };
         Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 

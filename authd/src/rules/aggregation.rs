@@ -26,20 +26,14 @@ impl Policy {
     /// Returns the aggregated roles whose written rules differ from the effective rules: the name and the
     /// rules to write.
     pub fn stale_aggregated_roles(&self) -> Vec<(Arc<str>, Vec<PolicyRule>)> {
-        let slots = self.aggregated.iter().filter_map(|id| self.slot(*id));
-        slots
-            .filter_map(|slot| {
-                let body = slot.body.as_deref()?;
-                let is_current = body.written_rules.len() == body.effective_rules.len()
-                    && body
-                        .written_rules
-                        .iter()
-                        .zip(&body.effective_rules)
-                        .all(|(written, effective)| *written == effective.rule);
-                let rules = || body.effective_rules.iter().map(|entry| (*entry.rule).clone()).collect();
-                (!is_current).then(|| (Arc::clone(&slot.name), rules()))
-            })
-            .collect()
+        let stale_role = |id: &RoleId| {
+            let slot = self.slot(*id)?;
+            let body = slot.body.as_deref()?;
+            let rules = || body.effective_rules.iter().map(|entry| &entry.rule);
+            let is_current = body.written_rules.iter().eq(rules());
+            (!is_current).then(|| (Arc::clone(&slot.name), rules().map(|rule| (**rule).clone()).collect()))
+        };
+        self.aggregated.iter().filter_map(stale_role).collect()
     }
 
     /// Recomputes the effective rules of an aggregated role; does nothing for other roles.

@@ -183,7 +183,7 @@ fn related_resource<'r>(rule: &'r PolicyRule, request: &Attributes) -> Option<&'
 }
 
 /// Returns `resource` or `resource/subresource`.
-fn resource_path(request: &Attributes) -> String {
+pub(super) fn resource_path(request: &Attributes) -> String {
     match request.subresource.as_str() {
         "" => request.resource.clone(),
         subresource => format!("{}/{subresource}", request.resource),

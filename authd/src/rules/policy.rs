@@ -45,11 +45,7 @@ impl RoleKind {
 
     /// Parses the API name of a kind.
     pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "Role" => Some(RoleKind::Role),
-            "ClusterRole" => Some(RoleKind::ClusterRole),
-            _ => None,
-        }
+        [RoleKind::Role, RoleKind::ClusterRole].into_iter().find(|kind| kind.as_str() == word)
     }
 
     /// The resource name, in lower-case plural.
@@ -84,12 +80,8 @@ impl SubjectKind {
 
     /// Parses the API name of a kind.
     pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "User" => Some(SubjectKind::User),
-            "Group" => Some(SubjectKind::Group),
-            "ServiceAccount" => Some(SubjectKind::ServiceAccount),
-            _ => None,
-        }
+        let mut kinds = [SubjectKind::User, SubjectKind::Group, SubjectKind::ServiceAccount].into_iter();
+        kinds.find(|kind| kind.as_str() == word)
     }
 }
 
@@ -200,7 +192,7 @@ pub(super) struct Grant {
 }
 
 /// All roles and bindings, with the indexes for decisions. See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Policy {
     /// The full name of the RBAC API group, `rbac.authorization.<d>`, for messages.
     pub(super) group: Box<str>,
@@ -225,21 +217,7 @@ pub struct Policy {
 impl Policy {
     /// Creates an empty policy.
     pub fn new(names: &Names) -> Self {
-        Policy {
-            group: names.group("rbac.authorization").into(),
-            roles: Vec::new(),
-            filters: Vec::new(),
-            bindings: Vec::new(),
-            grants: HashedIndex::default(),
-            cluster_roles: BTreeMap::new(),
-            aggregated: BTreeSet::new(),
-            loading: false,
-            free_roles: Vec::new(),
-            free_bindings: Vec::new(),
-            role_names: HashedIndex::default(),
-            binding_names: HashedIndex::default(),
-            namespaces: HashSet::new(),
-        }
+        Policy { group: names.group("rbac.authorization").into(), ..Policy::default() }
     }
 
     /// Creates an empty policy into which a snapshot is loaded.
@@ -270,7 +248,7 @@ impl Policy {
             RoleBody { meta: spec.meta, written_rules, aggregation: spec.aggregation, effective_rules };
         let previous = self.replace_body(id, Some(Box::new(body)));
         if kind == RoleKind::ClusterRole {
-            if let Some(slot) = self.roles.get(id as usize).and_then(Option::as_ref) {
+            if let Some(slot) = self.slot(id) {
                 self.cluster_roles.insert(Arc::clone(&slot.name), id);
             }
             if aggregates {
@@ -304,7 +282,7 @@ impl Policy {
         self.delete_binding(namespace, name);
         let role_namespace = if spec.role_kind == RoleKind::ClusterRole { "" } else { namespace };
         let role = self.find_or_create_role_slot(spec.role_kind, role_namespace, &spec.role_name);
-        if let Some(slot) = self.roles.get_mut(role as usize).and_then(Option::as_mut) {
+        if let Some(slot) = self.slot_mut(role) {
             slot.binding_count += 1;
         }
         let binding = Binding {
@@ -338,7 +316,7 @@ impl Policy {
         }
         self.binding_names.remove(&(namespace, name), id);
         self.free_bindings.push(id);
-        if let Some(slot) = self.roles.get_mut(binding.role as usize).and_then(Option::as_mut) {
+        if let Some(slot) = self.slot_mut(binding.role) {
             slot.binding_count -= 1;
         }
         self.release_role(binding.role);
@@ -359,13 +337,8 @@ impl Policy {
 
     /// Returns the effective rules of a role; None if it does not exist.
     pub fn effective_rules(&self, kind: RoleKind, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
-        Some(
-            self.role_body(kind, namespace, name)?
-                .effective_rules
-                .iter()
-                .map(|entry| (*entry.rule).clone())
-                .collect(),
-        )
+        let body = self.role_body(kind, namespace, name)?;
+        Some(body.effective_rules.iter().map(|entry| (*entry.rule).clone()).collect())
     }
 
     /// Returns the message about a missing role, in the wording of Kubernetes.
@@ -388,18 +361,20 @@ impl Policy {
         self.roles.get(id as usize)?.as_ref()
     }
 
+    fn slot_mut(&mut self, id: RoleId) -> Option<&mut RoleSlot> {
+        self.roles.get_mut(id as usize)?.as_mut()
+    }
+
     /// Sets the effective rules of an aggregated role.
     pub(super) fn set_effective_rules(&mut self, id: RoleId, effective_rules: Box<[EffectiveRule]>) {
-        if let Some(body) =
-            self.roles.get_mut(id as usize).and_then(Option::as_mut).and_then(|s| s.body.as_mut())
-        {
+        if let Some(body) = self.slot_mut(id).and_then(|slot| slot.body.as_mut()) {
             body.effective_rules = effective_rules;
         }
         self.update_filter(id);
     }
 
     fn replace_body(&mut self, id: RoleId, body: Option<Box<RoleBody>>) -> Option<Box<RoleBody>> {
-        let slot = self.roles.get_mut(id as usize).and_then(Option::as_mut)?;
+        let slot = self.slot_mut(id)?;
         let previous = std::mem::replace(&mut slot.body, body);
         self.update_filter(id);
         previous

@@ -73,31 +73,32 @@ pub fn required_writes(policy: &Policy, defaults: &DefaultPolicy, names: &Names)
         [("clusterrolebindings", &defaults.cluster_role_bindings), ("rolebindings", &defaults.role_bindings)]
     {
         for object in objects {
-            let Some(expected) = binding_spec(object, names) else { continue };
-            let Some(stored) = policy.binding(object.namespace(), object.name()) else {
-                writes.push(new_write(WriteOperation::Create(object.clone().into_value()), resource, object));
-                continue;
-            };
-            if stored.protected {
-                continue;
-            }
-            if policy.role_of(stored) != Some((expected.role_kind, expected.role_name.as_str())) {
-                writes.push(new_write(WriteOperation::Delete, resource, object));
-                writes.push(new_write(WriteOperation::Create(object.clone().into_value()), resource, object));
-            } else if expected.subjects.iter().any(|subject| !stored.subjects.contains(subject)) {
-                let added = expected.subjects.iter().filter(|subject| !stored.subjects.contains(subject));
-                let group = names.group("rbac.authorization");
-                let subjects: Vec<Value> =
-                    stored.subjects.iter().chain(added).map(|s| subject_json(s, &group)).collect();
-                writes.push(new_write(
-                    WriteOperation::Patch(json!({"subjects": subjects})),
-                    resource,
-                    object,
-                ));
-            }
+            let operations = repair_binding(policy, object, names);
+            writes.extend(operations.into_iter().map(|operation| new_write(operation, resource, object)));
         }
     }
     writes
+}
+
+/// Returns the operations that restore a default binding; empty if it is complete or protected.
+fn repair_binding(policy: &Policy, object: &Object, names: &Names) -> Vec<WriteOperation> {
+    let Some(expected) = binding_spec(object, names) else { return Vec::new() };
+    let create = || WriteOperation::Create(object.clone().into_value());
+    let Some(stored) = policy.binding(object.namespace(), object.name()) else { return vec![create()] };
+    if stored.protected {
+        return Vec::new();
+    }
+    if policy.role_of(stored) != Some((expected.role_kind, expected.role_name.as_str())) {
+        return vec![WriteOperation::Delete, create()];
+    }
+    let added: Vec<&Subject> =
+        expected.subjects.iter().filter(|subject| !stored.subjects.contains(subject)).collect();
+    if added.is_empty() {
+        return Vec::new();
+    }
+    let group = names.group("rbac.authorization");
+    let subjects = stored.subjects.iter().chain(added).map(|subject| subject_json(subject, &group));
+    vec![WriteOperation::Patch(json!({"subjects": subjects.collect::<Vec<_>>()}))]
 }
 
 fn new_write(operation: WriteOperation, resource: &'static str, object: &Object) -> Write {
@@ -137,18 +138,17 @@ fn repair_role(kind: RoleKind, stored: &RoleBody, expected: &RoleSpec) -> Option
 
 /// Converts a role object to its policy form.
 pub fn role_spec(object: &Object, names: &Names) -> RoleSpec {
-    let rules = object.get("rules").and_then(Value::as_array).into_iter().flatten().map(rule_of).collect();
-    let aggregation = object.get("aggregationRule").filter(|rule| !rule.is_null()).map(|rule| {
-        let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array);
-        selectors.into_iter().flatten().map(selector_of).collect()
-    });
+    let rules = items(object.get("rules")).map(rule_of).collect();
+    let aggregation = object
+        .get("aggregationRule")
+        .filter(|rule| !rule.is_null())
+        .map(|rule| items(rule.get("clusterRoleSelectors")).map(selector_of).collect());
     RoleSpec { meta: meta_of(object, names), rules, aggregation }
 }
 
 /// Converts a binding object to its policy form; None if the kind of its role is unknown.
 pub fn binding_spec(object: &Object, names: &Names) -> Option<BindingSpec> {
-    let subjects = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
-    let subjects = subjects.filter_map(|subject| {
+    let subjects = items(object.get("subjects")).filter_map(|subject| {
         let text = |field: &str| subject.get(field).and_then(Value::as_str).unwrap_or("");
         let kind = SubjectKind::parse(text("kind"))?;
         Some(Subject { kind, name: text("name").into(), namespace: text("namespace").into() })
@@ -161,6 +161,11 @@ pub fn binding_spec(object: &Object, names: &Names) -> Option<BindingSpec> {
     })
 }
 
+/// Returns the items of a list; none if the list is absent or of another type.
+fn items(list: Option<&Value>) -> impl Iterator<Item = &Value> {
+    list.and_then(Value::as_array).into_iter().flatten()
+}
+
 fn meta_of(object: &Object, names: &Names) -> Meta {
     Meta {
         labels: object.labels().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
@@ -170,13 +175,7 @@ fn meta_of(object: &Object, names: &Names) -> Meta {
 
 fn rule_of(rule: &Value) -> PolicyRule {
     let list = |field: &str| -> StringList {
-        rule.get(field)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter_map(Value::as_str)
-            .map(Box::from)
-            .collect()
+        items(rule.get(field)).filter_map(Value::as_str).map(Box::from).collect()
     };
     PolicyRule {
         verbs: list("verbs"),
@@ -213,9 +212,9 @@ fn selector_of(selector: &Value) -> Selector {
     let match_labels: BTreeMap<String, String> =
         labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
     let mut parsed = Selector { match_labels, ..Selector::default() };
-    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+    for expression in items(selector.get("matchExpressions")) {
         let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
-        let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+        let values = items(expression.get("values"));
         match Operator::parse(text("operator")) {
             None => parsed.invalid = true,
             Some(operator) => parsed.match_expressions.push(Requirement {
@@ -242,7 +241,8 @@ fn selector_json(selector: &Selector) -> Value {
     Value::Object(json)
 }
 
-fn subject_json(subject: &Subject, group: &str) -> Value {
+/// Converts a subject to its API form; `group` is the full name of the RBAC API group.
+pub(super) fn subject_json(subject: &Subject, group: &str) -> Value {
     match subject.kind {
         SubjectKind::ServiceAccount if subject.namespace.is_empty() => {
             json!({"kind": "ServiceAccount", "name": subject.name})

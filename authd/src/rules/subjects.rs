@@ -56,7 +56,7 @@ impl Policy {
             }
             for subject in &binding.subjects {
                 let Some(resolved) = resolve(subject, binding) else { continue };
-                let path = BindingPath::new(binding, subject, role).describe_namespace_first();
+                let path = BindingPath { binding, subject, role }.describe_namespace_first();
                 allowed.push(AllowedSubject { subject: resolved, path, names: names.clone() });
             }
         }

@@ -16,8 +16,9 @@ use apimachinery::names::Names;
 use apimachinery::user::{UserInfo, service_account};
 use serde_json::{Value, json};
 
-use super::policy::{BindingSpec, Meta, RoleKind, RoleSpec, Subject, SubjectKind};
-use super::reconcile::rule_json;
+use super::nearest::resource_path;
+use super::policy::{RoleKind, Subject, SubjectKind};
+use super::reconcile::{rule_json, subject_json};
 use super::rule::{PolicyRule, string_list};
 
 /// The maximum number of characters of a verb or resource in the name of a suggested object.
@@ -40,26 +41,16 @@ impl SuggestedGrant {
     /// Suggests a grant for a request; None if the user has neither a name nor a group.
     pub fn for_request(user: &UserInfo, request: &Attributes) -> Option<Self> {
         let subject = subject(user)?;
-        let rule = if request.resource_request {
-            let resource = match request.subresource.as_str() {
-                "" => request.resource.clone(),
-                subresource => format!("{}/{subresource}", request.resource),
-            };
-            let name = Some(request.name.as_str()).filter(|name| !name.is_empty());
-            PolicyRule {
-                verbs: string_list(&[&request.verb]),
-                api_groups: string_list(&[&request.group]),
-                resources: string_list(&[&resource]),
-                resource_names: name.map(|name| string_list(&[name])).unwrap_or_default(),
-                ..PolicyRule::default()
+        let mut rule = PolicyRule { verbs: string_list(&[&request.verb]), ..PolicyRule::default() };
+        if request.resource_request {
+            rule.api_groups = string_list(&[&request.group]);
+            rule.resources = string_list(&[resource_path(request)]);
+            if !request.name.is_empty() {
+                rule.resource_names = string_list(&[&request.name]);
             }
         } else {
-            PolicyRule {
-                verbs: string_list(&[&request.verb]),
-                non_resource_urls: string_list(&[&request.path]),
-                ..PolicyRule::default()
-            }
-        };
+            rule.non_resource_urls = string_list(&[&request.path]);
+        }
         let namespace = if request.resource_request { request.namespace.clone() } else { String::new() };
         let name = object_name(&subject, request, &rule);
         Some(SuggestedGrant { name, namespace, rule, subject })
@@ -70,18 +61,6 @@ impl SuggestedGrant {
         if self.namespace.is_empty() { RoleKind::ClusterRole } else { RoleKind::Role }
     }
 
-    /// Returns the role and the binding as contents of a `Policy`.
-    pub fn specs(&self) -> (RoleSpec, BindingSpec) {
-        let role = RoleSpec { rules: vec![self.rule.clone()], ..RoleSpec::default() };
-        let binding = BindingSpec {
-            meta: Meta::default(),
-            role_kind: self.role_kind(),
-            role_name: self.name.clone(),
-            subjects: vec![self.subject.clone()],
-        };
-        (role, binding)
-    }
-
     /// Returns the role and the binding as YAML documents for `kubectl apply`.
     pub fn manifest(&self, names: &Names) -> String {
         let group = names.group("rbac.authorization");
@@ -90,15 +69,7 @@ impl SuggestedGrant {
             "" => json!({"name": self.name}),
             namespace => json!({"name": self.name, "namespace": namespace}),
         };
-        let (subject_kind, subject_name) = (self.subject.kind.as_str(), &*self.subject.name);
-        let subject = match self.subject.kind {
-            SubjectKind::ServiceAccount => {
-                json!({"kind": subject_kind, "name": subject_name, "namespace": &*self.subject.namespace})
-            }
-            SubjectKind::User | SubjectKind::Group => {
-                json!({"kind": subject_kind, "name": subject_name, "apiGroup": group})
-            }
-        };
+        let subject = subject_json(&self.subject, &group);
         let api_version = format!("{group}/v1");
         let role = json!({
             "apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": [rule_json(&self.rule)],

@@ -30,9 +30,9 @@ use super::rule::PolicyRule;
 /// The binding, subject and role through which a rule applies to a user.
 #[derive(Clone, Copy, Debug)]
 pub struct BindingPath<'p> {
-    binding: &'p Binding,
-    subject: &'p Subject,
-    role: &'p RoleSlot,
+    pub(super) binding: &'p Binding,
+    pub(super) subject: &'p Subject,
+    pub(super) role: &'p RoleSlot,
 }
 
 /// A step of the walk over the rules of a user.
@@ -56,16 +56,12 @@ pub enum RbacDecision {
         any_name: bool,
     },
     /// No rule allows the request.
-    NotAllowed(RbacDenial),
-}
-
-/// The denial of a request by RBAC.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RbacDenial {
-    /// Empty, or `RBAC: ` and messages about missing roles of bindings, in the wording of Kubernetes.
-    pub reason: String,
-    /// No rule allows the request for some object names only, so the request is not allowed for any name.
-    pub any_name: bool,
+    NotAllowed {
+        /// Empty, or `RBAC: ` and messages about missing roles of bindings, in the wording of Kubernetes.
+        reason: String,
+        /// No rule allows the request for some object names only, so the request is not allowed for any name.
+        any_name: bool,
+    },
 }
 
 impl Policy {
@@ -97,21 +93,15 @@ impl Policy {
         if let Some((binding_path, any_name)) = allowed {
             let cluster_wide = binding_path.binding.namespace.is_empty();
             let reason = format!("RBAC: allowed by {}", binding_path.describe());
-            return RbacDecision::Allowed {
-                reason,
-                cluster_wide,
-                any_name: any_name && request.resource_request,
-            };
+            let any_name = any_name && request.resource_request;
+            return RbacDecision::Allowed { reason, cluster_wide, any_name };
         }
         let reason = match missing_roles.as_slice() {
             [] => String::new(),
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
         };
-        RbacDecision::NotAllowed(RbacDenial {
-            reason,
-            any_name: request.resource_request && !depends_on_name,
-        })
+        RbacDecision::NotAllowed { reason, any_name: request.resource_request && !depends_on_name }
     }
 
     /// Returns the rules of the user in the namespace and cluster-wide; for an empty namespace only the
@@ -245,12 +235,7 @@ impl Subject {
     }
 }
 
-impl<'p> BindingPath<'p> {
-    /// Creates the path of a subject of a binding to the role of the binding.
-    pub(super) fn new(binding: &'p Binding, subject: &'p Subject, role: &'p RoleSlot) -> Self {
-        BindingPath { binding, subject, role }
-    }
-
+impl BindingPath<'_> {
     /// Describes binding, role and subject in the wording of Kubernetes, with names as `NAME/NAMESPACE`.
     pub fn describe(&self) -> String {
         self.describe_with(|namespace, name| format!("{name}/{namespace}"))

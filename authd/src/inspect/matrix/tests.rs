@@ -26,7 +26,7 @@ fn matrix_of(namespace: &str) -> Matrix {
                     {"kind": "ServiceAccount", "name": "agent", "namespace": "b"}]}),
         ),
     ];
-    let policy = policy::policy_of(&objects).unwrap();
+    let policy = policy::policy_of(objects).unwrap();
     let resources = named_resources(&policy);
     assert_eq!(resources.iter().map(ToString::to_string).collect::<Vec<_>>(), ["deployments.apps"]);
     let verbs = ["get", "delete", "create"].map(str::to_owned).to_vec();

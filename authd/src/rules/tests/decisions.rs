@@ -112,7 +112,7 @@ fn rbac_decision_and_reason_by_table() {
         let groups: Vec<&str> = groups.split(',').filter(|g| !g.is_empty()).collect();
         let reason = match p.decide(&user(name, &groups), &request(ask)) {
             RbacDecision::Allowed { reason, .. } => reason,
-            RbacDecision::NotAllowed(denial) => denial.reason,
+            RbacDecision::NotAllowed { reason, .. } => reason,
         };
         assert_eq!(reason, expected, "{name} {groups:?} {ask}");
     }
@@ -132,7 +132,7 @@ fn rbac_decision_reports_independence_of_object_name() {
     ] {
         let got = match p.decide(&user(name, &[]), &request(ask)) {
             RbacDecision::Allowed { any_name, .. } => (true, any_name),
-            RbacDecision::NotAllowed(denial) => (false, denial.any_name),
+            RbacDecision::NotAllowed { any_name, .. } => (false, any_name),
         };
         assert_eq!(got, (allowed, any_name), "{name} {ask}");
     }
@@ -254,7 +254,7 @@ fn decision_for_any_name_has_the_reason_of_every_name() {
     p.put_binding("a", "two", binding("Role/all", &["U:alice"]));
     let decide = |name: &str| match p.decide(&user("alice", &[]), &request(&format!("get -/pods a/{name}"))) {
         RbacDecision::Allowed { reason, any_name, .. } => (reason, any_name),
-        RbacDecision::NotAllowed(denial) => panic!("{denial:?}"),
+        denied @ RbacDecision::NotAllowed { .. } => panic!("{denied:?}"),
     };
     let (decision_x, decision_y) = (decide("x"), decide("y"));
     assert_ne!(decision_x.0, decision_y.0, "two rules allow, so the reasons differ");

@@ -182,7 +182,13 @@ fn check_names_allowed(policy: &Policy, model: &ReferencePolicy, user: &UserInfo
 /// separate from it.
 fn check_suggestion(user: &UserInfo, ask: &Attributes, other: &(UserInfo, Attributes)) {
     let grant = SuggestedGrant::for_request(user, ask).expect("a suggestion");
-    let (role, binding) = grant.specs();
+    let role = RoleSpec { rules: vec![grant.rule.clone()], ..RoleSpec::default() };
+    let binding = BindingSpec {
+        meta: Meta::default(),
+        role_kind: grant.role_kind(),
+        role_name: grant.name.clone(),
+        subjects: vec![grant.subject.clone()],
+    };
     let mut policy = policy();
     policy.put_role(grant.role_kind(), &grant.namespace, &grant.name, role);
     policy.put_binding(&grant.namespace, &grant.name, binding);
@@ -349,14 +355,14 @@ fn indexed_policy_agrees_with_reference_model() {
                 // A decision for any name applies to every name, with the same reason.
                 let (any_name, reason) = match decision {
                     RbacDecision::Allowed { any_name, reason, .. } => (any_name, reason),
-                    RbacDecision::NotAllowed(denial) => (denial.any_name, denial.reason),
+                    RbacDecision::NotAllowed { reason, any_name } => (any_name, reason),
                 };
                 for other in OBJECTS {
                     let other = Attributes { name: other.to_owned(), ..attributes.clone() };
                     if any_name {
                         let reason_of_other = match fast.decide(&user_info, &other) {
                             RbacDecision::Allowed { reason, .. } => reason,
-                            RbacDecision::NotAllowed(denial) => denial.reason,
+                            RbacDecision::NotAllowed { reason, .. } => reason,
                         };
                         assert_eq!(reason, reason_of_other, "seed {seed}: {user_info:?} {ask} any name");
                     }
