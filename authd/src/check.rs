@@ -17,7 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::document::{Document, DocumentError};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
@@ -81,16 +80,11 @@ const KINDS: &[(&str, Check)] = &[
 /// Builds the authorizers as the server does, with an empty mirror.
 fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(), Vec<DocumentError>> {
     let names = Arc::clone(&context.authentication.names);
-    let webhook_context = WebhookContext {
-        names: Arc::clone(&names),
-        clock: Arc::new(SystemClock::new()),
-        rng: Arc::new(SystemRng),
-    };
     let settings = authz::Settings {
         names: Arc::clone(&names),
         nodes_by_selectors: true,
         policy_file: context.policy_file.clone(),
-        webhooks: Webhooks::new(webhook_context),
+        webhooks: Webhooks::new(WebhookContext::new(Arc::clone(&names))),
     };
     let mirror = Mirror::new(names);
     let result = Union::build(modes, &settings, &mirror, &AuthdMetrics::new([]));

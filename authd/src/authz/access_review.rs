@@ -14,23 +14,17 @@ use crate::webhook::Version;
 
 /// Returns the `spec` for a webhook: empty fields are left out.
 pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<String, Value> {
-    let groups = match version {
-        Version::V1 => "groups",
-        Version::V1Beta1 => "group",
-    };
-    let mut spec = Map::new();
-    if attributes.resource_request {
-        spec.insert("resourceAttributes".to_owned(), without_empty_fields(resource(attributes)));
-    } else {
-        spec.insert("nonResourceAttributes".to_owned(), without_empty_fields(non_resource(attributes)));
+    let mut spec = condition_fields(user, attributes);
+    if version == Version::V1Beta1
+        && let Some(groups) = spec.remove("groups")
+    {
+        spec.insert("group".to_owned(), groups);
     }
-    let user_fields = [
-        ("user", Value::from(user.name.as_str())),
-        (groups, json!(user.groups)),
-        ("extra", json!(user.extra)),
-        ("uid", Value::from(user.uid.as_str())),
-    ];
-    spec.extend(user_fields.map(|(field, value)| (field.to_owned(), value)));
+    for field in ["resourceAttributes", "nonResourceAttributes"] {
+        if let Some(Value::Object(attributes)) = spec.get_mut(field) {
+            attributes.retain(|_, value| !is_empty(value));
+        }
+    }
     spec.retain(|_, value| !is_empty(value));
     spec
 }
@@ -39,20 +33,19 @@ pub fn spec(user: &UserInfo, attributes: &Attributes, version: Version) -> Map<S
 /// Empty strings, lists and maps are present.
 /// Exactly one of `resourceAttributes` and `nonResourceAttributes` is present.
 pub fn condition_fields(user: &UserInfo, attributes: &Attributes) -> Map<String, Value> {
-    let mut spec = Map::new();
-    let user_fields = [
-        ("user", Value::from(user.name.as_str())),
+    let (field, attributes) = if attributes.resource_request {
+        ("resourceAttributes", resource(attributes))
+    } else {
+        ("nonResourceAttributes", non_resource(attributes))
+    };
+    let fields = [
+        ("user", user.name.as_str().into()),
         ("groups", json!(user.groups)),
         ("extra", json!(user.extra)),
-        ("uid", Value::from(user.uid.as_str())),
+        ("uid", user.uid.as_str().into()),
+        (field, attributes.into()),
     ];
-    spec.extend(user_fields.map(|(field, value)| (field.to_owned(), value)));
-    if attributes.resource_request {
-        spec.insert("resourceAttributes".to_owned(), Value::Object(resource(attributes)));
-    } else {
-        spec.insert("nonResourceAttributes".to_owned(), Value::Object(non_resource(attributes)));
-    }
-    spec
+    fields.map(|(field, value)| (field.to_owned(), value)).into_iter().collect()
 }
 
 fn resource(attributes: &Attributes) -> Map<String, Value> {
@@ -96,11 +89,6 @@ fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
         Value::Object(object)
     });
     (!requirements.is_empty()).then(|| objects.collect())
-}
-
-fn without_empty_fields(mut fields: Map<String, Value>) -> Value {
-    fields.retain(|_, value| !is_empty(value));
-    Value::Object(fields)
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -306,11 +306,7 @@ impl Union {
             names: Arc::new(tests::names()),
             nodes_by_selectors: true,
             policy_file: None,
-            webhooks: Webhooks::new(crate::webhook::WebhookContext {
-                names: Arc::new(tests::names()),
-                clock: Arc::new(apimachinery::clock::SystemClock::new()),
-                rng: Arc::new(apimachinery::clock::SystemRng),
-            }),
+            webhooks: Webhooks::new(crate::webhook::WebhookContext::new(Arc::new(tests::names()))),
         };
         Union::build(&modes, &settings, mirror, &AuthdMetrics::new([])).expect("modes that can be made")
     }
@@ -368,19 +364,11 @@ impl Union {
                 name: MASTERS.to_owned(),
                 kind: "Group",
                 decision: Some(decision),
-                latency: Duration::ZERO,
-                explanation: Explanation::default(),
+                ..Opinion::default()
             });
         }
         for mode in &self.modes {
-            let (name, kind) = (mode.name.clone(), mode.kind);
-            let mut opinion = Opinion {
-                name,
-                kind,
-                decision: None,
-                latency: Duration::ZERO,
-                explanation: Explanation::default(),
-            };
+            let mut opinion = Opinion { name: mode.name.clone(), kind: mode.kind, ..Opinion::default() };
             if !is_decided {
                 let started = mode.clock.monotonic();
                 let decision = mode.authorize(request).await?.decision;
@@ -393,7 +381,7 @@ impl Union {
             }
             list.push(opinion);
         }
-        Ok(Opinions::new(list, undecided))
+        Ok(Opinions { list, undecided })
     }
 
     /// Returns the nearest misses of a denied request, one line each. Calls no webhook.

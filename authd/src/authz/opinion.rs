@@ -7,7 +7,7 @@ use apimachinery::decision::{Decision, Verdict};
 use crate::rules::Explanation;
 
 /// The opinion of one authorizer on a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Opinion {
     /// The name of the authorizer in the configuration file or, without a file, its type. For the opinion on
     /// the group `system:masters` it is the name of the group.
@@ -40,15 +40,10 @@ pub struct Opinions {
     /// One opinion for each authorizer in order, after one for `system:masters` if the user is a member.
     pub list: Vec<Opinion>,
     /// No opinion, with the reasons and errors of all authorizers that ran.
-    undecided: Decision,
+    pub(super) undecided: Decision,
 }
 
 impl Opinions {
-    /// Creates the opinions; `undecided` is the decision if no authorizer allows or denies.
-    pub(super) fn new(list: Vec<Opinion>, undecided: Decision) -> Self {
-        Opinions { list, undecided }
-    }
-
     /// Returns the first allow or denial; without one, no opinion with all reasons.
     pub fn decision(&self) -> &Decision {
         let decisions = self.list.iter().filter_map(|opinion| opinion.decision.as_ref());

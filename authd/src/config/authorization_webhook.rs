@@ -7,10 +7,9 @@ use processflags::AuthorizationWebhookFlags;
 use serving::client_config::ClientConfig;
 
 use super::authorization::{AUTHORIZED_TTL, UNAUTHORIZED_TTL};
-use super::webhook_version;
 use crate::authz::entry::{OnFailure, WebhookSettings};
 use crate::config_error::ConfigError;
-use crate::webhook::{TOTAL_TIMEOUT, server_problem};
+use crate::webhook::{TOTAL_TIMEOUT, Version, server_problem};
 
 /// The flag that names the client configuration file.
 const CONFIG_FILE: &str = "--authorization-webhook-config-file";
@@ -24,7 +23,7 @@ pub(super) fn settings(
     names: &Names,
     errors: &mut Vec<ConfigError>,
 ) -> Option<WebhookSettings> {
-    let version = webhook_version::parse(
+    let version = Version::from_flag(
         flags.authorization_webhook_version.as_deref(),
         "--authorization-webhook-version",
         errors,
@@ -65,7 +64,6 @@ mod tests {
     use super::*;
     use crate::config::parse_flags;
     use crate::config_error::error_texts;
-    use crate::webhook::Version;
     use apimachinery::names::Preset;
 
     fn flags(arguments: &[&str]) -> AuthorizationWebhookFlags {

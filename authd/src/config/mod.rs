@@ -18,13 +18,12 @@ pub mod file;
 pub mod oidc;
 mod service_accounts;
 mod token_webhook;
-mod webhook_version;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use apimachinery::clock::{Clock, SystemClock, SystemRng};
+use apimachinery::clock::Clock;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 use processflags::{AuthdFlags, AuthenticationFlags, SharedFlags};
@@ -145,33 +144,32 @@ impl Config {
             Arc::clone(&names),
             &mut errors,
         );
-        let (mut certificate_uids, mut proxy_uids) = (true, true);
-        let (mut structured_authentication, mut anonymous_conditions) = (true, true);
-        let mut nodes_by_selectors = true;
         let versions = shared.names.compatibility_versions().unwrap_or_else(|version_errors| {
             let flag_error = |error: VersionError| ConfigError::flag(error.flag, error.problem);
             errors.extend(version_errors.into_iter().map(flag_error));
             CompatibilityVersions::default()
         });
-        match FeatureGates::parse(&shared.names.feature_gates.join(","), versions.emulated) {
+        let gates = match FeatureGates::parse(&shared.names.feature_gates.join(","), versions.emulated) {
             Ok((gates, notes)) => {
-                certificate_uids = gates.enabled(Gate::AllowParsingUserUidFromCertAuth);
-                structured_authentication = gates.enabled(Gate::StructuredAuthenticationConfiguration);
-                anonymous_conditions = gates.enabled(Gate::AnonymousAuthConfigurableEndpoints);
-                proxy_uids = gates.enabled(Gate::RemoteRequestHeaderUid);
-                nodes_by_selectors = gates.enabled(Gate::AuthorizeNodeWithSelectors);
-                if nodes_by_selectors && !gates.enabled(Gate::AuthorizeWithSelectors) {
-                    let problem = "AuthorizeNodeWithSelectors needs AuthorizeWithSelectors";
-                    errors.push(ConfigError::flag("--feature-gates", problem));
-                }
                 warnings.extend(notes);
+                Some(gates)
             }
-            Err(gate_errors) => errors
-                .extend(gate_errors.0.into_iter().map(|error| ConfigError::flag("--feature-gates", error))),
+            Err(gate_errors) => {
+                let flag_error = |error: String| ConfigError::flag("--feature-gates", error);
+                errors.extend(gate_errors.0.into_iter().map(flag_error));
+                None
+            }
+        };
+        // If the gates are invalid, the next checks run as if all gates were enabled.
+        let is_enabled = |gate| gates.as_ref().is_none_or(|gates| gates.enabled(gate));
+        let nodes_by_selectors = is_enabled(Gate::AuthorizeNodeWithSelectors);
+        if nodes_by_selectors && !is_enabled(Gate::AuthorizeWithSelectors) {
+            let problem = "AuthorizeNodeWithSelectors needs AuthorizeWithSelectors";
+            errors.push(ConfigError::flag("--feature-gates", problem));
         }
+        let metrics_address = authd.controllers.metrics_address.as_deref();
         let metrics_address =
-            authd.controllers.metrics_address.as_deref().map(parse_loopback_address).transpose();
-        let metrics_address = metrics_address.map_err(|error| errors.push(error)).ok().flatten();
+            metrics_address.and_then(|text| record(parse_loopback_address(text), &mut errors));
         if socket.as_os_str().is_empty() {
             errors.push(ConfigError::flag("--socket", "the path is empty"));
         }
@@ -210,40 +208,27 @@ impl Config {
             client_crl_file: authd.authentication.client_crl_file,
             proxy: shared.proxy,
         };
+        let proxy_uids = is_enabled(Gate::RemoteRequestHeaderUid);
         let (trust, proxy, certificates) =
             certificates::check(certificate_flags, proxy_uids, clock.now(), &mut errors, &mut warnings);
-        let token_file = authd
-            .authentication
-            .token_auth_file
-            .as_deref()
-            .map(|path| TokenFile::read(path, api_audiences.clone()));
-        let token_file = token_file.transpose().unwrap_or_else(|error| {
-            errors.push(error);
-            None
-        });
-        let webhook_context = WebhookContext {
-            names: Arc::clone(&names),
-            clock: Arc::new(SystemClock::new()),
-            rng: Arc::new(SystemRng),
-        };
+        let token_file = authd.authentication.token_auth_file.as_deref();
+        let token_file =
+            token_file.and_then(|path| record(TokenFile::read(path, api_audiences.clone()), &mut errors));
+        let webhook_context = WebhookContext::new(Arc::clone(&names));
         let token_webhook = token_webhook::settings(&authd.token_webhook, &api_audiences, &mut errors);
-        let token_webhook =
-            token_webhook.map(|settings| TokenWebhook::open(settings, &webhook_context)).transpose();
-        let token_webhook = token_webhook.unwrap_or_else(|error| {
-            errors.push(error);
-            None
-        });
+        let token_webhook = token_webhook
+            .and_then(|settings| record(TokenWebhook::open(settings, &webhook_context), &mut errors));
         let context = Context {
             names: Arc::clone(&names),
             disallowed_issuers: service_accounts::issuers(&token_flags.service_accounts, &names),
-            anonymous_conditions,
+            anonymous_conditions: is_enabled(Gate::AnonymousAuthConfigurableEndpoints),
         };
         let anonymous = (anonymous_auth, !has_always_allow);
         let file = authd.authentication.authentication_config;
         let (authentication, LoadedConfiguration { authenticators, anonymous }) = AuthenticationSource::open(
             file,
             &authd.oidc,
-            structured_authentication,
+            is_enabled(Gate::StructuredAuthenticationConfiguration),
             anonymous,
             context,
             &mut errors,
@@ -262,7 +247,7 @@ impl Config {
             trust,
             proxy,
             token_file,
-            certificate_uids,
+            certificate_uids: is_enabled(Gate::AllowParsingUserUidFromCertAuth),
             anonymous,
             jwt: JwtSettings { authenticators, ..JwtSettings::none() },
             token_webhook,
@@ -293,6 +278,11 @@ impl Config {
             warnings,
         })
     }
+}
+
+/// Returns the value of a result; an error is added to `errors`.
+fn record<T>(result: Result<T, ConfigError>, errors: &mut Vec<ConfigError>) -> Option<T> {
+    result.map_err(|error| errors.push(error)).ok()
 }
 
 fn parse_loopback_address(text: &str) -> Result<SocketAddr, ConfigError> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use processflags::TokenWebhookFlags;
 
-use super::webhook_version;
 use crate::authn::webhook::TokenWebhookSettings;
 use crate::config_error::ConfigError;
+use crate::webhook::Version;
 
 /// The default TTL of accepted tokens in the cache.
 const DEFAULT_TTL: Duration = Duration::from_secs(120);
@@ -17,7 +17,7 @@ pub(super) fn settings(
     api_audiences: &[String],
     errors: &mut Vec<ConfigError>,
 ) -> Option<TokenWebhookSettings> {
-    let version = webhook_version::parse(
+    let version = Version::from_flag(
         flags.authentication_token_webhook_version.as_deref(),
         "--authentication-token-webhook-version",
         errors,
@@ -35,7 +35,6 @@ mod tests {
     use super::*;
     use crate::config::parse_flags;
     use crate::config_error::error_texts;
-    use crate::webhook::Version;
 
     /// Returns the settings of a command line, and the errors.
     fn settings_of(

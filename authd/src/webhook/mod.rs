@@ -11,10 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{Clock, Rng};
+use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Value};
 use bytes::Bytes;
+use serde_json::json;
 use serving::client::retry::Backoff;
 use serving::client::{CallError, Limits, Remote};
 use serving::client_config::ClientConfig;
@@ -44,11 +45,17 @@ impl Version {
 
     /// Parses the name of a version; None if the name is unknown.
     pub fn parse(name: &str) -> Option<Self> {
-        match name {
-            "v1" => Some(Version::V1),
-            "v1beta1" => Some(Version::V1Beta1),
-            _ => None,
-        }
+        [Version::V1, Version::V1Beta1].into_iter().find(|version| version.as_str() == name)
+    }
+
+    /// Parses the value of `flag`. An absent value means `v1beta1`, and so does an invalid value, with an error.
+    pub fn from_flag(value: Option<&str>, flag: &str, errors: &mut Vec<ConfigError>) -> Self {
+        let Some(value) = value else { return Version::V1Beta1 };
+        Version::parse(value).unwrap_or_else(|| {
+            let problem = format!("unknown version `{value}`: use `v1` or `v1beta1`");
+            errors.push(ConfigError::flag(flag, problem));
+            Version::V1Beta1
+        })
     }
 
     /// Returns the name of the version.
@@ -69,6 +76,13 @@ pub struct WebhookContext {
     pub clock: Arc<dyn Clock>,
     /// The random source of back-off jitter.
     pub rng: Arc<dyn Rng>,
+}
+
+impl WebhookContext {
+    /// Creates a context with the clock and the random source of the system.
+    pub fn new(names: Arc<Names>) -> Self {
+        WebhookContext { names, clock: Arc::new(SystemClock::new()), rng: Arc::new(SystemRng) }
+    }
 }
 
 impl std::fmt::Debug for WebhookContext {
@@ -168,32 +182,21 @@ impl Webhook {
         kind: &str,
         spec: Map<String, Value>,
     ) -> Result<Map<String, Value>, Failure> {
-        let mut review = Map::new();
-        review.insert("kind".to_owned(), kind.into());
-        review.insert("apiVersion".to_owned(), api_version.into());
-        review.insert("metadata".to_owned(), Value::Object(Map::new()));
-        review.insert("spec".to_owned(), Value::Object(spec));
-        let body = Bytes::from(Value::Object(review).to_string());
+        let review = json!({"kind": kind, "apiVersion": api_version, "metadata": {}, "spec": spec});
+        let body = Bytes::from(review.to_string());
         let attempts = self.backoff.call(&*self.rng, || self.remote.post(body.clone(), self.limits));
         let total_timeout = TOTAL_TIMEOUT.max(self.limits.within);
-        let (outcome, attempt_count) = match tokio::time::timeout(total_timeout, attempts).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                return Err(self
-                    .failure(true, &format!("no response within {total_timeout:?}, all attempts together")));
-            }
+        let Ok((outcome, attempt_count)) = tokio::time::timeout(total_timeout, attempts).await else {
+            let problem = format!("no response within {total_timeout:?}, all attempts together");
+            return Err(self.failure(true, &problem));
         };
+        let attempts = if attempt_count > 1 { format!(" ({attempt_count} attempts)") } else { String::new() };
         let answer = outcome.map_err(|error| {
-            self.failure(
-                matches!(error, CallError::Timeout(_)),
-                &format!("{error}{}", attempts_suffix(attempt_count)),
-            )
+            self.failure(matches!(error, CallError::Timeout(_)), &format!("{error}{attempts}"))
         })?;
         if !answer.status.is_success() {
-            return Err(self.failure(
-                false,
-                &format!("HTTP status {}{}", answer.status.as_u16(), attempts_suffix(attempt_count)),
-            ));
+            let problem = format!("HTTP status {}{attempts}", answer.status.as_u16());
+            return Err(self.failure(false, &problem));
         }
         // The text of a parser error is dropped, because it may quote the response.
         let value = answer.json().map_err(|_| self.failure(false, "the response is not JSON"))?;
@@ -203,10 +206,6 @@ impl Webhook {
     fn failure(&self, timed_out: bool, problem: &str) -> Failure {
         Failure { timed_out, problem: format!("the webhook {}: {problem}", self.remote.url()) }
     }
-}
-
-fn attempts_suffix(attempt_count: u32) -> String {
-    if attempt_count > 1 { format!(" ({attempt_count} attempts)") } else { String::new() }
 }
 
 /// Checks `apiVersion` and `kind` of a response, and returns its `status`; empty if absent.

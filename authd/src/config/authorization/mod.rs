@@ -161,11 +161,7 @@ fn connection(fields: &mut Fields<'_>) -> Option<String> {
             }
             None
         }
-        (Some(_), None) => {
-            errors.add(&FieldError::required(&path, ""));
-            None
-        }
-        (Some(_), Some(file)) if file.is_empty() => {
+        (Some(_), file) if file.as_deref().unwrap_or_default().is_empty() => {
             errors.add(&FieldError::required(&path, ""));
             None
         }
@@ -181,7 +177,7 @@ fn connection(fields: &mut Fields<'_>) -> Option<String> {
             }
             Some(file)
         }
-        (None, file) => file,
+        (_, file) => file,
     }
 }
 
