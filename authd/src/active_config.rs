@@ -80,38 +80,35 @@ impl SharedConfig {
 
     /// Activates new authenticators as a new generation, in which identities may differ.
     pub fn replace_authn(&self, authn: authn::AuthenticatorUnion) {
-        let authn = Arc::new(authn);
-        self.replace(true, |previous| (Arc::clone(&authn), Arc::clone(&previous.authz)));
+        self.replace(true, Some(authn), None);
     }
 
     /// Activates new authorizers as a new generation; identities stay valid.
     pub fn replace_authz(&self, authz: authz::Union) {
-        let authz = Arc::new(authz);
-        self.replace(false, |previous| (Arc::clone(&previous.authn), Arc::clone(&authz)));
+        self.replace(false, None, Some(authz));
     }
 
     /// Starts a new generation after a key, CA or revocation list of an authenticator changed.
     /// Results that apid cached under earlier generations become invalid.
     pub fn invalidate_identities(&self) {
-        self.replace(true, |previous| (Arc::clone(&previous.authn), Arc::clone(&previous.authz)));
+        self.replace(true, None, None);
     }
 
-    /// Starts a generation with the authenticators and authorizers that `next_unions` returns for the active
-    /// configuration. `identities_changed`: whether a credential can now map to a different user or to none.
+    /// Starts a generation with new authenticators or authorizers; those that are None stay.
+    /// `identities_changed`: whether a credential can now map to a different user or to none.
     fn replace(
         &self,
         identities_changed: bool,
-        next_unions: impl Fn(&ActiveConfig) -> (Arc<authn::AuthenticatorUnion>, Arc<authz::Union>),
+        authn: Option<authn::AuthenticatorUnion>,
+        authz: Option<authz::Union>,
     ) {
         let _replacement_lock = self.notes.lock();
         let previous = self.current();
-        let (authn, authz) = next_unions(&previous);
-        let Epoch { instance, generation, identities: identity_changes } = previous.epoch.clone();
-        let epoch = Epoch {
-            instance,
-            generation: generation + 1,
-            identities: identity_changes + u64::from(identities_changed),
-        };
+        let authn = authn.map_or_else(|| Arc::clone(&previous.authn), Arc::new);
+        let authz = authz.map_or_else(|| Arc::clone(&previous.authz), Arc::new);
+        let mut epoch = previous.epoch.clone();
+        epoch.generation += 1;
+        epoch.identities += u64::from(identities_changed);
         tracing::info!(generation = epoch.generation, ?authn, ?authz, "configuration replaced");
         self.current.store(Arc::new(ActiveConfig { authn, authz, epoch }));
         self.changes.send_replace(());

@@ -79,28 +79,14 @@ fn router(mirror: Arc<Mirror>, metrics: Arc<AuthdMetrics>) -> Router {
 
 /// Returns the routes of one health endpoint and of its single checks.
 fn health_routes(endpoint: &'static str, checks: Checks) -> Router {
-    let all_checks = move |RawQuery(query): RawQuery, State(checks): State<Checks>| async move {
-        health_response(&checks, endpoint, None, query)
-    };
-    let single_check = move |Path(check): Path<String>,
-                             RawQuery(query): RawQuery,
-                             State(checks): State<Checks>| async move {
-        health_response(&checks, endpoint, Some(&check), query)
+    let response = move |check: Option<Path<String>>, RawQuery(query): RawQuery| async move {
+        let check = check.as_deref().map(String::as_str);
+        let result = checks.answer(endpoint, check, query.as_deref().unwrap_or_default(), false);
+        (StatusCode::from_u16(result.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), result.body)
     };
     Router::new()
-        .route(&format!("/{endpoint}"), get(all_checks))
-        .route(&format!("/{endpoint}/{{*check}}"), get(single_check))
-        .with_state(checks)
-}
-
-fn health_response(
-    checks: &Checks,
-    endpoint: &str,
-    check: Option<&str>,
-    query: Option<String>,
-) -> impl IntoResponse + use<> {
-    let result = checks.answer(endpoint, check, query.as_deref().unwrap_or_default(), false);
-    (StatusCode::from_u16(result.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), result.body)
+        .route(&format!("/{endpoint}"), get(response.clone()))
+        .route(&format!("/{endpoint}/{{*check}}"), get(response))
 }
 
 async fn metrics_response(

@@ -152,11 +152,8 @@ impl Verification {
     ) -> Self {
         let config = Arc::clone(&components.config);
         let panic_response = move || {
-            respond(
-                id,
-                &config.current(),
-                Answer::Failure(status::malformed_request("credential verification panicked")),
-            )
+            let failure = status::malformed_request("credential verification panicked");
+            respond(id, &config.current(), Answer::Failure(failure))
         };
         let components = components.clone();
         let future = Box::pin(async move {
@@ -184,14 +181,26 @@ impl Verification {
 }
 
 fn handle_request(components: &Components, request: auth::DecideRequest, waiting: usize) -> Reply {
+    let id = request.id;
+    begin_response(components, request, waiting).unwrap_or_else(|failure| {
+        Reply::Immediate(respond(id, &components.config.current(), Answer::Failure(failure)))
+    })
+}
+
+/// Responds to a request, or begins the work for the response.
+///
+/// # Errors
+///
+/// The failure of a request that is malformed or exceeds a limit.
+fn begin_response(
+    components: &Components,
+    request: auth::DecideRequest,
+    waiting: usize,
+) -> Result<Reply, auth::Failure> {
     let auth::DecideRequest { id, request_id, ask } = request;
-    let config = Arc::clone(&components.config);
-    let failure_response = move |failure| respond(id, &config.current(), Answer::Failure(failure));
-    match ask {
-        None => Reply::Immediate(failure_response(status::malformed_request(
-            "the request has neither credentials nor attributes",
-        ))),
-        Some(Ask::Authenticate(ask)) => {
+    let no_ask = || status::malformed_request("the request has neither credentials nor attributes");
+    match ask.ok_or_else(no_ask)? {
+        Ask::Authenticate(ask) => {
             if ask.certificate_chain.is_empty()
                 && ask.bearer_token.is_empty()
                 && ask.proxy_headers.is_empty()
@@ -201,50 +210,38 @@ fn handle_request(components: &Components, request: auth::DecideRequest, waiting
                 let mut response =
                     authenticate_response(components, active.authn.anonymous(&ask.path), &request_id);
                 authorize_next(components, &active, ask.next, &mut response);
-                return Reply::Immediate(respond(id, &active, Answer::Authenticate(response)));
+                return Ok(Reply::Immediate(respond(id, &active, Answer::Authenticate(response))));
             }
-            let Ok(permit) = Arc::clone(&components.verification_permits).try_acquire_owned() else {
-                return Reply::Immediate(failure_response(status::too_many_verifications()));
-            };
+            let permit = Arc::clone(&components.verification_permits)
+                .try_acquire_owned()
+                .map_err(|_| status::too_many_verifications())?;
             // The sender of a chain determines the duration of its verification, within the limits of a
             // chain.
             let is_inline = ask.certificate_chain.is_empty();
             let verification = Verification::new(components, permit, ask, id, request_id);
-            if is_inline {
+            Ok(if is_inline {
                 Reply::Verify(verification)
             } else {
                 Reply::PendingResponse(verification.spawn_verify())
-            }
+            })
         }
-        Some(Ask::Authorize(ask)) => match AuthzQuery::from_request(ask) {
-            Err(problem) => Reply::Immediate(failure_response(status::malformed_request(problem))),
-            Ok(query) => {
-                decide(components, waiting, vec![query], id, request_id, |mut answers| match answers.pop() {
-                    Some(answer) => Answer::Authorize(answer),
-                    None => Answer::Failure(status::malformed_request("no answer")),
-                })
-            }
-        },
-        Some(Ask::AuthorizeBatch(batch)) => {
-            let queries: Result<Vec<AuthzQuery>, &'static str> =
-                batch.requests.into_iter().map(AuthzQuery::from_request).collect();
-            match queries {
-                Err(problem) => Reply::Immediate(failure_response(status::malformed_request(problem))),
-                Ok(queries) => decide(components, waiting, queries, id, request_id, |responses| {
-                    Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
-                }),
-            }
+        Ask::Authorize(ask) => {
+            let queries = vec![AuthzQuery::from_request(ask)?];
+            decide(components, waiting, queries, id, request_id, |mut answers| match answers.pop() {
+                Some(answer) => Answer::Authorize(answer),
+                None => Answer::Failure(status::malformed_request("no answer")),
+            })
         }
-        Some(Ask::Explain(_)) if waiting >= MAX_WAITING => {
-            Reply::Immediate(failure_response(status::too_many_waiting()))
+        Ask::AuthorizeBatch(batch) => {
+            let queries = batch.requests.into_iter().map(AuthzQuery::from_request);
+            decide(components, waiting, queries.collect::<Result<_, _>>()?, id, request_id, |responses| {
+                Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
+            })
         }
-        Some(Ask::Explain(auth::ExplainRequest { user, attributes, at_least })) => {
-            match AuthzQuery::from_request(auth::AuthorizeRequest { user, attributes, at_least }) {
-                Err(problem) => Reply::Immediate(failure_response(status::malformed_request(problem))),
-                Ok(query) => {
-                    Reply::PendingResponse(Box::pin(explain(components.clone(), query, id, request_id)))
-                }
-            }
+        Ask::Explain(_) if waiting >= MAX_WAITING => Err(status::too_many_waiting()),
+        Ask::Explain(auth::ExplainRequest { user, attributes, at_least }) => {
+            let query = AuthzQuery::from_request(auth::AuthorizeRequest { user, attributes, at_least })?;
+            Ok(Reply::PendingResponse(Box::pin(explain(components.clone(), query, id, request_id))))
         }
     }
 }
@@ -269,7 +266,7 @@ fn decide(
     id: u64,
     request_id: String,
     answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
-) -> Reply {
+) -> Result<Reply, auth::Failure> {
     let task_components = components.clone();
     let mut decision: PendingResponse = Box::pin(async move {
         let components = task_components;
@@ -288,14 +285,10 @@ fn decide(
         }
     });
     match (&mut decision).now_or_never() {
-        Some(answer) => Reply::Immediate(answer),
-        None if waiting >= MAX_WAITING => Reply::Immediate(respond(
-            id,
-            &components.config.current(),
-            Answer::Failure(status::too_many_waiting()),
-        )),
+        Some(answer) => Ok(Reply::Immediate(answer)),
+        None if waiting >= MAX_WAITING => Err(status::too_many_waiting()),
         // The poll above registered no waker; the response stream polls the future again.
-        None => Reply::PendingResponse(decision),
+        None => Ok(Reply::PendingResponse(decision)),
     }
 }
 
@@ -307,10 +300,12 @@ struct AuthzQuery {
 }
 
 impl AuthzQuery {
-    fn from_request(ask: auth::AuthorizeRequest) -> Result<Self, &'static str> {
+    /// Decodes an authorization request; the failure says which part the request lacks.
+    fn from_request(ask: auth::AuthorizeRequest) -> Result<Self, auth::Failure> {
+        let malformed = |problem| move || status::malformed_request(problem);
         let at_least = min_revision(ask.at_least.as_ref());
-        let user = ask.user.ok_or("the request has no user")?.into();
-        let attributes = ask.attributes.ok_or("the request has no attributes")?.into();
+        let user = ask.user.ok_or_else(malformed("the request has no user"))?.into();
+        let attributes = ask.attributes.ok_or_else(malformed("the request has no attributes"))?.into();
         Ok(AuthzQuery { user, attributes, at_least })
     }
 }
@@ -394,11 +389,10 @@ async fn authenticate(
             tracing::info!(request_id, reasons, "authentication undecided; responding 503");
             respond(id, &active, Answer::Failure(status::credentials_undecided(reasons)))
         }
-        Ok((active, Err(AuthnError::Rejection(rejection)))) => respond(
-            id,
-            &active,
-            Answer::Authenticate(authenticate_response(components, Err(rejection), request_id)),
-        ),
+        Ok((active, Err(AuthnError::Rejection(rejection)))) => {
+            let response = authenticate_response(components, Err(rejection), request_id);
+            respond(id, &active, Answer::Authenticate(response))
+        }
         Ok((active, Ok(accepted))) => {
             let mut response = authenticate_response(components, Ok(accepted), request_id);
             authorize_next(components, &active, ask.next, &mut response);
@@ -416,15 +410,11 @@ fn authenticate_response(
     outcome: Result<(AuthenticatedIdentity, &'static str), Rejection>,
     request_id: &str,
 ) -> auth::AuthenticateResponse {
-    let ttl = match &outcome {
-        Ok((accepted, _)) => accepted.ttl,
-        Err(rejection) => rejection.ttl,
-    };
-    let outcome = match outcome {
+    let (ttl, outcome) = match outcome {
         Ok((accepted, method)) => {
             components.metrics.count_authentication(Some(method));
             tracing::debug!(request_id, method, user = accepted.user.name, "authenticated");
-            Outcome::Identity(auth::Identity {
+            let identity = auth::Identity {
                 user: Some((&accepted.user).into()),
                 audiences: accepted.audiences,
                 // On the wire zero means none. A time before 1970 has passed, so it restricts nothing.
@@ -432,14 +422,15 @@ fn authenticate_response(
                 expires_at_ms: accepted.expires_at.map_or(0, |time| time.as_millisecond()),
                 rests_on: accepted.depends_on,
                 anonymous: accepted.anonymous,
-            })
+            };
+            (accepted.ttl, Outcome::Identity(identity))
         }
         Err(rejection) => {
             components.metrics.count_authentication(None);
             for (method, check) in &rejection.checks {
                 tracing::info!(request_id, method, check, "credential rejected");
             }
-            Outcome::Rejected(auth::Rejected { detail: rejection.to_string() })
+            (rejection.ttl, Outcome::Rejected(auth::Rejected { detail: rejection.to_string() }))
         }
     };
     // Every result may depend on stored objects: a rejected token becomes valid when its service account is

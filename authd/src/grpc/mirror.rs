@@ -56,7 +56,7 @@ impl auth::mirror_server::Mirror for MirrorService {
         }
         tracing::info!(apid = hello.instance, "mirror stream opened");
         let (demands, stream) = mpsc::channel(MAX_DEMANDS);
-        let session = Session {
+        let mut session = Session {
             feed: self.0.mirror.begin(),
             policy_controllers: PolicyControllers::new(Arc::clone(&self.0.names)),
             token_controllers: TokenControllers::new(
@@ -71,9 +71,12 @@ impl auth::mirror_server::Mirror for MirrorService {
             sent_metrics: None,
         };
         tokio::spawn(async move {
-            let reason = match session.run(updates).await {
-                StreamEnd::Apid(reason) => reason,
-                StreamEnd::Feed(error, demands) => {
+            let outcome = session.serve_updates(&mut updates).await;
+            let Session { feed, demands, .. } = session;
+            drop(feed);
+            let reason = match outcome {
+                Ok(reason) => reason,
+                Err(error) => {
                     let reason = error.to_string();
                     let _ = demands.send(Err(status::feed_ended(error))).await;
                     reason
@@ -103,22 +106,7 @@ struct Session {
     sent_metrics: Option<String>,
 }
 
-/// The reason for the end of a mirror stream.
-enum StreamEnd {
-    /// apid ended the stream.
-    Apid(String),
-    /// The feed cannot continue; authd sends apid the error.
-    Feed(FeedError, mpsc::Sender<Result<auth::MirrorDemand, Status>>),
-}
-
 impl Session {
-    async fn run(mut self, mut updates: Streaming<auth::MirrorUpdate>) -> StreamEnd {
-        match self.serve_updates(&mut updates).await {
-            Ok(reason) => StreamEnd::Apid(reason),
-            Err(error) => StreamEnd::Feed(error, self.demands),
-        }
-    }
-
     /// Runs until apid ends the stream (returns the reason) or the feed cannot continue.
     async fn serve_updates(
         &mut self,
@@ -146,18 +134,16 @@ impl Session {
                     return stream_closed();
                 }
             }
-            let pause = self
-                .policy_controllers
-                .wake_at()
-                .map_or(Duration::MAX, |wake_up| wake_up.saturating_sub(now));
+            let mut pause = next_metrics.saturating_sub(now);
+            if let Some(wake_up) = self.policy_controllers.wake_at() {
+                pause = pause.min(wake_up.saturating_sub(now));
+            }
             // Token controllers run only after default policy is complete.
-            let token_wake_up = self
-                .policy_controllers
-                .ready()
-                .is_ok()
-                .then(|| self.token_controllers.next_wake_up(now, self.components.clock.now()));
-            let pause = token_wake_up.flatten().map_or(pause, |wake_up| wake_up.min(pause));
-            let pause = pause.min(next_metrics.saturating_sub(now));
+            if self.policy_controllers.ready().is_ok()
+                && let Some(wake_up) = self.token_controllers.next_wake_up(now, self.components.clock.now())
+            {
+                pause = pause.min(wake_up);
+            }
             let mut next_change = changes.clone();
             let update = tokio::select! {
                 update = updates.message() => match update {
@@ -212,13 +198,8 @@ impl Session {
         if self.policy_controllers.ready().is_ok() {
             let (token_controllers, used_secrets) = (&mut self.token_controllers, &mut self.used_secrets);
             let required_writes = |contents: &Contents| {
-                token_controllers.required_writes(
-                    now,
-                    wall_time,
-                    revision,
-                    &contents.identities,
-                    used_secrets,
-                )
+                let identities = &contents.identities;
+                token_controllers.required_writes(now, wall_time, revision, identities, used_secrets)
             };
             if let Some(pending_writes) = self.feed.read(required_writes)? {
                 let controller = pending_writes.controller;

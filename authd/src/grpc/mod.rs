@@ -76,29 +76,20 @@ impl std::fmt::Debug for Components {
 
 /// Creates all services. Needs a tokio runtime.
 pub fn services(components: &Components) -> Routes {
+    let decide = DecideServer::new(decide::DecideService(components.clone()));
+    let mirror = MirrorServer::new(mirror::MirrorService(components.clone()));
+    let authz = AuthzServer::new(authz::AuthzService(components.clone()));
+    let authn = AuthnServer::new(authn::AuthnService(components.clone()));
+    let health = health::service(&components.mirror);
+    let review = ReviewServer::new(review::ReviewService(components.clone()));
     let mut routes = Routes::builder();
     routes
-        .add_service(
-            DecideServer::new(decide::DecideService(components.clone()))
-                .max_decoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
-            MirrorServer::new(mirror::MirrorService(components.clone()))
-                .max_decoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
-            AuthzServer::new(authz::AuthzService(components.clone()))
-                .max_decoding_message_size(MAX_MESSAGE_BYTES),
-        )
-        .add_service(
-            AuthnServer::new(authn::AuthnService(components.clone()))
-                .max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES),
-        )
-        .add_service(health::service(&components.mirror).max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES))
-        .add_service(
-            ReviewServer::new(review::ReviewService(components.clone()))
-                .max_decoding_message_size(MAX_MESSAGE_BYTES),
-        );
+        .add_service(decide.max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add_service(mirror.max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add_service(authz.max_decoding_message_size(MAX_MESSAGE_BYTES))
+        .add_service(authn.max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES))
+        .add_service(health.max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES))
+        .add_service(review.max_decoding_message_size(MAX_MESSAGE_BYTES));
     routes.routes()
 }
 

@@ -99,13 +99,9 @@ impl AuthorizerCounters {
     /// Counts the decision of an authorizer.
     pub fn count_decision(&self, verdict: Verdict) {
         match verdict {
-            Verdict::Allow => {
-                self.allowed.inc();
-            }
-            Verdict::Deny => {
-                self.denied.inc();
-            }
-            Verdict::NoOpinion => (),
-        }
+            Verdict::Allow => self.allowed.inc(),
+            Verdict::Deny => self.denied.inc(),
+            Verdict::NoOpinion => return,
+        };
     }
 }

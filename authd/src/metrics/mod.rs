@@ -78,11 +78,6 @@ pub struct AuthdMetrics {
     pub authz_reloads: ReloadMetrics,
     /// JWT authenticators and their issuer keys.
     pub jwt: JwtMetrics,
-    mirror: MirrorGauges,
-}
-
-#[derive(Debug)]
-struct MirrorGauges {
     roles: Gauge,
     bindings: Gauge,
     revision: Gauge,
@@ -119,38 +114,23 @@ impl AuthdMetrics {
         authentications.push((FAILURE, attempt_counter("", FAILURE)));
         let results = registry.counter::<Labels<1>>(&AUTHORIZATIONS);
         let result_counter = |result: &'static str| results.get_or_create(&[("result", result)]).clone();
-        let (allowed, denied, no_opinion, undecided) = (
-            result_counter("allowed"),
-            result_counter("denied"),
-            result_counter("no-opinion"),
-            result_counter("error"),
-        );
-        let authorizers = AuthorizerFamilies::register(&registry);
-        let webhooks = WebhookMetrics::register(&registry);
-        let token_webhook = TokenWebhookMetrics::register(&registry);
-        let jwt = JwtMetrics::register(&registry);
-        let authn_reloads = ReloadMetrics::for_authentication(&registry);
-        let authz_reloads = ReloadMetrics::for_authorization(&registry);
-        let mirror = MirrorGauges {
+        Arc::new(AuthdMetrics {
+            authentications,
+            allowed: result_counter("allowed"),
+            denied: result_counter("denied"),
+            no_opinion: result_counter("no-opinion"),
+            undecided: result_counter("error"),
+            authorizers: AuthorizerFamilies::register(&registry),
+            webhooks: WebhookMetrics::register(&registry),
+            token_webhook: TokenWebhookMetrics::register(&registry),
+            jwt: JwtMetrics::register(&registry),
+            authn_reloads: ReloadMetrics::for_authentication(&registry),
+            authz_reloads: ReloadMetrics::for_authorization(&registry),
             roles: registry.single_gauge(&ROLES),
             bindings: registry.single_gauge(&BINDINGS),
             revision: registry.single_gauge(&REVISION),
             synced: registry.single_gauge(&SYNCED),
-        };
-        Arc::new(AuthdMetrics {
             registry,
-            authentications,
-            allowed,
-            denied,
-            no_opinion,
-            undecided,
-            authorizers,
-            webhooks,
-            token_webhook,
-            authn_reloads,
-            authz_reloads,
-            jwt,
-            mirror,
         })
     }
 
@@ -196,10 +176,10 @@ impl AuthdMetrics {
     /// Returns all metrics in the text format.
     pub fn text(&self, values: MirrorGaugeValues) -> String {
         let as_gauge_value = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.mirror.roles.set(as_gauge_value(values.roles));
-        self.mirror.bindings.set(as_gauge_value(values.bindings));
-        self.mirror.revision.set(i64::try_from(values.revision).unwrap_or(i64::MAX));
-        self.mirror.synced.set(i64::from(values.synced));
+        self.roles.set(as_gauge_value(values.roles));
+        self.bindings.set(as_gauge_value(values.bindings));
+        self.revision.set(i64::try_from(values.revision).unwrap_or(i64::MAX));
+        self.synced.set(i64::from(values.synced));
         self.registry.text()
     }
 }
