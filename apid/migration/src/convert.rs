@@ -16,10 +16,10 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use kinds::{Context, Registry, Resource, Storage};
+use kinds::{Context, Registry, Resource, Storage, lifecycle};
+use schema::TypeError;
 
 use crate::removed::{self, Notes, RemovedVersion};
-use kinds::lifecycle;
 
 /// The reason why a manifest cannot be converted.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -40,8 +40,8 @@ pub enum ConvertError {
     #[error("no built-in kind has the version {0}")]
     UnknownTarget(GroupVersion),
     /// A value has a wrong type.
-    #[error("{0}")]
-    Type(String),
+    #[error(transparent)]
+    Type(#[from] TypeError),
 }
 
 /// A converted manifest.
@@ -65,13 +65,6 @@ pub struct Converter<'a> {
     registry: Registry,
     clock: &'a dyn Clock,
     rng: &'a dyn Rng,
-}
-
-/// Group stem, version and kind of a manifest.
-struct Source<'a> {
-    stem: &'a str,
-    version: &'a str,
-    kind: &'a str,
 }
 
 impl<'a> Converter<'a> {
@@ -104,14 +97,19 @@ impl<'a> Converter<'a> {
             return Err(ConvertError::NoReplacement(source_text, advice));
         }
         let removed = stem.and_then(|stem| removed::find(stem, &source.version, &kind));
-        let Some(resource) = self.served_resource(removed, &source, &kind) else {
+        let (group, version) = match &removed {
+            Some(removed) => (self.names.group(removed.served.0), removed.served.1),
+            None => (source.group.clone(), source.version.as_str()),
+        };
+        let Some(resource) = self.registry.find_kind_version(&group, version, &kind) else {
             let warning = format!("{source_text} is not a built-in kind; the manifest is unchanged");
             return Ok(Conversion { object, warnings: vec![warning] });
         };
         let mut notes = Notes::default();
-        let object = self.upgrade(object, resource, removed, &mut notes)?;
-        let source = Source { stem: stem.unwrap_or_default(), version: &source.version, kind: &kind };
-        let object = self.represent(object, resource, &source, target, &mut notes)?;
+        let object = self.upgrade(object, resource, removed.as_ref(), &mut notes)?;
+        let unchanged = (stem.unwrap_or_default(), source.version.as_str());
+        let fallback = removed.map_or(unchanged, |removed| removed.replacement);
+        let object = self.represent(object, resource, fallback, target, &mut notes)?;
         Ok(Conversion { object, warnings: notes.0 })
     }
 
@@ -141,23 +139,6 @@ impl<'a> Converter<'a> {
         lifecycle::versions().iter().any(|row| row.group == stem).then(|| other_names.flags())
     }
 
-    /// The resource of the version of a manifest, or of the served version with which a removed version is
-    /// converted. None for a kind that is not built in.
-    fn served_resource(
-        &self,
-        removed: Option<&RemovedVersion>,
-        source: &GroupVersion,
-        kind: &str,
-    ) -> Option<&Resource> {
-        match removed {
-            Some(RemovedVersion { served: (stem, version), .. }) => {
-                self.registry.find_kind_version(&self.names.group(stem), version, kind)
-            }
-            None => self.registry.find_kind_version(&source.group, &source.version, kind),
-        }
-        .map(AsRef::as_ref)
-    }
-
     /// Converts a manifest to the storage version of its kind, with defaults.
     fn upgrade(
         &self,
@@ -167,21 +148,20 @@ impl<'a> Converter<'a> {
         notes: &mut Notes,
     ) -> Result<Object, ConvertError> {
         if let Some(removed) = removed {
-            (removed.upgrade)(&mut object, self.names, notes);
+            (removed.changes.upgrade)(&mut object, self.names, notes);
         }
         object.set_type(&resource.api_version(), resource.kind.kind());
-        let report =
-            resource.conform_body(&mut object, self.names).map_err(|e| ConvertError::Type(e.to_string()))?;
+        let report = resource.conform_body(&mut object, self.names)?;
         notes.0.extend(report.unknown.iter().map(|path| format!("{path}: dropped: unknown field")));
         let conformed = object.clone();
-        resource.to_stored(&mut object, self.names).map_err(|e| ConvertError::Type(e.to_string()))?;
+        resource.to_stored(&mut object, self.names)?;
         let stored = resource.stored();
         stored.default(&mut object, &self.context());
         if removed.is_some() {
             notes.0.extend(self.rejections(&object, stored));
         }
         if let Some(removed) = removed {
-            (removed.restore)(&conformed, &mut object);
+            (removed.changes.restore)(&conformed, &mut object);
         }
         Ok(object)
     }
@@ -206,49 +186,41 @@ impl<'a> Converter<'a> {
     }
 
     /// Converts an object of the storage version to the target version. Without a target, or if the target
-    /// lacks the kind, the result has the version of the manifest, or the replacement of a removed version.
+    /// lacks the kind, the result has the group stem and version `fallback`.
     fn represent(
         &self,
         mut object: Object,
         resource: &Resource,
-        source: &Source<'_>,
+        fallback: (&str, &str),
         target: Option<&GroupVersion>,
         notes: &mut Notes,
     ) -> Result<Object, ConvertError> {
-        let type_error = |error: schema::TypeError| ConvertError::Type(error.to_string());
-        let candidates = || self.registry.versions_of(resource);
-        if let Some(target) = target {
-            if let Some(version) = candidates().find(|version| version.api_version() == target.to_string()) {
-                version.represent(&mut object, self.names).map_err(type_error)?;
-                return Ok(object);
-            }
-            let removed = self
-                .names
-                .stem(&target.group)
-                .and_then(|stem| removed::find(stem, &target.version, source.kind));
-            if let Some(removed) = removed
-                && let Some(served) = candidates().find(|version| {
-                    version.kind.has_version(removed.served.1)
-                        && version.group_kind.group == self.names.group(removed.served.0)
-                })
-            {
-                served.represent(&mut object, self.names).map_err(type_error)?;
-                (removed.downgrade)(&mut object, self.names);
-                object.set_type(&target.to_string(), source.kind);
-                return Ok(object);
-            }
-        }
-        let (stem, version) = match removed::find(source.stem, source.version, source.kind) {
-            Some(removed) => removed.replacement(),
-            None => (source.stem, source.version),
+        let kind = resource.kind.kind();
+        let find_version = |(stem, version): (&str, &str)| {
+            let group = self.names.group(stem);
+            let mut versions = self.registry.versions_of(resource);
+            versions.find(|other| other.kind.has_version(version) && other.group_kind.group == group)
         };
-        let group = self.names.group(stem);
         if let Some(target) = target {
-            let fallback = GroupVersion { group: group.clone(), version: version.to_owned() };
-            notes.0.push(format!("{target} has no {}; the manifest is converted to {fallback}", source.kind));
+            let mut versions = self.registry.versions_of(resource);
+            if let Some(version) = versions.find(|version| version.api_version() == target.to_string()) {
+                version.represent(&mut object, self.names)?;
+                return Ok(object);
+            }
+            let stem = self.names.stem(&target.group);
+            if let Some(removed) = stem.and_then(|stem| removed::find(stem, &target.version, kind))
+                && let Some(served) = find_version(removed.served)
+            {
+                served.represent(&mut object, self.names)?;
+                (removed.changes.downgrade)(&mut object, self.names);
+                object.set_type(&target.to_string(), kind);
+                return Ok(object);
+            }
+            let (stem, version) = fallback;
+            let fallback = GroupVersion { group: self.names.group(stem), version: version.to_owned() };
+            notes.0.push(format!("{target} has no {kind}; the manifest is converted to {fallback}"));
         }
-        let fallback = candidates().find(|v| v.kind.has_version(version) && v.group_kind.group == group);
-        fallback.map_or(resource, AsRef::as_ref).represent(&mut object, self.names).map_err(type_error)?;
+        find_version(fallback).map_or(resource, AsRef::as_ref).represent(&mut object, self.names)?;
         Ok(object)
     }
 }

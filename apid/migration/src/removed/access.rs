@@ -4,46 +4,28 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
 use super::fields::{Fields, items, part, rename};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-const AUTHORIZATION: (&str, &str) = ("authorization", "v1");
-const RBAC: (&str, &str) = ("rbac.authorization", "v1");
+const RBAC: &str = "rbac.authorization";
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[
-    RemovedVersion::with_same_fields("authentication", "v1beta1", "TokenReview", ("authentication", "v1")),
+pub(super) const VERSIONS: &[FieldChanges] = &[
     review("SubjectAccessReview"),
     review("LocalSubjectAccessReview"),
-    RemovedVersion::with_same_fields(AUTHORIZATION.0, "v1beta1", "SelfSubjectAccessReview", AUTHORIZATION),
-    RemovedVersion::with_same_fields(AUTHORIZATION.0, "v1beta1", "SelfSubjectRulesReview", AUTHORIZATION),
-    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "Role", RBAC),
-    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "RoleBinding", RBAC),
-    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "ClusterRole", RBAC),
-    RemovedVersion::with_same_fields(RBAC.0, "v1beta1", "ClusterRoleBinding", RBAC),
-    RemovedVersion::with_same_fields(RBAC.0, "v1alpha1", "Role", RBAC),
-    RemovedVersion::with_same_fields(RBAC.0, "v1alpha1", "ClusterRole", RBAC),
-    binding("RoleBinding"),
-    binding("ClusterRoleBinding"),
+    FieldChanges::new((RBAC, "v1alpha1", "RoleBinding"), upgrade_binding, downgrade_binding),
+    FieldChanges::new((RBAC, "v1alpha1", "ClusterRoleBinding"), upgrade_binding, downgrade_binding),
 ];
 
-const fn review(kind: &'static str) -> RemovedVersion {
-    RemovedVersion {
-        upgrade: |object, _, _| rename_groups(object, "group", "groups"),
-        downgrade: |object, _| rename_groups(object, "groups", "group"),
-        ..RemovedVersion::with_same_fields(AUTHORIZATION.0, "v1beta1", kind, AUTHORIZATION)
-    }
+const fn review(kind: &'static str) -> FieldChanges {
+    FieldChanges::new(
+        ("authorization", "v1beta1", kind),
+        |object, _, _| rename_groups(object, "group", "groups"),
+        |object, _| rename_groups(object, "groups", "group"),
+    )
 }
 
 fn rename_groups(object: &mut Object, from: &str, to: &str) {
     if let Some(spec) = part(object, "spec") {
         rename(spec, from, to);
-    }
-}
-
-const fn binding(kind: &'static str) -> RemovedVersion {
-    RemovedVersion {
-        upgrade: upgrade_binding,
-        downgrade: downgrade_binding,
-        ..RemovedVersion::with_same_fields(RBAC.0, "v1alpha1", kind, RBAC)
     }
 }
 
@@ -58,7 +40,7 @@ fn upgrade_binding(object: &mut Object, names: &Names, notes: &mut Notes) {
         let api_version = subject.remove("apiVersion");
         let group = match text(subject, "kind") {
             "ServiceAccount" => String::new(),
-            "User" | "Group" => names.group(RBAC.0),
+            "User" | "Group" => names.group(RBAC),
             _ => {
                 let api_version = api_version.as_ref().and_then(Value::as_str).unwrap_or_default();
                 api_version.split_once('/').map_or_else(String::new, |(group, _)| group.to_owned())
@@ -82,7 +64,7 @@ fn downgrade_binding(object: &mut Object, names: &Names) {
         let group = group.as_ref().and_then(Value::as_str).unwrap_or_default();
         let api_version = match text(subject, "kind") {
             "ServiceAccount" if group.is_empty() => "v1".to_owned(),
-            "User" | "Group" if group == names.group(RBAC.0) => format!("{group}/v1alpha1"),
+            "User" | "Group" if group == names.group(RBAC) => format!("{group}/v1alpha1"),
             _ if group.is_empty() => String::new(),
             _ => format!("{group}/"),
         };

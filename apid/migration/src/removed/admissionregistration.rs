@@ -5,17 +5,13 @@ use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use super::fields::{default, is_zero, items};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-pub(super) const VERSIONS: &[RemovedVersion] =
+pub(super) const VERSIONS: &[FieldChanges] =
     &[configuration("ValidatingWebhookConfiguration"), configuration("MutatingWebhookConfiguration")];
 
-const fn configuration(kind: &'static str) -> RemovedVersion {
-    let v1 = ("admissionregistration", "v1");
-    RemovedVersion {
-        upgrade,
-        ..RemovedVersion::with_same_fields("admissionregistration", "v1beta1", kind, v1)
-    }
+const fn configuration(kind: &'static str) -> FieldChanges {
+    FieldChanges::new(("admissionregistration", "v1beta1", kind), upgrade, |_, _| {})
 }
 
 /// Defaults of a webhook in `v1beta1`, each with a text about `v1` for the remark to the user.

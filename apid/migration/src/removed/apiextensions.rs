@@ -12,18 +12,10 @@ use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use super::fields::{Fields, child, child_or_new, default, items, part, rename};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
-    upgrade,
-    downgrade,
-    ..RemovedVersion::with_same_fields(
-        "apiextensions",
-        "v1beta1",
-        "CustomResourceDefinition",
-        ("apiextensions", "v1"),
-    )
-}];
+pub(super) const VERSIONS: &[FieldChanges] =
+    &[FieldChanges::new(("apiextensions", "v1beta1", "CustomResourceDefinition"), upgrade, downgrade)];
 
 /// Fields that `v1beta1` has in `spec` and `v1` has in each version: old name, new name.
 const PER_VERSION: [(&str, &str); 3] = [

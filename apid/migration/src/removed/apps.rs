@@ -10,8 +10,8 @@ use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
 use serde_json::json;
 
-use super::fields::{annotate, child, child_or_new, default, is_set, part, remove_annotation};
-use super::{Notes, RemovedVersion};
+use super::fields::{annotate, child_or_new, default, is_set, part, remove_annotation};
+use super::{FieldChanges, Notes};
 
 /// Annotation of `v1` for `spec.rollbackTo.revision` of a Deployment.
 const ROLLBACK: &str = "deprecated.deployment.rollback.to";
@@ -20,40 +20,31 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// The value that means no limit in `extensions/v1beta1`.
 const NO_LIMIT: i32 = i32::MAX;
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[
-    version("extensions", "v1beta1", "Deployment", upgrade_extensions_deployment, downgrade_deployment),
-    version(
-        "extensions",
-        "v1beta1",
-        "DaemonSet",
+pub(super) const VERSIONS: &[FieldChanges] = &[
+    FieldChanges::new(
+        ("extensions", "v1beta1", "Deployment"),
+        upgrade_extensions_deployment,
+        downgrade_deployment,
+    ),
+    FieldChanges::new(
+        ("extensions", "v1beta1", "DaemonSet"),
         upgrade_extensions_daemon_set,
         downgrade_extensions_daemon_set,
     ),
-    version("extensions", "v1beta1", "ReplicaSet", default_selector_and_labels, remove_null_selector),
-    version("apps", "v1beta1", "Deployment", upgrade_v1beta1_deployment, downgrade_deployment),
-    version("apps", "v1beta1", "StatefulSet", upgrade_v1beta1_stateful_set, remove_null_selector),
-    version("apps", "v1beta1", "ReplicaSet", default_selector_and_labels, remove_null_selector),
-    RemovedVersion::with_same_fields("apps", "v1beta1", "ControllerRevision", ("apps", "v1")),
-    RemovedVersion::with_same_fields("apps", "v1beta2", "Deployment", ("apps", "v1")),
-    version("apps", "v1beta2", "DaemonSet", upgrade_v1beta2_daemon_set, require_template_generation),
-    RemovedVersion::with_same_fields("apps", "v1beta2", "ReplicaSet", ("apps", "v1")),
-    RemovedVersion::with_same_fields("apps", "v1beta2", "StatefulSet", ("apps", "v1")),
-    RemovedVersion::with_same_fields("apps", "v1beta2", "ControllerRevision", ("apps", "v1")),
+    FieldChanges::new(
+        ("extensions", "v1beta1", "ReplicaSet"),
+        default_selector_and_labels,
+        remove_null_selector,
+    ),
+    FieldChanges::new(("apps", "v1beta1", "Deployment"), upgrade_v1beta1_deployment, downgrade_deployment),
+    FieldChanges::new(("apps", "v1beta1", "StatefulSet"), upgrade_v1beta1_stateful_set, remove_null_selector),
+    FieldChanges::new(("apps", "v1beta1", "ReplicaSet"), default_selector_and_labels, remove_null_selector),
+    FieldChanges::new(
+        ("apps", "v1beta2", "DaemonSet"),
+        |object, names, _| require_template_generation(object, names),
+        require_template_generation,
+    ),
 ];
-
-const fn version(
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-    upgrade: fn(&mut Object, &Names, &mut Notes),
-    downgrade: fn(&mut Object, &Names),
-) -> RemovedVersion {
-    RemovedVersion {
-        upgrade,
-        downgrade,
-        ..RemovedVersion::with_same_fields(group, version, kind, ("apps", "v1"))
-    }
-}
 
 /// Defaults the selector and the labels of the object from the labels of the pod template.
 fn default_selector_and_labels(object: &mut Object, _names: &Names, notes: &mut Notes) {
@@ -181,10 +172,6 @@ fn downgrade_extensions_daemon_set(object: &mut Object, names: &Names) {
     remove_null_selector(object, names);
 }
 
-fn upgrade_v1beta2_daemon_set(object: &mut Object, names: &Names, _notes: &mut Notes) {
-    require_template_generation(object, names);
-}
-
 /// Sets an absent annotation of the template generation to 0: objects of `v1beta2` always have the
 /// annotation.
 fn require_template_generation(object: &mut Object, _names: &Names) {
@@ -196,8 +183,7 @@ fn require_template_generation(object: &mut Object, _names: &Names) {
 fn upgrade_v1beta1_stateful_set(object: &mut Object, names: &Names, notes: &mut Notes) {
     default_selector_and_labels(object, names, notes);
     if let Some(spec) = part(object, "spec")
-        && child_or_new(spec, "updateStrategy").is_some()
-        && let Some(strategy) = child(spec, "updateStrategy")
+        && let Some(strategy) = child_or_new(spec, "updateStrategy")
     {
         default_on_delete(strategy, notes);
     }

@@ -10,9 +10,8 @@ use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use super::fields::{annotate, child_or_new, part, remove_annotation};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-const KIND: &str = "HorizontalPodAutoscaler";
 /// Parent and name of each field of `v2beta1` that `v1` has as an annotation, with the name of the
 /// annotation.
 const FIELDS: [(&str, &str, &str); 3] = [
@@ -27,15 +26,10 @@ const CPU: [(&str, &str, &str, &str); 2] = [
     ("status", "currentCPUUtilizationPercentage", "currentMetrics", "currentAverageUtilization"),
 ];
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[
-    RemovedVersion {
-        upgrade,
-        downgrade,
-        latest: Some(("autoscaling", "v2")),
-        ..RemovedVersion::with_same_fields("autoscaling", "v2beta1", KIND, ("autoscaling", "v1"))
-    },
-    RemovedVersion::with_same_fields("autoscaling", "v2beta2", KIND, ("autoscaling", "v2")),
-];
+pub(super) const VERSIONS: &[FieldChanges] = &[FieldChanges {
+    through: Some(("autoscaling", "v1")),
+    ..FieldChanges::new(("autoscaling", "v2beta1", "HorizontalPodAutoscaler"), upgrade, downgrade)
+}];
 
 fn annotation_key(names: &Names, name: &str) -> String {
     names.label_sub_key("autoscaling.alpha", name)

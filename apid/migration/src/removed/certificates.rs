@@ -12,17 +12,10 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer as _;
 
 use super::fields::{default, is_set, items, part};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
-    upgrade,
-    ..RemovedVersion::with_same_fields(
-        "certificates",
-        "v1beta1",
-        "CertificateSigningRequest",
-        ("certificates", "v1"),
-    )
-}];
+pub(super) const VERSIONS: &[FieldChanges] =
+    &[FieldChanges::new(("certificates", "v1beta1", "CertificateSigningRequest"), upgrade, |_, _| {})];
 
 fn upgrade(object: &mut Object, names: &Names, notes: &mut Notes) {
     if let Some(spec) = part(object, "spec") {

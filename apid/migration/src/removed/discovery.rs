@@ -5,13 +5,10 @@ use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use super::fields::{Fields, child, child_or_new, is_set, items, rename};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
-    upgrade,
-    downgrade,
-    ..RemovedVersion::with_same_fields("discovery", "v1beta1", "EndpointSlice", ("discovery", "v1"))
-}];
+pub(super) const VERSIONS: &[FieldChanges] =
+    &[FieldChanges::new(("discovery", "v1beta1", "EndpointSlice"), upgrade, downgrade)];
 
 fn zone_key(names: &Names) -> String {
     names.label_sub_key("topology", "zone")

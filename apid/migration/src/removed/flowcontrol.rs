@@ -9,9 +9,10 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 use super::fields::{Fields, annotate, child, default, is_zero, part, remove_annotation, rename};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-const V1: (&str, &str) = ("flowcontrol.apiserver", "v1");
+const GROUP: &str = "flowcontrol.apiserver";
+const KIND: &str = "PriorityLevelConfiguration";
 /// Field of the concurrency shares in `v1beta1` and `v1beta2`.
 const OLD_SHARES: &str = "assuredConcurrencyShares";
 /// Field of the concurrency shares since `v1beta3`.
@@ -19,26 +20,11 @@ const SHARES: &str = "nominalConcurrencyShares";
 /// Default concurrency shares of a priority level.
 const DEFAULT_SHARES: i32 = 30;
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[
-    RemovedVersion::with_same_fields(V1.0, "v1beta1", "FlowSchema", V1),
-    RemovedVersion::with_same_fields(V1.0, "v1beta2", "FlowSchema", V1),
-    RemovedVersion::with_same_fields(V1.0, "v1beta3", "FlowSchema", V1),
-    level("v1beta1", upgrade_old, downgrade_old),
-    level("v1beta2", upgrade_old, downgrade_old),
-    level("v1beta3", upgrade_v1beta3, downgrade_v1beta3),
+pub(super) const VERSIONS: &[FieldChanges] = &[
+    FieldChanges::new((GROUP, "v1beta1", KIND), upgrade_old, downgrade_old),
+    FieldChanges::new((GROUP, "v1beta2", KIND), upgrade_old, downgrade_old),
+    FieldChanges::new((GROUP, "v1beta3", KIND), upgrade_v1beta3, downgrade_v1beta3),
 ];
-
-const fn level(
-    version: &'static str,
-    upgrade: fn(&mut Object, &Names, &mut Notes),
-    downgrade: fn(&mut Object, &Names),
-) -> RemovedVersion {
-    RemovedVersion {
-        upgrade,
-        downgrade,
-        ..RemovedVersion::with_same_fields(V1.0, version, "PriorityLevelConfiguration", V1)
-    }
-}
 
 /// Key of the annotation of `v1beta3` that marks 0 shares as a value; without it, 0 means unset.
 fn zero_annotation(names: &Names) -> String {

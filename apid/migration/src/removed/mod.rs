@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! A [`RemovedVersion`] converts objects of one kind. Its upgrade receives a manifest that no schema has
-//! checked, and also sets the defaults of the old version that differ from those of the served version. Its
-//! downgrade receives an object in the stored form of the served version. Each file contains the kinds of one
-//! group or one subject.
+//! The table of [`lifecycle`] lists the versions and their replacements. [`FieldChanges`] convert the objects of
+//! a version whose fields or defaults differ from those of the served version. Their upgrade receives a manifest
+//! that no schema has checked, and also sets the defaults of the old version that differ from those of the served
+//! version. Their downgrade receives an object in the stored form of the served version. Each file contains the
+//! kinds of one group or one subject.
 
 mod access;
 mod admissionregistration;
@@ -17,14 +18,15 @@ mod discovery;
 mod fields;
 mod flowcontrol;
 mod networking;
-mod others;
+mod node;
 mod policy;
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use kinds::lifecycle::{self, Stage};
 
-/// All versions that are removed or off by default and that can be converted, one list for each file.
-const ALL: [&[RemovedVersion]; 12] = [
+/// The versions with changes, one list for each file.
+const ALL: [&[FieldChanges]; 11] = [
     access::VERSIONS,
     admissionregistration::VERSIONS,
     apiextensions::VERSIONS,
@@ -34,23 +36,20 @@ const ALL: [&[RemovedVersion]; 12] = [
     discovery::VERSIONS,
     flowcontrol::VERSIONS,
     networking::VERSIONS,
-    others::VERSIONS,
-    others::OFF_BY_DEFAULT,
+    node::VERSIONS,
     policy::VERSIONS,
 ];
 
-/// A kind in a version that is removed or off by default.
-pub(crate) struct RemovedVersion {
+/// Changes of the fields and defaults of a kind between a version and the served version.
+pub(crate) struct FieldChanges {
     /// Group stem.
-    pub(crate) group: &'static str,
+    group: &'static str,
     /// Version.
-    pub(crate) version: &'static str,
+    version: &'static str,
     /// Kind.
-    pub(crate) kind: &'static str,
-    /// Group stem and version of the served kind that the conversion uses.
-    pub(crate) served: (&'static str, &'static str),
-    /// Group stem and version of the replacement, if it is not the served kind of the conversion.
-    pub(crate) latest: Option<(&'static str, &'static str)>,
+    kind: &'static str,
+    /// Group stem and version of the served kind that the conversion uses, if it is not the replacement.
+    through: Option<(&'static str, &'static str)>,
     /// Converts a manifest to the served version.
     pub(crate) upgrade: fn(&mut Object, &Names, &mut Notes),
     /// Converts an object of the served version to this version.
@@ -60,43 +59,39 @@ pub(crate) struct RemovedVersion {
     pub(crate) restore: fn(&Object, &mut Object),
 }
 
-impl RemovedVersion {
-    /// A version with the fields and defaults of the served version.
-    const fn with_same_fields(
-        group: &'static str,
-        version: &'static str,
-        kind: &'static str,
-        served: (&'static str, &'static str),
+impl FieldChanges {
+    /// The changes of a group stem, version and kind, with the defaults of the served version.
+    const fn new(
+        (group, version, kind): (&'static str, &'static str, &'static str),
+        upgrade: fn(&mut Object, &Names, &mut Notes),
+        downgrade: fn(&mut Object, &Names),
     ) -> Self {
-        RemovedVersion {
-            group,
-            version,
-            kind,
-            served,
-            latest: None,
-            upgrade: |_, _, _| {},
-            downgrade: unchanged,
-            restore: |_, _| {},
-        }
+        FieldChanges { group, version, kind, through: None, upgrade, downgrade, restore: |_, _| {} }
     }
+}
 
+/// A version of a kind that is removed or off by default.
+pub(crate) struct RemovedVersion {
+    /// Group stem and version of the served kind that the conversion uses.
+    pub(crate) served: (&'static str, &'static str),
     /// Group stem and version of the replacement.
-    pub(crate) fn replacement(&self) -> (&'static str, &'static str) {
-        self.latest.unwrap_or(self.served)
+    pub(crate) replacement: (&'static str, &'static str),
+    /// The changes between the version and the served version.
+    pub(crate) changes: &'static FieldChanges,
+}
+
+/// The removed version with a group stem, a version and a kind. No served version has a stable replacement.
+pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<RemovedVersion> {
+    const NONE: &FieldChanges = &FieldChanges::new(("", "", ""), |_, _, _| {}, |_, _| {});
+    let new = lifecycle::of_kind(group, version, kind)?.replacement?;
+    if new.kind != kind || Stage::of_version(new.version) != Stage::Stable {
+        return None;
     }
-}
-
-/// The downgrade to a version with the fields of the served version.
-fn unchanged(_object: &mut Object, _names: &Names) {}
-
-/// Iterates over [`ALL`].
-pub(crate) fn all() -> impl Iterator<Item = &'static RemovedVersion> {
-    ALL.iter().copied().flatten()
-}
-
-/// The entry of [`ALL`] with a group stem, a version and a kind.
-pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<&'static RemovedVersion> {
-    all().find(|removed| removed.group == group && removed.version == version && removed.kind == kind)
+    let replacement = (new.group, new.version);
+    let is_of_version =
+        |changes: &&FieldChanges| (changes.group, changes.version, changes.kind) == (group, version, kind);
+    let changes = ALL.into_iter().flatten().find(is_of_version).unwrap_or(NONE);
+    Some(RemovedVersion { served: changes.through.unwrap_or(replacement), replacement, changes })
 }
 
 /// Remarks on fields whose meaning, default or name differs between the versions.
@@ -107,5 +102,32 @@ impl Notes {
     /// Adds a remark on a field.
     fn add(&mut self, field: &str, remark: &str) {
         self.0.push(format!("{field}: {remark}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use kinds::Registry;
+
+    use super::*;
+
+    #[test]
+    fn served_version_is_no_removed_version() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        for resource in Registry::new(&names).resources() {
+            let stem = names.stem(&resource.group_resource.group).unwrap();
+            for version in resource.kind.versions() {
+                assert!(find(stem, version, resource.kind.kind()).is_none(), "{stem}/{version}");
+            }
+        }
+    }
+
+    #[test]
+    fn version_with_changes_is_a_removed_version() {
+        for changes in ALL.into_iter().flatten() {
+            let found = find(changes.group, changes.version, changes.kind);
+            assert!(found.is_some(), "{}/{} {}", changes.group, changes.version, changes.kind);
+        }
     }
 }

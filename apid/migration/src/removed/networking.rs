@@ -5,30 +5,20 @@ use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use super::fields::{Fields, child, default, is_set, items, part, rename};
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-const V1: (&str, &str) = ("networking", "v1");
-
-pub(super) const VERSIONS: &[RemovedVersion] = &[
-    ingress("extensions"),
-    ingress("networking"),
-    RemovedVersion {
+pub(super) const VERSIONS: &[FieldChanges] = &[
+    FieldChanges::new(("extensions", "v1beta1", "Ingress"), upgrade_ingress, downgrade_ingress),
+    FieldChanges::new(("networking", "v1beta1", "Ingress"), upgrade_ingress, downgrade_ingress),
+    FieldChanges {
         restore: restore_class_scope,
-        ..RemovedVersion::with_same_fields("networking", "v1beta1", "IngressClass", V1)
+        ..FieldChanges::new(("networking", "v1beta1", "IngressClass"), |_, _, _| {}, |_, _| {})
     },
-    RemovedVersion {
+    FieldChanges {
         restore: restore_protocols,
-        ..RemovedVersion::with_same_fields("extensions", "v1beta1", "NetworkPolicy", V1)
+        ..FieldChanges::new(("extensions", "v1beta1", "NetworkPolicy"), |_, _, _| {}, |_, _| {})
     },
 ];
-
-const fn ingress(group: &'static str) -> RemovedVersion {
-    RemovedVersion {
-        upgrade: upgrade_ingress,
-        downgrade: downgrade_ingress,
-        ..RemovedVersion::with_same_fields(group, "v1beta1", "Ingress", V1)
-    }
-}
 
 fn upgrade_ingress(object: &mut Object, _names: &Names, notes: &mut Notes) {
     let Some(spec) = part(object, "spec") else { return };

@@ -5,13 +5,10 @@ use apimachinery::object::{Object, Value};
 use serde_json::json;
 
 use super::fields::part;
-use super::{Notes, RemovedVersion};
+use super::{FieldChanges, Notes};
 
-pub(super) const VERSIONS: &[RemovedVersion] = &[RemovedVersion {
-    upgrade,
-    downgrade,
-    ..RemovedVersion::with_same_fields("policy", "v1beta1", "PodDisruptionBudget", ("policy", "v1"))
-}];
+pub(super) const VERSIONS: &[FieldChanges] =
+    &[FieldChanges::new(("policy", "v1beta1", "PodDisruptionBudget"), upgrade, downgrade)];
 
 /// A selector on a label that no pod has.
 fn selector(names: &Names, operator: &str) -> Value {
