@@ -25,27 +25,27 @@ use kinds::lifecycle::{self, CURRENT, Release, Version};
 /// Maximum number of places that a report lists for one version.
 const MAX_PLACES: usize = 20;
 
-/// The names preset of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum NamesOrigin {
-    /// The preset of the report.
-    Given,
-    /// The other preset.
-    Other,
+/// A request for a resource that a metric or an audit log contains.
+struct ResourceRequest {
+    group_version: GroupVersion,
+    /// Plural name.
+    resource: String,
+    /// The place of the request, as text.
+    place: String,
+    /// Whether the server marked the version as deprecated.
+    is_marked: bool,
+    /// The release that removes the version, as the server reports it.
+    removed: Option<String>,
 }
 
-/// A kind or resource that is in use.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Subject {
-    /// A row of the lifecycle table by its index, with the names preset of the group in use.
-    Listed(usize, NamesOrigin),
-    /// A version that the table lacks: `GROUP/VERSION`, and the plural name.
-    Unlisted(String, String),
-}
+/// A row of the lifecycle table, and whether only the other names preset has the group in use.
+type UsedRow = (&'static Version, bool);
 
 /// Places that use one version.
 #[derive(Debug, Default)]
 struct Places {
+    /// The row of the version; None for a version that the table lacks.
+    row: Option<UsedRow>,
     /// At most [`MAX_PLACES`] places, as text.
     listed: BTreeSet<String>,
     /// Number of all uses.
@@ -58,7 +58,8 @@ struct Places {
 pub struct Report<'a> {
     names: &'a Names,
     other_names: Names,
-    uses: BTreeMap<Subject, Places>,
+    /// Places by the subject of their finding.
+    uses: BTreeMap<String, Places>,
 }
 
 /// A deprecated or removed version that is in use.
@@ -93,37 +94,29 @@ impl<'a> Report<'a> {
         Report { names, other_names: names.with_other_preset(), uses: BTreeMap::new() }
     }
 
-    /// The stem of a group of either preset.
-    fn stem<'g>(&self, group: &'g str) -> Option<(&'g str, NamesOrigin)> {
-        let given = self.names.stem(group).map(|stem| (stem, NamesOrigin::Given));
-        given.or_else(|| self.other_names.stem(group).map(|stem| (stem, NamesOrigin::Other)))
+    /// The stem of a group of either preset, and whether only the other preset has the group.
+    fn stem<'g>(&self, group: &'g str) -> Option<(&'g str, bool)> {
+        let given = self.names.stem(group).map(|stem| (stem, false));
+        given.or_else(|| self.other_names.stem(group).map(|stem| (stem, true)))
     }
 
     /// Adds a manifest of a file, if its version is deprecated or removed.
     pub fn add_manifest(&mut self, file: &str, manifest: &Object) {
         let Some(group_version) = GroupVersion::parse(manifest.api_version()) else { return };
-        let Some((stem, origin)) = self.stem(&group_version.group) else { return };
+        let Some((stem, is_other)) = self.stem(&group_version.group) else { return };
         let row = lifecycle::of_kind(stem, &group_version.version, manifest.kind());
         if let Some(row) = row.filter(|row| is_reported(row)) {
             let place = match (manifest.namespace(), manifest.name()) {
                 ("", name) => format!("{file}: {name}"),
                 (namespace, name) => format!("{file}: {namespace}/{name}"),
             };
-            self.add(subject(row, origin), place, None);
+            self.add(format!("{group_version} {}", row.kind), Some((row, is_other)), place, None);
         }
     }
 
     /// Adds the uses that metrics in the Prometheus text format report as requested deprecated APIs.
     pub fn add_metrics(&mut self, text: &str) {
-        for series in metrics::nonzero_series(text) {
-            let place = match series.subresource.as_str() {
-                "" => "requests since the start of the server".to_owned(),
-                subresource => format!("requests of `{subresource}` since the start of the server"),
-            };
-            let group_version = GroupVersion { group: series.group, version: series.version };
-            let removed = Some(series.removed_release).filter(|release| !release.is_empty());
-            self.add_resource(&group_version, &series.resource, place, removed, true);
-        }
+        metrics::requests(text).for_each(|request| self.add_request(request));
     }
 
     /// Adds the events of an audit log with one JSON object in each line.
@@ -132,45 +125,27 @@ impl<'a> Report<'a> {
     ///
     /// The first line that is not a JSON object.
     pub fn add_audit(&mut self, text: &str) -> Result<(), AuditError> {
-        for event in audit::events(text, &[self.names, &self.other_names])? {
-            let group_version = GroupVersion { group: event.group, version: event.version };
-            self.add_resource(
-                &group_version,
-                &event.resource,
-                event.place,
-                event.removed_release,
-                event.is_marked,
-            );
-        }
+        let requests = audit::requests(text, &[self.names, &self.other_names])?;
+        requests.into_iter().for_each(|request| self.add_request(request));
         Ok(())
     }
 
-    /// Adds a use of a resource, if a server marked it as deprecated, or the table lists its version as
-    /// deprecated or removed.
-    fn add_resource(
-        &mut self,
-        group_version: &GroupVersion,
-        resource: &str,
-        place: String,
-        removed: Option<String>,
-        is_marked: bool,
-    ) {
-        let row = self.stem(&group_version.group).and_then(|(stem, origin)| {
-            lifecycle::of_resource(stem, &group_version.version, resource).map(|row| (row, origin))
+    /// Adds a request for a resource, if a server marked its version as deprecated, or the table lists the
+    /// version as deprecated or removed.
+    fn add_request(&mut self, request: ResourceRequest) {
+        let ResourceRequest { group_version, resource, place, is_marked, removed } = request;
+        let row = self.stem(&group_version.group).and_then(|(stem, is_other)| {
+            let row = lifecycle::of_resource(stem, &group_version.version, &resource)?;
+            Some((row, is_other))
         });
-        match row {
-            Some((row, origin)) if is_marked || is_reported(row) => {
-                self.add(subject(row, origin), place, removed);
-            }
-            None if is_marked => {
-                self.add(Subject::Unlisted(group_version.to_string(), resource.to_owned()), place, removed);
-            }
-            Some(_) | None => {}
+        if is_marked || row.is_some_and(|(row, _)| is_reported(row)) {
+            let kind = row.map_or(resource.as_str(), |(row, _)| row.kind);
+            self.add(format!("{group_version} {kind}"), row, place, removed);
         }
     }
 
-    fn add(&mut self, subject: Subject, place: String, removed: Option<String>) {
-        let places = self.uses.entry(subject).or_default();
+    fn add(&mut self, subject: String, row: Option<UsedRow>, place: String, removed: Option<String>) {
+        let places = self.uses.entry(subject).or_insert_with(|| Places { row, ..Places::default() });
         places.count += 1;
         places.removed = removed.or_else(|| places.removed.take());
         if places.listed.len() < MAX_PLACES {
@@ -193,23 +168,16 @@ impl<'a> Report<'a> {
         findings
     }
 
-    fn finding(&self, subject: &Subject, places: &Places) -> Finding {
-        let (row, names) = match subject {
-            Subject::Listed(index, NamesOrigin::Given) => (lifecycle::versions().get(*index), self.names),
-            Subject::Listed(index, NamesOrigin::Other) => {
-                (lifecycle::versions().get(*index), &self.other_names)
-            }
-            Subject::Unlisted(..) => (None, self.names),
-        };
-        let subject = match (subject, row) {
-            (_, Some(row)) => format!("{} {}", row.group_version(names), row.kind),
-            (Subject::Unlisted(group_version, resource), None) => format!("{group_version} {resource}"),
-            (Subject::Listed(..), None) => String::new(),
+    fn finding(&self, subject: &str, places: &Places) -> Finding {
+        let row = places.row.map(|(row, _)| row);
+        let names = match places.row {
+            Some((_, true)) => &self.other_names,
+            _ => self.names,
         };
         let replacement = row.and_then(|row| row.replacement);
         let is_convertible = row.is_some_and(|row| replacement.is_some_and(|new| new.kind == row.kind));
         Finding {
-            subject,
+            subject: subject.to_owned(),
             deprecated: row.and_then(|row| row.deprecated),
             removed: row
                 .and_then(|row| row.removed)
@@ -231,11 +199,6 @@ impl<'a> Report<'a> {
 /// Whether a use of the version is a finding: the current release has deprecated or removed the version.
 fn is_reported(row: &Version) -> bool {
     row.is_deprecated(CURRENT) || row.is_removed(CURRENT)
-}
-
-fn subject(row: &'static Version, origin: NamesOrigin) -> Subject {
-    let position = lifecycle::versions().iter().position(|other| std::ptr::eq(other, row));
-    Subject::Listed(position.unwrap_or(usize::MAX), origin)
 }
 
 impl Finding {

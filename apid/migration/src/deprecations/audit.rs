@@ -1,8 +1,11 @@
 //! Events of an audit log that concern a resource.
 
+use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
 use apimachinery::user::APISERVER;
 use serde_json::Value;
+
+use super::ResourceRequest;
 
 /// A line of an audit log is not a JSON object.
 #[derive(Debug, thiserror::Error)]
@@ -12,22 +15,10 @@ pub struct AuditError {
     error: serde_json::Error,
 }
 
-/// An event about a resource.
-pub(super) struct Event {
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) resource: String,
-    /// Verb, user and user agent.
-    pub(super) place: String,
-    /// Whether the server marked the version as deprecated.
-    pub(super) is_marked: bool,
-    pub(super) removed_release: Option<String>,
-}
-
 /// The events about resources, without those of the server itself. Empty lines are skipped.
 ///
 /// The annotations of an event can have their keys of any preset in `names`.
-pub(super) fn events(text: &str, names: &[&Names]) -> Result<Vec<Event>, AuditError> {
+pub(super) fn requests(text: &str, names: &[&Names]) -> Result<Vec<ResourceRequest>, AuditError> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let mut events = Vec::new();
     for (index, line) in lines {
@@ -38,7 +29,7 @@ pub(super) fn events(text: &str, names: &[&Names]) -> Result<Vec<Event>, AuditEr
     Ok(events)
 }
 
-fn parse_event(value: &Value, names: &[&Names]) -> Option<Event> {
+fn parse_event(value: &Value, names: &[&Names]) -> Option<ResourceRequest> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let annotation = |name: &str| {
         let annotations = value.get("annotations")?;
@@ -49,12 +40,14 @@ fn parse_event(value: &Value, names: &[&Names]) -> Option<Event> {
     if resource.is_empty() || text("/user/username") == APISERVER {
         return None;
     }
-    Some(Event {
-        group: text("/objectRef/apiGroup").to_owned(),
-        version: text("/objectRef/apiVersion").to_owned(),
+    Some(ResourceRequest {
+        group_version: GroupVersion {
+            group: text("/objectRef/apiGroup").to_owned(),
+            version: text("/objectRef/apiVersion").to_owned(),
+        },
         resource: resource.to_owned(),
         place: format!("{} by `{}` with {}", text("/verb"), text("/user/username"), text("/userAgent")),
         is_marked: annotation("deprecated") == Some("true"),
-        removed_release: annotation("removed-release").map(str::to_owned),
+        removed: annotation("removed-release").map(str::to_owned),
     })
 }

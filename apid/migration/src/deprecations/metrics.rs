@@ -2,35 +2,33 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::gvk::GroupVersion;
+
+use super::ResourceRequest;
+
 /// Name of the gauge.
 const GAUGE: &str = "apiserver_requested_deprecated_apis";
 
-/// A series of the gauge.
-#[derive(Debug, Default)]
-pub(super) struct Series {
-    pub(super) group: String,
-    pub(super) version: String,
-    pub(super) resource: String,
-    pub(super) subresource: String,
-    pub(super) removed_release: String,
+/// The requests that the series of the gauge report. A series with the value zero reports none.
+pub(super) fn requests(text: &str) -> impl Iterator<Item = ResourceRequest> {
+    text.lines().filter_map(parse_series)
 }
 
-/// The series of the gauge that are not zero.
-pub(super) fn nonzero_series(text: &str) -> Vec<Series> {
-    text.lines().filter_map(parse_series).collect()
-}
-
-fn parse_series(line: &str) -> Option<Series> {
+fn parse_series(line: &str) -> Option<ResourceRequest> {
     let rest = line.trim().strip_prefix(GAUGE)?.strip_prefix('{')?;
     let (mut labels, value) = parse_labels(rest)?;
     let value: f64 = value.split_whitespace().next()?.parse().ok()?;
     let mut label = |name: &str| labels.remove(name).unwrap_or_default();
-    (value != 0.0).then(|| Series {
-        group: label("group"),
-        version: label("version"),
+    let place = match label("subresource").as_str() {
+        "" => "requests since the start of the server".to_owned(),
+        subresource => format!("requests of `{subresource}` since the start of the server"),
+    };
+    (value != 0.0).then(|| ResourceRequest {
+        group_version: GroupVersion { group: label("group"), version: label("version") },
         resource: label("resource"),
-        subresource: label("subresource"),
-        removed_release: label("removed_release"),
+        place,
+        is_marked: true,
+        removed: Some(label("removed_release")).filter(|release| !release.is_empty()),
     })
 }
 
