@@ -26,29 +26,27 @@ pub enum DocumentError {
 /// The first document that is not a manifest.
 pub fn split(text: &str) -> Result<Vec<Object>, DocumentError> {
     let mut objects = Vec::new();
-    for (index, value) in decode_documents(text)? {
-        add_manifests(value, index, &mut objects)?;
+    for (number, value) in (1..).zip(decode_documents(text)?) {
+        add_manifests(value, number, &mut objects)?;
     }
     Ok(objects)
 }
 
-/// The decoded documents with their numbers from 1.
-fn decode_documents(text: &str) -> Result<Vec<(usize, Value)>, DocumentError> {
+/// The decoded documents.
+fn decode_documents(text: &str) -> Result<Vec<Value>, DocumentError> {
     // A JSON text can contain several objects in a row.
     if text.trim_start().starts_with(['{', '[']) {
         let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();
         if let Ok(values) = values {
-            return Ok(values.into_iter().enumerate().map(|(index, value)| (index + 1, value)).collect());
+            return Ok(values);
         }
     }
-    let mut values = Vec::new();
-    for (index, document) in yaml_documents(text).into_iter().enumerate() {
-        let document_number = index + 1;
-        let decoded = yaml::decode(document.as_bytes(), Limits { bytes: usize::MAX, ..Limits::BODY })
-            .map_err(|error| DocumentError::Syntax { document: document_number, error })?;
-        values.push((document_number, decoded.value));
-    }
-    Ok(values)
+    let limits = Limits { bytes: usize::MAX, ..Limits::BODY };
+    let decode = |(document, text): (usize, String)| {
+        let decoded = yaml::decode(text.as_bytes(), limits);
+        decoded.map(|decoded| decoded.value).map_err(|error| DocumentError::Syntax { document, error })
+    };
+    (1..).zip(yaml_documents(text)).map(decode).collect()
 }
 
 /// The texts between the separator lines, which begin with `---`.
