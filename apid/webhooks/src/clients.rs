@@ -66,14 +66,8 @@ pub struct WebhookClients {
 struct ClientKey {
     origin: String,
     configuration: ClientConfiguration,
-    user: Option<UserKey>,
-}
-
-/// Key of a user: two files may have different users with the same name.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct UserKey {
-    file: FileId,
-    name: String,
+    /// File and name of the user: two files may have different users with the same name.
+    user: Option<(FileId, String)>,
 }
 
 /// Connections to a webhook, with its limit of calls in flight and its back-off.
@@ -85,10 +79,8 @@ struct WebhookClient {
 
 /// Parts of the URL of a call.
 struct CallUrl {
-    /// The URL in messages.
+    /// The URL in messages: scheme, authority, path and query.
     display_url: String,
-    /// Scheme and authority of the URL in the configuration; None for a Service.
-    origin: Option<String>,
     /// Path and query.
     path: String,
     /// `HOST:PORT` for the choice of a user.
@@ -136,12 +128,11 @@ impl WebhookClients {
         url: &CallUrl,
     ) -> Result<ClientResponse, CallFailure> {
         let failure = |problem: &dyn std::fmt::Display| CallFailure::transport(&url.display_url, problem);
-        let origin = match (&url.origin, &configuration.address) {
-            (Some(origin), _) => origin.clone(),
-            (None, WebhookAddress::Service(service)) => {
+        let origin = match &configuration.address {
+            WebhookAddress::Url(_) => url.origin().to_owned(),
+            WebhookAddress::Service(service) => {
                 self.resolver.resolve(service).await.map_err(|error| failure(&error))?
             }
-            (None, WebhookAddress::Url(_)) => return Err(failure(&"the URL has no host")),
         };
         let client = self.client(configuration, origin, users, url).map_err(|error| failure(&error))?;
         // A call waits for its permit first, so that its back-off check sees the failures of the calls before it.
@@ -168,7 +159,7 @@ impl WebhookClients {
         url: &CallUrl,
     ) -> Result<Arc<WebhookClient>, String> {
         let user = users.and_then(|users| Some((users.file_id(), users.user(&url.server)?)));
-        let user_key = user.map(|(file, (name, _))| UserKey { file, name: name.to_owned() });
+        let user_key = user.map(|(file, (name, _))| (file, name.to_owned()));
         let key = ClientKey { origin, configuration: configuration.clone(), user: user_key };
         if let Some(client) = self.clients.get(&key) {
             return Ok(client);
@@ -193,7 +184,7 @@ impl WebhookClients {
         let target = Target {
             cluster,
             user: user.cloned().unwrap_or_default(),
-            user_name: key.user.as_ref().map(|user| user.name.clone()).unwrap_or_default(),
+            user_name: key.user.as_ref().map(|(_, name)| name.clone()).unwrap_or_default(),
             ..Target::default()
         };
         let agent = concat!("apid/", env!("CARGO_PKG_VERSION"));
@@ -201,12 +192,6 @@ impl WebhookClients {
             .map_err(|mistakes| mistakes.join("; "))?;
         let permits = Semaphore::new(MAX_CALLS_IN_FLIGHT);
         Ok(Arc::new(WebhookClient { remote, permits, back_off: BackOff::default() }))
-    }
-}
-
-impl std::fmt::Debug for WebhookClients {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WebhookClients").field("clients", &self.clients.entry_count()).finish_non_exhaustive()
     }
 }
 
@@ -223,13 +208,14 @@ impl CallUrl {
         let port = uri.port_u16().unwrap_or(443);
         Ok(CallUrl {
             display_url: format!("{scheme}://{authority}{path}"),
-            origin: match configuration.address {
-                WebhookAddress::Url(_) => Some(format!("{scheme}://{authority}")),
-                WebhookAddress::Service(_) => None,
-            },
             path,
             server: format!("{}:{port}", uri.host().unwrap_or_default()),
         })
+    }
+
+    /// Scheme and authority.
+    fn origin(&self) -> &str {
+        self.display_url.strip_suffix(self.path.as_str()).unwrap_or_default()
     }
 }
 
