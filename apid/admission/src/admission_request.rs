@@ -34,7 +34,7 @@ pub(crate) fn request_fields(
         }
     }
     add("operation", attributes.operation.as_str().into());
-    add("userInfo", user_info(attributes));
+    add("userInfo", attributes.user.to_value());
     add("dryRun", attributes.dry_run.into());
     add("options", attributes.options.clone());
     fields
@@ -52,20 +52,4 @@ pub(crate) fn condition_request(mut fields: Map<String, Value>) -> Map<String, V
 fn resource(representation: &Representation<'_>) -> Value {
     let name = &representation.resource.group_resource;
     json!({"group": name.group, "version": representation.version, "resource": name.resource})
-}
-
-fn user_info(attributes: &Attributes<'_>) -> Value {
-    let user = attributes.user;
-    let mut info = Map::new();
-    info.insert("username".to_owned(), user.name.as_str().into());
-    if !user.uid.is_empty() {
-        info.insert("uid".to_owned(), user.uid.as_str().into());
-    }
-    if !user.groups.is_empty() {
-        info.insert("groups".to_owned(), user.groups.as_slice().into());
-    }
-    if !user.extra.is_empty() {
-        info.insert("extra".to_owned(), json!(user.extra));
-    }
-    Value::Object(info)
 }

@@ -87,9 +87,9 @@ impl Event {
         event.insert("requestURI".into(), self.uri.as_str().into());
         let verb = self.attributes.as_ref().map_or("", |a| a.verb.as_str());
         event.insert("verb".into(), verb.into());
-        event.insert("user".into(), self.user.as_ref().map_or_else(|| json!({}), user_value));
+        event.insert("user".into(), self.user.as_ref().map_or_else(|| json!({}), UserInfo::to_value));
         if let Some(impersonated) = &self.impersonated {
-            event.insert("impersonatedUser".into(), user_value(impersonated));
+            event.insert("impersonatedUser".into(), impersonated.to_value());
         }
         if !self.source.is_empty() {
             event.insert("sourceIPs".into(), json!([self.source]));
@@ -112,21 +112,6 @@ impl Event {
         line.push(b'\n');
         line
     }
-}
-
-fn user_value(user: &UserInfo) -> Value {
-    let mut out = Map::new();
-    out.insert("username".into(), user.name.as_str().into());
-    if !user.uid.is_empty() {
-        out.insert("uid".into(), user.uid.as_str().into());
-    }
-    if !user.groups.is_empty() {
-        out.insert("groups".into(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        out.insert("extra".into(), json!(user.extra));
-    }
-    Value::Object(out)
 }
 
 /// Builds the object reference. Without a name in the path, the reference has the name of the object.

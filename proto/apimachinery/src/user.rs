@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Map, Value, json};
+
 use crate::format;
 
 /// Username of requests without credentials.
@@ -42,6 +44,22 @@ impl UserInfo {
     /// Whether the user is in the group.
     pub fn in_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
+    }
+
+    /// The user as a `UserInfo` of the API, without empty fields except the username.
+    pub fn to_value(&self) -> Value {
+        let mut fields = Map::new();
+        fields.insert("username".to_owned(), self.name.as_str().into());
+        if !self.uid.is_empty() {
+            fields.insert("uid".to_owned(), self.uid.as_str().into());
+        }
+        if !self.groups.is_empty() {
+            fields.insert("groups".to_owned(), self.groups.as_slice().into());
+        }
+        if !self.extra.is_empty() {
+            fields.insert("extra".to_owned(), json!(self.extra));
+        }
+        Value::Object(fields)
     }
 }
 
