@@ -32,24 +32,13 @@ pub(super) fn no_more_than_default(pod: &Pod<'_>) -> Option<Violation> {
 pub(super) fn all_dropped(pod: &Pod<'_>) -> Option<Violation> {
     let keeps_capabilities =
         |c: &Container<'_>| !c.security_list(&["capabilities", "drop"]).any(|name| name == "ALL");
-    let violating = pod.containers_that(keeps_capabilities);
-    let mut details = Vec::new();
-    if !violating.is_empty() {
-        details.push(format!(
-            "{} must set securityContext.capabilities.drop=[\"ALL\"]",
-            format_containers(&violating)
-        ));
-    }
-    details.extend(added_beyond(pod, &["NET_BIND_SERVICE"]));
+    let kept = format_containers(&pod.containers_that(keeps_capabilities))
+        .map(|containers| format!("{containers} must set securityContext.capabilities.drop=[\"ALL\"]"));
+    let details: Vec<String> = kept.into_iter().chain(added_beyond(pod, &["NET_BIND_SERVICE"])).collect();
     if details.is_empty() {
         return None;
     }
     Some(Violation { reason: "unrestricted capabilities", detail: details.join("; ") })
-}
-
-/// The rule of [`all_dropped`] since release 1.25: it exempts Windows pods, which have no capabilities.
-pub(super) fn all_dropped_1_25(pod: &Pod<'_>) -> Option<Violation> {
-    if pod.is_windows() { None } else { all_dropped(pod) }
 }
 
 fn added_beyond(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
@@ -61,11 +50,6 @@ fn added_beyond(pod: &Pod<'_>, allowed: &[&str]) -> Option<String> {
         forbidden.extend(not_allowed);
         adds_forbidden
     });
-    (!violating.is_empty()).then(|| {
-        format!(
-            "{} must not include {} in securityContext.capabilities.add",
-            format_containers(&violating),
-            quoted(forbidden)
-        )
-    })
+    let (containers, forbidden) = (format_containers(&violating)?, quoted(forbidden));
+    Some(format!("{containers} must not include {forbidden} in securityContext.capabilities.add"))
 }

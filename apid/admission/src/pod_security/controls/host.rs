@@ -27,18 +27,11 @@ pub(super) fn ports(pod: &Pod<'_>) -> Option<Violation> {
         used_ports.extend(host_ports);
         has_host_port
     });
-    if violating.is_empty() {
-        return None;
-    }
-    let count = used_ports.len();
+    let containers = format_containers(&violating)?;
+    let verb = plural(violating.len(), "uses", "use");
+    let noun = plural(used_ports.len(), "hostPort", "hostPorts");
     let used_ports: Vec<String> = used_ports.into_iter().collect();
-    let detail = format!(
-        "{} {} {} {}",
-        format_containers(&violating),
-        plural(violating.len(), "uses", "use"),
-        plural(count, "hostPort", "hostPorts"),
-        used_ports.join(", ")
-    );
+    let detail = format!("{containers} {verb} {noun} {}", used_ports.join(", "));
     Some(Violation { reason: "hostPort", detail })
 }
 

@@ -11,6 +11,10 @@
 //! The standards as of release 1.33. The feature gate `UserNamespacesPodSecurityStandards` is alpha and off
 //! in that release, so pods in user namespaces have the same rules as other pods.
 
+use std::collections::BTreeSet;
+
+use apimachinery::object::Value;
+
 use super::pod::Pod;
 use super::policy::{Level, Standard, Version};
 
@@ -87,22 +91,30 @@ pub(super) static CONTROLS: &[Control] = &[
     Control::baseline("hostPorts", &[(0, host::ports)]),
     Control::baseline("privileged", &[(0, privileges::privileged)]),
     Control::baseline("procMount", &[(0, proc_mount::default_only)]),
-    Control::baseline("seLinuxOptions", &[(0, se_linux::options), (31, se_linux::options_1_31)]),
+    Control::baseline(
+        "seLinuxOptions",
+        &[(0, |pod| se_linux::options(pod, 0)), (31, |pod| se_linux::options(pod, 31))],
+    ),
     Control::baseline("seccompProfile_baseline", &[(0, seccomp::annotations), (19, seccomp::not_unconfined)]),
     Control::baseline(
         "sysctls",
-        &[(0, sysctls::safe), (27, sysctls::safe_1_27), (29, sysctls::safe_1_29), (32, sysctls::safe_1_32)],
+        &[
+            (0, |pod| sysctls::safe(pod, 0)),
+            (27, |pod| sysctls::safe(pod, 27)),
+            (29, |pod| sysctls::safe(pod, 29)),
+            (32, |pod| sysctls::safe(pod, 32)),
+        ],
     ),
     Control::baseline("windowsHostProcess", &[(0, host::process)]),
     Control::restricted(
         "allowPrivilegeEscalation",
         None,
-        &[(8, privileges::escalation), (25, privileges::escalation_1_25)],
+        &[(8, privileges::escalation), (25, |pod| unless_windows(pod, privileges::escalation))],
     ),
     Control::restricted(
         "capabilities_restricted",
         Some("capabilities_baseline"),
-        &[(22, capabilities::all_dropped), (25, capabilities::all_dropped_1_25)],
+        &[(22, capabilities::all_dropped), (25, |pod| unless_windows(pod, capabilities::all_dropped))],
     ),
     Control::restricted("restrictedVolumes", Some("hostPathVolumes"), &[(0, volumes::restricted)]),
     Control::restricted("runAsNonRoot", None, &[(0, users::not_root)]),
@@ -110,7 +122,7 @@ pub(super) static CONTROLS: &[Control] = &[
     Control::restricted(
         "seccompProfile_restricted",
         Some("seccompProfile_baseline"),
-        &[(19, seccomp::confined), (25, seccomp::confined_1_25)],
+        &[(19, seccomp::confined), (25, |pod| unless_windows(pod, seccomp::confined))],
     ),
 ];
 
@@ -124,20 +136,40 @@ pub(super) fn violations(standard: Standard, pod: &Pod<'_>) -> Vec<Violation> {
     rules.filter_map(|rule| rule(pod)).collect()
 }
 
-/// Formats container names as `container "a"` or `containers "a", "b"`.
-fn format_containers(names: &[&str]) -> String {
-    format!("{} {}", plural(names.len(), "container", "containers"), quoted(names.iter().copied()))
+/// Formats container names as `container "a"` or `containers "a", "b"`. None without a container.
+fn format_containers(names: &[&str]) -> Option<String> {
+    let noun = plural(names.len(), "container", "containers");
+    (!names.is_empty()).then(|| format!("{noun} {}", quoted(names.iter().copied())))
 }
 
 /// Formats the sources of a wrong value: `pod`, `container "a"`, or `pod and container "a"`. None without a
 /// source.
 fn format_setters(pod: bool, names: &[&str]) -> Option<String> {
-    match (pod, names) {
-        (false, []) => None,
-        (true, []) => Some("pod".to_owned()),
-        (false, names) => Some(format_containers(names)),
-        (true, names) => Some(format!("pod and {}", format_containers(names))),
+    match (pod, format_containers(names)) {
+        (false, containers) => containers,
+        (true, None) => Some("pod".to_owned()),
+        (true, Some(containers)) => Some(format!("pod and {containers}")),
     }
+}
+
+/// Formats the sources of profile types other than `RuntimeDefault` and `Localhost` in a field of the security
+/// contexts, and collects these types. An absent type is allowed.
+fn forbidden_profile_types<'a>(pod: &Pod<'a>, field: &[&str]) -> (Option<String>, BTreeSet<&'a str>) {
+    let mut types = BTreeSet::new();
+    let mut is_forbidden = |profile_type: Option<&'a Value>| {
+        let profile_type = profile_type.map(|profile_type| profile_type.as_str().unwrap_or(""));
+        let forbidden = profile_type.filter(|known| !matches!(*known, "RuntimeDefault" | "Localhost"));
+        types.extend(forbidden);
+        forbidden.is_some()
+    };
+    let is_pod_forbidden = is_forbidden(pod.security(field));
+    let containers = pod.containers_that(|container| is_forbidden(container.security(field)));
+    (format_setters(is_pod_forbidden, &containers), types)
+}
+
+/// Evaluates a rule for all pods except Windows pods, which lack the security feature.
+fn unless_windows(pod: &Pod<'_>, rule: ControlRule) -> Option<Violation> {
+    if pod.is_windows() { None } else { rule(pod) }
 }
 
 /// Formats quoted texts as `"a", "b"`.

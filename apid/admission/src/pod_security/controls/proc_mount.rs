@@ -16,13 +16,7 @@ pub(super) fn default_only(pod: &Pod<'_>) -> Option<Violation> {
         mounts.extend(forbidden);
         forbidden.is_some()
     });
-    if violating.is_empty() {
-        return None;
-    }
-    let detail = format!(
-        "{} must not set securityContext.procMount to {}",
-        format_containers(&violating),
-        quoted(mounts)
-    );
+    let (containers, mounts) = (format_containers(&violating)?, quoted(mounts));
+    let detail = format!("{containers} must not set securityContext.procMount to {mounts}");
     Some(Violation { reason: "procMount", detail })
 }

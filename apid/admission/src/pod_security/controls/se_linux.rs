@@ -7,22 +7,19 @@ use apimachinery::object::Value;
 use super::{Violation, format_setters, plural, quoted};
 use crate::pod_security::pod::{Pod, text};
 
-/// Rejects SELinux users, roles, and types other than those of containers.
-pub(super) fn options(pod: &Pod<'_>) -> Option<Violation> {
-    check_options(pod, &["container_t", "container_init_t", "container_kvm_t"])
-}
+/// Allowed types with the minor release since which they are allowed.
+const ALLOWED: &[(u64, &str)] =
+    &[(0, "container_t"), (0, "container_init_t"), (0, "container_kvm_t"), (31, "container_engine_t")];
 
-/// The rule of [`options`] since release 1.31, with one more type.
-pub(super) fn options_1_31(pod: &Pod<'_>) -> Option<Violation> {
-    check_options(pod, &["container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
-}
-
-fn check_options(pod: &Pod<'_>, allowed: &[&str]) -> Option<Violation> {
+/// Rejects SELinux users, roles, and types other than those that a release allows.
+pub(super) fn options(pod: &Pod<'_>, release: u64) -> Option<Violation> {
+    let is_allowed =
+        |kind: &str| ALLOWED.iter().any(|(since, allowed)| *since <= release && *allowed == kind);
     let (mut types, mut user, mut role) = (BTreeSet::new(), false, false);
     let mut is_bad = |options: Option<&Value>| {
         let Some(options) = options else { return false };
         let kind = text(options, &["type"]);
-        let is_bad_type = !kind.is_empty() && !allowed.contains(&kind);
+        let is_bad_type = !kind.is_empty() && !is_allowed(kind);
         if is_bad_type {
             types.insert(kind.to_owned());
         }

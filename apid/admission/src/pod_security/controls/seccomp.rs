@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use apimachinery::field::quote;
-use apimachinery::object::Value;
 
-use super::{Violation, format_containers, format_setters, plural, quoted};
+use super::{Violation, forbidden_profile_types, format_containers, plural, quoted};
 use crate::pod_security::pod::Pod;
 
 const REASON: &str = "seccompProfile";
@@ -34,20 +33,9 @@ fn is_allowed_profile(profile: &str) -> bool {
 
 /// Rejects seccomp profiles other than `RuntimeDefault` and `Localhost`; a profile can be absent.
 pub(super) fn not_unconfined(pod: &Pod<'_>) -> Option<Violation> {
-    let mut values = BTreeSet::new();
-    let mut is_bad = |kind: Option<&Value>| {
-        let kind = kind.map(|kind| kind.as_str().unwrap_or(""));
-        let forbidden = kind.filter(|kind| !matches!(*kind, "RuntimeDefault" | "Localhost"));
-        forbidden.is_some_and(|kind| {
-            values.insert(kind.to_owned());
-            true
-        })
-    };
-    let is_pod_bad = is_bad(pod.security(FIELD));
-    let bad_containers = pod.containers_that(|c| is_bad(c.security(FIELD)));
-    let setters = format_setters(is_pod_bad, &bad_containers)?;
-    let values = quoted(values.iter().map(String::as_str));
-    let detail = format!("{setters} must not set securityContext.seccompProfile.type to {values}");
+    let (setters, types) = forbidden_profile_types(pod, FIELD);
+    let (setters, types) = (setters?, quoted(types));
+    let detail = format!("{setters} must not set securityContext.seccompProfile.type to {types}");
     Some(Violation { reason: REASON, detail })
 }
 
@@ -59,18 +47,9 @@ pub(super) fn confined(pod: &Pod<'_>) -> Option<Violation> {
     if pod.security(FIELD).is_some() {
         return None;
     }
-    let unconfined = pod.containers_that(|c| c.security(FIELD).is_none());
-    if unconfined.is_empty() {
-        return None;
-    }
+    let unconfined = format_containers(&pod.containers_that(|c| c.security(FIELD).is_none()))?;
     let detail = format!(
-        "pod or {} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\"",
-        format_containers(&unconfined)
+        "pod or {unconfined} must set securityContext.seccompProfile.type to \"RuntimeDefault\" or \"Localhost\""
     );
     Some(Violation { reason: REASON, detail })
-}
-
-/// The rule of [`confined`] since release 1.25: it exempts Windows pods, which have no seccomp.
-pub(super) fn confined_1_25(pod: &Pod<'_>) -> Option<Violation> {
-    if pod.is_windows() { None } else { confined(pod) }
 }

@@ -21,27 +21,8 @@ const SAFE: &[(u64, &str)] = &[
     (32, "net.ipv4.tcp_wmem"),
 ];
 
-/// Rejects sysctls other than the safe sysctls of the releases before 1.27.
-pub(super) fn safe(pod: &Pod<'_>) -> Option<Violation> {
-    safe_in(pod, 0)
-}
-
-/// The rule of [`safe`] since release 1.27, with more safe sysctls.
-pub(super) fn safe_1_27(pod: &Pod<'_>) -> Option<Violation> {
-    safe_in(pod, 27)
-}
-
-/// The rule of [`safe`] since release 1.29, with more safe sysctls.
-pub(super) fn safe_1_29(pod: &Pod<'_>) -> Option<Violation> {
-    safe_in(pod, 29)
-}
-
-/// The rule of [`safe`] since release 1.32, with more safe sysctls.
-pub(super) fn safe_1_32(pod: &Pod<'_>) -> Option<Violation> {
-    safe_in(pod, 32)
-}
-
-fn safe_in(pod: &Pod<'_>, release: u64) -> Option<Violation> {
+/// Rejects sysctls other than the safe sysctls of a release.
+pub(super) fn safe(pod: &Pod<'_>, release: u64) -> Option<Violation> {
     let sysctls = pod.security(&["sysctls"]).and_then(Value::as_array);
     let names = sysctls.into_iter().flatten().map(|sysctl| text(sysctl, &["name"]));
     let is_safe = |name: &str| SAFE.iter().any(|(since, safe)| *since <= release && *safe == name);

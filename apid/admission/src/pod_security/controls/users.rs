@@ -17,11 +17,11 @@ pub(super) fn not_root(pod: &Pod<'_>) -> Option<Violation> {
         let detail = format!("{setters} must not set securityContext.runAsNonRoot=false");
         return Some(Violation { reason: REASON, detail });
     }
-    let unset = containers_with(None);
-    if pod_flag == Some(true) || unset.is_empty() {
+    if pod_flag == Some(true) {
         return None;
     }
-    let detail = format!("pod or {} must set securityContext.runAsNonRoot=true", format_containers(&unset));
+    let unset = format_containers(&containers_with(None))?;
+    let detail = format!("pod or {unset} must set securityContext.runAsNonRoot=true");
     Some(Violation { reason: REASON, detail })
 }
 
