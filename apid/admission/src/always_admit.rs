@@ -6,11 +6,7 @@ use crate::{Interest, Operation, Plugin};
 pub(crate) struct AlwaysAdmit;
 
 impl Plugin for AlwaysAdmit {
-    fn handles(&self, _operation: Operation) -> bool {
-        true
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[])
+        Interest::only(&[]).on(&Operation::ALL)
     }
 }

@@ -1,23 +1,18 @@
 //! AlwaysDeny: rejects every write, also writes of apid itself. Clients test their error handling with it.
 
 use apimachinery::object::Object;
-use apimachinery::status::Status;
 
-use crate::{Attributes, MaybeFuture, Operation, Plugin};
+use crate::{Admission, Attributes, Interest, Operation, Plugin};
 
 pub(crate) struct AlwaysDeny;
 
 impl Plugin for AlwaysDeny {
-    fn handles(&self, _operation: Operation) -> bool {
-        true
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&Operation::ALL)
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        _object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        MaybeFuture::Ready(Err(attributes.forbidden("admission control is denying all modifications")))
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {
+        Admission::Ready(Err(attributes.forbidden("admission control is denying all modifications")))
     }
 }
 

@@ -10,9 +10,8 @@ use std::collections::HashSet;
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Object, Value};
-use apimachinery::status::Status;
 
-use crate::{Attributes, Interest, MaybeFuture, Operation, Plugin, pod_containers};
+use crate::{Admission, Attributes, Interest, Operation, Plugin, pod_containers};
 
 const ALWAYS: &str = "Always";
 
@@ -23,11 +22,7 @@ impl Plugin for AlwaysPullImages {
         Interest::PODS
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         if let Some(pod) = object
             && has_new_images(attributes, pod)
         {
@@ -42,16 +37,12 @@ impl Plugin for AlwaysPullImages {
                 }
             }
         }
-        MaybeFuture::Ready(Ok(()))
+        Admission::Ready(Ok(()))
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let error = object.filter(|pod| has_new_images(attributes, pod)).and_then(wrong_pull_policy);
-        MaybeFuture::Ready(match error {
+        Admission::Ready(match error {
             Some(error) => Err(attributes.forbidden(&error.to_string())),
             None => Ok(()),
         })

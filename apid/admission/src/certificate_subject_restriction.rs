@@ -5,7 +5,8 @@ use apimachinery::status::Status;
 use apimachinery::user::MASTERS;
 
 use crate::{
-    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, certificate_request,
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin,
+    certificate_request,
 };
 
 pub(crate) struct CertificateSubjectRestriction {
@@ -13,11 +14,13 @@ pub(crate) struct CertificateSubjectRestriction {
     signer: String,
 }
 
-impl CertificateSubjectRestriction {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for CertificateSubjectRestriction {
+    fn new(environment: &Environment) -> Self {
         CertificateSubjectRestriction { signer: environment.names.label_key("kube-apiserver-client") }
     }
+}
 
+impl CertificateSubjectRestriction {
     fn check(&self, attributes: &Attributes<'_>, request: &Object) -> Result<(), Status> {
         let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
         let subject = certificate_request::identity(encoded)
@@ -31,21 +34,14 @@ impl CertificateSubjectRestriction {
 }
 
 impl Plugin for CertificateSubjectRestriction {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(const { &[(ObjectKind::new("certificates", "CertificateSigningRequest"), "")] })
+        Interest::only(const { &[(ObjectKind::new("certificates", "CertificateSigningRequest"), "")] })
+            .on(&[Operation::Create])
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let is_for_signer = |request: &&Object| request.str_at(&["spec", "signerName"]) == Some(&self.signer);
-        MaybeFuture::Ready(
+        Admission::Ready(
             object.filter(is_for_signer).map_or(Ok(()), |request| self.check(attributes, request)),
         )
     }

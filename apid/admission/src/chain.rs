@@ -16,7 +16,8 @@ use crate::plugins::{Availability, PLUGINS};
 use crate::quota::Reservations;
 use crate::timing::{Phase, Timing, TimingObserver};
 use crate::{
-    Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin, PluginConfigurationError,
+    Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin,
+    PluginConfigurationError, WriteTarget,
 };
 
 /// Chain of the enabled plugins.
@@ -203,7 +204,7 @@ type Plan = [Vec<usize>; 4];
 
 /// Interested plugins by target and operation.
 struct Plans {
-    /// Plans of the targets in the [`Interest::Only`] list of at least one plugin.
+    /// Plans of the targets in the interest of at least one plugin.
     named: HashMap<Target<'static>, Plan>,
     /// Plan of all other targets.
     others: Plan,
@@ -213,25 +214,18 @@ impl Plans {
     fn new(plugins: &[(&'static str, Box<dyn Plugin>)]) -> Self {
         let interests: Vec<Interest> = plugins.iter().map(|(_, plugin)| plugin.interest()).collect();
         let plan = |target: Option<Target<'_>>| -> Plan {
+            let has_target = |targets: &[WriteTarget]| {
+                targets.iter().any(|(kind, sub)| Some(target_of(*kind, sub)) == target)
+            };
+            let targeted = |interest: &Interest| interest.targets.is_none_or(has_target);
             Operation::ALL.map(|operation| {
-                let each = plugins.iter().zip(&interests).enumerate();
-                each.filter(|(_, ((_, plugin), interest))| {
-                    let is_interested = match interest {
-                        Interest::All => true,
-                        Interest::Only(targets) => target.is_some_and(|target| {
-                            targets.iter().any(|(kind, sub)| target_of(*kind, sub) == target)
-                        }),
-                    };
-                    is_interested && plugin.handles(operation)
-                })
-                .map(|(index, _)| index)
-                .collect()
+                let each = interests.iter().enumerate();
+                each.filter(|(_, interest)| targeted(interest) && interest.operations.contains(&operation))
+                    .map(|(index, _)| index)
+                    .collect()
             })
         };
-        let targets = interests.iter().flat_map(|interest| match interest {
-            Interest::All => &[],
-            Interest::Only(targets) => *targets,
-        });
+        let targets = interests.iter().flat_map(|interest| interest.targets.unwrap_or_default());
         let named =
             targets.map(|(kind, sub)| target_of(*kind, sub)).map(|target| (target, plan(Some(target))));
         Plans { named: named.collect(), others: plan(None) }
@@ -241,12 +235,7 @@ impl Plans {
         // The map has static keys; the shorter lifetime here allows a lookup with borrowed keys.
         let named: &'a HashMap<Target<'a>, Plan> = &self.named;
         let plan = named.get(&target).unwrap_or(&self.others);
-        match operation {
-            Operation::Create => &plan[0],
-            Operation::Update => &plan[1],
-            Operation::Delete => &plan[2],
-            Operation::Connect => &plan[3],
-        }
+        plan.get(operation as usize).map_or(&[], Vec::as_slice)
     }
 }
 

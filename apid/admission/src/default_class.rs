@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::tree::object_at;
 use crate::{
-    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader, WriteTarget,
+    Admission, Attributes, Environment, Interest, ObjectKind, Operation, Plugin, Reader, WriteTarget,
 };
 
 /// Plugin that sets a default class.
@@ -67,27 +67,19 @@ impl DefaultClass {
 }
 
 impl Plugin for DefaultClass {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(self.targets)
+        Interest::only(self.targets).on(&[Operation::Create])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        _attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let has_class = |object: &Object| {
             object.annotation(&self.class_annotation).is_some()
                 || object.at(&["spec", self.class_field]).is_some_and(|class| !class.is_null())
         };
         let Some(object) = object.filter(|object| !has_class(object)) else {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         };
-        MaybeFuture::later(async move {
+        Admission::later(async move {
             if let (Some(class), Some(spec)) = (self.default_class().await?, object_at(&mut object.0, "spec"))
             {
                 spec.insert(self.class_field.to_owned(), Value::from(class.name()));

@@ -2,10 +2,9 @@
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin, tolerations};
+use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin, tolerations};
 
 /// Default toleration time in seconds.
 const SECONDS: i64 = 300;
@@ -15,8 +14,8 @@ pub(crate) struct DefaultTolerationSeconds {
     taints: [String; 2],
 }
 
-impl DefaultTolerationSeconds {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for DefaultTolerationSeconds {
+    fn new(environment: &Environment) -> Self {
         DefaultTolerationSeconds { taints: taints(&environment.names) }
     }
 }
@@ -30,11 +29,7 @@ impl Plugin for DefaultTolerationSeconds {
         Interest::PODS
     }
 
-    fn mutate<'a>(
-        &'a self,
-        _attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         if let Some(pod) = object {
             let current = tolerations::pod_tolerations(pod);
             let missing_taints =
@@ -45,7 +40,7 @@ impl Plugin for DefaultTolerationSeconds {
                 tolerations::set(pod, all_tolerations);
             }
         }
-        MaybeFuture::Ready(Ok(()))
+        Admission::Ready(Ok(()))
     }
 }
 

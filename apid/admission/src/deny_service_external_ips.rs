@@ -2,9 +2,8 @@
 //! A user could intercept traffic with an external IP.
 
 use apimachinery::object::{Object, Value};
-use apimachinery::status::Status;
 
-use crate::{Attributes, Interest, MaybeFuture, ObjectKind, Plugin};
+use crate::{Admission, Attributes, Interest, ObjectKind, Plugin};
 
 const SERVICE: ObjectKind = ObjectKind::new("", "Service");
 
@@ -12,17 +11,13 @@ pub(crate) struct DenyServiceExternalIps;
 
 impl Plugin for DenyServiceExternalIps {
     fn interest(&self) -> Interest {
-        Interest::Only(&[(SERVICE, "")])
+        Interest::only(&[(SERVICE, "")])
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let old = attributes.old.map_or(&[][..], addresses);
         let is_new = |address: &Value| !old.contains(address);
-        MaybeFuture::Ready(match object {
+        Admission::Ready(match object {
             Some(service) if addresses(service).iter().any(is_new) => {
                 Err(attributes.forbidden("Use of external IPs is denied by admission control."))
             }

@@ -18,7 +18,7 @@ use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
 
 use crate::{
-    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Plugin, PluginConfiguration,
+    Admission, Attributes, ConfigurePlugin, Environment, Interest, ObjectKind, Plugin, PluginConfiguration,
     PluginConfigurationError,
 };
 
@@ -30,8 +30,8 @@ pub(crate) struct EventRateLimit {
     limits: Vec<Limit>,
 }
 
-impl EventRateLimit {
-    pub(crate) fn new(
+impl ConfigurePlugin for EventRateLimit {
+    fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
@@ -47,7 +47,9 @@ impl EventRateLimit {
         })?;
         Ok(EventRateLimit { clock: Arc::clone(&environment.clock), limits })
     }
+}
 
+impl EventRateLimit {
     fn check(&self, attributes: &Attributes<'_>, event: &Object) -> Result<(), Status> {
         let now = self.clock.monotonic();
         let messages: Vec<String> =
@@ -187,18 +189,14 @@ impl Limit {
 
 impl Plugin for EventRateLimit {
     fn interest(&self) -> Interest {
-        Interest::Only(
+        Interest::only(
             const { &[(ObjectKind::new("", "Event"), ""), (ObjectKind::new("events", "Event"), "")] },
         )
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let event = object.filter(|_| !attributes.dry_run);
-        MaybeFuture::Ready(event.map_or(Ok(()), |event| self.check(attributes, event)))
+        Admission::Ready(event.map_or(Ok(()), |event| self.check(attributes, event)))
     }
 }
 

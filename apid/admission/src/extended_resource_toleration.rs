@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
 use kinds::resource_name::is_extended;
 use serde_json::json;
 
-use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin};
+use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin};
 use crate::{pod_containers, tolerations};
 
 pub(crate) struct ExtendedResourceToleration {
     names: Arc<Names>,
 }
 
-impl ExtendedResourceToleration {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for ExtendedResourceToleration {
+    fn new(environment: &Environment) -> Self {
         ExtendedResourceToleration { names: Arc::clone(&environment.names) }
     }
+}
 
+impl ExtendedResourceToleration {
     /// The extended resources that init containers and regular containers request.
     fn requested_resources(&self, pod: &Object) -> BTreeSet<String> {
         let requests = pod_containers::all_containers(pod)
@@ -37,12 +38,8 @@ impl Plugin for ExtendedResourceToleration {
         Interest::PODS
     }
 
-    fn mutate<'a>(
-        &'a self,
-        _attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
+    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+        let Some(pod) = object else { return Admission::Ready(Ok(())) };
         for resource in self.requested_resources(pod) {
             let new_toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
             let current = tolerations::pod_tolerations(pod);
@@ -51,7 +48,7 @@ impl Plugin for ExtendedResourceToleration {
                 tolerations::set(pod, all_tolerations);
             }
         }
-        MaybeFuture::Ready(Ok(()))
+        Admission::Ready(Ok(()))
     }
 }
 

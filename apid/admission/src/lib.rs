@@ -75,9 +75,11 @@ pub use attributes::{Attributes, ObjectReference, Operation, PluginOutput};
 pub use chain::{Chain, ConfigError};
 pub use compiled_objects::CompiledObjects;
 pub use configuration::{Configuration, PluginConfiguration, PluginConfigurationError};
-pub use maybe_future::MaybeFuture;
+pub use maybe_future::{Admission, MaybeFuture};
 pub use metrics::AdmissionMetrics;
 pub use plugin::{Environment, Interest, Plugin, WriteTarget, webhook_clients};
+
+pub(crate) use plugin::{BuildPlugin, ConfigurePlugin};
 pub use reader::{Authorizer, LookupResult, ObjectKind, Reader, Writer};
 pub use timing::{Phase, PhaseTiming, TimingObserver};
 pub use webhook::{ReaderServices, fuzz_response};

@@ -2,16 +2,15 @@
 //! the hostname.
 
 use apimachinery::object::{Object, Value};
-use apimachinery::status::Status;
 
-use crate::{Attributes, Environment, Interest, MaybeFuture, Plugin};
+use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin};
 
 pub(crate) struct LimitPodHardAntiAffinityTopology {
     hostname_key: String,
 }
 
-impl LimitPodHardAntiAffinityTopology {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for LimitPodHardAntiAffinityTopology {
+    fn new(environment: &Environment) -> Self {
         LimitPodHardAntiAffinityTopology { hostname_key: environment.names.label_key("hostname") }
     }
 }
@@ -21,15 +20,11 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
         Interest::PODS
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let path = ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
         let terms = object.and_then(|pod| pod.at(&path)).and_then(Value::as_array).into_iter().flatten();
         let mut keys = terms.map(|term| term.get("topologyKey").and_then(Value::as_str).unwrap_or(""));
-        MaybeFuture::Ready(match keys.find(|key| *key != self.hostname_key) {
+        Admission::Ready(match keys.find(|key| *key != self.hostname_key) {
             Some(key) => Err(attributes.forbidden(&format!(
                 "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {} is allowed",
                 self.hostname_key

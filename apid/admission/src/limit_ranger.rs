@@ -12,14 +12,15 @@ use std::sync::Arc;
 use apimachinery::field::aggregate;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
 use crate::pod_resources::{ResourceList, container_amounts, pod_amounts};
 use crate::quantity::{Amounts, Quantity, amounts};
 use crate::tree::{annotate, object_at};
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
+use crate::{
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
+};
 
 const LIMIT_RANGE: ObjectKind = ObjectKind::new("", "LimitRange");
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
@@ -29,8 +30,8 @@ pub(crate) struct LimitRanger {
     annotation: String,
 }
 
-impl LimitRanger {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for LimitRanger {
+    fn new(environment: &Environment) -> Self {
         LimitRanger { reader: Arc::clone(&environment.reader), annotation: annotation(&environment.names) }
     }
 }
@@ -53,20 +54,16 @@ fn handles_write(attributes: &Attributes<'_>) -> bool {
 
 impl Plugin for LimitRanger {
     fn interest(&self) -> Interest {
-        Interest::Only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "resize"), (CLAIM, "")])
+        Interest::only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "resize"), (CLAIM, "")])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD) && handles_write(attributes))
         else {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         };
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
-        MaybeFuture::later(async move {
+        Admission::later(async move {
             for range in ranges.get().await? {
                 let changes = apply_defaults(&range, pod);
                 if !changes.is_empty() {
@@ -78,16 +75,12 @@ impl Plugin for LimitRanger {
         })
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let Some(object) = object.filter(|_| handles_write(attributes)) else {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         };
         let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
-        MaybeFuture::later(async move {
+        Admission::later(async move {
             for range in ranges.get().await? {
                 let errors = if attributes.is_of(ObjectKind::POD) {
                     check_pod(&range, object)

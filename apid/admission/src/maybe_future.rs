@@ -13,6 +13,9 @@ pub enum MaybeFuture<'a, T> {
     Pending(Pin<Box<dyn Future<Output = T> + Send + 'a>>),
 }
 
+/// The result of a phase of a plugin: the plugin admits the write, or rejects it with a Status.
+pub type Admission<'a> = MaybeFuture<'a, Result<(), Status>>;
+
 impl<'a, T> MaybeFuture<'a, T> {
     /// Wraps a future.
     pub fn later(future: impl Future<Output = T> + Send + 'a) -> Self {
@@ -42,10 +45,7 @@ impl<'a, T> MaybeFuture<'a, T> {
 impl<'a, T: Send + 'a> MaybeFuture<'a, Result<Option<T>, Status>> {
     /// Applies `run` to the value, if there is one. A ready `None` gives a ready result, without an
     /// allocation.
-    pub(crate) fn if_some<F>(
-        self,
-        run: impl FnOnce(T) -> F + Send + 'a,
-    ) -> MaybeFuture<'a, Result<(), Status>>
+    pub(crate) fn if_some<F>(self, run: impl FnOnce(T) -> F + Send + 'a) -> Admission<'a>
     where
         F: Future<Output = Result<(), Status>> + Send + 'a,
     {

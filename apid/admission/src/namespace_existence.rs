@@ -7,7 +7,8 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 
 use crate::{
-    Attributes, Environment, LookupResult, MaybeFuture, ObjectKind, Operation, Plugin, Reader, Writer,
+    Admission, Attributes, BuildPlugin, Environment, Interest, LookupResult, MaybeFuture, ObjectKind,
+    Operation, Plugin, Reader, Writer,
 };
 
 /// Looks up the namespace of a write in the cache, then in the store.
@@ -35,22 +36,18 @@ pub(crate) struct NamespaceExists {
     reader: Arc<dyn Reader>,
 }
 
-impl NamespaceExists {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for NamespaceExists {
+    fn new(environment: &Environment) -> Self {
         NamespaceExists { reader: Arc::clone(&environment.reader) }
     }
 }
 
 impl Plugin for NamespaceExists {
-    fn handles(&self, operation: Operation) -> bool {
-        operation != Operation::Connect
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Delete])
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        _object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a Object>) -> Admission<'a> {
         let Some(found) = find_namespace(&*self.reader, attributes) else {
             return MaybeFuture::Ready(Ok(()));
         };
@@ -71,14 +68,16 @@ pub(crate) struct NamespaceAutoProvision {
     writer: Arc<dyn Writer>,
 }
 
-impl NamespaceAutoProvision {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for NamespaceAutoProvision {
+    fn new(environment: &Environment) -> Self {
         NamespaceAutoProvision {
             reader: Arc::clone(&environment.reader),
             writer: Arc::clone(&environment.writer),
         }
     }
+}
 
+impl NamespaceAutoProvision {
     async fn create_namespace(&self, name: &str) -> Result<(), Status> {
         let mut namespace = Object::default();
         namespace.set_meta("name", name);
@@ -90,15 +89,11 @@ impl NamespaceAutoProvision {
 }
 
 impl Plugin for NamespaceAutoProvision {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&[Operation::Create])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        _object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {
         if attributes.dry_run || !attributes.subresource.is_empty() {
             return MaybeFuture::Ready(Ok(()));
         }

@@ -14,7 +14,9 @@ use apimachinery::object::Object;
 use apimachinery::status::{Cause, Status};
 use kinds::Storage;
 
-use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
+use crate::{
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
+};
 
 pub(crate) struct NamespaceLifecycle {
     reader: Arc<dyn Reader>,
@@ -22,8 +24,8 @@ pub(crate) struct NamespaceLifecycle {
     undeletable: [&'static str; 3],
 }
 
-impl NamespaceLifecycle {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for NamespaceLifecycle {
+    fn new(environment: &Environment) -> Self {
         let names = &environment.names;
         NamespaceLifecycle {
             reader: Arc::clone(&environment.reader),
@@ -33,30 +35,26 @@ impl NamespaceLifecycle {
 }
 
 impl Plugin for NamespaceLifecycle {
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update | Operation::Delete)
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Delete])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        _object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {
         let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
         if attributes.operation == Operation::Delete {
             let is_rejected = is_namespace && self.undeletable.contains(&attributes.name);
             let rejection = || attributes.forbidden("this namespace may not be deleted");
-            return MaybeFuture::Ready(if is_rejected { Err(rejection()) } else { Ok(()) });
+            return Admission::Ready(if is_rejected { Err(rejection()) } else { Ok(()) });
         }
         let is_review = attributes.resource.kind.storage() == Storage::Review;
         if attributes.namespace.is_empty() || is_namespace || is_review {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
         match self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
-            MaybeFuture::Ready(Ok(Some(namespace))) => {
-                MaybeFuture::Ready(check_namespace(attributes, Some(&namespace)))
+            Admission::Ready(Ok(Some(namespace))) => {
+                Admission::Ready(check_namespace(attributes, Some(&namespace)))
             }
-            cached => MaybeFuture::later(async move {
+            cached => Admission::later(async move {
                 // Another process may just have created the namespace.
                 let namespace = match cached.get().await? {
                     Some(namespace) => Some(namespace),

@@ -14,21 +14,23 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::CurrentRegistry;
 
-use crate::{Attributes, Authorizer, Environment, MaybeFuture, ObjectKind, Plugin};
+use crate::{Admission, Attributes, Authorizer, BuildPlugin, Environment, ObjectKind, Plugin};
 
 pub(crate) struct OwnerReferencesPermissionEnforcement {
     registry: Arc<CurrentRegistry>,
     authorizer: Arc<dyn Authorizer>,
 }
 
-impl OwnerReferencesPermissionEnforcement {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for OwnerReferencesPermissionEnforcement {
+    fn new(environment: &Environment) -> Self {
         OwnerReferencesPermissionEnforcement {
             registry: Arc::clone(&environment.registry),
             authorizer: Arc::clone(&environment.authorizer),
         }
     }
+}
 
+impl OwnerReferencesPermissionEnforcement {
     async fn check(&self, attributes: &Attributes<'_>, new: &Object) -> Result<(), Status> {
         let decision = self.authorizer.decide(attributes.user, delete_request(attributes)).get().await?;
         if !decision.allowed() {
@@ -99,18 +101,14 @@ impl OwnerReferencesPermissionEnforcement {
 }
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(new) = object else { return MaybeFuture::Ready(Ok(())) };
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+        let Some(new) = object else { return Admission::Ready(Ok(())) };
         let is_pod_status = attributes.is_of(ObjectKind::POD) && attributes.subresource == "status";
         let is_unchanged = owners(new) == attributes.old.map_or(&[][..], owners);
         if is_pod_status || is_unchanged {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
-        MaybeFuture::later(self.check(attributes, new))
+        Admission::later(self.check(attributes, new))
     }
 }
 

@@ -8,7 +8,9 @@ use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::quantity::Quantity;
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
+use crate::{
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
+};
 
 const CLASS: ObjectKind = ObjectKind::new("storage", "StorageClass");
 
@@ -18,14 +20,16 @@ pub(crate) struct PersistentVolumeClaimResize {
     annotation: String,
 }
 
-impl PersistentVolumeClaimResize {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for PersistentVolumeClaimResize {
+    fn new(environment: &Environment) -> Self {
         PersistentVolumeClaimResize {
             reader: Arc::clone(&environment.reader),
             annotation: class_annotation(&environment.names),
         }
     }
+}
 
+impl PersistentVolumeClaimResize {
     async fn check(&self, attributes: &Attributes<'_>, old: &Object, new: &Object) -> Result<(), Status> {
         if old.str_at(&["status", "phase"]) != Some("Bound") {
             return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
@@ -65,24 +69,17 @@ fn size(claim: &Object) -> Quantity {
 }
 
 impl Plugin for PersistentVolumeClaimResize {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Update
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] })
+        Interest::only(const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] })
+            .on(&[Operation::Update])
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         match (attributes.old, object) {
             (Some(old), Some(new)) if size(new) > size(old) => {
-                MaybeFuture::later(self.check(attributes, old, new))
+                Admission::later(self.check(attributes, old, new))
             }
-            _ => MaybeFuture::Ready(Ok(())),
+            _ => Admission::Ready(Ok(())),
         }
     }
 }

@@ -5,15 +5,14 @@ use std::sync::Arc;
 use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
 use kinds::CurrentRegistry;
 use serving::gates::FeatureGates;
 use webhooks::{ClientOptions, ServiceMap, WebhookClients};
 
 use crate::quota::Reservations;
 use crate::{
-    AdmissionMetrics, Attributes, Authorizer, MaybeFuture, ObjectKind, Operation, Reader, ReaderServices,
-    Writer,
+    Admission, AdmissionMetrics, Attributes, Authorizer, ObjectKind, Operation, PluginConfiguration,
+    PluginConfigurationError, Reader, ReaderServices, Writer,
 };
 
 /// Dependencies of plugins.
@@ -63,31 +62,57 @@ pub fn webhook_clients(
 /// The kind of a resource, and a subresource (`""` for the main resource).
 pub type WriteTarget = (ObjectKind, &'static str);
 
-/// Set of writes that a plugin is interested in.
+/// Set of writes that a plugin handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Interest {
-    /// Writes to all resources and subresources.
-    All,
-    /// Writes to these resources and subresources only.
-    Only(&'static [WriteTarget]),
+pub struct Interest {
+    /// The resources and subresources; None: all.
+    pub targets: Option<&'static [WriteTarget]>,
+    /// The operations.
+    pub operations: &'static [Operation],
 }
 
 impl Interest {
-    /// Writes to pods, without their subresources.
-    pub const PODS: Self = Interest::Only(&[(ObjectKind::POD, "")]);
+    /// Creations and updates of all resources and subresources.
+    pub const ALL: Self = Interest { targets: None, operations: &[Operation::Create, Operation::Update] };
+    /// Creations and updates of pods, without their subresources.
+    pub const PODS: Self = Interest::only(&[(ObjectKind::POD, "")]);
+
+    /// Creations and updates of these resources and subresources.
+    pub const fn only(targets: &'static [WriteTarget]) -> Self {
+        Interest { targets: Some(targets), ..Interest::ALL }
+    }
+
+    /// These operations on the same resources and subresources.
+    #[must_use]
+    pub const fn on(self, operations: &'static [Operation]) -> Self {
+        Interest { operations, ..self }
+    }
+}
+
+/// A plugin that accepts no configuration.
+pub(crate) trait BuildPlugin: Plugin + Sized {
+    /// Builds the plugin.
+    fn new(environment: &Environment) -> Self;
+}
+
+/// A plugin that accepts a configuration.
+pub(crate) trait ConfigurePlugin: Plugin + Sized {
+    /// Builds the plugin with the configuration, if the configuration file has one for the plugin.
+    ///
+    /// # Errors
+    ///
+    /// The location and the defect in the configuration.
+    fn new(
+        environment: &Environment,
+        configuration: Option<&PluginConfiguration>,
+    ) -> Result<Self, PluginConfigurationError>;
 }
 
 /// An admission plugin. The default implementation of both phases allows the write.
 pub trait Plugin: Send + Sync + 'static {
-    /// Whether the plugin handles an operation. The default is create and update.
-    /// The chain calls this once, at construction.
-    fn handles(&self, operation: Operation) -> bool {
-        matches!(operation, Operation::Create | Operation::Update)
-    }
-
-    /// Resources and subresources that the plugin handles. The chain calls this once, at construction.
+    /// The writes that the plugin handles. The chain calls this once, at construction.
     fn interest(&self) -> Interest {
-        Interest::All
+        Interest::ALL
     }
 
     /// Mutating phase: may change the object or reject the write. Deletions have no object.
@@ -95,16 +120,12 @@ pub trait Plugin: Send + Sync + 'static {
         &'a self,
         _attributes: &'a Attributes<'a>,
         _object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        MaybeFuture::Ready(Ok(()))
+    ) -> Admission<'a> {
+        Admission::Ready(Ok(()))
     }
 
     /// Validating phase: may reject the write. The object has passed validation.
-    fn validate<'a>(
-        &'a self,
-        _attributes: &'a Attributes<'a>,
-        _object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        MaybeFuture::Ready(Ok(()))
+    fn validate<'a>(&'a self, _attributes: &'a Attributes<'a>, _object: Option<&'a Object>) -> Admission<'a> {
+        Admission::Ready(Ok(()))
     }
 }

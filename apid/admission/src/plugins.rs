@@ -31,7 +31,9 @@ use crate::storage_object_in_use_protection::StorageObjectInUseProtection;
 use crate::taint_nodes_by_condition::TaintNodesByCondition;
 use crate::validating_admission_policy::ValidatingAdmissionPolicy;
 use crate::webhook::{MutatingWebhooks, ValidatingWebhooks};
-use crate::{Environment, Plugin, PluginConfiguration, PluginConfigurationError};
+use crate::{
+    BuildPlugin, ConfigurePlugin, Environment, Plugin, PluginConfiguration, PluginConfigurationError,
+};
 
 /// A plugin in the table.
 pub struct PluginEntry {
@@ -68,98 +70,45 @@ const fn off_by_default(name: &'static str, availability: Availability) -> Plugi
     PluginEntry { name, on_by_default: false, availability }
 }
 
+const fn implemented<P: BuildPlugin>() -> Availability {
+    Availability::Implemented(|environment| Box::new(P::new(environment)))
+}
+
+const fn configured<P: ConfigurePlugin>() -> Availability {
+    Availability::Configured(|environment, configuration| Ok(Box::new(P::new(environment, configuration)?)))
+}
+
 /// All plugins of release 1.33. Policies, webhooks, quota and AlwaysDeny are last.
 pub static PLUGINS: &[PluginEntry] = &[
     off_by_default("AlwaysAdmit", Availability::Implemented(|_| Box::new(AlwaysAdmit))),
-    off_by_default(
-        "NamespaceAutoProvision",
-        Availability::Implemented(|environment| Box::new(NamespaceAutoProvision::new(environment))),
-    ),
-    on_by_default(
-        "NamespaceLifecycle",
-        Availability::Implemented(|environment| Box::new(NamespaceLifecycle::new(environment))),
-    ),
-    off_by_default(
-        "NamespaceExists",
-        Availability::Implemented(|environment| Box::new(NamespaceExists::new(environment))),
-    ),
-    off_by_default(
-        "LimitPodHardAntiAffinityTopology",
-        Availability::Implemented(|environment| Box::new(LimitPodHardAntiAffinityTopology::new(environment))),
-    ),
-    on_by_default(
-        "LimitRanger",
-        Availability::Implemented(|environment| Box::new(LimitRanger::new(environment))),
-    ),
-    on_by_default(
-        "ServiceAccount",
-        Availability::Implemented(|environment| Box::new(ServiceAccount::new(environment))),
-    ),
-    off_by_default(
-        "NodeRestriction",
-        Availability::Implemented(|environment| Box::new(NodeRestriction::new(environment))),
-    ),
-    on_by_default(
-        "TaintNodesByCondition",
-        Availability::Implemented(|environment| Box::new(TaintNodesByCondition::new(environment))),
-    ),
+    off_by_default("NamespaceAutoProvision", implemented::<NamespaceAutoProvision>()),
+    on_by_default("NamespaceLifecycle", implemented::<NamespaceLifecycle>()),
+    off_by_default("NamespaceExists", implemented::<NamespaceExists>()),
+    off_by_default("LimitPodHardAntiAffinityTopology", implemented::<LimitPodHardAntiAffinityTopology>()),
+    on_by_default("LimitRanger", implemented::<LimitRanger>()),
+    on_by_default("ServiceAccount", implemented::<ServiceAccount>()),
+    off_by_default("NodeRestriction", implemented::<NodeRestriction>()),
+    on_by_default("TaintNodesByCondition", implemented::<TaintNodesByCondition>()),
     off_by_default("AlwaysPullImages", Availability::Implemented(|_| Box::new(AlwaysPullImages))),
     off_by_default("ImagePolicyWebhook", Availability::NotImplemented),
-    on_by_default(
-        "PodSecurity",
-        Availability::Configured(|environment, configuration| {
-            Ok(Box::new(PodSecurity::new(environment, configuration)?))
-        }),
-    ),
-    off_by_default(
-        "PodNodeSelector",
-        Availability::Configured(|environment, configuration| {
-            Ok(Box::new(PodNodeSelector::new(environment, configuration)?))
-        }),
-    ),
-    on_by_default("Priority", Availability::Implemented(|environment| Box::new(Priority::new(environment)))),
-    on_by_default(
-        "DefaultTolerationSeconds",
-        Availability::Implemented(|environment| Box::new(DefaultTolerationSeconds::new(environment))),
-    ),
-    off_by_default(
-        "PodTolerationRestriction",
-        Availability::Configured(|environment, configuration| {
-            Ok(Box::new(PodTolerationRestriction::new(environment, configuration)?))
-        }),
-    ),
-    off_by_default(
-        "EventRateLimit",
-        Availability::Configured(|environment, configuration| {
-            Ok(Box::new(EventRateLimit::new(environment, configuration)?))
-        }),
-    ),
-    off_by_default(
-        "ExtendedResourceToleration",
-        Availability::Implemented(|environment| Box::new(ExtendedResourceToleration::new(environment))),
-    ),
+    on_by_default("PodSecurity", configured::<PodSecurity>()),
+    off_by_default("PodNodeSelector", configured::<PodNodeSelector>()),
+    on_by_default("Priority", implemented::<Priority>()),
+    on_by_default("DefaultTolerationSeconds", implemented::<DefaultTolerationSeconds>()),
+    off_by_default("PodTolerationRestriction", configured::<PodTolerationRestriction>()),
+    off_by_default("EventRateLimit", configured::<EventRateLimit>()),
+    off_by_default("ExtendedResourceToleration", implemented::<ExtendedResourceToleration>()),
     on_by_default(
         "DefaultStorageClass",
         Availability::Implemented(|environment| Box::new(DefaultClass::for_storage(environment))),
     ),
-    on_by_default(
-        "StorageObjectInUseProtection",
-        Availability::Implemented(|environment| Box::new(StorageObjectInUseProtection::new(environment))),
-    ),
+    on_by_default("StorageObjectInUseProtection", implemented::<StorageObjectInUseProtection>()),
     off_by_default(
         "OwnerReferencesPermissionEnforcement",
-        Availability::Implemented(|environment| {
-            Box::new(OwnerReferencesPermissionEnforcement::new(environment))
-        }),
+        implemented::<OwnerReferencesPermissionEnforcement>(),
     ),
-    on_by_default(
-        "PersistentVolumeClaimResize",
-        Availability::Implemented(|environment| Box::new(PersistentVolumeClaimResize::new(environment))),
-    ),
-    on_by_default(
-        "RuntimeClass",
-        Availability::Implemented(|environment| Box::new(RuntimeClass::new(environment))),
-    ),
+    on_by_default("PersistentVolumeClaimResize", implemented::<PersistentVolumeClaimResize>()),
+    on_by_default("RuntimeClass", implemented::<RuntimeClass>()),
     on_by_default(
         "CertificateApproval",
         Availability::Implemented(|environment| Box::new(SignerCheck::approval(environment))),
@@ -172,10 +121,7 @@ pub static PLUGINS: &[PluginEntry] = &[
         "ClusterTrustBundleAttest",
         Availability::Implemented(|environment| Box::new(SignerCheck::attest(environment))),
     ),
-    on_by_default(
-        "CertificateSubjectRestriction",
-        Availability::Implemented(|environment| Box::new(CertificateSubjectRestriction::new(environment))),
-    ),
+    on_by_default("CertificateSubjectRestriction", implemented::<CertificateSubjectRestriction>()),
     on_by_default(
         "DefaultIngressClass",
         Availability::Implemented(|environment| Box::new(DefaultClass::for_ingresses(environment))),
@@ -188,28 +134,10 @@ pub static PLUGINS: &[PluginEntry] = &[
             Some(Box::new(MutatingAdmissionPolicy::new(environment)?))
         }),
     ),
-    on_by_default(
-        "MutatingAdmissionWebhook",
-        Availability::Configured(|environment, configuration| {
-            Ok(Box::new(MutatingWebhooks::new(environment, configuration)?))
-        }),
-    ),
-    on_by_default(
-        "ValidatingAdmissionPolicy",
-        Availability::Implemented(|environment| Box::new(ValidatingAdmissionPolicy::new(environment))),
-    ),
-    on_by_default(
-        "ValidatingAdmissionWebhook",
-        Availability::Configured(|environment, configuration| {
-            Ok(Box::new(ValidatingWebhooks::new(environment, configuration)?))
-        }),
-    ),
-    on_by_default(
-        "ResourceQuota",
-        Availability::Configured(|environment, configuration| {
-            Ok(Box::new(ResourceQuota::new(environment, configuration)?))
-        }),
-    ),
+    on_by_default("MutatingAdmissionWebhook", configured::<MutatingWebhooks>()),
+    on_by_default("ValidatingAdmissionPolicy", implemented::<ValidatingAdmissionPolicy>()),
+    on_by_default("ValidatingAdmissionWebhook", configured::<ValidatingWebhooks>()),
+    on_by_default("ResourceQuota", configured::<ResourceQuota>()),
     off_by_default("AlwaysDeny", Availability::Implemented(|_| Box::new(AlwaysDeny))),
 ];
 

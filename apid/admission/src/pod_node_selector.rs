@@ -15,7 +15,7 @@ use apimachinery::status::Status;
 use kinds::format;
 
 use crate::{
-    Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration,
+    Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Plugin, PluginConfiguration,
     PluginConfigurationError, Reader,
 };
 
@@ -36,13 +36,8 @@ pub(crate) struct PodNodeSelector {
     limits: BTreeMap<String, Selector>,
 }
 
-impl PodNodeSelector {
-    /// Builds the plugin with an optional configuration.
-    ///
-    /// # Errors
-    ///
-    /// The configuration is invalid.
-    pub(crate) fn new(
+impl ConfigurePlugin for PodNodeSelector {
+    fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
@@ -67,7 +62,9 @@ impl PodNodeSelector {
             limits,
         })
     }
+}
 
+impl PodNodeSelector {
     /// Returns the node selector of the namespace, or the default; 500 if the annotation is invalid.
     async fn namespace_selector(&self, namespace: &str) -> Result<Selector, Status> {
         match self.reader.namespace(namespace).get().await?.annotation(&self.annotation) {
@@ -94,21 +91,13 @@ impl PodNodeSelector {
 }
 
 impl Plugin for PodNodeSelector {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
-    }
-
     fn interest(&self) -> Interest {
-        Interest::PODS
+        Interest::PODS.on(&[Operation::Create])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
-        MaybeFuture::later(async move {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+        let Some(pod) = object else { return Admission::Ready(Ok(())) };
+        Admission::later(async move {
             let namespace_selector = self.namespace_selector(attributes.namespace).await?;
             self.check_conflict(attributes, pod, &namespace_selector)?;
             if let (false, Some(Value::Object(spec))) = (namespace_selector.is_empty(), pod.get_mut("spec")) {
@@ -124,13 +113,9 @@ impl Plugin for PodNodeSelector {
         })
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
-        MaybeFuture::later(async move {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+        let Some(pod) = object else { return Admission::Ready(Ok(())) };
+        Admission::later(async move {
             let namespace_selector = self.namespace_selector(attributes.namespace).await?;
             self.check_conflict(attributes, pod, &namespace_selector)?;
             let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());

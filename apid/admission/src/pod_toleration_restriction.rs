@@ -15,7 +15,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
 use crate::{
-    Attributes, Environment, Interest, MaybeFuture, Operation, Plugin, PluginConfiguration,
+    Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Plugin, PluginConfiguration,
     PluginConfigurationError, Reader, tolerations,
 };
 
@@ -33,13 +33,8 @@ pub(crate) struct PodTolerationRestriction {
     memory_pressure: Value,
 }
 
-impl PodTolerationRestriction {
-    /// Builds the plugin with an optional configuration.
-    ///
-    /// # Errors
-    ///
-    /// The configuration is invalid.
-    pub(crate) fn new(
+impl ConfigurePlugin for PodTolerationRestriction {
+    fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
@@ -62,7 +57,9 @@ impl PodTolerationRestriction {
             }),
         })
     }
+}
 
+impl PodTolerationRestriction {
     /// Returns the tolerations in the namespace annotation `key`; `default` without the annotation. 500 if
     /// the annotation is invalid.
     async fn namespace_tolerations(
@@ -109,13 +106,9 @@ impl Plugin for PodTolerationRestriction {
         Interest::PODS
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
-        MaybeFuture::later(async move {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+        let Some(pod) = object else { return Admission::Ready(Ok(())) };
+        Admission::later(async move {
             let mut all_tolerations = tolerations::pod_tolerations(pod).to_vec();
             if attributes.operation == Operation::Create {
                 let default = self
@@ -136,16 +129,12 @@ impl Plugin for PodTolerationRestriction {
         })
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let pod_tolerations = object.map_or(&[][..], tolerations::pod_tolerations);
         if pod_tolerations.is_empty() {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
-        MaybeFuture::later(async move {
+        Admission::later(async move {
             let limit =
                 self.namespace_tolerations(attributes.namespace, &self.limit_key, &self.limit).await?;
             let is_allowed = |t: &Value| limit.iter().any(|allowed| tolerations::covers(allowed, t));

@@ -6,7 +6,9 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
+use crate::{
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
+};
 
 const CLASS: ObjectKind = ObjectKind::new("scheduling", "PriorityClass");
 /// Default preemption policy.
@@ -16,11 +18,13 @@ pub(crate) struct Priority {
     reader: Arc<dyn Reader>,
 }
 
-impl Priority {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for Priority {
+    fn new(environment: &Environment) -> Self {
         Priority { reader: Arc::clone(&environment.reader) }
     }
+}
 
+impl Priority {
     /// The priority class of pods without a class name; of several default classes, the one with the lowest
     /// value.
     async fn default_class(&self) -> Result<Option<Arc<Object>>, Status> {
@@ -78,18 +82,14 @@ fn value(class: &Object) -> i64 {
 
 impl Plugin for Priority {
     fn interest(&self) -> Interest {
-        Interest::Only(&[(ObjectKind::POD, ""), (CLASS, "")])
+        Interest::only(&[(ObjectKind::POD, ""), (CLASS, "")])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD)) else {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         };
-        let Some(old) = attributes.old else { return MaybeFuture::later(self.resolve(attributes, pod)) };
+        let Some(old) = attributes.old else { return Admission::later(self.resolve(attributes, pod)) };
         // An update that omits the resolved fields keeps their values from creation.
         for field in ["priority", "preemptionPolicy"] {
             if let (Some(old_value), Some(spec)) =
@@ -99,18 +99,14 @@ impl Plugin for Priority {
                 spec.insert(field.to_owned(), old_value.clone());
             }
         }
-        MaybeFuture::Ready(Ok(()))
+        Admission::Ready(Ok(()))
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let Some(class) = object.filter(|object| attributes.is_of(CLASS) && is_default(object)) else {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         };
-        MaybeFuture::later(async move {
+        Admission::later(async move {
             match self.default_class().await? {
                 Some(other) if attributes.operation == Operation::Create || other.name() != class.name() => {
                     Err(attributes.forbidden(&format!(

@@ -8,7 +8,9 @@ use apimachinery::status::Status;
 use serde_json::{Map, Value};
 
 use crate::quantity::amounts;
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
+use crate::{
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
+};
 
 const CLASS: ObjectKind = ObjectKind::new("node", "RuntimeClass");
 const OVERHEAD_MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
@@ -17,11 +19,13 @@ pub(crate) struct RuntimeClass {
     reader: Arc<dyn Reader>,
 }
 
-impl RuntimeClass {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for RuntimeClass {
+    fn new(environment: &Environment) -> Self {
         RuntimeClass { reader: Arc::clone(&environment.reader) }
     }
+}
 
+impl RuntimeClass {
     async fn class(&self, attributes: &Attributes<'_>, name: &str) -> Result<Arc<Object>, Status> {
         let cached = self.reader.get(CLASS, "", name).get().await?;
         let class = match cached {
@@ -43,23 +47,15 @@ fn overhead(class: &Object) -> Option<&Value> {
 }
 
 impl Plugin for RuntimeClass {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
-    }
-
     fn interest(&self) -> Interest {
-        Interest::PODS
+        Interest::PODS.on(&[Operation::Create])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let Some((pod, name)) = object.and_then(|pod| runtime_class_name(pod).map(|name| (pod, name))) else {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         };
-        MaybeFuture::later(async move {
+        Admission::later(async move {
             let class = self.class(attributes, &name).await?;
             let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
             if let Some(fixed) = overhead(&class) {
@@ -73,17 +69,13 @@ impl Plugin for RuntimeClass {
         })
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(pod) = object else { return MaybeFuture::Ready(Ok(())) };
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+        let Some(pod) = object else { return Admission::Ready(Ok(())) };
         let pod_overhead = amounts(pod.at(&["spec", "overhead"]));
         let Some(name) = runtime_class_name(pod) else {
-            return MaybeFuture::Ready(check_overhead(attributes, None, &pod_overhead));
+            return Admission::Ready(check_overhead(attributes, None, &pod_overhead));
         };
-        MaybeFuture::later(async move {
+        Admission::later(async move {
             let class = self.class(attributes, &name).await?;
             check_overhead(attributes, overhead(&class), &pod_overhead)
         })

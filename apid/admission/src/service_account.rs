@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 
 use crate::pod_containers::{CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
 use crate::tree::object_at;
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader};
+use crate::{
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
+};
 
 const ACCOUNT: ObjectKind = ObjectKind::new("", "ServiceAccount");
 /// Account of pods without an account name.
@@ -60,15 +62,17 @@ impl AccountKeys {
     }
 }
 
-impl ServiceAccount {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for ServiceAccount {
+    fn new(environment: &Environment) -> Self {
         ServiceAccount {
             reader: Arc::clone(&environment.reader),
             rng: Arc::clone(&environment.rng),
             keys: AccountKeys::new(&environment.names),
         }
     }
+}
 
+impl ServiceAccount {
     /// Returns a service account; waits for a missing default account.
     async fn account(&self, attributes: &Attributes<'_>, account: &str) -> Result<Arc<Object>, Status> {
         let namespace = attributes.namespace;
@@ -327,36 +331,26 @@ fn unlisted_in_containers(account: &Object, pod: &Object, list: &str) -> Option<
 
 impl Plugin for ServiceAccount {
     fn interest(&self) -> Interest {
-        Interest::Only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "ephemeralcontainers")])
+        Interest::only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "ephemeralcontainers")])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         match object {
             Some(pod) if attributes.operation == Operation::Create && attributes.subresource.is_empty() => {
-                MaybeFuture::later(self.set_account(attributes, pod))
+                Admission::later(self.set_account(attributes, pod))
             }
-            _ => MaybeFuture::Ready(Ok(())),
+            _ => Admission::Ready(Ok(())),
         }
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         // The account and the mounts of a pod are immutable; updates can only add ephemeral containers.
         let is_creation = attributes.operation == Operation::Create && attributes.subresource.is_empty();
         let is_ephemeral_update =
             attributes.operation == Operation::Update && !attributes.subresource.is_empty();
         match object {
-            Some(pod) if is_creation || is_ephemeral_update => {
-                MaybeFuture::later(self.check(attributes, pod))
-            }
-            _ => MaybeFuture::Ready(Ok(())),
+            Some(pod) if is_creation || is_ephemeral_update => Admission::later(self.check(attributes, pod)),
+            _ => Admission::Ready(Ok(())),
         }
     }
 }

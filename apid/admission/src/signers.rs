@@ -9,7 +9,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::{
-    Attributes, Authorizer, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, WriteTarget,
+    Admission, Attributes, Authorizer, Environment, Interest, ObjectKind, Operation, Plugin, WriteTarget,
 };
 
 const REQUEST: ObjectKind = ObjectKind::new("certificates", "CertificateSigningRequest");
@@ -92,29 +92,21 @@ fn leaves_signature_unchanged(old: Option<&Object>, new: &Object) -> bool {
 }
 
 impl Plugin for SignerCheck {
-    fn handles(&self, operation: Operation) -> bool {
-        self.operations.contains(&operation)
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(self.targets)
+        Interest::only(self.targets).on(self.operations)
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(new) = object else { return MaybeFuture::Ready(Ok(())) };
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+        let Some(new) = object else { return Admission::Ready(Ok(())) };
         if self.verb == "sign" && leaves_signature_unchanged(attributes.old, new) {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
         // The signer name is immutable, so the old object has it; only a new bundle has no old object.
         let signer = attributes.old.unwrap_or(new).str_at(&["spec", "signerName"]).unwrap_or("");
         if self.verb == "attest" && signer.is_empty() {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
-        MaybeFuture::later(self.check(attributes, signer))
+        Admission::later(self.check(attributes, signer))
     }
 }
 

@@ -2,10 +2,9 @@
 //! PersistentVolumeClaims and VolumeAttributesClasses while these are in use.
 
 use apimachinery::object::Object;
-use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin};
+use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin};
 
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
@@ -18,8 +17,8 @@ pub(crate) struct StorageObjectInUseProtection {
     class_finalizer: String,
 }
 
-impl StorageObjectInUseProtection {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for StorageObjectInUseProtection {
+    fn new(environment: &Environment) -> Self {
         let names = &environment.names;
         StorageObjectInUseProtection {
             volume_finalizer: names.label_key("pv-protection"),
@@ -30,19 +29,11 @@ impl StorageObjectInUseProtection {
 }
 
 impl Plugin for StorageObjectInUseProtection {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(&[(VOLUME, ""), (CLAIM, ""), (CLASS, "")])
+        Interest::only(&[(VOLUME, ""), (CLAIM, ""), (CLASS, "")]).on(&[Operation::Create])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let finalizer = match () {
             () if attributes.is_of(VOLUME) => &self.volume_finalizer,
             () if attributes.is_of(CLAIM) => &self.claim_finalizer,
@@ -54,7 +45,7 @@ impl Plugin for StorageObjectInUseProtection {
                 object.finalizers().chain([finalizer.as_str()]).map(Value::from).collect();
             object.set_meta("finalizers", json!(finalizers));
         }
-        MaybeFuture::Ready(Ok(()))
+        Admission::Ready(Ok(()))
     }
 }
 

@@ -1,36 +1,27 @@
 //! TaintNodesByCondition: adds the not-ready taint to new nodes, so that no pods are scheduled on them.
 
 use apimachinery::object::Object;
-use apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use crate::tree::object_at;
-use crate::{Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin};
+use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin};
 
 pub(crate) struct TaintNodesByCondition {
     taint: String,
 }
 
-impl TaintNodesByCondition {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for TaintNodesByCondition {
+    fn new(environment: &Environment) -> Self {
         TaintNodesByCondition { taint: environment.names.label_sub_key("node", "not-ready") }
     }
 }
 
 impl Plugin for TaintNodesByCondition {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
-    }
-
     fn interest(&self) -> Interest {
-        Interest::Only(const { &[(ObjectKind::new("", "Node"), "")] })
+        Interest::only(const { &[(ObjectKind::new("", "Node"), "")] }).on(&[Operation::Create])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        _attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         if let Some(spec) = object.and_then(|node| object_at(&mut node.0, "spec")) {
             let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
             let field =
@@ -44,7 +35,7 @@ impl Plugin for TaintNodesByCondition {
                 spec.insert("taints".to_owned(), Value::Array(taints));
             }
         }
-        MaybeFuture::Ready(Ok(()))
+        Admission::Ready(Ok(()))
     }
 }
 

@@ -163,7 +163,11 @@ impl Fake {
             has_generated_name: false,
             notes: &notes,
         };
-        assert!(plugin.handles(write.operation), "the plugin does not handle {}", write.operation.as_str());
+        assert!(
+            plugin.interest().operations.contains(&write.operation),
+            "the plugin does not handle {}",
+            write.operation.as_str()
+        );
         let mut result = plugin.mutate(&attributes, object.as_mut()).get().await;
         if result.is_ok() {
             result = plugin.validate(&attributes, object.as_ref()).get().await;

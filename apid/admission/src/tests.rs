@@ -11,8 +11,8 @@ use kinds::{Registry, Resource};
 use crate::plugins::{Availability, PLUGINS};
 use crate::testing::Fake;
 use crate::{
-    Attributes, Chain, ConfigError, Configuration, Environment, LookupResult, MaybeFuture, ObjectKind,
-    Operation, Plugin, PluginOutput, Reader,
+    Admission, Attributes, Chain, ConfigError, Configuration, Environment, Interest, LookupResult,
+    MaybeFuture, ObjectKind, Operation, Plugin, PluginOutput, Reader,
 };
 
 /// Reader with namespaces by first letter: `a`ctive, `t`erminating, `l`ate (a pending lookup).
@@ -246,15 +246,11 @@ async fn namespace_lifecycle_rejections_have_kubernetes_messages() {
 struct Letter(&'static str);
 
 impl Plugin for Letter {
-    fn handles(&self, operation: Operation) -> bool {
-        operation == Operation::Create
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&[Operation::Create])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let Some(object) = object else { return MaybeFuture::Ready(Ok(())) };
         let mut write = move || {
             let seen = format!("{}{}", object.str_at(&["seen"]).unwrap_or(""), self.0);
@@ -268,11 +264,7 @@ impl Plugin for Letter {
         }
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let seen = object.and_then(|o| o.str_at(&["seen"])).unwrap_or("");
         attributes.notes.annotate(self.0, seen);
         let is_rejected = object.is_some_and(|o| o.name() == self.0);

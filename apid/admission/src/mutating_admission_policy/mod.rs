@@ -38,7 +38,7 @@ use crate::policy::{
 };
 use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
-use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, mutation};
+use crate::{Admission, Attributes, Environment, Interest, ObjectKind, Operation, Plugin, mutation};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicyBinding");
@@ -104,15 +104,11 @@ impl MutatingAdmissionPolicy {
 }
 
 impl Plugin for MutatingAdmissionPolicy {
-    fn handles(&self, operation: Operation) -> bool {
-        operation != Operation::Delete
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Connect])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let policies = self.0.policies(attributes);
         policies.if_some(move |policies| async move { self.apply(&policies, attributes, object).await })
     }

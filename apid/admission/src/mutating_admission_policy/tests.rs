@@ -28,12 +28,8 @@ fn environment_with_alpha_apis(fake: &Fake) -> Environment {
 struct AdmissionChain(Chain);
 
 impl Plugin for AdmissionChain {
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        MaybeFuture::later(self.0.mutate(attributes, object))
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+        Admission::later(self.0.mutate(attributes, object))
     }
 }
 
@@ -41,15 +37,11 @@ impl Plugin for AdmissionChain {
 struct ChangingPlugin;
 
 impl Plugin for ChangingPlugin {
-    fn mutate<'a>(
-        &'a self,
-        _: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         if let Some(data) = object.and_then(|object| object.get_mut("data")) {
             data["late"] = "yes".into();
         }
-        MaybeFuture::Ready(Ok(()))
+        Admission::Ready(Ok(()))
     }
 }
 
@@ -349,7 +341,8 @@ async fn own_kinds_and_reviews_are_exempt_and_deletions_are_not_handled() {
         assert_eq!(written.object["metadata"].get("labels").is_some(), is_changed, "{kind:?}");
     }
     let plugin = MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&server.fake)).unwrap();
-    assert_eq!(Operation::ALL.map(|operation| plugin.handles(operation)), [true, true, false, true]);
+    let operations = [Operation::Create, Operation::Update, Operation::Connect];
+    assert_eq!(plugin.interest().operations, operations);
     assert!(MutatingAdmissionPolicy::new(&server.fake.environment()).is_none(), "the API is disabled");
 }
 

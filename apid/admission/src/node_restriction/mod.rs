@@ -29,8 +29,8 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
 use crate::{
-    Attributes, Authorizer, Environment, MaybeFuture, ObjectKind, Operation, Plugin, Reader,
-    certificate_request,
+    Admission, Attributes, Authorizer, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin,
+    Reader, certificate_request,
 };
 
 /// Prefix of kubelet user names.
@@ -80,8 +80,8 @@ struct KubeletWrite<'a> {
     object: Option<&'a Object>,
 }
 
-impl NodeRestriction {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for NodeRestriction {
+    fn new(environment: &Environment) -> Self {
         NodeRestriction {
             reader: Arc::clone(&environment.reader),
             authorizer: Arc::clone(&environment.authorizer),
@@ -91,34 +91,30 @@ impl NodeRestriction {
 }
 
 impl Plugin for NodeRestriction {
-    fn handles(&self, operation: Operation) -> bool {
-        operation != Operation::Connect
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Delete])
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
-        let Some(node) = node_of(attributes.user) else { return MaybeFuture::Ready(Ok(())) };
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+        let Some(node) = node_of(attributes.user) else { return Admission::Ready(Ok(())) };
         if node.is_empty() {
             let reason = format!("could not determine node from user {:?}", attributes.user.name);
-            return MaybeFuture::Ready(Err(attributes.forbidden(&reason)));
+            return Admission::Ready(Err(attributes.forbidden(&reason)));
         }
         KubeletWrite { plugin: self, attributes, node, object: object.map(|object| &*object) }.admit()
     }
 }
 
 impl<'a> KubeletWrite<'a> {
-    fn admit(self) -> MaybeFuture<'a, Result<(), Status>> {
+    fn admit(self) -> Admission<'a> {
         let kind = &self.attributes.resource.kind;
         let result = match (kind.group(), kind.kind(), self.attributes.subresource) {
             ("", "Pod", "") if self.attributes.operation == Operation::Create => {
-                return MaybeFuture::later(async move { self.check_pod_creation().await });
+                return Admission::later(async move { self.check_pod_creation().await });
             }
             ("", "Pod", "") => self.check_pod_deletion(),
             ("", "Pod", "status") => self.check_pod_status(),
-            ("", "Pod", "eviction") => return MaybeFuture::later(async move { self.check_eviction().await }),
+            ("", "Pod", "eviction") => return Admission::later(async move { self.check_eviction().await }),
             ("", "Pod", other) => self.reject(&format!(
                 "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
             )),
@@ -129,7 +125,7 @@ impl<'a> KubeletWrite<'a> {
                 if other.is_empty() { "the claim" } else { other }
             )),
             ("", "ServiceAccount", "token") if self.attributes.operation == Operation::Create => {
-                return MaybeFuture::later(async move { self.check_token_request().await });
+                return Admission::later(async move { self.check_token_request().await });
             }
             ("coordination", "Lease", _) => self.check_lease(),
             ("storage", "CSINode", _) => {
@@ -139,7 +135,7 @@ impl<'a> KubeletWrite<'a> {
             ("certificates", "CertificateSigningRequest", "") => self.check_certificate(),
             _ => Ok(()),
         };
-        MaybeFuture::Ready(result)
+        Admission::Ready(result)
     }
 
     fn reject(&self, reason: &str) -> Result<(), Status> {

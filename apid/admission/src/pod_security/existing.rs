@@ -12,7 +12,7 @@ use super::controls::violations;
 use super::pod::Pod;
 use super::policy::{Level, Policy, Standard};
 use super::{PodSecurity, Violation};
-use crate::{Attributes, MaybeFuture, ObjectKind, Operation};
+use crate::{Admission, Attributes, ObjectKind, Operation};
 
 /// Maximum number of evaluated pods per namespace write; further pods are not evaluated.
 const MAX_PODS: usize = 3_000;
@@ -25,7 +25,7 @@ impl PodSecurity {
         &'a self,
         attributes: &'a Attributes<'a>,
         object: &'a Object,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    ) -> Admission<'a> {
         let new = self.namespace_policy(object);
         let old = attributes.old.filter(|_| attributes.operation == Operation::Update);
         let old = old.map(|old| self.namespace_policy(old));
@@ -33,11 +33,11 @@ impl PodSecurity {
         if !new.errors.is_empty() && !has_same_errors {
             let kind = &attributes.resource.kind;
             let kind = GroupKind { group: String::new(), kind: kind.kind().to_owned() };
-            return MaybeFuture::Ready(Err(Status::invalid(&kind, attributes.name, &new.errors)));
+            return Admission::Ready(Err(Status::invalid(&kind, attributes.name, &new.errors)));
         }
         let is_stricter_policy = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));
         if !is_stricter_policy {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
         if self.settings.namespaces.iter().any(|exempt| exempt == object.name()) {
             if let Some(warning) = self.exempt_labels_warning(object, &new.policy) {
@@ -45,10 +45,10 @@ impl PodSecurity {
             } else if attributes.operation == Operation::Update {
                 attributes.notes.annotate(self.audit.exempt.clone(), "namespace");
             }
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
         if attributes.operation == Operation::Create {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
         let enforce = new.policy.enforce;
         self.reader.list(ObjectKind::POD, object.name()).map(move |pods| {

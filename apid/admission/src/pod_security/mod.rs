@@ -27,7 +27,8 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::{
-    Attributes, Environment, Interest, MaybeFuture, ObjectKind, Operation, Plugin, Reader, WriteTarget,
+    Admission, Attributes, ConfigurePlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
+    WriteTarget,
 };
 use crate::{PluginConfiguration, PluginConfigurationError};
 
@@ -91,13 +92,8 @@ impl AuditKeys {
     }
 }
 
-impl PodSecurity {
-    /// Builds the plugin with an optional configuration.
-    ///
-    /// # Errors
-    ///
-    /// The configuration is invalid.
-    pub(crate) fn new(
+impl ConfigurePlugin for PodSecurity {
+    fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
@@ -114,7 +110,9 @@ impl PodSecurity {
             audit: AuditKeys::new(names),
         })
     }
+}
 
+impl PodSecurity {
     /// Parses the policy of a namespace.
     fn namespace_policy(&self, namespace: &Object) -> ParsedPolicy {
         self.labels.read(|key| namespace.label(key), self.settings.defaults)
@@ -139,13 +137,9 @@ impl PodSecurity {
         !class.is_empty() && self.settings.runtime_classes.iter().any(|exempt| exempt == class)
     }
 
-    fn check_pod<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: &'a Object,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn check_pod<'a>(&'a self, attributes: &'a Attributes<'a>, object: &'a Object) -> Admission<'a> {
         if self.is_exempt(attributes) {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let parsed = self.namespace_policy(&*namespace?);
@@ -163,13 +157,9 @@ impl PodSecurity {
         })
     }
 
-    fn check_template<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: &'a Object,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn check_template<'a>(&'a self, attributes: &'a Attributes<'a>, object: &'a Object) -> Admission<'a> {
         if self.is_exempt(attributes) {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         }
         self.reader.namespace(attributes.namespace).map(move |namespace| {
             let Ok(namespace) = namespace else {
@@ -238,16 +228,12 @@ impl PodSecurity {
 
 impl Plugin for PodSecurity {
     fn interest(&self) -> Interest {
-        Interest::Only(EVALUATED_TARGETS)
+        Interest::only(EVALUATED_TARGETS)
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         match (object, attributes.resource.kind.kind()) {
-            (None, _) => MaybeFuture::Ready(Ok(())),
+            (None, _) => Admission::Ready(Ok(())),
             (Some(object), "Namespace") => self.check_namespace(attributes, object),
             (Some(object), "Pod") => self.check_pod(attributes, object),
             (Some(object), _) => self.check_template(attributes, object),

@@ -31,8 +31,8 @@ pub use reservations::{NamespaceLock, Reservation, ReservationGuard, Reservation
 
 use crate::quantity::{Amounts, to_list};
 use crate::{
-    Attributes, Environment, MaybeFuture, ObjectKind, Operation, Plugin, PluginConfiguration,
-    PluginConfigurationError, Reader, Writer,
+    Admission, Attributes, ConfigurePlugin, Environment, MaybeFuture, ObjectKind, Operation, Plugin,
+    PluginConfiguration, PluginConfigurationError, Reader, Writer,
 };
 use check::{Charge, QuotaError, QuotaRequest, compute_charges};
 use limited::LimitedResource;
@@ -53,8 +53,8 @@ pub(crate) struct ResourceQuota {
     limited: Vec<LimitedResource>,
 }
 
-impl ResourceQuota {
-    pub(crate) fn new(
+impl ConfigurePlugin for ResourceQuota {
+    fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
@@ -67,7 +67,9 @@ impl ResourceQuota {
             limited: limited::read(&environment.names, configuration)?,
         })
     }
+}
 
+impl ResourceQuota {
     async fn charge(
         &self,
         attributes: &Attributes<'_>,
@@ -176,22 +178,18 @@ fn can_increase_usage(attributes: &Attributes<'_>) -> bool {
 }
 
 impl Plugin for ResourceQuota {
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let is_stored = attributes.resource.kind.storage() == kinds::Storage::Stored;
         let is_in_namespace = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced();
         let Some(object) = object.filter(|_| is_stored && is_in_namespace && can_increase_usage(attributes))
         else {
-            return MaybeFuture::Ready(Ok(()));
+            return Admission::Ready(Ok(()));
         };
         match self.reader.list(QUOTA, attributes.namespace) {
             MaybeFuture::Ready(Ok(quotas)) if quotas.is_empty() && self.limited.is_empty() => {
-                MaybeFuture::Ready(Ok(()))
+                Admission::Ready(Ok(()))
             }
-            quotas => MaybeFuture::later(async move {
+            quotas => Admission::later(async move {
                 let quotas = quotas.get().await?;
                 self.charge(attributes, object, quotas).await
             }),

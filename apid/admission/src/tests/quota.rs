@@ -5,9 +5,9 @@ use kinds::Registry;
 use serde_json::json;
 
 use super::*;
-use crate::Configuration;
 use crate::quantity::{amounts, text};
 use crate::testing::{Fake, PluginResult, TestedWrite};
+use crate::{Configuration, MaybeFuture};
 
 fn quota(name: &str, spec: Value, used: Value) -> Value {
     json!({

@@ -24,7 +24,9 @@ use crate::policy::{
     PolicySource, PolicyWrite,
 };
 use crate::reviewed_objects::ReviewedObjects;
-use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Phase, Plugin};
+use crate::{
+    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Phase, Plugin,
+};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicyBinding");
@@ -35,11 +37,13 @@ const ANNOTATION_MAX: usize = 10 * 1024;
 /// The plugin ValidatingAdmissionPolicy.
 pub(crate) struct ValidatingAdmissionPolicy(PolicySource<CompiledValidatingPolicy>);
 
-impl ValidatingAdmissionPolicy {
-    pub(crate) fn new(environment: &Environment) -> Self {
+impl BuildPlugin for ValidatingAdmissionPolicy {
+    fn new(environment: &Environment) -> Self {
         ValidatingAdmissionPolicy(PolicySource::new(environment, POLICY, BINDING))
     }
+}
 
+impl ValidatingAdmissionPolicy {
     /// Validates a write by all policies whose rules match.
     async fn validate_write(
         &self,
@@ -57,15 +61,11 @@ impl ValidatingAdmissionPolicy {
 }
 
 impl Plugin for ValidatingAdmissionPolicy {
-    fn handles(&self, _operation: Operation) -> bool {
-        true
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&Operation::ALL)
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let policies = self.0.policies(attributes);
         policies
             .if_some(move |policies| async move { self.validate_write(&policies, attributes, object).await })

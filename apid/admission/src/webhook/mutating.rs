@@ -16,21 +16,23 @@ use super::review::ReviewResponse;
 use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
 use crate::{
-    Attributes, Environment, MaybeFuture, Operation, Phase, Plugin, PluginConfiguration,
-    PluginConfigurationError, mutation,
+    Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Phase, Plugin,
+    PluginConfiguration, PluginConfigurationError, mutation,
 };
 
 /// The plugin MutatingAdmissionWebhook.
 pub(crate) struct MutatingWebhooks(Dispatcher);
 
-impl MutatingWebhooks {
-    pub(crate) fn new(
+impl ConfigurePlugin for MutatingWebhooks {
+    fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
         Dispatcher::new(Phase::Mutating, environment, configuration).map(MutatingWebhooks)
     }
+}
 
+impl MutatingWebhooks {
     async fn dispatch(
         &self,
         hooks: &Hooks,
@@ -157,15 +159,11 @@ pub(super) fn apply_patch(patch: &[u8], object: Object, names: &Names) -> Option
 }
 
 impl Plugin for MutatingWebhooks {
-    fn handles(&self, _operation: Operation) -> bool {
-        true
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&Operation::ALL)
     }
 
-    fn mutate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a mut Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         let hooks = self.0.hooks(attributes);
         hooks.if_some(move |hooks| async move { self.dispatch(&hooks, attributes, object).await })
     }

@@ -19,7 +19,7 @@ use super::review::{ResponseError, ReviewResponse, body, denial, read_response};
 use crate::reinvocation::{Reinvocation, ReinvocationPlugin};
 use crate::testing::{Fake, TestedWrite};
 use crate::validating_admission_policy::ValidatingAdmissionPolicy;
-use crate::{Environment, PluginOutput};
+use crate::{BuildPlugin, ConfigurePlugin, Environment, PluginOutput};
 
 fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()

@@ -11,8 +11,8 @@ use super::dispatcher::Dispatcher;
 use super::hook::Hooks;
 use super::serialized_objects::SerializedObjectsCache;
 use crate::{
-    Attributes, Environment, MaybeFuture, Operation, Phase, Plugin, PluginConfiguration,
-    PluginConfigurationError,
+    Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Phase, Plugin,
+    PluginConfiguration, PluginConfigurationError,
 };
 
 /// Maximum total size of the objects in the bodies of parallel calls for one write, in bytes. Further calls
@@ -22,14 +22,16 @@ const MAX_BODY_BYTES: usize = 16 << 20;
 /// The plugin ValidatingAdmissionWebhook.
 pub(crate) struct ValidatingWebhooks(Dispatcher);
 
-impl ValidatingWebhooks {
-    pub(crate) fn new(
+impl ConfigurePlugin for ValidatingWebhooks {
+    fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
         Dispatcher::new(Phase::Validating, environment, configuration).map(ValidatingWebhooks)
     }
+}
 
+impl ValidatingWebhooks {
     async fn dispatch(
         &self,
         hooks: &Hooks,
@@ -64,15 +66,11 @@ impl ValidatingWebhooks {
 }
 
 impl Plugin for ValidatingWebhooks {
-    fn handles(&self, _operation: Operation) -> bool {
-        true
+    fn interest(&self) -> Interest {
+        Interest::ALL.on(&Operation::ALL)
     }
 
-    fn validate<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: Option<&'a Object>,
-    ) -> MaybeFuture<'a, Result<(), Status>> {
+    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let hooks = self.0.hooks(attributes);
         hooks.if_some(move |hooks| async move { self.dispatch(&hooks, attributes, object).await })
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{container, merged, pod};
 use crate::pod_security::PodSecurity;
 use crate::testing::{Fake, PluginResult, TestedWrite};
-use crate::{Configuration, Operation};
+use crate::{Configuration, ConfigurePlugin, Operation};
 
 const CONFIGURATION: &str = "
 apiVersion: apiserver.config.k8s.io/v1
