@@ -80,7 +80,7 @@ pub use metrics::AdmissionMetrics;
 pub use plugin::{Environment, Interest, Plugin, WriteTarget, webhook_clients};
 
 pub(crate) use plugin::{BuildPlugin, ConfigurePlugin};
-pub use reader::{Authorizer, LookupResult, ObjectKind, Reader, Writer};
+pub use reader::{Authorizer, Listing, Lookup, LookupResult, ObjectKind, Reader, Writer};
 pub use timing::{Phase, PhaseTiming, TimingObserver};
 pub use webhook::{ReaderServices, fuzz_response};
 

@@ -2,33 +2,20 @@
 
 use std::sync::Arc;
 
-use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 
+use crate::reader::namespace_not_found;
 use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, LookupResult, MaybeFuture, ObjectKind,
-    Operation, Plugin, Reader, Writer,
+    Admission, Attributes, BuildPlugin, Environment, Interest, Lookup, MaybeFuture, ObjectKind, Operation,
+    Plugin, Reader, Writer,
 };
 
 /// Looks up the namespace of a write in the cache, then in the store.
 /// None for writes to namespaces and cluster-scoped objects.
-fn find_namespace<'a>(
-    reader: &'a dyn Reader,
-    attributes: &'a Attributes<'a>,
-) -> Option<MaybeFuture<'a, LookupResult>> {
-    if attributes.namespace.is_empty() || attributes.is_of(ObjectKind::NAMESPACE) {
-        return None;
-    }
-    match reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
-        MaybeFuture::Ready(Ok(Some(found))) => Some(MaybeFuture::Ready(Ok(Some(found)))),
-        cached => Some(MaybeFuture::later(async move {
-            match cached.get().await? {
-                Some(found) => Ok(Some(found)),
-                None => reader.get_fresh(ObjectKind::NAMESPACE, "", attributes.namespace).get().await,
-            }
-        })),
-    }
+fn find_namespace<'a>(reader: &'a dyn Reader, attributes: &'a Attributes<'a>) -> Option<Lookup<'a>> {
+    let is_in_namespace = !attributes.namespace.is_empty() && !attributes.is_of(ObjectKind::NAMESPACE);
+    is_in_namespace.then(|| reader.get_current(ObjectKind::NAMESPACE, "", attributes.namespace))
 }
 
 /// NamespaceExists: rejects writes to missing namespaces.
@@ -51,14 +38,7 @@ impl Plugin for NamespaceExists {
         let Some(found) = find_namespace(&*self.reader, attributes) else {
             return MaybeFuture::Ready(Ok(()));
         };
-        let check = |found: LookupResult| match found? {
-            Some(_) => Ok(()),
-            None => {
-                let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
-                Err(Status::not_found(&namespaces, attributes.namespace))
-            }
-        };
-        found.map(check)
+        found.map(move |found| found?.map(drop).ok_or_else(|| namespace_not_found(attributes.namespace)))
     }
 }
 

@@ -9,11 +9,11 @@
 
 use std::sync::Arc;
 
-use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Cause, Status};
 use kinds::Storage;
 
+use crate::reader::namespace_not_found;
 use crate::{
     Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
 };
@@ -50,31 +50,15 @@ impl Plugin for NamespaceLifecycle {
         if attributes.namespace.is_empty() || is_namespace || is_review {
             return Admission::Ready(Ok(()));
         }
-        match self.reader.get(ObjectKind::NAMESPACE, "", attributes.namespace) {
-            Admission::Ready(Ok(Some(namespace))) => {
-                Admission::Ready(check_namespace(attributes, Some(&namespace)))
-            }
-            cached => Admission::later(async move {
-                // Another process may just have created the namespace.
-                let namespace = match cached.get().await? {
-                    Some(namespace) => Some(namespace),
-                    None => {
-                        self.reader.get_fresh(ObjectKind::NAMESPACE, "", attributes.namespace).get().await?
-                    }
-                };
-                check_namespace(attributes, namespace.as_deref())
-            }),
-        }
+        let namespace = self.reader.get_current(ObjectKind::NAMESPACE, "", attributes.namespace);
+        namespace.map(move |namespace| check_namespace(attributes, namespace?.as_deref()))
     }
 }
 
 fn check_namespace(attributes: &Attributes<'_>, stored: Option<&Object>) -> Result<(), Status> {
     let namespace = attributes.namespace;
     match (stored, attributes.operation) {
-        (None, _) => {
-            let namespaces = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
-            Err(Status::not_found(&namespaces, namespace))
-        }
+        (None, _) => Err(namespace_not_found(namespace)),
         (Some(stored), Operation::Create) if stored.is_terminating() => {
             let message = format!(
                 "unable to create new content in namespace {namespace} because it is being terminated"

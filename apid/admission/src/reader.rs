@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::decision::Decision;
+use apimachinery::gvk::GroupResource;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
@@ -44,17 +45,18 @@ impl ObjectKind {
 /// An object, None if it does not exist, or an error if the lookup failed.
 pub type LookupResult = Result<Option<Arc<Object>>, Status>;
 
+/// The result of a read of an object.
+pub type Lookup<'a> = MaybeFuture<'a, LookupResult>;
+
+/// The result of a read of many objects: the objects, or an error if the read failed.
+pub type Listing<'a> = MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>>;
+
 /// Reads other objects. The implementation decodes an object once and shares it.
 pub trait Reader: Send + Sync + 'static {
     /// Reads an object from the watch cache, which includes every write that this process has acknowledged.
     /// After the first read of the kind, the result is [`MaybeFuture::Ready`] without storage access.
     /// `namespace` is `""` for cluster-scoped kinds.
-    fn get<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult>;
+    fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a>;
 
     /// Reads the namespace of a write from the cache, like [`Reader::get`]; 500 if the namespace does not
     /// exist.
@@ -65,47 +67,30 @@ pub trait Reader: Send + Sync + 'static {
     }
 
     /// Lists a kind in a namespace (`""`: all) in key order, from the cache like [`Reader::get`].
-    fn list<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>>;
+    fn list<'a>(&'a self, kind: ObjectKind, namespace: &'a str) -> Listing<'a>;
 
     /// Reads an object of a served resource, also of a custom kind, in its storage version; see
     /// [`Reader::get`].
-    fn get_of<'a>(
-        &'a self,
-        resource: &'a Resource,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult> {
+    fn get_of<'a>(&'a self, resource: &'a Resource, namespace: &'a str, name: &'a str) -> Lookup<'a> {
         match ObjectKind::of(resource) {
             Some(kind) => self.get(kind, namespace, name),
             None => MaybeFuture::Ready(Err(unknown(resource))),
         }
     }
 
-    /// Lists a served resource, also of a custom kind, in its storage version; see [`Reader::list`].
-    fn list_of<'a>(
-        &'a self,
-        resource: &'a Resource,
-        namespace: &'a str,
-    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
-        match ObjectKind::of(resource) {
-            Some(kind) => self.list(kind, namespace),
-            None => MaybeFuture::Ready(Err(unknown(resource))),
-        }
-    }
-
-    /// Lists the objects of a served resource that a label selector selects; see [`Reader::list_of`].
+    /// Lists the objects of a served resource, also of a custom kind, that a label selector selects, in their
+    /// storage version; see [`Reader::list`].
     fn select_of<'a>(
         &'a self,
         resource: &'a Resource,
         namespace: &'a str,
         selector: &'a Value,
-    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+    ) -> Listing<'a> {
+        let Some(kind) = ObjectKind::of(resource) else {
+            return MaybeFuture::Ready(Err(unknown(resource)));
+        };
         let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(Value::Null);
-        self.list_of(resource, namespace).map(move |objects| {
+        self.list(kind, namespace).map(move |objects| {
             let mut objects = objects?;
             objects.retain(|object| labels::matches(selector, &labels(object)));
             Ok(objects)
@@ -118,12 +103,27 @@ pub trait Reader: Send + Sync + 'static {
 
     /// Reads the current object from the store, including writes of other processes.
     /// Use it for decisions that stale data would make wrong; it costs a store read.
-    fn get_fresh<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult>;
+    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a>;
+
+    /// Reads an object from the cache, and from the store if the cache lacks it: another process may just have
+    /// created the object.
+    fn get_current<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a> {
+        match self.get(kind, namespace, name) {
+            MaybeFuture::Ready(Ok(None)) => self.get_fresh(kind, namespace, name),
+            MaybeFuture::Ready(cached) => MaybeFuture::Ready(cached),
+            MaybeFuture::Pending(cached) => MaybeFuture::later(async move {
+                match cached.await? {
+                    Some(found) => Ok(Some(found)),
+                    None => self.get_fresh(kind, namespace, name).get().await,
+                }
+            }),
+        }
+    }
+}
+
+/// 404 for a namespace.
+pub(crate) fn namespace_not_found(name: &str) -> Status {
+    Status::not_found(&GroupResource { group: String::new(), resource: "namespaces".to_owned() }, name)
 }
 
 fn unknown(resource: &Resource) -> Status {

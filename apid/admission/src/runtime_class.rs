@@ -27,11 +27,7 @@ impl BuildPlugin for RuntimeClass {
 
 impl RuntimeClass {
     async fn class(&self, attributes: &Attributes<'_>, name: &str) -> Result<Arc<Object>, Status> {
-        let cached = self.reader.get(CLASS, "", name).get().await?;
-        let class = match cached {
-            Some(class) => Some(class),
-            None => self.reader.get_fresh(CLASS, "", name).get().await?,
-        };
+        let class = self.reader.get_current(CLASS, "", name).get().await?;
         let not_found = || attributes.forbidden(&format!("pod rejected: RuntimeClass \"{name}\" not found"));
         class.ok_or_else(not_found)
     }

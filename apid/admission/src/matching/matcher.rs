@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::{CurrentRegistry, KindRef, Resource, labels};
 use serde_json::Value;
 
 use super::{Constraints, MatchPolicy, Rule, RuleTarget};
+use crate::reader::namespace_not_found;
 use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Reader};
 
 /// Decides whether constraints match a write.
@@ -143,10 +143,7 @@ impl Matcher {
         }
         self.reader.get(ObjectKind::NAMESPACE, "", namespace).map(move |found| match found? {
             Some(found) => Ok(labels_match(selector, &found)),
-            None => {
-                let resource = GroupResource { group: String::new(), resource: "namespaces".to_owned() };
-                Err(Status::not_found(&resource, namespace))
-            }
+            None => Err(namespace_not_found(namespace)),
         })
     }
 }

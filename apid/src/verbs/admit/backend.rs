@@ -219,21 +219,6 @@ impl Reader for AdmissionBackend {
         })
     }
 
-    fn list_of<'a>(
-        &'a self,
-        resource: &'a Resource,
-        namespace: &'a str,
-    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
-        if let Some(kind) = ObjectKind::of(resource) {
-            return self.list(kind, namespace);
-        }
-        MaybeFuture::later(async move {
-            let objects = self.custom_objects(resource)?;
-            let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
-            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None))
-        })
-    }
-
     fn select_of<'a>(
         &'a self,
         resource: &'a Resource,
