@@ -7,10 +7,10 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::Resource;
-use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::ObjectKind;
-use crate::reinvocation::{PluginCalls, Reinvocation, ReinvocationPlugin};
+use crate::reinvocation::Reinvocation;
 
 /// Admission operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -175,9 +175,9 @@ impl PluginOutput {
         std::mem::take(&mut *self.reference.lock())
     }
 
-    /// Locks the recorded calls of a plugin. The caller must not await a future while it holds the lock.
-    pub(crate) fn reinvocation(&self, plugin: ReinvocationPlugin) -> MappedMutexGuard<'_, PluginCalls> {
-        MutexGuard::map(self.reinvocation.lock(), |state| state.calls(plugin))
+    /// Locks the recorded calls of plugins. The caller must not await a future while it holds the lock.
+    pub(crate) fn reinvocation(&self) -> MutexGuard<'_, Reinvocation> {
+        self.reinvocation.lock()
     }
 
     /// Whether a webhook changed the object or a mutating policy evaluated a mutation.

@@ -62,14 +62,9 @@ impl AuthorizationAnswers {
             if environment.clock.monotonic().saturating_sub(started) > LONG_EVALUATION {
                 tokio::task::yield_now().await;
             }
-            let Some(check) = self.take_missing() else { return result };
+            let Some(check) = self.missing.lock().take() else { return result };
             self.decide(check, user, environment).await;
         }
-    }
-
-    /// Takes the recorded check without an answer. If there is one, the evaluation must be repeated.
-    fn take_missing(&self) -> Option<AuthorizationCheck> {
-        self.missing.lock().take()
     }
 
     /// Asks the authorizer about a check and adds the answer.

@@ -63,12 +63,6 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
     }
 }
 
-impl<T> std::fmt::Debug for CompiledObjects<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompiledObjects").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};

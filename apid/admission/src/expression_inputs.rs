@@ -15,6 +15,7 @@ use crate::authorization::AuthorizationAnswers;
 static DYN: Type = Type::Dyn;
 
 /// The data from which the variables of one evaluation are built.
+#[derive(Clone, Copy)]
 pub(crate) struct ExpressionInputs<'i> {
     /// The new object in the matched version.
     pub(crate) object: Option<&'i Object>,

@@ -82,7 +82,7 @@ pub use plugin::{Environment, Interest, Plugin, WriteTarget, webhook_clients};
 pub(crate) use plugin::{BuildPlugin, ConfigurePlugin};
 pub use reader::{Authorizer, Listing, Lookup, LookupResult, ObjectKind, Reader, Writer};
 pub use timing::{Phase, PhaseTiming, TimingObserver};
-pub use webhook::{ReaderServices, fuzz_response};
+pub use webhook::ReaderServices;
 
 #[cfg(test)]
 mod testing;

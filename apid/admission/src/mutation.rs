@@ -79,24 +79,25 @@ pub(crate) fn to_stored(
             _ => &["generation"],
         };
         for field in hidden {
-            match before.meta().and_then(|meta| meta.get(*field)) {
-                Some(value) => changed.set_meta(field, value.clone()),
-                None => drop(changed.remove_meta(field)),
-            }
+            restore_meta(changed, field, before);
         }
         if changed.name().is_empty() {
             changed.set_meta("name", before.name());
         }
     }
-    let managed_fields = |object: &Object| object.meta().and_then(|meta| meta.get("managedFields")).cloned();
-    if let Err(defect) = ManagedFields::check(managed_fields(changed).as_ref()) {
+    if let Err(defect) = ManagedFields::check(changed.at(&["metadata", "managedFields"])) {
         attributes.notes.warn(format!("{INVALID_MANAGED_FIELDS}: {defect}"));
-        match managed_fields(before) {
-            Some(fields) => changed.set_meta("managedFields", fields),
-            None => drop(changed.remove_meta("managedFields")),
-        }
+        restore_meta(changed, "managedFields", before);
     }
     Ok(restored)
+}
+
+/// Sets a metadata field to its value in another object, or removes it if the other object lacks it.
+fn restore_meta(object: &mut Object, field: &str, source: &Object) {
+    match source.at(&["metadata", field]) {
+        Some(value) => object.set_meta(field, value.clone()),
+        None => drop(object.remove_meta(field)),
+    }
 }
 
 /// Applies a JSON patch to an object, by the rules of the preset.
@@ -128,11 +129,12 @@ fn hide_generated_fields(object: &mut Cow<'_, Object>, attributes: &Attributes<'
                 object.remove_meta("name");
             }
         }
-        (Operation::Update, Some(old)) => match old.meta().and_then(|meta| meta.get("generation")) {
-            generation if object.meta().and_then(|meta| meta.get("generation")) == generation => {}
-            Some(generation) => object.to_mut().set_meta("generation", generation.clone()),
-            None => drop(object.to_mut().remove_meta("generation")),
-        },
+        (Operation::Update, Some(old)) => {
+            let path = ["metadata", "generation"];
+            if object.at(&path) != old.at(&path) {
+                restore_meta(object.to_mut(), "generation", old);
+            }
+        }
         _ => {}
     }
 }

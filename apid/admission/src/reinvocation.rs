@@ -10,20 +10,13 @@ use std::collections::HashSet;
 
 use apimachinery::object::Object;
 
-/// A plugin that calls webhooks or policies again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReinvocationPlugin {
-    /// The plugin of mutating webhooks.
-    Webhooks,
-    /// The plugin of mutating policies.
-    Policies,
-}
-
 /// Reinvocation state of a write.
 #[derive(Debug, Default)]
 pub(crate) struct Reinvocation {
-    webhooks: PluginCalls,
-    policies: PluginCalls,
+    /// Calls of webhooks.
+    pub(crate) webhooks: PluginCalls,
+    /// Calls of mutating policies.
+    pub(crate) policies: PluginCalls,
 }
 
 /// Calls of one plugin for a write.
@@ -43,14 +36,6 @@ impl Reinvocation {
     /// Whether a plugin requests the second round.
     pub(crate) fn is_requested(&self) -> bool {
         self.webhooks.is_requested || self.policies.is_requested
-    }
-
-    /// The calls of a plugin.
-    pub(crate) fn calls(&mut self, plugin: ReinvocationPlugin) -> &mut PluginCalls {
-        match plugin {
-            ReinvocationPlugin::Webhooks => &mut self.webhooks,
-            ReinvocationPlugin::Policies => &mut self.policies,
-        }
     }
 }
 

@@ -1,6 +1,9 @@
-//! Index of many constraints by the resources in their rules.
+//! Index of many constraints by the resources in their rules, and items with such an index.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+
+use apimachinery::object::Object;
 
 use super::Constraints;
 
@@ -44,5 +47,41 @@ impl ResourceIndex {
     /// Positions of the constraints that may match a resource, ascending.
     pub fn candidates(&self, resource: &str) -> &[usize] {
         self.named.get(resource).unwrap_or(&self.all)
+    }
+}
+
+/// The items with constraints in all objects of a kind, for example the webhooks of all configurations.
+pub(crate) struct IndexedItems<T> {
+    /// The items in the order of the objects.
+    all: Vec<Arc<T>>,
+    index: ResourceIndex,
+    /// Items by uid and resourceVersion of their object.
+    by_object: HashMap<(String, String), Vec<Arc<T>>>,
+}
+
+impl<T> IndexedItems<T> {
+    /// Reads the items of each object with `read`; those of unchanged objects are taken from `previous`.
+    pub(crate) fn new(
+        objects: &[Arc<Object>],
+        previous: Option<&Self>,
+        read: impl Fn(&Arc<Object>) -> Vec<Arc<T>>,
+        constraints: impl Fn(&T) -> &Constraints,
+    ) -> Self {
+        let mut all = Vec::new();
+        let mut by_object = HashMap::new();
+        for object in objects {
+            let key = (object.uid().to_owned(), object.resource_version().to_owned());
+            let unchanged = previous.and_then(|previous| previous.by_object.get(&key).cloned());
+            let items = unchanged.unwrap_or_else(|| read(object));
+            all.extend(items.iter().cloned());
+            by_object.insert(key, items);
+        }
+        let index = ResourceIndex::new(all.iter().map(|item| constraints(item)));
+        IndexedItems { all, index, by_object }
+    }
+
+    /// The items that may match a resource, with their positions among all items.
+    pub(crate) fn candidates(&self, resource: &str) -> impl Iterator<Item = (usize, &Arc<T>)> {
+        self.index.candidates(resource).iter().filter_map(|index| Some((*index, self.all.get(*index)?)))
     }
 }

@@ -23,6 +23,7 @@ mod matcher;
 mod rule;
 
 pub use constraints::{Constraints, MatchPolicy};
+pub(crate) use index::IndexedItems;
 pub use index::ResourceIndex;
 pub use matcher::{MatchedResource, Matcher};
 pub use rule::{Rule, RuleTarget};

@@ -5,9 +5,8 @@ use expressions::limits;
 use kinds::admission_expressions::{Compiler, Purpose};
 
 use crate::match_conditions::{BUDGET, Expression, ExpressionFailure};
-use crate::policy::{
-    BudgetExceeded, CommonExpressions, ExpressionGroup, Inputs, PolicyExpressions, items, text,
-};
+use crate::policy::{BudgetExceeded, CommonExpressions, ExpressionGroup, Inputs, PolicyExpressions, items};
+use crate::tree::text;
 
 /// Maximum estimated memory of the result of a mutation in bytes; a larger result is an error.
 const RESULT_MAX: usize = 32 << 20;

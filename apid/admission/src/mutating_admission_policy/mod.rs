@@ -29,14 +29,14 @@ use apimachinery::status::{Reason, Status};
 
 use self::compiled::CompiledMutatingPolicy;
 use self::patch::MutationError;
+use crate::expression_inputs::ExpressionInputs;
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::ConditionsError;
 use crate::matching::MatchedResource;
 use crate::policy::{
-    ConfigurationError, Denial, EvaluatedObjects, FixedValues, Inputs, Invocation, Invocations, Policies,
-    Policy, PolicySource, PolicyWrite,
+    ConfigurationError, Denial, FixedValues, Inputs, Invocation, Invocations, Policies, Policy, PolicySource,
+    PolicyWrite,
 };
-use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
 use crate::{Admission, Attributes, Environment, Interest, ObjectKind, Operation, Plugin, mutation};
 
@@ -64,7 +64,7 @@ impl MutatingAdmissionPolicy {
         let bindings = self.0.bindings().await?;
         let mut write = WriteMutation::new(&self.0, attributes);
         let mut selected_policies = Vec::new();
-        for policy in policies.candidates(&attributes.served.group_resource.resource) {
+        for (_, policy) in policies.candidates(&attributes.served.group_resource.resource) {
             let bindings = bindings.of_policy(policy.name());
             match write.policies.invocations(policy, bindings, object.as_deref()).await {
                 Ok(None) => {}
@@ -88,16 +88,16 @@ impl MutatingAdmissionPolicy {
         }
         let notes = attributes.notes;
         if attributes.reinvoked {
-            notes.reinvocation(ReinvocationPlugin::Policies).begin_second_round(object.as_deref());
+            notes.reinvocation().policies.begin_second_round(object.as_deref());
         }
         for (policy, matched, invocations) in &selected_policies {
             write.apply(policy, matched, invocations, object.as_deref_mut()).await?;
         }
         if write.has_mutated {
-            notes.reinvocation(ReinvocationPlugin::Policies).record_change();
+            notes.reinvocation().policies.record_change();
         }
         if !attributes.reinvoked {
-            notes.reinvocation(ReinvocationPlugin::Policies).end_first_round(object.as_deref());
+            notes.reinvocation().policies.end_first_round(object.as_deref());
         }
         write.finish()
     }
@@ -132,13 +132,9 @@ struct PolicyContext<'m> {
 }
 
 impl PolicyContext<'_> {
-    /// The objects of an evaluation.
-    fn objects<'o>(
-        &'o self,
-        invocation: &'o Invocation<'_>,
-        new: Option<&'o Object>,
-    ) -> EvaluatedObjects<'o> {
-        EvaluatedObjects { new, old: self.old.as_deref(), param: invocation.param.as_deref() }
+    /// The data of an evaluation.
+    fn data<'o>(&'o self, invocation: &'o Invocation<'_>, new: Option<&'o Object>) -> ExpressionInputs<'o> {
+        self.fixed.with_objects(new, self.old.as_deref(), invocation.param.as_deref())
     }
 }
 
@@ -163,11 +159,11 @@ impl<'w> WriteMutation<'w> {
         let attributes = self.policies.attributes;
         let compiled = policy.compiled();
         let has_conditions = !compiled.common.conditions.is_empty();
-        let reinvocation = || attributes.notes.reinvocation(ReinvocationPlugin::Policies);
+        let reinvocation = || attributes.notes.reinvocation();
         let mut context: Option<PolicyContext<'_>> = None;
         for invocation in invocations {
             let id = invocation_id(policy, invocation);
-            let is_applied = !attributes.reinvoked || reinvocation().is_pending(&id);
+            let is_applied = !attributes.reinvoked || reinvocation().policies.is_pending(&id);
             if !is_applied && !has_conditions {
                 continue;
             }
@@ -199,7 +195,7 @@ impl<'w> WriteMutation<'w> {
                 *object = changed;
             }
             if compiled.is_reinvocable {
-                reinvocation().record_call(&id);
+                reinvocation().policies.record_call(&id);
             }
         }
         Ok(())
@@ -243,9 +239,9 @@ impl<'w> WriteMutation<'w> {
         let common = &policy.compiled().common;
         let environment = &self.policies.source.environment;
         let clock = &*environment.clock;
-        let objects = context.objects(invocation, visible);
+        let data = context.data(invocation, visible);
         let run = |inputs: &Inputs<'_>| common.conditions.evaluate(&inputs.condition_variables(), clock);
-        let outcome = self.policies.evaluate(common, objects, &context.fixed, run).await;
+        let outcome = self.policies.evaluate(common, data, &context.fixed, run).await;
         let (owner, operation) = (ConditionsOwner::policy(policy.name()), self.policies.attributes.operation);
         environment.metrics.conditions.observe(owner, operation, &outcome);
         outcome.result
@@ -273,8 +269,8 @@ impl<'w> WriteMutation<'w> {
                 None => self.visible_object(context, before)?,
             };
             let run = |inputs: &Inputs<'_>| mutation.evaluate(&compiled.common, inputs);
-            let objects = context.objects(invocation, Some(&*visible));
-            let patch = self.policies.evaluate(&compiled.common, objects, &context.fixed, run).await;
+            let data = context.data(invocation, Some(&*visible));
+            let patch = self.policies.evaluate(&compiled.common, data, &context.fixed, run).await;
             let patch = patch.map_err(|failure| MutationError::Policy(failure.to_string()));
             let result = patch.and_then(|patch| {
                 let patch = (mutation.patch_type, patch);
@@ -308,7 +304,7 @@ impl<'w> WriteMutation<'w> {
         policy: &Policy<CompiledMutatingPolicy>,
         error: &ConfigurationError<'_>,
     ) {
-        if policy.failure_policy.denies() {
+        if policy.denies_errors {
             let message = match error.binding {
                 Some(binding) => denial_text(policy.name(), &binding.name, &error.message),
                 None => format!("policy {:?} denied request: {}", policy.name(), error.message),
@@ -318,7 +314,7 @@ impl<'w> WriteMutation<'w> {
     }
 
     fn deny(&mut self, policy: &Policy<CompiledMutatingPolicy>, invocation: &Invocation<'_>, reason: &str) {
-        if policy.failure_policy.denies() {
+        if policy.denies_errors {
             let message = denial_text(policy.name(), &invocation.binding.name, reason);
             self.denials.push(Denial { message, reason: Reason::Invalid });
         }

@@ -11,6 +11,7 @@ use kinds::admission_expressions::{
 
 use super::variables::Variables;
 use crate::match_conditions::{Expression, ExpressionFailure, MatchConditions};
+use crate::tree::{items_at, text};
 
 /// Number of variables at the start of the list that evaluation computes by recursion, when they are read.
 /// A later variable is computed after all variables that it reads, which bounds the recursion depth.
@@ -161,10 +162,5 @@ impl<'a, 'i> ExpressionGroup<'a, 'i> {
 
 /// The items of a list in the spec of a policy.
 pub(crate) fn items<'o>(policy: &'o Object, list: &str) -> &'o [Value] {
-    policy.at(&["spec", list]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// A text field of an item; `""` if absent.
-pub(crate) fn text<'v>(item: &'v Value, field: &str) -> &'v str {
-    item.get(field).and_then(Value::as_str).unwrap_or_default()
+    items_at(policy, &["spec", list])
 }

@@ -24,13 +24,9 @@ mod variables;
 mod write;
 
 pub(crate) use denial::Denial;
-pub(crate) use expressions::{
-    BudgetExceeded, CommonExpressions, ExpressionGroup, PolicyExpressions, items, text,
-};
+pub(crate) use expressions::{BudgetExceeded, CommonExpressions, ExpressionGroup, PolicyExpressions, items};
 pub(crate) use metrics::PolicyMetrics;
 
-pub(crate) use policies::{Binding, FailurePolicy, Policies, Policy};
+pub(crate) use policies::{Binding, Policies, Policy};
 pub(crate) use source::PolicySource;
-pub(crate) use write::{
-    ConfigurationError, EvaluatedObjects, FixedValues, Inputs, Invocation, Invocations, PolicyWrite,
-};
+pub(crate) use write::{ConfigurationError, FixedValues, Inputs, Invocation, Invocations, PolicyWrite};

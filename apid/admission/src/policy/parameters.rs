@@ -77,26 +77,16 @@ pub(super) async fn collect(
         (false, "") => "",
         (false, _) => return Err(ParametersError::ClusterScopedKind),
     };
-    let found = select(resource, reference, namespace, environment).await?;
+    let reader = &environment.reader;
+    let found = match &reference.selector {
+        Some(selector) => reader.select_of(resource, namespace, selector).get().await?,
+        None => reader.get_of(resource, namespace, &reference.name).get().await?.into_iter().collect(),
+    };
     if found.is_empty() && reference.denies_without_parameters {
         return Err(ParametersError::NotFound);
     }
     let convert = |object: Arc<Object>| Ok(represent(resource, object, &environment.names).map(Some)?);
     found.into_iter().map(convert).collect()
-}
-
-async fn select(
-    resource: &Arc<Resource>,
-    reference: &ParamRef,
-    namespace: &str,
-    environment: &Environment,
-) -> Result<Vec<Arc<Object>>, Status> {
-    let reader = &environment.reader;
-    let Some(selector) = &reference.selector else {
-        let found = reader.get_of(resource, namespace, &reference.name).get().await?;
-        return Ok(found.into_iter().collect());
-    };
-    reader.select_of(resource, namespace, selector).get().await
 }
 
 /// Converts a stored object to the version of a resource, with the names of the preset as in responses.

@@ -5,15 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use apimachinery::object::{Object, Value};
 
-use super::expressions::{PolicyExpressions, text};
-use crate::matching::{Constraints, ResourceIndex};
+use super::expressions::PolicyExpressions;
+use crate::matching::{Constraints, IndexedItems};
+use crate::tree::{items, text};
 
-/// All validating policies, or all mutating policies.
-pub(crate) struct Policies<E> {
-    /// The policies in the order of their names.
-    all: Vec<Arc<Policy<E>>>,
-    index: ResourceIndex,
-}
+/// All validating policies, or all mutating policies, in the order of their names.
+pub(crate) type Policies<E> = IndexedItems<Policy<E>>;
 
 /// One policy with the expressions `E`.
 pub(crate) struct Policy<E> {
@@ -21,8 +18,8 @@ pub(crate) struct Policy<E> {
     object: Arc<Object>,
     /// Writes to which the policy applies.
     pub(crate) constraints: Constraints,
-    /// Effect of errors of the policy on a write.
-    pub(crate) failure_policy: FailurePolicy,
+    /// Whether an error of the policy denies the write, by the field `failurePolicy`.
+    pub(crate) denies_errors: bool,
     /// Kind of the parameters.
     pub(super) param_kind: Option<ParamKind>,
     /// The expressions, compiled on first use.
@@ -36,22 +33,6 @@ pub(super) struct ParamKind {
     pub(super) api_version: String,
     /// Name of the kind.
     pub(super) kind: String,
-}
-
-/// The field `failurePolicy` of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FailurePolicy {
-    /// An error denies the write.
-    Fail,
-    /// An error is ignored.
-    Ignore,
-}
-
-impl FailurePolicy {
-    /// Whether an error denies the write.
-    pub(crate) fn denies(self) -> bool {
-        self == FailurePolicy::Fail
-    }
 }
 
 /// All bindings by the name of their policy.
@@ -86,29 +67,13 @@ pub(super) struct ParamRef {
     pub(super) denies_without_parameters: bool,
 }
 
-impl<E: PolicyExpressions> Policies<E> {
-    /// Reads all policies; unchanged policies keep their compiled expressions.
-    pub(super) fn new(objects: &[Arc<Object>], previous: Option<&Policies<E>>) -> Self {
-        let previous_policies: HashMap<(&str, &str), &Arc<Policy<E>>> = previous
-            .into_iter()
-            .flat_map(|previous| &previous.all)
-            .map(|policy| ((policy.object.uid(), policy.object.resource_version()), policy))
-            .collect();
-        let all: Vec<Arc<Policy<E>>> = objects
-            .iter()
-            .map(|object| match previous_policies.get(&(object.uid(), object.resource_version())) {
-                Some(policy) => Arc::clone(policy),
-                None => Arc::new(Policy::new(Arc::clone(object))),
-            })
-            .collect();
-        let index = ResourceIndex::new(all.iter().map(|policy| &policy.constraints));
-        Policies { all, index }
-    }
-
-    /// The policies that may apply to writes to a resource, in the order of their names.
-    pub(crate) fn candidates<'a>(&'a self, resource: &str) -> impl Iterator<Item = &'a Arc<Policy<E>>> {
-        self.index.candidates(resource).iter().filter_map(|position| self.all.get(*position))
-    }
+/// Reads all policies; unchanged policies keep their compiled expressions.
+pub(super) fn read_policies<E: PolicyExpressions>(
+    objects: &[Arc<Object>],
+    previous: Option<&Policies<E>>,
+) -> Policies<E> {
+    let read = |object: &Arc<Object>| vec![Arc::new(Policy::new(Arc::clone(object)))];
+    Policies::new(objects, previous, read, |policy| &policy.constraints)
 }
 
 impl<E: PolicyExpressions> Policy<E> {
@@ -117,10 +82,7 @@ impl<E: PolicyExpressions> Policy<E> {
         let param_kind = spec.get("paramKind").filter(|kind| kind.is_object());
         Policy {
             constraints: constraints(spec.get("matchConstraints")),
-            failure_policy: match text(spec, "failurePolicy") {
-                "Ignore" => FailurePolicy::Ignore,
-                _ => FailurePolicy::Fail,
-            },
+            denies_errors: text(spec, "failurePolicy") != "Ignore",
             param_kind: param_kind.map(|kind| ParamKind {
                 api_version: text(kind, "apiVersion").to_owned(),
                 kind: text(kind, "kind").to_owned(),
@@ -160,7 +122,7 @@ impl Bindings {
 impl Binding {
     fn new(object: &Object) -> Self {
         let spec = object.get("spec").unwrap_or(&Value::Null);
-        let actions = spec.get("validationActions").and_then(Value::as_array).into_iter().flatten();
+        let actions = items(spec, "validationActions").iter();
         Binding {
             name: object.name().to_owned(),
             policy: text(spec, "policyName").to_owned(),

@@ -6,7 +6,7 @@ use apimachinery::status::Status;
 use kinds::Resource;
 
 use super::expressions::PolicyExpressions;
-use super::policies::{Bindings, Policies};
+use super::policies::{Bindings, Policies, read_policies};
 use crate::matching::Matcher;
 use crate::{Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind};
 
@@ -24,7 +24,7 @@ impl<E: PolicyExpressions> PolicySource<E> {
         let reader = &environment.reader;
         PolicySource {
             matcher: Matcher::new(environment),
-            policies: CompiledObjects::new(Arc::clone(reader), policy, Policies::new),
+            policies: CompiledObjects::new(Arc::clone(reader), policy, read_policies),
             bindings: CompiledObjects::new(Arc::clone(reader), binding, |objects, _| Bindings::new(objects)),
             environment: environment.clone(),
         }
@@ -42,8 +42,8 @@ impl<E: PolicyExpressions> PolicySource<E> {
         self.policies.get().map(move |policies| {
             let policies = policies?;
             let mut candidates = policies.candidates(&attributes.served.group_resource.resource);
-            let has_match =
-                candidates.any(|policy| self.matcher.rules_match(&policy.constraints, attributes).is_some());
+            let has_match = candidates
+                .any(|(_, policy)| self.matcher.rules_match(&policy.constraints, attributes).is_some());
             drop(candidates);
             Ok(has_match.then_some(policies))
         })

@@ -57,19 +57,24 @@ pub(crate) struct Invocations<'p> {
     pub(crate) all: Vec<Result<Invocation<'p>, ConfigurationError<'p>>>,
 }
 
-/// The objects of one evaluation; those of the write are in the matched version.
-#[derive(Clone, Copy)]
-pub(crate) struct EvaluatedObjects<'o> {
-    pub(crate) new: Option<&'o Object>,
-    pub(crate) old: Option<&'o Object>,
-    pub(crate) param: Option<&'o Object>,
-}
-
 /// Values of variables that do not depend on the object.
 pub(crate) struct FixedValues {
     request: Value,
     condition_request: Value,
     namespace: Option<Arc<Object>>,
+}
+
+impl FixedValues {
+    /// The data of one evaluation, with the objects of the write in the matched version.
+    pub(crate) fn with_objects<'i>(
+        &'i self,
+        object: Option<&'i Object>,
+        old: Option<&'i Object>,
+        param: Option<&'i Object>,
+    ) -> ExpressionInputs<'i> {
+        let (request, namespace) = (&self.request, self.namespace.as_deref());
+        ExpressionInputs { object, old, param, request, namespace }
+    }
 }
 
 /// Data of the variables for one evaluation.
@@ -199,18 +204,11 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     pub(crate) async fn evaluate<T>(
         &self,
         common: &CommonExpressions,
-        objects: EvaluatedObjects<'_>,
+        data: ExpressionInputs<'_>,
         fixed: &FixedValues,
         mut run: impl for<'v> FnMut(&Inputs<'v>) -> T,
     ) -> T {
         let run = || {
-            let data = ExpressionInputs {
-                object: objects.new,
-                old: objects.old,
-                param: objects.param,
-                request: &fixed.request,
-                namespace: fixed.namespace.as_deref(),
-            };
             let authorizer = common.uses.authorizer.then_some((&self.answers, self.attributes));
             run(&Inputs { data, condition_request: &fixed.condition_request, authorizer })
         };

@@ -5,7 +5,8 @@ use apimachinery::status::Reason;
 use kinds::admission_expressions::{Compiler, Purpose};
 
 use crate::match_conditions::Expression;
-use crate::policy::{CommonExpressions, PolicyExpressions, items, text};
+use crate::policy::{CommonExpressions, PolicyExpressions, items};
+use crate::tree::text;
 
 /// The compiled expressions of a validating policy.
 pub(super) struct CompiledValidatingPolicy {

@@ -19,7 +19,7 @@ use expressions::{Value, limits};
 
 use super::compiled::{CompiledValidatingPolicy, Validation};
 use crate::match_conditions::{BUDGET, ConditionsOutcome};
-use crate::policy::{BudgetExceeded, ExpressionGroup, FailurePolicy, Inputs};
+use crate::policy::{BudgetExceeded, ExpressionGroup, Inputs};
 
 /// Maximum size of an evaluated message in bytes; a longer message is ignored.
 const MESSAGE_MAX: usize = 5 * 1024;
@@ -61,9 +61,9 @@ impl Failure {
 
 impl Outcome {
     /// The outcome after an error of the whole policy.
-    fn of_error(policy: FailurePolicy, message: String) -> Self {
+    fn of_error(denies_errors: bool, message: String) -> Self {
         let failure = Failure::of_error(0, message, Duration::ZERO);
-        match policy.denies() {
+        match denies_errors {
             true => Outcome { failures: vec![failure], ..Outcome::default() },
             false => Outcome { ignored: vec![failure], ..Outcome::default() },
         }
@@ -73,7 +73,7 @@ impl Outcome {
 /// Evaluates the match conditions, and if they are true, the validations and audit annotations of a policy.
 pub(super) fn evaluate<'a>(
     policy: &'a CompiledValidatingPolicy,
-    failure_policy: FailurePolicy,
+    denies_errors: bool,
     inputs: &Inputs<'a>,
     clock: &dyn Clock,
 ) -> Outcome {
@@ -82,10 +82,10 @@ pub(super) fn evaluate<'a>(
         (!conditions.is_empty()).then(|| conditions.evaluate(&inputs.condition_variables(), clock));
     let outcome = match conditions.as_ref().map(|conditions| &conditions.result) {
         None | Some(Ok(true)) => {
-            evaluate_matched(policy, failure_policy, &inputs.expression_variables(), clock)
+            evaluate_matched(policy, denies_errors, &inputs.expression_variables(), clock)
         }
         Some(Ok(false)) => Outcome::default(),
-        Some(Err(error)) => Outcome::of_error(failure_policy, error.to_string()),
+        Some(Err(error)) => Outcome::of_error(denies_errors, error.to_string()),
     };
     Outcome { conditions, ..outcome }
 }
@@ -93,7 +93,7 @@ pub(super) fn evaluate<'a>(
 /// Evaluates a policy whose match conditions are true.
 fn evaluate_matched<'a>(
     policy: &'a CompiledValidatingPolicy,
-    failure_policy: FailurePolicy,
+    denies_errors: bool,
     inputs: &[(&'static str, Value<'a>)],
     clock: &dyn Clock,
 ) -> Outcome {
@@ -109,9 +109,9 @@ fn evaluate_matched<'a>(
         }
         let took = clock.monotonic().saturating_sub(started);
         match result {
-            Err(BudgetExceeded) => return Outcome::of_error(failure_policy, BUDGET.to_owned()),
+            Err(BudgetExceeded) => return Outcome::of_error(denies_errors, BUDGET.to_owned()),
             Ok(Ok(_)) => failed_validations.push((index, validation, took)),
-            Ok(Err(failure)) if failure_policy.denies() => {
+            Ok(Err(failure)) if denies_errors => {
                 errors.push(Failure::of_error(index, failure.to_string(), took));
             }
             Ok(Err(failure)) => outcome.ignored.push(Failure::of_error(index, failure.to_string(), took)),
@@ -122,12 +122,12 @@ fn evaluate_matched<'a>(
         Err(BudgetExceeded) => {
             // An exceeded cost budget of the messages fails the whole policy.
             let message = format!("failed messageExpression: {BUDGET}");
-            return Outcome::of_error(failure_policy, message);
+            return Outcome::of_error(denies_errors, message);
         }
     }
     outcome.failures.extend(errors);
     outcome.failures.sort_by_key(|failure| failure.index);
-    add_annotations(policy, failure_policy, inputs, &mut outcome, clock);
+    add_annotations(policy, denies_errors, inputs, &mut outcome, clock);
     outcome
 }
 
@@ -159,7 +159,7 @@ fn failures_with_messages<'a>(
 /// Adds the audit annotations, or their errors.
 fn add_annotations<'a>(
     policy: &'a CompiledValidatingPolicy,
-    failure_policy: FailurePolicy,
+    denies_errors: bool,
     inputs: &[(&'static str, Value<'a>)],
     outcome: &mut Outcome,
     clock: &dyn Clock,
@@ -169,7 +169,7 @@ fn add_annotations<'a>(
         let started = clock.monotonic();
         match group.evaluate(expression) {
             Err(BudgetExceeded) => {
-                *outcome = Outcome::of_error(failure_policy, BUDGET.to_owned());
+                *outcome = Outcome::of_error(denies_errors, BUDGET.to_owned());
                 return;
             }
             Ok(Ok(value)) => {
@@ -178,7 +178,7 @@ fn add_annotations<'a>(
                     outcome.annotations.push((key.clone(), text.to_owned()));
                 }
             }
-            Ok(Err(failure)) if failure_policy.denies() => {
+            Ok(Err(failure)) if denies_errors => {
                 let took = clock.monotonic().saturating_sub(started);
                 outcome.annotation_errors.push(Failure::of_error(index, failure.to_string(), took));
             }

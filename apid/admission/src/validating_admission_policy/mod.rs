@@ -20,8 +20,8 @@ use self::compiled::CompiledValidatingPolicy;
 use self::evaluate::{Failure, Outcome, evaluate};
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::policy::{
-    Binding, ConfigurationError, Denial, EvaluatedObjects, FixedValues, Inputs, Invocation, Policies, Policy,
-    PolicySource, PolicyWrite,
+    Binding, ConfigurationError, Denial, FixedValues, Inputs, Invocation, Policies, Policy, PolicySource,
+    PolicyWrite,
 };
 use crate::reviewed_objects::ReviewedObjects;
 use crate::{
@@ -53,7 +53,7 @@ impl ValidatingAdmissionPolicy {
     ) -> Result<(), Status> {
         let bindings = self.0.bindings().await?;
         let mut write = WriteValidation::new(&self.0, attributes, object);
-        for policy in policies.candidates(&attributes.served.group_resource.resource) {
+        for (_, policy) in policies.candidates(&attributes.served.group_resource.resource) {
             write.apply(policy, bindings.of_policy(policy.name())).await?;
         }
         write.finish()
@@ -140,14 +140,11 @@ impl<'w> WriteValidation<'w> {
                     empty.insert(self.policies.fixed_values(common, &representation, attributes.name).await?)
                 }
             };
-            let objects = EvaluatedObjects {
-                new: objects.new.as_deref(),
-                old: objects.old.as_deref(),
-                param: param.as_deref(),
-            };
+            let (new, old) = (objects.new.as_deref(), objects.old.as_deref());
+            let data = fixed.with_objects(new, old, param.as_deref());
             let run =
-                |inputs: &Inputs<'_>| evaluate(compiled, policy.failure_policy, inputs, &*environment.clock);
-            let outcome = self.policies.evaluate(common, objects, fixed, run).await;
+                |inputs: &Inputs<'_>| evaluate(compiled, policy.denies_errors, inputs, &*environment.clock);
+            let outcome = self.policies.evaluate(common, data, fixed, run).await;
             self.record(policy, binding, outcome, &mut annotations);
         }
         for (key, values) in annotations.0 {
@@ -231,7 +228,7 @@ impl<'w> WriteValidation<'w> {
         policy: &Policy<CompiledValidatingPolicy>,
         error: &ConfigurationError<'_>,
     ) {
-        if policy.failure_policy.denies() {
+        if policy.denies_errors {
             self.deny(policy.name(), error.binding, &error.message, Reason::Invalid);
         }
     }
@@ -265,11 +262,7 @@ struct Annotations(BTreeMap<String, Vec<String>>);
 
 impl Annotations {
     fn add(&mut self, key: String, mut value: String) {
-        let mut end = value.len().min(ANNOTATION_MAX);
-        while !value.is_char_boundary(end) {
-            end -= 1;
-        }
-        value.truncate(end);
+        value.truncate(value.floor_char_boundary(ANNOTATION_MAX));
         let values = self.0.entry(key).or_default();
         if !values.contains(&value) {
             values.push(value);

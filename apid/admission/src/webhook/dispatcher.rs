@@ -10,9 +10,9 @@ use kinds::admission_expressions::REQUEST;
 use webhooks::{WebhookCall, WebhookUsers};
 
 use super::annotations;
-use super::hook::{Hook, Hooks};
+use super::hook::{self, Hook, Hooks};
 use super::metrics::ErrorType;
-use super::review::{self, ResponseError, ReviewResponse};
+use super::review::{self, ReviewResponse};
 use super::serialized_objects::SerializedObjects;
 use crate::admission_request::{condition_request, request_fields};
 use crate::authorization::AuthorizationAnswers;
@@ -70,7 +70,7 @@ impl Phase {
 pub(super) struct Dispatcher {
     pub(super) environment: Environment,
     pub(super) phase: Phase,
-    matcher: Matcher,
+    pub(super) matcher: Matcher,
     hooks: CompiledObjects<Hooks>,
     users: Option<WebhookUsers>,
 }
@@ -113,7 +113,7 @@ impl Dispatcher {
         let reader = Arc::clone(&environment.reader);
         Ok(Dispatcher {
             matcher: Matcher::new(environment),
-            hooks: CompiledObjects::new(reader, phase.configuration_kind(), Hooks::compile),
+            hooks: CompiledObjects::new(reader, phase.configuration_kind(), hook::compile),
             users: configuration
                 .map(|configuration| load_users(configuration, environment))
                 .transpose()?
@@ -132,21 +132,9 @@ impl Dispatcher {
             return MaybeFuture::Ready(Ok(None));
         }
         let resource = &attributes.served.group_resource.resource;
-        self.hooks.get().map(move |hooks| Ok(Some(hooks?).filter(|hooks| !hooks.has_none(resource))))
-    }
-
-    /// Compares the constraints of a webhook with a write.
-    ///
-    /// # Errors
-    ///
-    /// The namespace is missing or unreadable.
-    pub(super) async fn matches(
-        &self,
-        hook: &Hook,
-        attributes: &Attributes<'_>,
-        object: Option<&Object>,
-    ) -> Result<Option<MatchedResource>, Status> {
-        self.matcher.matches(&hook.constraints, attributes, object).await
+        self.hooks
+            .get()
+            .map(move |hooks| Ok(Some(hooks?).filter(|hooks| hooks.candidates(resource).next().is_some())))
     }
 
     /// The objects of a write in a matched version.
@@ -282,15 +270,8 @@ impl Dispatcher {
             HookFailure::calling(format!("failed to call webhook: {failure}"), code)
         })?;
         let is_mutating = self.phase == Phase::Mutating;
-        let response =
-            review::read_response(&bytes, uid, names, version, is_mutating).map_err(|error| match error {
-                ResponseError::Undecodable(error) => {
-                    HookFailure::calling(format!("failed to call webhook: {error}"), 503)
-                }
-                ResponseError::Invalid(error) => {
-                    HookFailure::calling(format!("received invalid webhook response: {error}"), 503)
-                }
-            })?;
+        let response = review::read_response(&bytes, uid, names, version, is_mutating)
+            .map_err(|error| HookFailure::calling(error.to_string(), 503))?;
         for (key, value) in &response.annotations {
             annotations::add(attributes.notes, hook, key, value.clone());
         }

@@ -1,6 +1,5 @@
 //! Compiled webhooks of all configurations.
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +9,8 @@ use serde_json::Value;
 use webhooks::{ClientConfiguration, InvalidConfiguration};
 
 use crate::match_conditions::MatchConditions;
-use crate::matching::{Constraints, ResourceIndex};
+use crate::matching::{Constraints, IndexedItems};
+use crate::tree::{items, items_at, text};
 
 /// Default of `timeoutSeconds`.
 const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
@@ -42,12 +42,11 @@ pub(super) struct Hook {
 
 impl Hook {
     fn compile(configuration: &str, webhook: &Value, id: String) -> Self {
-        let text = |field: &str| webhook.get(field).and_then(Value::as_str).unwrap_or_default();
-        let accepted = webhook.get("admissionReviewVersions").and_then(Value::as_array);
+        let text = |field: &str| text(webhook, field);
+        let accepted = items(webhook, "admissionReviewVersions");
         let find_supported =
             |version: &Value| REVIEW_VERSIONS.into_iter().find(|supported| version == supported);
-        let conditions = webhook.get("matchConditions").and_then(Value::as_array);
-        let conditions = conditions.filter(|conditions| !conditions.is_empty());
+        let conditions = items(webhook, "matchConditions");
         let seconds =
             webhook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
         let client = webhook.get("clientConfig").unwrap_or(&Value::Null);
@@ -60,12 +59,12 @@ impl Hook {
                 ..Constraints::read(webhook)
             },
             client: ClientConfiguration::read(client),
-            review_version: accepted.into_iter().flatten().find_map(find_supported),
+            review_version: accepted.iter().find_map(find_supported),
             ignores_failures: text("failurePolicy") == "Ignore",
             timeout: Duration::from_secs(seconds.max(1)),
             supports_dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
             is_reinvocable: text("reinvocationPolicy") == "IfNeeded",
-            conditions: conditions.map(|conditions| (conditions.clone(), OnceLock::new())),
+            conditions: (!conditions.is_empty()).then(|| (conditions.to_vec(), OnceLock::new())),
         }
     }
 
@@ -80,43 +79,21 @@ impl Hook {
 }
 
 /// All webhooks of a kind of configuration, in call order.
-pub(super) struct Hooks {
-    all: Vec<Arc<Hook>>,
-    index: ResourceIndex,
-    /// Webhooks by uid and resourceVersion of their configuration.
-    configurations: HashMap<(String, String), Vec<Arc<Hook>>>,
-}
+pub(super) type Hooks = IndexedItems<Hook>;
 
-impl Hooks {
-    /// Compiles configurations; unchanged ones are taken from `previous`.
-    pub(super) fn compile(configurations: &[Arc<Object>], previous: Option<&Hooks>) -> Self {
-        let mut all = Vec::new();
-        let mut compiled = HashMap::new();
-        for configuration in configurations {
-            let key = (configuration.uid().to_owned(), configuration.resource_version().to_owned());
-            let unchanged = previous.and_then(|previous| previous.configurations.get(&key).cloned());
-            let hooks = unchanged.unwrap_or_else(|| compile_hooks(configuration));
-            all.extend(hooks.iter().cloned());
-            compiled.insert(key, hooks);
-        }
-        let index = ResourceIndex::new(all.iter().map(|hook| &hook.constraints));
-        Hooks { all, index, configurations: compiled }
-    }
-
-    /// The webhooks that may match a resource, with their positions among all webhooks.
-    pub(super) fn candidates(&self, resource: &str) -> impl Iterator<Item = (usize, &Arc<Hook>)> {
-        self.index.candidates(resource).iter().filter_map(|index| Some((*index, self.all.get(*index)?)))
-    }
-
-    /// Whether no webhook can match a resource.
-    pub(super) fn has_none(&self, resource: &str) -> bool {
-        self.index.candidates(resource).is_empty()
-    }
+/// Compiles configurations; unchanged ones are taken from `previous`.
+pub(super) fn compile(configurations: &[Arc<Object>], previous: Option<&Hooks>) -> Hooks {
+    Hooks::new(
+        configurations,
+        previous,
+        |configuration| compile_hooks(configuration),
+        |hook| &hook.constraints,
+    )
 }
 
 fn compile_hooks(configuration: &Object) -> Vec<Arc<Hook>> {
-    let webhooks = configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten();
-    webhooks
+    items_at(configuration, &["webhooks"])
+        .iter()
         .enumerate()
         .map(|(position, webhook)| {
             let id = format!("{}/{position}", configuration.name());

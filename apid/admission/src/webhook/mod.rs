@@ -27,7 +27,6 @@ mod serialized_objects;
 mod services;
 mod validating;
 
-pub use review::fuzz_response;
 pub use services::ReaderServices;
 
 pub(crate) use metrics::WebhookMetrics;

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use apimachinery::codec::{DecodeError, Limits, json};
-use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apply::json_patch;
@@ -12,8 +11,6 @@ use apply::json_patch;
 use super::annotations;
 use super::dispatcher::{Dispatcher, HookCall, HookFailure};
 use super::hook::Hooks;
-use super::review::ReviewResponse;
-use crate::reinvocation::ReinvocationPlugin;
 use crate::representation::Representation;
 use crate::{
     Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Phase, Plugin,
@@ -41,10 +38,11 @@ impl MutatingWebhooks {
     ) -> Result<(), Status> {
         let notes = attributes.notes;
         if attributes.reinvoked {
-            notes.reinvocation(ReinvocationPlugin::Webhooks).begin_second_round(object.as_deref());
+            notes.reinvocation().webhooks.begin_second_round(object.as_deref());
         }
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
-            let matched = self.0.matches(candidate.1, attributes, object.as_deref()).await?;
+            let constraints = &candidate.1.constraints;
+            let matched = self.0.matcher.matches(constraints, attributes, object.as_deref()).await?;
             let Some(matched) = matched else { continue };
             // The review has a copy, because the response of the webhook can change the object.
             let copy = object.as_deref().map(|object| Cow::Owned(object.clone()));
@@ -52,8 +50,7 @@ impl MutatingWebhooks {
             let call = self.0.prepare(candidate, matched, attributes, objects).await?;
             let Some(call) = call else { continue };
             let hook = &call.hook;
-            if attributes.reinvoked && !notes.reinvocation(ReinvocationPlugin::Webhooks).is_pending(&hook.id)
-            {
+            if attributes.reinvoked && !notes.reinvocation().webhooks.is_pending(&hook.id) {
                 continue;
             }
             let started = self.0.environment.clock.monotonic();
@@ -62,17 +59,17 @@ impl MutatingWebhooks {
             let position = (u8::from(attributes.reinvoked), call.index);
             annotations::record_mutation(notes, &self.0.environment.names, hook, position, mutated);
             if mutated {
-                notes.reinvocation(ReinvocationPlugin::Webhooks).record_change();
+                notes.reinvocation().webhooks.record_change();
             }
             if hook.is_reinvocable {
-                notes.reinvocation(ReinvocationPlugin::Webhooks).record_call(&hook.id);
+                notes.reinvocation().webhooks.record_call(&hook.id);
             }
             if let Some(status) = self.0.conclude(&call, attributes, result.err(), started) {
                 return Err(status);
             }
         }
         if !attributes.reinvoked {
-            notes.reinvocation(ReinvocationPlugin::Webhooks).end_first_round(object.as_deref());
+            notes.reinvocation().webhooks.end_first_round(object.as_deref());
         }
         Ok(())
     }
@@ -96,7 +93,10 @@ impl MutatingWebhooks {
                 call.hook.name
             )));
         };
-        check_patch_type(&response)?;
+        if response.patch_type != "JSONPatch" {
+            let reason = format!("unsupported patch type {:?}", response.patch_type);
+            return Err(HookFailure::Calling { reason, code: 400 });
+        }
         let names = &self.0.environment.names;
         let patched = mutation::apply_json_patch(&operations, Object::clone(reviewed), names)
             .map_err(internal_failure)?;
@@ -129,17 +129,9 @@ fn internal_failure(error: impl std::fmt::Display) -> HookFailure {
     HookFailure::Internal(Status::internal(error))
 }
 
-fn check_patch_type(response: &ReviewResponse) -> Result<(), HookFailure> {
-    if response.patch_type == "JSONPatch" {
-        return Ok(());
-    }
-    let reason = format!("unsupported patch type {:?}", response.patch_type);
-    Err(HookFailure::Calling { reason, code: 400 })
-}
-
 /// The reason why the patch of a response is unreadable.
 #[derive(Debug, thiserror::Error)]
-enum PatchReadError {
+pub(super) enum PatchReadError {
     /// The patch is not JSON.
     #[error(transparent)]
     Json(#[from] DecodeError),
@@ -148,14 +140,9 @@ enum PatchReadError {
     Patch(#[from] json_patch::Error),
 }
 
-fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, PatchReadError> {
+pub(super) fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, PatchReadError> {
     let limits = Limits { bytes: patch.len(), ..Limits::BODY };
     Ok(json_patch::parse(json::decode(patch, limits)?.value)?)
-}
-
-/// Applies the patch of a response to an object, for tests. Returns None if the patch has no result.
-pub(super) fn apply_patch(patch: &[u8], object: Object, names: &Names) -> Option<Object> {
-    mutation::apply_json_patch(&parse_patch(patch).ok()?, object, names).ok()
 }
 
 impl Plugin for MutatingWebhooks {

@@ -1,8 +1,10 @@
 //! AdmissionReview: the request of a webhook call, and the checked response.
 
+use std::collections::BTreeMap;
+
 use apimachinery::codec::{Limits, json};
 use apimachinery::names::Names;
-use apimachinery::object::{Map, Object, Value};
+use apimachinery::object::{Map, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,18 +23,20 @@ pub(super) struct ReviewResponse {
     pub(super) patch: Option<Vec<u8>>,
     /// Type of the patch.
     pub(super) patch_type: String,
-    /// Audit annotations in key order.
-    pub(super) annotations: Vec<(String, String)>,
+    /// Audit annotations.
+    pub(super) annotations: BTreeMap<String, String>,
     /// Warnings for the client.
     pub(super) warnings: Vec<String>,
 }
 
 /// The reason why a response is unusable.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ResponseError {
     /// The body is not an AdmissionReview.
+    #[error("failed to call webhook: {0}")]
     Undecodable(String),
     /// The AdmissionReview does not answer the request.
+    #[error("received invalid webhook response: {0}")]
     Invalid(String),
 }
 
@@ -83,7 +87,7 @@ pub(super) fn read_response(
         Some(_) => return Err(ResponseError::Undecodable("response must be an object".to_owned())),
     };
     let is_v1 = version == "v1";
-    let got_uid = take_text(&mut response, "uid")?.unwrap_or_default();
+    let got_uid: String = take(&mut response, "uid", "a string", serde_json::from_value)?;
     if is_v1 && got_uid != uid {
         return Err(ResponseError::Invalid(format!("expected response.uid={uid:?}, got {got_uid:?}")));
     }
@@ -91,18 +95,13 @@ pub(super) fn read_response(
         check_kind(&review, &api_version(names, version)).map_err(ResponseError::Invalid)?;
     }
     let (patch, patch_type) = take_patch(&mut response, is_v1, is_mutating)?;
-    let is_allowed = match response.remove("allowed") {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(allowed)) => allowed,
-        Some(_) => return Err(wrong_type("allowed", "a boolean")),
-    };
     Ok(ReviewResponse {
-        is_allowed,
+        is_allowed: take(&mut response, "allowed", "a boolean", serde_json::from_value)?,
         status: response.remove("status").filter(|status| !status.is_null()),
         patch,
         patch_type,
-        annotations: take_annotations(&mut response)?,
-        warnings: take_warnings(&mut response)?,
+        annotations: take(&mut response, "auditAnnotations", "a map of strings", serde_json::from_value)?,
+        warnings: take(&mut response, "warnings", "a list of strings", serde_json::from_value)?,
     })
 }
 
@@ -110,11 +109,16 @@ fn wrong_type(field: &str, expected: &str) -> ResponseError {
     ResponseError::Undecodable(format!("response.{field} must be {expected}"))
 }
 
-fn take_text(response: &mut Map<String, Value>, field: &str) -> Result<Option<String>, ResponseError> {
+/// Takes a field with the type that `decode` reads; an absent field or null has the default of the type.
+fn take<T: Default>(
+    response: &mut Map<String, Value>,
+    field: &str,
+    expected: &str,
+    decode: fn(Value) -> serde_json::Result<T>,
+) -> Result<T, ResponseError> {
     match response.remove(field) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(wrong_type(field, "a string")),
+        None | Some(Value::Null) => Ok(T::default()),
+        Some(value) => decode(value).map_err(|_| wrong_type(field, expected)),
     }
 }
 
@@ -136,10 +140,10 @@ fn take_patch(
     is_mutating: bool,
 ) -> Result<(Option<Vec<u8>>, String), ResponseError> {
     let invalid = |text: &str| Err(ResponseError::Invalid(text.to_owned()));
-    let patch = take_text(response, "patch")?.unwrap_or_default();
+    let patch: String = take(response, "patch", "a string", serde_json::from_value)?;
     let patch = STANDARD.decode(patch).map_err(|_| wrong_type("patch", "base64"))?;
     let patch = (!patch.is_empty()).then_some(patch);
-    let patch_type = take_text(response, "patchType")?;
+    let patch_type: Option<String> = take(response, "patchType", "a string", serde_json::from_value)?;
     match (is_mutating, is_v1, patch, patch_type) {
         (false, true, Some(_), _) => invalid("validating webhook may not return response.patch"),
         (false, true, None, Some(_)) => invalid("validating webhook may not return response.patchType"),
@@ -151,29 +155,6 @@ fn take_patch(
             invalid("webhook returned invalid response.patchType of \"\"")
         }
         (true, true, patch, patch_type) => Ok((patch, patch_type.unwrap_or_default())),
-    }
-}
-
-fn take_annotations(response: &mut Map<String, Value>) -> Result<Vec<(String, String)>, ResponseError> {
-    let error = || wrong_type("auditAnnotations", "a map of strings");
-    match response.remove("auditAnnotations") {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Object(annotations)) => annotations
-            .into_iter()
-            .map(|(key, value)| Ok((key, value.as_str().ok_or_else(error)?.to_owned())))
-            .collect(),
-        Some(_) => Err(error()),
-    }
-}
-
-fn take_warnings(response: &mut Map<String, Value>) -> Result<Vec<String>, ResponseError> {
-    let error = || wrong_type("warnings", "a list of strings");
-    match response.remove("warnings") {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(warnings)) => {
-            warnings.into_iter().map(|text| Ok(text.as_str().ok_or_else(error)?.to_owned())).collect()
-        }
-        Some(_) => Err(error()),
     }
 }
 
@@ -210,16 +191,4 @@ pub(super) fn denial(webhook: &str, response_status: Option<&Value>) -> Status {
         })
     });
     status
-}
-
-/// Reads a response in all versions and phases, for the fuzz test of this crate.
-pub fn fuzz_response(bytes: &[u8], names: &Names) {
-    for (version, is_mutating) in [("v1", true), ("v1", false), ("v1beta1", true)] {
-        if let Ok(response) = read_response(bytes, "u", names, version, is_mutating) {
-            let _ = denial("w", response.status.as_ref()).to_value().to_string();
-            if let Some(patch) = response.patch {
-                let _ = super::mutating::apply_patch(&patch, Object::default(), names);
-            }
-        }
-    }
 }

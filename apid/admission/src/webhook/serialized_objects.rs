@@ -35,9 +35,7 @@ impl<'a> SerializedObjects<'a> {
         let (new, old) = self.texts.get_or_init(|| (text(&self.reviewed.new), text(&self.reviewed.old)));
         (new, old)
     }
-}
 
-impl SerializedObjects<'_> {
     /// Length of both objects as JSON.
     pub(super) fn text_bytes(&self) -> usize {
         let (new, old) = self.texts();

@@ -1,5 +1,6 @@
 //! Tests of reviews, denials and reinvocation; calls are tested end to end.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,12 +15,20 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::ValidatingWebhooks;
-use super::mutating::apply_patch;
+use super::mutating::parse_patch;
 use super::review::{ResponseError, ReviewResponse, body, denial, read_response};
-use crate::reinvocation::{Reinvocation, ReinvocationPlugin};
+use crate::reinvocation::Reinvocation;
 use crate::testing::{Fake, TestedWrite};
 use crate::validating_admission_policy::ValidatingAdmissionPolicy;
-use crate::{BuildPlugin, ConfigurePlugin, Environment, PluginOutput};
+use crate::{BuildPlugin, ConfigurePlugin, Environment, PluginOutput, mutation};
+
+/// Examples of the fuzz target.
+const EXAMPLES: [&str; 4] = [
+    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u","allowed":true}}"#,
+    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u","allowed":false,"status":{"code":403,"message":"m","reason":"r","details":{"causes":[{"field":"f"}],"retryAfterSeconds":1}},"warnings":["w"],"auditAnnotations":{"k":"v"}}}"#,
+    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u","allowed":true,"patchType":"JSONPatch","patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL2EiLCJ2YWx1ZSI6MX1d"}}"#,
+    r#"{"apiVersion":"admission.example.test/v1","kind":"AdmissionReview","response":{"uid":"u","allowed":true,"patchType":"JSONPatch","patch":"W3sib3AiOiJyZXBsYWNlIiwicGF0aCI6Ii9hIiwidmFsdWUiOjF9XQ=="}}"#,
+];
 
 fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
@@ -51,7 +60,7 @@ fn admission_response_is_read_with_all_fields() {
         status: Some(json!({"code": 400})),
         patch: Some(b"[]".to_vec()),
         patch_type: "JSONPatch".to_owned(),
-        annotations: vec![("k".to_owned(), "v".to_owned())],
+        annotations: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
         warnings: vec!["w".to_owned()],
     };
     assert_eq!(response.unwrap(), expected);
@@ -164,7 +173,7 @@ fn patch_is_applied_or_rejected() {
 fn second_round_calls_webhooks_that_were_called_before_a_change() {
     let object = |name: &str| Object::from_value(json!({"metadata": {"name": name}})).unwrap();
     let mut write = Reinvocation::default();
-    let state = write.calls(ReinvocationPlugin::Webhooks);
+    let state = &mut write.webhooks;
     state.record_call("first");
     state.record_change();
     state.record_call("second");
@@ -408,4 +417,31 @@ async fn configurations_and_policies_are_never_sent_to_webhooks() {
         let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
         assert_eq!(result.message().is_empty(), is_exempt, "{kind}");
     }
+}
+
+/// Applies the patch of a response to an object. Returns None if the patch has no result.
+fn apply_patch(patch: &[u8], object: Object, names: &Names) -> Option<Object> {
+    mutation::apply_json_patch(&parse_patch(patch).ok()?, object, names).ok()
+}
+
+/// Reads a response in all versions and phases.
+fn read_in_all_versions(bytes: &[u8], names: &Names) {
+    for (version, is_mutating) in [("v1", true), ("v1", false), ("v1beta1", true)] {
+        if let Ok(response) = read_response(bytes, "u", names, version, is_mutating) {
+            let _ = denial("w", response.status.as_ref()).to_value().to_string();
+            if let Some(patch) = response.patch {
+                let _ = apply_patch(&patch, Object::default(), names);
+            }
+        }
+    }
+}
+
+/// Fuzz target for responses of admission webhooks: nothing panics. [`fuzzing::run`] describes the environment
+/// variables.
+#[test]
+fn fuzz_admission_responses() {
+    let names = [Preset::Kubernetes, Preset::Svc].map(|preset| Names::new(preset, "example.test").unwrap());
+    fuzzing::run("fuzz_admission_responses", &EXAMPLES, |bytes| {
+        names.iter().for_each(|names| read_in_all_versions(bytes, names));
+    });
 }

@@ -43,7 +43,9 @@ impl ValidatingWebhooks {
         let mut calls = Vec::new();
         let mut cache = SerializedObjectsCache::default();
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
-            let Some(matched) = self.0.matches(candidate.1, attributes, object).await? else { continue };
+            let constraints = &candidate.1.constraints;
+            let matched = self.0.matcher.matches(constraints, attributes, object).await?;
+            let Some(matched) = matched else { continue };
             let build = || self.0.objects(&matched, attributes, object.map(Cow::Borrowed));
             let objects = cache.get_or_build(&matched, attributes, build)?;
             calls.extend(self.0.prepare(candidate, matched, attributes, objects).await?);
