@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Object, Value};
 
+use crate::tree::{items_at, text};
 use crate::{Admission, Attributes, Interest, Operation, Plugin, pod_containers};
 
 const ALWAYS: &str = "Always";
@@ -70,18 +71,13 @@ fn wrong_pull_policy(pod: &Object) -> Option<FieldError> {
         let path = || spec.child(list).index(i).child("imagePullPolicy");
         (policy != ALWAYS).then(|| unsupported_policy(&path(), policy))
     });
-    let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array);
     container.or_else(|| {
-        volumes.into_iter().flatten().enumerate().find_map(|(i, volume)| {
+        items_at(pod, &["spec", "volumes"]).iter().enumerate().find_map(|(i, volume)| {
             let policy = text(volume.get("image").filter(|image| !image.is_null())?, "pullPolicy");
             let path = || spec.child("volumes").index(i).child("image").child("pullPolicy");
             (policy != ALWAYS).then(|| unsupported_policy(&path(), policy))
         })
     })
-}
-
-fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or("")
 }
 
 #[cfg(test)]

@@ -61,8 +61,7 @@ impl DefaultClass {
             self.default_annotations.iter().any(|annotation| class.annotation(annotation) == Some("true"))
         });
         let age = |class: &Arc<Object>| std::cmp::Reverse(class.meta_str("creationTimestamp").to_owned());
-        classes.sort_by(|a, b| age(a).cmp(&age(b)).then_with(|| a.name().cmp(b.name())));
-        Ok(classes.into_iter().next())
+        Ok(classes.into_iter().min_by(|a, b| age(a).cmp(&age(b)).then_with(|| a.name().cmp(b.name()))))
     }
 }
 

@@ -4,6 +4,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::tree::text;
 use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin, tolerations};
 
 /// Default toleration time in seconds.
@@ -47,8 +48,7 @@ impl Plugin for DefaultTolerationSeconds {
 /// Whether the key and the effect of a toleration match the taint with the effect `NoExecute`. The operator
 /// has no influence, as in kube-apiserver.
 fn tolerates(toleration: &Value, taint: &str) -> bool {
-    let field = |name: &str| toleration.get(name).and_then(Value::as_str).unwrap_or("");
-    [taint, ""].contains(&field("key")) && ["NoExecute", ""].contains(&field("effect"))
+    [taint, ""].contains(&text(toleration, "key")) && ["NoExecute", ""].contains(&text(toleration, "effect"))
 }
 
 fn toleration(taint: &str) -> Value {

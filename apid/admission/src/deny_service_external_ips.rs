@@ -3,6 +3,7 @@
 
 use apimachinery::object::{Object, Value};
 
+use crate::tree::items_at;
 use crate::{Admission, Attributes, Interest, ObjectKind, Plugin};
 
 const SERVICE: ObjectKind = ObjectKind::new("", "Service");
@@ -27,7 +28,7 @@ impl Plugin for DenyServiceExternalIps {
 }
 
 fn addresses(service: &Object) -> &[Value] {
-    service.at(&["spec", "externalIPs"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    items_at(service, &["spec", "externalIPs"])
 }
 
 #[cfg(test)]

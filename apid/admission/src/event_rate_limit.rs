@@ -78,10 +78,6 @@ impl LimitType {
         ("SourceAndObject", LimitType::SourceAndObject),
     ];
 
-    fn as_str(self) -> &'static str {
-        LimitType::ALL.iter().find(|(_, limit_type)| *limit_type == self).map_or("", |(word, _)| word)
-    }
-
     /// Bucket key of an event.
     fn key(self, attributes: &Attributes<'_>, event: &Object) -> String {
         let text = |path: &[&str]| event.str_at(path).unwrap_or("");
@@ -95,14 +91,15 @@ impl LimitType {
                 [text(&["source", "component"]), text(&["source", "host"])]
                     .into_iter()
                     .chain(object)
-                    .collect::<Vec<_>>()
-                    .join("")
+                    .collect()
             }
         }
     }
 }
 
 struct Limit {
+    /// The word of the type in the configuration.
+    word: &'static str,
     limit_type: LimitType,
     /// Refill rate in events per second.
     rate: f64,
@@ -134,8 +131,7 @@ impl Limit {
     /// Reads an entry of the configuration. Records the errors; None without a valid type.
     fn read(fields: &mut Fields<'_>) -> Option<Self> {
         let word = fields.text("type");
-        let limit_type =
-            LimitType::ALL.iter().find(|(known, _)| *known == word).map(|(_, limit_type)| *limit_type);
+        let limit_type = LimitType::ALL.into_iter().find(|(known, _)| *known == word);
         if limit_type.is_none() {
             let words = LimitType::ALL.map(|(word, _)| word).join(", ");
             fields.errors().add_text(&fields.path().child("type"), &format!("must be one of {words}"));
@@ -151,8 +147,10 @@ impl Limit {
         let burst = number("burst", 1, "must be a number above 0");
         let max_buckets = number("cacheSize", 0, "must not be negative");
         let max_buckets = if max_buckets == 0 { CACHE_SIZE } else { max_buckets };
+        let (word, limit_type) = limit_type?;
         Some(Limit {
-            limit_type: limit_type?,
+            word,
+            limit_type,
             rate: rate as f64,
             burst: burst as f64,
             max_buckets: usize::try_from(max_buckets).unwrap_or(usize::MAX),
@@ -183,7 +181,7 @@ impl Limit {
             let Some((_, oldest)) = buckets.by_use.pop_first() else { break };
             buckets.by_key.remove(&oldest);
         }
-        (!is_allowed).then(|| format!("limit reached on type {} for key {key}", self.limit_type.as_str()))
+        (!is_allowed).then(|| format!("limit reached on type {} for key {key}", self.word))
     }
 }
 

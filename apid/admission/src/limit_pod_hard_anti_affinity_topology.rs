@@ -1,8 +1,9 @@
 //! LimitPodHardAntiAffinityTopology: rejects required pod anti-affinity with a topology key other than
 //! the hostname.
 
-use apimachinery::object::{Object, Value};
+use apimachinery::object::Object;
 
+use crate::tree::{items_at, text};
 use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin};
 
 pub(crate) struct LimitPodHardAntiAffinityTopology {
@@ -22,8 +23,8 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
 
     fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let path = ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
-        let terms = object.and_then(|pod| pod.at(&path)).and_then(Value::as_array).into_iter().flatten();
-        let mut keys = terms.map(|term| term.get("topologyKey").and_then(Value::as_str).unwrap_or(""));
+        let terms = object.map_or(&[][..], |pod| items_at(pod, &path));
+        let mut keys = terms.iter().map(|term| text(term, "topologyKey"));
         Admission::Ready(match keys.find(|key| *key != self.hostname_key) {
             Some(key) => Err(attributes.forbidden(&format!(
                 "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {} is allowed",
@@ -37,7 +38,7 @@ impl Plugin for LimitPodHardAntiAffinityTopology {
 #[cfg(test)]
 mod tests {
     use apimachinery::names::Preset;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::testing::{Fake, TestedWrite};

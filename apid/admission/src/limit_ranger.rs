@@ -17,12 +17,14 @@ use serde_json::Value;
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
 use crate::pod_resources::{ResourceList, container_amounts, pod_amounts};
 use crate::quantity::{Amounts, Quantity, amounts};
-use crate::tree::{annotate, object_at};
+use crate::tree::{annotate, items_at, object_at, text};
 use crate::{
     Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
 };
 
 const LIMIT_RANGE: ObjectKind = ObjectKind::new("", "LimitRange");
+/// Path of the limits of a LimitRange.
+const LIMITS: &[&str] = &["spec", "limits"];
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 
 pub(crate) struct LimitRanger {
@@ -109,8 +111,7 @@ fn join_messages(messages: Vec<String>) -> String {
 
 /// Limits of a LimitRange for one type.
 fn limits<'a>(range: &'a Object, limit_type: &'a str) -> impl Iterator<Item = &'a Value> + use<'a> {
-    let all_limits = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
-    all_limits.filter(move |limit| limit.get("type").and_then(Value::as_str) == Some(limit_type))
+    items_at(range, LIMITS).iter().filter(move |limit| text(limit, "type") == limit_type)
 }
 
 /// Sets default requests and limits of containers; returns a description of the changes.
@@ -167,23 +168,16 @@ fn fill_resources(
 
 fn check_pod(range: &Object, pod: &Object) -> Vec<String> {
     let mut errors = Vec::new();
-    let all_limits = range.at(&["spec", "limits"]).and_then(Value::as_array).into_iter().flatten();
-    for limit in all_limits {
-        match limit.get("type").and_then(Value::as_str) {
-            Some("Container") => {
+    for limit in items_at(range, LIMITS) {
+        match text(limit, "type") {
+            "Container" => {
                 for container in containers(pod, CONTAINERS).chain(containers(pod, INIT_CONTAINERS)) {
-                    let requested = RequestsAndLimits {
-                        requests: container_amounts(container, ResourceList::Requests),
-                        limits: container_amounts(container, ResourceList::Limits),
-                    };
+                    let requested = RequestsAndLimits::new(|list| container_amounts(container, list));
                     requested.check(limit, "Container", &mut errors);
                 }
             }
-            Some("Pod") => {
-                let requested = RequestsAndLimits {
-                    requests: pod_amounts(pod, ResourceList::Requests),
-                    limits: pod_amounts(pod, ResourceList::Limits),
-                };
+            "Pod" => {
+                let requested = RequestsAndLimits::new(|list| pod_amounts(pod, list));
                 requested.check(limit, "Pod", &mut errors);
             }
             _ => {}
@@ -219,6 +213,10 @@ struct RequestsAndLimits {
 }
 
 impl RequestsAndLimits {
+    fn new(amounts: impl Fn(ResourceList) -> Amounts) -> Self {
+        RequestsAndLimits { requests: amounts(ResourceList::Requests), limits: amounts(ResourceList::Limits) }
+    }
+
     fn check(&self, limit: &Value, limit_type: &str, errors: &mut Vec<String>) {
         for (resource, min) in amounts(limit.get("min")) {
             self.check_min(&resource, min, limit_type, errors);

@@ -14,6 +14,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::CurrentRegistry;
 
+use crate::tree::{items_at, text};
 use crate::{Admission, Attributes, Authorizer, BuildPlugin, Environment, ObjectKind, Plugin};
 
 pub(crate) struct OwnerReferencesPermissionEnforcement {
@@ -113,7 +114,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
 }
 
 fn owners(object: &Object) -> &[Value] {
-    object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    items_at(object, &["metadata", "ownerReferences"])
 }
 
 /// Returns the owners for which the write newly sets `blockOwnerDeletion`.
@@ -148,10 +149,6 @@ fn denial_message(decision: &Decision) -> String {
         problem => problem,
     };
     format!("{}, {problem}", decision.reason)
-}
-
-fn text<'a>(owner: &'a Value, field: &str) -> &'a str {
-    owner.get(field).and_then(Value::as_str).unwrap_or("")
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use apimachinery::object::{Object, Value};
 
+use crate::tree::{items_at, text};
+
 /// `spec.containers`.
 pub(crate) const CONTAINERS: &str = "containers";
 /// `spec.initContainers`.
@@ -13,7 +15,7 @@ pub(crate) const LISTS: [&str; 3] = [INIT_CONTAINERS, CONTAINERS, EPHEMERAL_CONT
 
 /// Containers in one container list of a pod.
 pub(crate) fn containers<'a>(pod: &'a Object, list: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-    pod.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten()
+    items_at(pod, &["spec", list]).iter()
 }
 
 /// All containers with their list and index.
@@ -34,5 +36,5 @@ pub(crate) fn items_mut<'a>(
 
 /// Name of a container.
 pub(crate) fn name(container: &Value) -> &str {
-    container.get("name").and_then(Value::as_str).unwrap_or("")
+    text(container, "name")
 }

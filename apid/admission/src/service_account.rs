@@ -19,12 +19,16 @@ use kinds::format;
 use serde_json::{Value, json};
 
 use crate::pod_containers::{CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
-use crate::tree::object_at;
+use crate::tree::{items, items_at, list_at, object_at, text};
 use crate::{
     Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
 };
 
 const ACCOUNT: ObjectKind = ObjectKind::new("", "ServiceAccount");
+/// Path of the volumes of a pod.
+const VOLUMES: &[&str] = &["spec", "volumes"];
+/// Path of the image pull secrets of a pod.
+const PULL_SECRETS: &[&str] = &["spec", "imagePullSecrets"];
 /// Account of pods without an account name.
 const DEFAULT: &str = "default";
 /// Lifetime of a projected token in seconds: an hour plus 7 s that identify such tokens.
@@ -116,35 +120,28 @@ impl ServiceAccount {
         if mounts_token(&account, pod) {
             self.mount_token(pod);
         }
-        let pull_secrets = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array);
-        if pull_secrets.is_none_or(Vec::is_empty)
-            && let Some(secrets) = account.get("imagePullSecrets").and_then(Value::as_array)
+        let secrets = items_at(&account, &["imagePullSecrets"]);
+        if items_at(pod, PULL_SECRETS).is_empty()
             && !secrets.is_empty()
             && let Some(spec) = object_at(&mut pod.0, "spec")
         {
-            spec.insert("imagePullSecrets".to_owned(), Value::Array(secrets.clone()));
+            spec.insert("imagePullSecrets".to_owned(), secrets.into());
         }
         Ok(())
     }
 
     /// Mounts the token in each container, unless the container has another mount at the path.
     fn mount_token(&self, pod: &mut Object) {
-        let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
-        let existing_volume =
-            volumes.map(name).find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
+        let mut volumes = items_at(pod, VOLUMES).iter().map(name);
+        let existing_volume = volumes.find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
         let volume =
             existing_volume.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", self.rng.name_suffix()));
         let mut is_needed = false;
         for list in [INIT_CONTAINERS, CONTAINERS] {
             for container in items_mut(pod, list) {
                 let Some(container) = container.as_object_mut() else { continue };
-                let mounts = container.entry("volumeMounts").or_insert(Value::Null);
-                if mounts.is_null() {
-                    *mounts = json!([]);
-                }
-                let Some(mounts) = mounts.as_array_mut() else { continue };
-                let path = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_owned);
-                if !mounts.iter().any(|mount| path(mount).as_deref() == Some(self.keys.mount_path.as_str())) {
+                let Some(mounts) = list_at(container, "volumeMounts") else { continue };
+                if !mounts.iter().any(|mount| text(mount, "mountPath") == self.keys.mount_path) {
                     mounts.push(json!({"name": volume, "readOnly": true, "mountPath": self.keys.mount_path}));
                     is_needed = true;
                 }
@@ -153,14 +150,9 @@ impl ServiceAccount {
         if existing_volume.is_none()
             && is_needed
             && let Some(spec) = object_at(&mut pod.0, "spec")
+            && let Some(volumes) = list_at(spec, "volumes")
         {
-            let volumes = spec.entry("volumes").or_insert(Value::Null);
-            if volumes.is_null() {
-                *volumes = json!([]);
-            }
-            if let Some(volumes) = volumes.as_array_mut() {
-                volumes.push(token_volume(&volume));
-            }
+            volumes.push(token_volume(&volume));
         }
     }
 
@@ -222,10 +214,8 @@ fn token_volume(volume: &str) -> Value {
 }
 
 fn check_mirror(attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status> {
-    let volumes = || pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
-    let sources = volumes().flat_map(|volume| {
-        volume.get("projected").and_then(|p| p.get("sources")).and_then(Value::as_array).into_iter().flatten()
-    });
+    let projections = items_at(pod, VOLUMES).iter().filter_map(|volume| volume.get("projected"));
+    let sources = projections.flat_map(|projected| items(projected, "sources"));
     let mut tokens = sources.filter(|source| source.get("serviceAccountToken").is_some_and(|t| !t.is_null()));
     let reason = if account_name_of(pod).is_some() {
         "a mirror pod may not reference service accounts"
@@ -254,20 +244,18 @@ fn refers_to_secret(pod: &Object) -> bool {
             _ => false,
         }
     }
-    let spec = pod.get("spec");
-    let pull_secrets = spec.and_then(|spec| spec.get("imagePullSecrets")).and_then(Value::as_array);
-    pull_secrets.is_some_and(|secrets| !secrets.is_empty()) || spec.is_some_and(contains_reference)
+    !items_at(pod, PULL_SECRETS).is_empty() || pod.get("spec").is_some_and(contains_reference)
 }
 
 /// Names in a reference list of an account.
 fn listed_names<'a>(account: &'a Object, field: &str) -> BTreeSet<&'a str> {
-    account.get(field).and_then(Value::as_array).into_iter().flatten().map(name).collect()
+    items_at(account, &[field]).iter().map(name).collect()
 }
 
 /// Error for the first secret of a pod that its account does not list.
 fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
     let mountable = listed_names(account, "secrets");
-    for volume in pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten() {
+    for volume in items_at(pod, VOLUMES) {
         let secret = volume.get("secret").and_then(|s| s.get("secretName")).and_then(Value::as_str);
         if let Some(secret) = secret.filter(|secret| !mountable.contains(secret)) {
             return Some(format!(
@@ -283,8 +271,8 @@ fn unlisted_secret(account: &Object, pod: &Object) -> Option<String> {
         }
     }
     let pullable = listed_names(account, "imagePullSecrets");
-    let pull_secrets = pod.at(&["spec", "imagePullSecrets"]).and_then(Value::as_array).into_iter().flatten();
-    pull_secrets.enumerate().find(|(_, secret)| !pullable.contains(name(secret))).map(|(i, secret)| {
+    let mut pull_secrets = items_at(pod, PULL_SECRETS).iter().enumerate();
+    pull_secrets.find(|(_, secret)| !pullable.contains(name(secret))).map(|(i, secret)| {
         format!(
             "imagePullSecrets[{i}].name=\"{}\" is not allowed because service account {} does not reference that \
              imagePullSecret",
@@ -302,7 +290,7 @@ fn unlisted_in_containers(account: &Object, pod: &Object, list: &str) -> Option<
         _ => "container",
     };
     for container in containers(pod, list) {
-        for variable in container.get("env").and_then(Value::as_array).into_iter().flatten() {
+        for variable in items(container, "env") {
             let reference = variable.get("valueFrom").and_then(|from| from.get("secretKeyRef"));
             if let Some(secret) = reference.map(name).filter(|secret| !mountable.contains(secret)) {
                 return Some(format!(
@@ -314,7 +302,7 @@ fn unlisted_in_containers(account: &Object, pod: &Object, list: &str) -> Option<
                 ));
             }
         }
-        for source in container.get("envFrom").and_then(Value::as_array).into_iter().flatten() {
+        for source in items(container, "envFrom") {
             let reference = source.get("secretRef").filter(|reference| !reference.is_null());
             if let Some(secret) = reference.map(name).filter(|secret| !mountable.contains(secret)) {
                 return Some(format!(

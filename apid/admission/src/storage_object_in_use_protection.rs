@@ -12,18 +12,19 @@ const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 const CLASS: ObjectKind = ObjectKind::new("storage", "VolumeAttributesClass");
 
 pub(crate) struct StorageObjectInUseProtection {
-    volume_finalizer: String,
-    claim_finalizer: String,
-    class_finalizer: String,
+    /// Finalizers by kind.
+    finalizers: [(ObjectKind, String); 3],
 }
 
 impl BuildPlugin for StorageObjectInUseProtection {
     fn new(environment: &Environment) -> Self {
         let names = &environment.names;
         StorageObjectInUseProtection {
-            volume_finalizer: names.label_key("pv-protection"),
-            claim_finalizer: names.label_key("pvc-protection"),
-            class_finalizer: names.label_key("vac-protection"),
+            finalizers: [
+                (VOLUME, names.label_key("pv-protection")),
+                (CLAIM, names.label_key("pvc-protection")),
+                (CLASS, names.label_key("vac-protection")),
+            ],
         }
     }
 }
@@ -34,12 +35,8 @@ impl Plugin for StorageObjectInUseProtection {
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let finalizer = match () {
-            () if attributes.is_of(VOLUME) => &self.volume_finalizer,
-            () if attributes.is_of(CLAIM) => &self.claim_finalizer,
-            () => &self.class_finalizer,
-        };
-        if let Some(object) = object.filter(|object| !object.finalizers().any(|present| present == finalizer))
+        if let Some((_, finalizer)) = self.finalizers.iter().find(|(kind, _)| attributes.is_of(*kind))
+            && let Some(object) = object.filter(|object| !object.finalizers().any(|other| other == finalizer))
         {
             let finalizers: Vec<Value> =
                 object.finalizers().chain([finalizer.as_str()]).map(Value::from).collect();

@@ -3,7 +3,7 @@
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::tree::object_at;
+use crate::tree::{object_at, text};
 use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin};
 
 pub(crate) struct TaintNodesByCondition {
@@ -24,12 +24,9 @@ impl Plugin for TaintNodesByCondition {
     fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
         if let Some(spec) = object.and_then(|node| object_at(&mut node.0, "spec")) {
             let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
-            let field =
-                |taint: &Value, name: &str| taint.get(name).and_then(Value::as_str).map(str::to_owned);
-            let has_taint = taints.iter().any(|taint| {
-                field(taint, "key").as_deref() == Some(&self.taint)
-                    && field(taint, "effect").as_deref() == Some("NoSchedule")
-            });
+            let has_taint = taints
+                .iter()
+                .any(|taint| text(taint, "key") == self.taint && text(taint, "effect") == "NoSchedule");
             if !has_taint {
                 taints.push(json!({"key": self.taint, "effect": "NoSchedule"}));
                 spec.insert("taints".to_owned(), Value::Array(taints));

@@ -1,8 +1,8 @@
 //! Tolerations: comparison, merge and validation.
 
-use std::collections::BTreeMap;
-
 use apimachinery::object::{Object, Value};
+
+use crate::tree::{items_at, text};
 
 /// The error of an invalid list of tolerations.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +51,7 @@ pub(crate) enum TolerationDefect {
 
 /// Tolerations of a pod.
 pub(crate) fn pod_tolerations(pod: &Object) -> &[Value] {
-    pod.at(&["spec", "tolerations"]).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    items_at(pod, &["spec", "tolerations"])
 }
 
 /// Sets the tolerations of a pod with a spec.
@@ -63,8 +63,7 @@ pub(crate) fn set(pod: &mut Object, tolerations: Vec<Value>) {
 
 /// Text fields of a toleration, `""` if absent.
 fn text_fields(toleration: &Value) -> [&str; 4] {
-    ["key", "operator", "value", "effect"]
-        .map(|field| toleration.get(field).and_then(Value::as_str).unwrap_or(""))
+    ["key", "operator", "value", "effect"].map(|field| text(toleration, field))
 }
 
 /// Toleration time in seconds; None if unlimited.
@@ -128,17 +127,15 @@ pub(crate) fn check(list: &Value) -> Result<Vec<Value>, TolerationsError> {
 }
 
 fn check_toleration(item: &Value) -> Result<(), TolerationDefect> {
-    const FIELDS: [&str; 5] = ["key", "operator", "value", "effect", "tolerationSeconds"];
     let fields = item.as_object().ok_or(TolerationDefect::NotAnObject)?;
-    let fields: BTreeMap<&str, &Value> = fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
     for (field, value) in fields {
-        let fits = match field {
+        let fits = match field.as_str() {
             "tolerationSeconds" => value.is_i64() || value.is_null(),
-            field if FIELDS.contains(&field) => value.is_string() || value.is_null(),
-            _ => return Err(TolerationDefect::UnknownField(field.to_owned())),
+            "key" | "operator" | "value" | "effect" => value.is_string() || value.is_null(),
+            _ => return Err(TolerationDefect::UnknownField(field.clone())),
         };
         if !fits {
-            return Err(TolerationDefect::FieldType(field.to_owned()));
+            return Err(TolerationDefect::FieldType(field.clone()));
         }
     }
     let [key, operator, value, effect] = text_fields(item);

@@ -142,6 +142,10 @@ impl<'a> KubeletWrite<'a> {
         Err(self.attributes.forbidden(reason))
     }
 
+    fn reject_node(&self, reason: &str) -> Result<(), Status> {
+        self.reject(&format!("node {:?} {reason}", self.node))
+    }
+
     fn unexpected_operation(&self) -> Result<(), Status> {
         self.reject(&format!("unexpected operation {:?}", self.attributes.operation.as_str()))
     }
@@ -213,10 +217,7 @@ impl<'a> KubeletWrite<'a> {
         if other_fields(self.object) == other_fields(self.attributes.old) {
             return Ok(());
         }
-        self.reject(&format!(
-            "node {:?} is not allowed to update fields other than status.quantity and status.conditions",
-            self.node
-        ))
+        self.reject_node("is not allowed to update fields other than status.quantity and status.conditions")
     }
 
     /// Returns a pod from the cache; 404 if it is missing.
@@ -251,11 +252,6 @@ fn without_empty_values(value: &Value) -> Option<Value> {
         }
         other => Some(other.clone()),
     }
-}
-
-/// Items of the list at a path; none if the list is absent.
-fn items<'o>(object: &'o Object, path: &[&str]) -> impl Iterator<Item = &'o Value> + use<'o> {
-    object.at(path).and_then(Value::as_array).into_iter().flatten()
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use super::{KubeletWrite, items, not_found, without_empty_values};
+use super::{KubeletWrite, not_found, without_empty_values};
 use crate::pod_containers::all_containers;
+use crate::tree::{items, items_at, text};
 use crate::{ObjectKind, Operation};
 
 const NODE: ObjectKind = ObjectKind::new("", "Node");
@@ -29,12 +30,11 @@ impl KubeletWrite<'_> {
             ));
         }
         if !self.is_on_node(Some(pod)) {
-            return self
-                .reject(&format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+            return self.reject_node("can only create pods with spec.nodeName set to itself");
         }
         self.check_owner(pod).await?;
         match referenced_kind(pod) {
-            Some(kind) => self.reject(&format!("node {node:?} can not create pods that reference {kind}")),
+            Some(kind) => self.reject_node(&format!("can not create pods that reference {kind}")),
             None => Ok(()),
         }
     }
@@ -42,31 +42,21 @@ impl KubeletWrite<'_> {
     /// Checks that the only owner of the pod is the kubelet's Node, with its current uid.
     async fn check_owner(&self, pod: &Object) -> Result<(), Status> {
         let node = self.node;
-        let owners: Vec<&Value> = items(pod, &["metadata", "ownerReferences"]).collect();
-        let owner = match owners.as_slice() {
-            [] => {
-                let reason = "can only create pods with an owner reference set to itself";
-                return self.reject(&format!("node {node:?} {reason}"));
-            }
-            [owner] => *owner,
-            _ => {
-                let reason = "can only create pods with a single owner reference set to itself";
-                return self.reject(&format!("node {node:?} {reason}"));
-            }
+        let owner = match items_at(pod, &["metadata", "ownerReferences"]) {
+            [] => return self.reject_node("can only create pods with an owner reference set to itself"),
+            [owner] => owner,
+            _ => return self.reject_node("can only create pods with a single owner reference set to itself"),
         };
-        let text = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
+        let text = |field: &str| text(owner, field);
         let is_true = |field: &str| owner.get(field).and_then(Value::as_bool) == Some(true);
-        let reason = if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
-            Some("can only create pods with an owner reference set to itself")
-        } else if !is_true("controller") {
-            Some("can only create pods with a controller owner reference set to itself")
-        } else if is_true("blockOwnerDeletion") {
-            Some("must not set blockOwnerDeletion on an owner reference")
-        } else {
-            None
-        };
-        if let Some(reason) = reason {
-            return self.reject(&format!("node {node:?} {reason}"));
+        if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
+            return self.reject_node("can only create pods with an owner reference set to itself");
+        }
+        if !is_true("controller") {
+            return self.reject_node("can only create pods with a controller owner reference set to itself");
+        }
+        if is_true("blockOwnerDeletion") {
+            return self.reject_node("must not set blockOwnerDeletion on an owner reference");
         }
         let stored = self.plugin.reader.get(NODE, "", node).get().await?;
         let stored = stored.ok_or_else(|| not_found("node", node))?;
@@ -83,9 +73,7 @@ impl KubeletWrite<'_> {
         let node = self.node;
         match self.attributes.operation {
             Operation::Delete if self.is_on_node(self.attributes.old) => Ok(()),
-            Operation::Delete => {
-                self.reject(&format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
-            }
+            Operation::Delete => self.reject_node("can only delete pods with spec.nodeName set to itself"),
             other => self.reject(&format!(
                 "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
                 other.as_str()
@@ -94,27 +82,25 @@ impl KubeletWrite<'_> {
     }
 
     pub(super) fn check_pod_status(&self) -> Result<(), Status> {
-        let node = self.node;
         let (Operation::Update, Some(new), Some(old)) =
             (self.attributes.operation, self.object, self.attributes.old)
         else {
             return self.unexpected_operation();
         };
         if !self.is_on_node(Some(old)) {
-            let reason = "can only update pod status for pods with spec.nodeName set to itself";
-            return self.reject(&format!("node {node:?} {reason}"));
+            return self.reject_node("can only update pod status for pods with spec.nodeName set to itself");
         }
         let labels = |pod: &Object| -> BTreeMap<String, String> {
             pod.labels().map(|(label, value)| (label.to_owned(), value.to_owned())).collect()
         };
         if labels(old) != labels(new) {
-            return self.reject(&format!("node {node:?} cannot update labels through pod status"));
+            return self.reject_node("cannot update labels through pod status");
         }
         let claims =
             |pod: &Object| pod.at(&["status", "resourceClaimStatuses"]).and_then(without_empty_values);
         if claims(old) != claims(new) {
             // The spelling is that of kube-apiserver.
-            return self.reject(&format!("node {node:?} cannot update resource claim statues"));
+            return self.reject_node("cannot update resource claim statues");
         }
         Ok(())
     }
@@ -138,20 +124,18 @@ fn referenced_kind(pod: &Object) -> Option<&'static str> {
         let found = path.iter().try_fold(value, |value, field| value.get(field));
         found.is_some_and(|value| !value.is_null())
     };
-    let volumes = || items(pod, &["spec", "volumes"]);
+    let volumes = || items_at(pod, &["spec", "volumes"]).iter();
     let has_volume_source = |path: &[&str]| volumes().any(|volume| has_value(volume, path));
-    let any_item_has = |value: &Value, field: &str, paths: [&[&str]; 1]| {
-        let items = value.get(field).and_then(Value::as_array).into_iter().flatten();
-        items.into_iter().any(|item| paths.iter().any(|path| has_value(item, path)))
+    let any_item_has = |value: &Value, field: &str, path: &[&str]| {
+        items(value, field).iter().any(|item| has_value(item, path))
     };
     let has_projection = |field: &str| {
-        let sources = volumes().filter_map(|volume| volume.get("projected"));
-        sources.into_iter().any(|projected| any_item_has(projected, "sources", [&[field]]))
+        let mut projections = volumes().filter_map(|volume| volume.get("projected"));
+        projections.any(|projected| any_item_has(projected, "sources", &[field]))
     };
     let has_variable_source = |from: &str, key: &str| {
         all_containers(pod).any(|(_, _, container)| {
-            any_item_has(container, "envFrom", [&[from]])
-                || any_item_has(container, "env", [&["valueFrom", key]])
+            any_item_has(container, "envFrom", &[from]) || any_item_has(container, "env", &["valueFrom", key])
         })
     };
     // These volume sources have their secret reference in the field `secretRef`.
@@ -159,7 +143,7 @@ fn referenced_kind(pod: &Object) -> Option<&'static str> {
     let has_text = |field: &str| pod.str_at(&["spec", field]).is_some_and(|name| !name.is_empty());
     if has_text("serviceAccountName") || has_text("serviceAccount") {
         Some("a service account")
-    } else if items(pod, &["spec", "imagePullSecrets"]).next().is_some()
+    } else if !items_at(pod, &["spec", "imagePullSecrets"]).is_empty()
         || has_variable_source("secretRef", "secretKeyRef")
         || has_volume_source(&["secret"])
         || has_projection("secret")
@@ -177,7 +161,7 @@ fn referenced_kind(pod: &Object) -> Option<&'static str> {
         Some("clustertrustbundles")
     } else if has_volume_source(&["persistentVolumeClaim"]) || has_volume_source(&["ephemeral"]) {
         Some("persistentvolumeclaims")
-    } else if items(pod, &["spec", "resourceClaims"]).next().is_some() {
+    } else if !items_at(pod, &["spec", "resourceClaims"]).is_empty() {
         Some("resourceclaims")
     } else {
         None

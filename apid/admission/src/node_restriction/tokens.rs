@@ -10,8 +10,9 @@ use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
-use super::{CLAIM, KubeletWrite, items};
+use super::{CLAIM, KubeletWrite};
 use crate::ObjectKind;
+use crate::tree::{items, items_at, text};
 
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
 const DRIVER: ObjectKind = ObjectKind::new("storage", "CSIDriver");
@@ -40,12 +41,9 @@ impl KubeletWrite<'_> {
         if pod.str_at(&["spec", "nodeName"]) != Some(self.node) {
             return self.reject("node requested token bound to a pod scheduled on a different node");
         }
-        let audiences: Vec<&str> = items(request, &["spec", "audiences"])
-            .map(|audience| audience.as_str().unwrap_or_default())
-            .collect();
-        let audience = match audiences.as_slice() {
+        let audience = match items_at(request, &["spec", "audiences"]) {
             [] => "",
-            [audience] => audience,
+            [audience] => audience.as_str().unwrap_or_default(),
             _ => return self.reject("node may only request 0 or 1 audiences"),
         };
         if self.pod_needs_audience(&pod, audience).await? || self.is_authorized_for(audience).await? {
@@ -72,25 +70,21 @@ impl KubeletWrite<'_> {
 
     /// Whether a volume of the pod receives tokens for the audience.
     async fn pod_needs_audience(&self, pod: &Object, audience: &str) -> Result<bool, Status> {
-        for volume in items(pod, &["spec", "volumes"]) {
-            let text = |path: [&str; 2]| volume.get(path[0])?.get(path[1])?.as_str();
-            let sources = volume.get("projected").and_then(|projected| projected.get("sources"));
-            let sources = sources.and_then(Value::as_array).into_iter().flatten();
-            let mut tokens =
-                sources.filter_map(|source| source.get("serviceAccountToken")).filter(|t| !t.is_null());
-            if tokens
-                .any(|token| token.get("audience").and_then(Value::as_str).unwrap_or_default() == audience)
-            {
+        for volume in items_at(pod, &["spec", "volumes"]) {
+            let field = |source: &str, field: &str| volume.get(source)?.get(field)?.as_str();
+            let sources = volume.get("projected").map_or(&[][..], |projected| items(projected, "sources"));
+            let tokens = sources.iter().filter_map(|source| source.get("serviceAccountToken"));
+            if tokens.filter(|token| !token.is_null()).any(|token| text(token, "audience") == audience) {
                 return Ok(true);
             }
             let has_template = volume.get("ephemeral").and_then(|e| e.get("volumeClaimTemplate")).is_some();
-            let found = if let Some(driver) = text(["csi", "driver"]) {
+            let found = if let Some(driver) = field("csi", "driver") {
                 self.driver_needs_audience(driver, audience).await?
-            } else if let Some(claim) = text(["persistentVolumeClaim", "claimName"]) {
+            } else if let Some(claim) = field("persistentVolumeClaim", "claimName") {
                 self.claim_needs_audience(claim, audience).await?
             } else if has_template {
-                let name = volume.get("name").and_then(Value::as_str).unwrap_or_default();
-                self.claim_needs_audience(&format!("{}-{name}", pod.name()), audience).await?
+                let claim = format!("{}-{}", pod.name(), text(volume, "name"));
+                self.claim_needs_audience(&claim, audience).await?
             } else {
                 false
             };
@@ -121,6 +115,7 @@ impl KubeletWrite<'_> {
         let driver = self.plugin.reader.get(DRIVER, "", driver).get().await?;
         let has_audience =
             |request: &Value| request.get("audience").and_then(Value::as_str) == Some(audience);
-        Ok(driver.is_some_and(|driver| items(&driver, &["spec", "tokenRequests"]).any(has_audience)))
+        Ok(driver
+            .is_some_and(|driver| items_at(&driver, &["spec", "tokenRequests"]).iter().any(has_audience)))
     }
 }

@@ -12,6 +12,7 @@ use super::controls::violations;
 use super::pod::Pod;
 use super::policy::{Level, Policy, Standard};
 use super::{PodSecurity, Violation};
+use crate::tree::items_at;
 use crate::{Admission, Attributes, ObjectKind, Operation};
 
 /// Maximum number of evaluated pods per namespace write; further pods are not evaluated.
@@ -150,7 +151,6 @@ fn format_reasons(violations: &[Violation]) -> String {
 
 /// Uid of the controller of an object.
 fn controller(object: &Object) -> Option<&str> {
-    let owners = object.at(&["metadata", "ownerReferences"]).and_then(Value::as_array);
     let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
-    owners.into_iter().flatten().find(is_controller)?.get("uid")?.as_str()
+    items_at(object, &["metadata", "ownerReferences"]).iter().find(is_controller)?.get("uid")?.as_str()
 }

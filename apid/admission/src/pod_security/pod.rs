@@ -1,7 +1,9 @@
 //! Pod or pod template as input of the controls.
 
 use apimachinery::names::Names;
-use apimachinery::object::{Map, Value};
+use apimachinery::object::Value;
+
+use crate::tree::items;
 
 static NULL: Value = Value::Null;
 
@@ -79,8 +81,8 @@ impl<'a> Pod<'a> {
     }
 
     /// Volumes of the pod.
-    pub(super) fn volumes(&self) -> impl Iterator<Item = &'a Map<String, Value>> {
-        items(self.spec, "volumes").filter_map(Value::as_object)
+    pub(super) fn volumes(&self) -> impl Iterator<Item = &'a Value> {
+        items(self.spec, "volumes").iter().filter(|volume| volume.is_object())
     }
 
     /// All containers: init, regular and ephemeral containers.
@@ -111,7 +113,7 @@ impl<'a> Container<'a> {
 
     /// Ports of the container.
     pub(super) fn ports(&self) -> impl Iterator<Item = &'a Value> {
-        items(self.value, "ports")
+        items(self.value, "ports").iter()
     }
 }
 
@@ -123,8 +125,4 @@ pub(super) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
 /// Nested string at a path; `""` if absent.
 pub(super) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     at(value, path).and_then(Value::as_str).unwrap_or("")
-}
-
-fn items<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
-    value.get(field).and_then(Value::as_array).into_iter().flatten()
 }

@@ -20,6 +20,7 @@ use crate::persistent_volume_claim_resize::{class_annotation, class_of};
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers};
 use crate::pod_resources::{ResourceList, container_amounts, pod_amounts};
 use crate::quantity::{Amounts, Quantity, raise};
+use crate::tree::{items, items_at, text};
 
 /// Kinds that also count under their plural.
 const PLURALS: [&str; 4] = ["configmaps", "replicationcontrollers", "resourcequotas", "secrets"];
@@ -135,11 +136,7 @@ impl MeasuredObject {
                 measured.ends = grace_period_end(object);
                 if !matches!(object.str_at(&["status", "phase"]), Some("Succeeded" | "Failed")) {
                     add_usage("pods".to_owned(), Quantity::from_integer(1));
-                    let used = compute(
-                        &pod_amounts(object, ResourceList::Requests),
-                        &pod_amounts(object, ResourceList::Limits),
-                        names,
-                    );
+                    let used = compute(|list| pod_amounts(object, list), names);
                     used.into_iter().for_each(|(name, amount)| add_usage(name, amount));
                 }
             }
@@ -221,21 +218,21 @@ fn grace_period_end(pod: &Object) -> Option<jiff::Timestamp> {
 }
 
 /// Converts requests and limits to amounts with quota names.
-fn compute(requests: &Amounts, limits: &Amounts, names: &Names) -> Amounts {
+fn compute(amounts: impl Fn(ResourceList) -> Amounts, names: &Names) -> Amounts {
     let mut used = Amounts::new();
-    for (name, amount) in requests {
+    for (name, amount) in amounts(ResourceList::Requests) {
         let is_native =
             matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
         if is_native {
-            used.insert(name.clone(), *amount);
+            used.insert(name.clone(), amount);
         }
-        if is_native || is_extended(name, names) {
-            used.insert(format!("requests.{name}"), *amount);
+        if is_native || is_extended(&name, names) {
+            used.insert(format!("requests.{name}"), amount);
         }
     }
-    for (name, amount) in limits {
+    for (name, amount) in amounts(ResourceList::Limits) {
         if matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage") {
-            used.insert(format!("limits.{name}"), *amount);
+            used.insert(format!("limits.{name}"), amount);
         }
     }
     used
@@ -243,15 +240,14 @@ fn compute(requests: &Amounts, limits: &Amounts, names: &Names) -> Amounts {
 
 /// Number of load balancers and of node ports of a service.
 fn ports(service: &Object) -> (i64, i64) {
-    let ports: Vec<&Value> =
-        service.at(&["spec", "ports"]).and_then(Value::as_array).into_iter().flatten().collect();
+    let ports = items_at(service, &["spec", "ports"]);
     let port_count = i64::try_from(ports.len()).unwrap_or(i64::MAX);
     match service.str_at(&["spec", "type"]) {
         Some("NodePort") => (0, port_count),
         Some("LoadBalancer") => {
             let allocates = service.at(&["spec", "allocateLoadBalancerNodePorts"]).and_then(Value::as_bool);
             let has_node_port =
-                |port: &&&Value| port.get("nodePort").and_then(Value::as_i64).is_some_and(|port| port != 0);
+                |port: &&Value| port.get("nodePort").and_then(Value::as_i64).is_some_and(|port| port != 0);
             match allocates {
                 Some(false) => {
                     (1, i64::try_from(ports.iter().filter(has_node_port).count()).unwrap_or(i64::MAX))
@@ -289,16 +285,13 @@ impl PodFacts {
 /// Whether an affinity or anti-affinity term selects other namespaces.
 fn selects_other_namespaces(pod: &Object) -> bool {
     ["podAffinity", "podAntiAffinity"].iter().any(|affinity| {
-        let terms = |list: &str| {
-            let path = ["spec", "affinity", *affinity, list];
-            pod.at(&path).and_then(Value::as_array).into_iter().flatten()
-        };
+        let terms = |list: &str| items_at(pod, &["spec", "affinity", *affinity, list]).iter();
         let required = terms("requiredDuringSchedulingIgnoredDuringExecution");
         let preferred =
             terms("preferredDuringSchedulingIgnoredDuringExecution").filter_map(|t| t.get("podAffinityTerm"));
         required.chain(preferred).any(|term| {
-            let names = term.get("namespaces").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-            names || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null())
+            !items(term, "namespaces").is_empty()
+                || term.get("namespaceSelector").is_some_and(|selector| !selector.is_null())
         })
     })
 }
@@ -314,12 +307,10 @@ pub(super) struct QuotaScope {
 impl QuotaScope {
     /// Parses an entry of a scope selector.
     fn from_selector(entry: &Value) -> Self {
-        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
-        let values = entry.get("values").and_then(Value::as_array).into_iter().flatten();
         QuotaScope {
-            name: text("scopeName"),
-            operator: text("operator"),
-            values: values.filter_map(Value::as_str).map(str::to_owned).collect(),
+            name: text(entry, "scopeName").to_owned(),
+            operator: text(entry, "operator").to_owned(),
+            values: items(entry, "values").iter().filter_map(Value::as_str).map(str::to_owned).collect(),
         }
     }
 }
@@ -331,16 +322,11 @@ pub struct Scopes(pub(super) Vec<QuotaScope>);
 impl Scopes {
     /// Parses the scopes of a quota.
     pub fn of(quota: &Object) -> Self {
-        let listed = quota.at(&["spec", "scopes"]).and_then(Value::as_array).into_iter().flatten();
-        let listed = listed.filter_map(Value::as_str).map(|name| QuotaScope {
-            name: name.to_owned(),
-            operator: "Exists".to_owned(),
-            values: Vec::new(),
+        let listed = items_at(quota, &["spec", "scopes"]).iter().filter_map(Value::as_str).map(|name| {
+            QuotaScope { name: name.to_owned(), operator: "Exists".to_owned(), values: Vec::new() }
         });
-        let path = ["spec", "scopeSelector", "matchExpressions"];
-        let selected =
-            quota.at(&path).and_then(Value::as_array).into_iter().flatten().map(QuotaScope::from_selector);
-        Scopes(listed.chain(selected).collect())
+        let selected = items_at(quota, &["spec", "scopeSelector", "matchExpressions"]);
+        Scopes(listed.chain(selected.iter().map(QuotaScope::from_selector)).collect())
     }
 
     /// Whether an object matches all scopes.
@@ -363,12 +349,7 @@ pub(super) fn missing_resources<'a>(
         let unspecified: BTreeSet<&str> = init_and_regular
             .iter()
             .filter(|container| {
-                let amounts = compute(
-                    &container_amounts(container, ResourceList::Requests),
-                    &container_amounts(container, ResourceList::Limits),
-                    names,
-                );
-                !amounts.contains_key(resource)
+                !compute(|list| container_amounts(container, list), names).contains_key(resource)
             })
             .map(|container| crate::pod_containers::name(container))
             .collect();

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::object::{Map, Value};
+use apimachinery::object::Value;
 
 use super::{Violation, plural, quoted};
+use crate::pod_containers::name;
 use crate::pod_security::pod::Pod;
 
 /// Volume sources that the restricted standard allows.
@@ -61,7 +62,7 @@ pub(super) fn restricted(pod: &Pod<'_>) -> Option<Violation> {
     if violating.is_empty() {
         return None;
     }
-    let source = |volume: &&Map<String, Value>| {
+    let source = |volume: &&Value| {
         NAMED.iter().find(|source| has_source(volume, source)).copied().unwrap_or("unknown")
     };
     let sources: BTreeSet<&str> = violating.iter().map(source).collect();
@@ -76,10 +77,6 @@ pub(super) fn restricted(pod: &Pod<'_>) -> Option<Violation> {
     Some(Violation { reason: "restricted volume types", detail })
 }
 
-fn has_source(volume: &Map<String, Value>, source: &str) -> bool {
+fn has_source(volume: &Value, source: &str) -> bool {
     volume.get(source).is_some_and(|source| !source.is_null())
-}
-
-fn name(volume: &Map<String, Value>) -> &str {
-    volume.get("name").and_then(Value::as_str).unwrap_or("")
 }
