@@ -16,13 +16,15 @@ use apimachinery::object::Object;
 /// fields that both versions share.
 pub trait Conversion: Send + Sync {
     /// Converts an object from the served version to the storage version.
-    fn to_stored(&self, object: &mut Object, names: &Names);
+    fn to_stored(&self, _object: &mut Object, _names: &Names) {}
 
     /// Converts an object from the storage version to the served version.
-    fn convert_from_storage(&self, object: &mut Object, names: &Names);
+    fn convert_from_storage(&self, _object: &mut Object, _names: &Names) {}
 
-    /// Storage-version name of a selectable field of the served version; None if not selectable.
-    fn stored_field(&self, field: &str) -> Option<&'static str>;
+    /// Storage-version name of a selectable field that has another name in the served version.
+    fn stored_field(&self, _field: &str) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Renames a field of an object.

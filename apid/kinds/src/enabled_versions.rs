@@ -29,67 +29,26 @@ use std::fmt;
 
 use apimachinery::names::Names;
 
+use crate::lifecycle::{self, Stage, Version};
 use crate::registry::built_in_kinds;
 use crate::{Kind, UnenforcedKind};
 
 const ALL: &str = "api/all";
 const LEGACY: &str = "api/legacy";
 
-/// Stage of an API version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
-    /// The version can change or disappear in each release.
-    Alpha,
-    /// The version is complete and can still change.
-    Beta,
-    /// The version does not change incompatibly or disappear.
-    Stable,
-}
-
-impl Stage {
-    /// Returns the stage that a version name expresses.
-    pub(crate) fn of(version: &str) -> Self {
-        if version.contains("alpha") {
-            Stage::Alpha
-        } else if version.contains("beta") {
-            Stage::Beta
-        } else {
-            Stage::Stable
-        }
-    }
-
-    fn key(self) -> &'static str {
-        match self {
-            Stage::Alpha => "api/alpha",
-            Stage::Beta => "api/beta",
-            Stage::Stable => "api/ga",
-        }
+/// The key of a stage.
+fn stage_key(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Alpha => "api/alpha",
+        Stage::Beta => "api/beta",
+        Stage::Stable => "api/ga",
     }
 }
 
-/// Group versions that earlier releases served, as group stem and version. `--runtime-config` accepts them.
-const REMOVED: &[(&str, &[&str])] = &[
-    ("admissionregistration", &["v1alpha1", "v1beta1"]),
-    ("apiextensions", &["v1beta1"]),
-    ("apiregistration", &["v1beta1"]),
-    ("apps", &["v1beta1", "v1beta2"]),
-    ("authentication", &["v1alpha1", "v1beta1"]),
-    ("authorization", &["v1beta1"]),
-    ("autoscaling", &["v2beta1", "v2beta2"]),
-    ("batch", &["v1beta1"]),
-    ("certificates", &["v1alpha1", "v1beta1"]),
-    ("coordination", &["v1beta1"]),
-    ("discovery", &["v1beta1"]),
-    ("events", &["v1beta1"]),
-    ("extensions", &["v1beta1"]),
-    ("flowcontrol.apiserver", &["v1beta1", "v1beta2", "v1beta3"]),
-    ("networking", &["v1beta1"]),
-    ("node", &["v1alpha1", "v1beta1"]),
-    ("policy", &["v1beta1"]),
-    ("rbac.authorization", &["v1alpha1", "v1beta1"]),
-    ("scheduling", &["v1alpha1", "v1beta1"]),
-    ("storage", &["v1alpha1", "v1beta1"]),
-];
+/// Kinds in versions that only earlier releases served. `--runtime-config` accepts their group versions.
+fn removed_versions() -> impl Iterator<Item = &'static Version> {
+    lifecycle::versions().iter().filter(|row| row.is_removed(lifecycle::CURRENT))
+}
 
 /// All errors in the values of `--runtime-config`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,7 +120,7 @@ impl EnabledVersions {
 
     /// Whether all versions of a kind are enabled.
     pub fn contains(&self, kind: &Kind) -> bool {
-        kind.versions.iter().all(|version| self.has(kind, version))
+        self.has(kind, kind.version)
     }
 
     /// Disables a resource in one version despite its keys. `group` is a group stem, `resource` a plural
@@ -196,7 +155,7 @@ impl EnabledVersions {
     }
 
     fn has(&self, kind: &Kind, version: &str) -> bool {
-        let stage = Stage::of(version);
+        let stage = Stage::of_version(version);
         if self.excluded.contains(&(kind.group.to_owned(), version.to_owned(), kind.resource.to_owned())) {
             return false;
         }
@@ -220,7 +179,8 @@ impl Parser<'_> {
             self.errors.push(format!("invalid value of {key}: {value} is neither true nor false"));
             return;
         };
-        let stage = [Stage::Alpha, Stage::Beta, Stage::Stable].into_iter().find(|stage| stage.key() == key);
+        let stage =
+            [Stage::Alpha, Stage::Beta, Stage::Stable].into_iter().find(|stage| stage_key(*stage) == key);
         match (stage, key) {
             (Some(stage), _) => drop(self.enabled.stages.insert(stage, value)),
             (None, ALL) => self.enabled.all = Some(value),
@@ -244,10 +204,8 @@ impl Parser<'_> {
             self.errors.push(format!("unknown API group {group} in the key {key}"));
             return;
         };
-        let mut kinds =
-            built_in_kinds().filter(|kind| kind.group == stem && kind.versions.contains(&version));
-        let is_removed =
-            REMOVED.iter().any(|(group, versions)| *group == stem && versions.contains(&version));
+        let mut kinds = built_in_kinds().filter(|kind| kind.group == stem && kind.version == version);
+        let is_removed = removed_versions().any(|row| row.group == stem && row.version == version);
         let group_version = (stem.to_owned(), version.to_owned());
         match (kinds.next(), resource) {
             (None, _) if !is_removed => {
@@ -271,7 +229,7 @@ impl Parser<'_> {
     /// Returns the stem of a group that this release or an earlier one serves.
     fn stem(&self, group: &str) -> Option<&'static str> {
         let served = built_in_kinds().map(|kind| kind.group);
-        let mut stems = served.chain(REMOVED.iter().map(|(stem, _)| *stem));
+        let mut stems = served.chain(removed_versions().map(|row| row.group));
         stems.find(|stem| self.names.group(stem) == group)
     }
 }

@@ -20,16 +20,11 @@ use crate::{Kind, Storage, labels};
 
 /// Kind of eviction bodies.
 pub(crate) const KIND: Kind = Kind {
-    group: "policy",
     // `v1beta1` exists only for evictions; clients still send it.
-    versions: &["v1", "v1beta1"],
-    kind: "Eviction",
-    resource: "eviction",
-    singular: "eviction",
+    older_versions: &["v1beta1"],
     storage: Storage::Eviction,
     verbs: &[],
-    schema: "policy/v1.Eviction",
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("policy/v1.Eviction", "eviction")
 };
 
 /// Group stem and kind of disruption budgets.

@@ -3,28 +3,33 @@
 //! # Contract
 //!
 //! A [`Kind`] contains all facts of a kind that do not depend on an object. The file of a kind sets only the
-//! facts that differ from [`Kind::NAMESPACED`] or [`Kind::CLUSTER_SCOPED`]. The [`Strategy`] of the kind
+//! facts that differ from [`Kind::namespaced`] or [`Kind::cluster_scoped`]. The [`Strategy`] of the kind
 //! contains the rules that depend on an object.
 
-use crate::enabled_versions::Stage;
+use apimachinery::clock::Clock;
+use apimachinery::object::Object;
+use serde_json::Value;
+
+use crate::lifecycle::Stage;
 use crate::strategy::DefaultStrategy;
+use crate::table::{Cells, Column, DEFAULT};
 use crate::{
-    BindingAction, Conversion, DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation,
-    STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource, Table, UnenforcedKind, Verb, table,
+    BindingAction, Conversion, DefaultPropagation, Generation, MetadataChecks, NameRule, REVIEW_VERBS,
+    Revalidation, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource, UnenforcedKind, Verb,
 };
 
 /// Static facts of a built-in kind.
 pub struct Kind {
     /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
     pub group: &'static str,
-    /// Versions with the preferred version first, which is also the storage version.
-    pub versions: &'static [&'static str],
+    /// Version; the preferred version if there are older versions.
+    pub version: &'static str,
+    /// Older versions with the same schema. Only a body of a subresource has them.
+    pub older_versions: &'static [&'static str],
     /// Kind name: `ConfigMap`.
     pub kind: &'static str,
     /// Lower-case plural, as in URLs.
     pub resource: &'static str,
-    /// Lower-case singular.
-    pub singular: &'static str,
     /// Short names: `cm`.
     pub short_names: &'static [&'static str],
     /// Categories: `all`.
@@ -84,7 +89,9 @@ pub struct Kind {
     /// Warning for a kind that apid stores but does not enforce.
     pub unenforced: Option<&'static UnenforcedKind>,
     /// Columns of the Table representation.
-    pub table: &'static Table,
+    pub columns: &'static [Column],
+    /// Cells of the columns that have no other source, in the order of the columns.
+    pub cells: Cells,
     /// Rules that depend on an object.
     pub strategy: &'static dyn Strategy,
 }
@@ -92,49 +99,74 @@ pub struct Kind {
 impl Kind {
     /// Whether apid serves the kind without `--runtime-config`, which it does only for stable versions.
     pub fn is_on_by_default(&self) -> bool {
-        self.versions.iter().all(|version| Stage::of(version) == Stage::Stable)
+        Stage::of_version(self.version) == Stage::Stable
     }
 
-    /// Facts of most namespaced kinds. Names and schema are empty.
-    pub const NAMESPACED: Kind = Kind {
-        group: "",
-        versions: &["v1"],
-        kind: "",
-        resource: "",
-        singular: "",
-        short_names: &[],
-        categories: &[],
-        namespaced: true,
-        storage: Storage::Stored,
-        computed: false,
-        verbs: STANDARD_VERBS,
-        subresources: &[],
-        schema: "",
-        name_rule: NameRule::Subdomain,
-        metadata_checks: MetadataChecks::full(Revalidation::Always),
-        restricts_finalizers: true,
-        generation: Generation::None,
-        create_on_update: false,
-        unconditional_update: true,
-        has_validation_tags: false,
-        revalidation: Revalidation::Always,
-        status_writes: StatusWrites::Metadata,
-        keeps_status_on_create: false,
-        unimplemented_subresources: &[],
-        delete_returns_object: false,
-        default_propagation: DefaultPropagation::Background,
-        default_propagation_warning: None,
-        selectable_fields: &[],
-        field_sources: &[],
-        conversion: None,
-        binding_action: None,
-        unenforced: None,
-        table: &table::DEFAULT,
-        strategy: &DefaultStrategy,
-    };
+    /// Cells of an object, one per column.
+    pub fn row(&self, object: &Object, clock: &dyn Clock) -> Vec<Value> {
+        let mut cells = (self.cells)(object, clock).into_iter();
+        let cell = |column: &Column| column.source.cell(object, clock).or_else(|| cells.next());
+        self.columns.iter().map(cell).map(Option::unwrap_or_default).collect()
+    }
 
-    /// Facts of most cluster-scoped kinds. Names and schema are empty.
-    pub const CLUSTER_SCOPED: Kind = Kind { namespaced: false, ..Kind::NAMESPACED };
+    /// Facts of most namespaced kinds. The schema type, such as `apps/v1.Deployment`, names the group, the version
+    /// and the kind.
+    pub const fn namespaced(schema: &'static str, resource: &'static str) -> Kind {
+        let (stem, versioned_kind) = split_once(schema, b'/');
+        let (version, kind) = split_once(versioned_kind, b'.');
+        let group = match stem.as_bytes() {
+            b"core" => "",
+            _ => stem,
+        };
+        Kind {
+            group,
+            version,
+            older_versions: &[],
+            kind,
+            resource,
+            short_names: &[],
+            categories: &[],
+            namespaced: true,
+            storage: Storage::Stored,
+            computed: false,
+            verbs: STANDARD_VERBS,
+            subresources: &[],
+            schema,
+            name_rule: NameRule::Subdomain,
+            metadata_checks: MetadataChecks::full(Revalidation::Always),
+            restricts_finalizers: true,
+            generation: Generation::None,
+            create_on_update: false,
+            unconditional_update: true,
+            has_validation_tags: false,
+            revalidation: Revalidation::Always,
+            status_writes: StatusWrites::Metadata,
+            keeps_status_on_create: false,
+            unimplemented_subresources: &[],
+            delete_returns_object: false,
+            default_propagation: DefaultPropagation::Background,
+            default_propagation_warning: None,
+            selectable_fields: &[],
+            field_sources: &[],
+            conversion: None,
+            binding_action: None,
+            unenforced: None,
+            columns: DEFAULT,
+            cells: |_, _| Vec::new(),
+            strategy: &DefaultStrategy,
+        }
+    }
+
+    /// Facts of most cluster-scoped kinds; see [`Kind::namespaced`].
+    pub const fn cluster_scoped(schema: &'static str, resource: &'static str) -> Kind {
+        Kind { namespaced: false, ..Kind::namespaced(schema, resource) }
+    }
+
+    /// Facts of most kinds of reviews; see [`Kind::namespaced`].
+    pub(crate) const fn review(schema: &'static str, resource: &'static str) -> Kind {
+        let storage = Storage::Review;
+        Kind { storage, verbs: REVIEW_VERBS, ..Kind::cluster_scoped(schema, resource) }
+    }
 
     /// Facts that all custom kinds share. Their [`CustomKind`](crate::CustomKind) holds the other facts.
     pub(crate) const CUSTOM: Kind = Kind {
@@ -144,6 +176,20 @@ impl Kind {
         status_writes: StatusWrites::StatusOnly,
         // `validate_update` of a custom kind already validates the whole new object.
         revalidation: Revalidation::Never,
-        ..Kind::NAMESPACED
+        ..Kind::namespaced("", "")
     };
+}
+
+/// Splits a text at the first separator. Without a separator, the second part is empty.
+const fn split_once(text: &str, separator: u8) -> (&str, &str) {
+    let mut rest = text.as_bytes();
+    while let [first, after @ ..] = rest {
+        if *first == separator {
+            let (head, _) = text.split_at(text.len() - rest.len());
+            let (_, tail) = text.split_at(text.len() - after.len());
+            return (head, tail);
+        }
+        rest = after;
+    }
+    (text, "")
 }

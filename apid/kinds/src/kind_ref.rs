@@ -19,7 +19,7 @@ use schema::{ConformReport, Schema, TypeError};
 use serde_json::Value;
 
 use crate::custom::{ConversionWebhook, CustomColumn, CustomSchema, CustomStrategy, CustomTable};
-use crate::{Column, Kind, Storage, Strategy, Subresource, Table, Verb, scale};
+use crate::{Column, Kind, Storage, Strategy, Subresource, Verb, scale};
 
 /// Facts and rules of a custom kind in one version.
 pub struct CustomKind {
@@ -139,7 +139,7 @@ pub enum SchemaRef<'a> {
 #[derive(Clone, Copy)]
 pub enum TableRef<'a> {
     /// Columns of a built-in kind.
-    BuiltIn(&'static Table),
+    BuiltIn(&'static Kind),
     /// Columns of a custom kind.
     Custom(&'a CustomTable),
 }
@@ -178,10 +178,10 @@ impl KindRef {
     }
 
     /// Lower-case singular.
-    pub fn singular(&self) -> &str {
+    pub fn singular(&self) -> String {
         match self {
-            KindRef::BuiltIn(kind) => kind.singular,
-            KindRef::Custom(kind) => &kind.singular,
+            KindRef::BuiltIn(kind) => kind.kind.to_lowercase(),
+            KindRef::Custom(kind) => kind.singular.clone(),
         }
     }
 
@@ -204,26 +204,19 @@ impl KindRef {
     /// Preferred version.
     pub fn version(&self) -> &str {
         match self {
-            KindRef::BuiltIn(kind) => kind.versions.first().copied().unwrap_or(""),
+            KindRef::BuiltIn(kind) => kind.version,
             KindRef::Custom(kind) => &kind.version,
         }
     }
 
     /// Versions of this kind, which share its schema; the preferred version is first.
     pub fn versions(&self) -> impl Iterator<Item = &str> {
-        let (built_in, custom) = match self {
-            KindRef::BuiltIn(kind) => (kind.versions, None),
-            KindRef::Custom(kind) => (&[][..], Some(kind.version.as_str())),
-        };
-        built_in.iter().copied().chain(custom)
+        std::iter::once(self.version()).chain(self.facts().older_versions.iter().copied())
     }
 
     /// Whether the kind has a version.
     pub fn has_version(&self, version: &str) -> bool {
-        match self {
-            KindRef::BuiltIn(kind) => kind.versions.contains(&version),
-            KindRef::Custom(kind) => kind.version == version,
-        }
+        self.versions().any(|known| known == version)
     }
 
     /// Whether objects are namespaced.
@@ -347,7 +340,7 @@ impl KindRef {
     /// Columns of the Table representation.
     pub fn table(&self) -> TableRef<'_> {
         match self {
-            KindRef::BuiltIn(kind) => TableRef::BuiltIn(kind.table),
+            KindRef::BuiltIn(kind) => TableRef::BuiltIn(kind),
             KindRef::Custom(kind) => TableRef::Custom(&kind.table),
         }
     }
@@ -415,7 +408,7 @@ impl TableRef<'_> {
     /// The columns of the Table representation.
     pub fn columns(&self) -> Vec<CustomColumn> {
         match self {
-            TableRef::BuiltIn(table) => table.columns.iter().map(convert_column).collect(),
+            TableRef::BuiltIn(kind) => kind.columns.iter().map(convert_column).collect(),
             TableRef::Custom(table) => table.columns(),
         }
     }
@@ -423,7 +416,7 @@ impl TableRef<'_> {
     /// Cells of an object, one per column.
     pub fn cells(&self, object: &Object, clock: &dyn Clock) -> Vec<Value> {
         match self {
-            TableRef::BuiltIn(table) => (table.cells)(object, clock),
+            TableRef::BuiltIn(kind) => kind.row(object, clock),
             TableRef::Custom(table) => table.cells(object, clock),
         }
     }

@@ -96,7 +96,7 @@ pub use registry::{CurrentRegistry, Deprecation, Registry, Resource};
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
 };
-pub use table::{Column, Table};
+pub use table::{Column, Source};
 pub use translation::Translation;
 pub use unenforced::UnenforcedKind;
 pub use validation::network::{parse_cidr, parse_ip};

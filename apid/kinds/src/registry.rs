@@ -98,7 +98,7 @@ pub struct Deprecation {
 impl Deprecation {
     /// The deprecation of a version of a built-in kind, from the table of [`lifecycle`].
     fn of_built_in(kind: &Kind, names: &Names) -> Option<Self> {
-        let row = lifecycle::of_kind(kind.group, kind.versions.first()?, kind.kind)?;
+        let row = lifecycle::of_kind(kind.group, kind.version, kind.kind)?;
         Some(Deprecation { warning: row.warning(names)?, removed_release: row.removed })
     }
 }
@@ -263,10 +263,8 @@ impl Resource {
         if matches!(field, "metadata.name" | "metadata.namespace") {
             return Some(field);
         }
-        match self.kind.facts().conversion {
-            Some(conversion) => conversion.stored_field(field),
-            None => self.kind.selectable_fields().contains(&field).then_some(field),
-        }
+        let renamed = self.kind.facts().conversion.and_then(|conversion| conversion.stored_field(field));
+        renamed.or_else(|| self.kind.selectable_fields().contains(&field).then_some(field))
     }
 
     /// Storage key of an object: `<prefix><namespace>/<name>` or `<prefix><name>`.

@@ -5,40 +5,26 @@
 //! [`same_fields`] makes the kind of such a version from the stored kind. A conversion changes only `apiVersion`;
 //! the schemas of both versions have the same fields.
 
-use apimachinery::names::Names;
-use apimachinery::object::Object;
-
 use crate::strategy::DefaultStrategy;
 use crate::{Conversion, Kind, Storage};
 
-/// Returns another version of a stored kind. `schema` is the type of this version. The stored kind must not
-/// have selectable fields.
-pub(crate) const fn same_fields(
+/// Returns another version of a stored kind. `schema` is the type of this version.
+pub(crate) const fn same_fields(stored: Kind, schema: &'static str) -> Kind {
+    other_version(stored, schema, &SameFields)
+}
+
+/// Returns another version of a stored kind with a conversion. `schema` is the type of this version.
+pub(crate) const fn other_version(
     stored: Kind,
-    versions: &'static [&'static str],
     schema: &'static str,
+    conversion: &'static dyn Conversion,
 ) -> Kind {
     let storage = Storage::Shared(stored.group);
-    Kind {
-        versions,
-        storage,
-        schema,
-        strategy: &DefaultStrategy,
-        conversion: Some(&SameFields(&[])),
-        ..stored
-    }
+    let Kind { version, .. } = Kind::namespaced(schema, stored.resource);
+    Kind { version, storage, schema, strategy: &DefaultStrategy, conversion: Some(conversion), ..stored }
 }
 
-/// Conversion to and from a version with the same fields. The list contains the selectable fields of the
-/// kind.
-pub(crate) struct SameFields(pub(crate) &'static [&'static str]);
+/// Conversion to and from a version with the same fields.
+struct SameFields;
 
-impl Conversion for SameFields {
-    fn to_stored(&self, _object: &mut Object, _names: &Names) {}
-
-    fn convert_from_storage(&self, _object: &mut Object, _names: &Names) {}
-
-    fn stored_field(&self, field: &str) -> Option<&'static str> {
-        self.0.iter().find(|selectable| **selectable == field).copied()
-    }
-}
+impl Conversion for SameFields {}

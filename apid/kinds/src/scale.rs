@@ -14,38 +14,25 @@ use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use crate::table::cell::{self, NONE, PathReader};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, number};
-use crate::{Column, Kind, KindRef, NameRule, Storage, Table, metadata};
+use crate::{Column, Kind, KindRef, NameRule, Storage, metadata};
 
 /// Kind of the bodies of the subresource `scale`.
 pub(crate) const KIND: Kind = Kind {
-    group: "autoscaling",
-    kind: "Scale",
-    resource: "scale",
-    singular: "scale",
     storage: Storage::VirtualSubresource,
     verbs: &[],
-    schema: "autoscaling/v1.Scale",
-    table: &TABLE,
-    ..Kind::NAMESPACED
+    columns: &[
+        NAME,
+        Column::integer("Desired", "Desired number of pods.").of(Source::Number("spec.replicas")),
+        Column::integer("Available", "Current number of pods.").of(Source::Number("status.replicas")),
+        AGE,
+    ],
+    ..Kind::namespaced("autoscaling/v1.Scale", "scale")
 };
 
 /// The `apiVersion` of a Scale. The group has the same name in all presets.
 const API_VERSION: &str = "autoscaling/v1";
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::integer("Desired", "Desired number of pods."),
-        Column::integer("Available", "Current number of pods."),
-        AGE,
-    ],
-    cells: |scale, clock| {
-        let replicas = |part: &str| json!(scale.integer(&format!("{part}.replicas")));
-        vec![json!(scale.name()), replicas("spec"), replicas("status"), age(scale, clock)]
-    },
-};
 
 /// Metadata fields that a Scale copies from its object.
 const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];

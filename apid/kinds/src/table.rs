@@ -3,17 +3,52 @@
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::time;
-use serde_json::{Value, json};
+use serde_json::Value;
+
+use self::cell::PathReader as _;
 
 pub(crate) mod cell;
 pub(crate) mod workload;
 
-/// Columns of a kind's Table representation.
-pub struct Table {
-    /// The columns.
-    pub columns: &'static [Column],
-    /// Computes the cells of an object, one per column.
-    pub cells: fn(&Object, &dyn Clock) -> Vec<Value>,
+/// Computes the cells of the columns with [`Source::Computed`], in the order of the columns.
+pub type Cells = fn(&Object, &dyn Clock) -> Vec<Value>;
+
+/// Source of the cells of a column. The paths are dotted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The function [`Cells`] of the kind.
+    Computed,
+    /// The time since the creation of the object.
+    Age,
+    /// A text, or the second text if it is absent or empty.
+    Text(&'static str, &'static str),
+    /// A text or a number as text, or the second text if it is absent.
+    TextOrNumber(&'static str, &'static str),
+    /// A number, 0 if it is absent.
+    Number(&'static str),
+    /// A boolean, false if it is absent.
+    Flag(&'static str),
+    /// The number of items of a list or of keys of a map.
+    Length(&'static str),
+}
+
+impl Source {
+    /// The cell of an object, unless the kind computes it.
+    pub(crate) fn cell(self, object: &Object, clock: &dyn Clock) -> Option<Value> {
+        Some(match self {
+            Source::Computed => return None,
+            Source::Age => since(object.meta_str("creationTimestamp"), clock).into(),
+            Source::Text(path, absent) => object.text_or(path, absent).into(),
+            Source::TextOrNumber(path, absent) => object.text_or_number(path, absent).into(),
+            Source::Number(path) => object.integer(path).into(),
+            Source::Flag(path) => object.flag(path).into(),
+            Source::Length(path) => match object.find(path) {
+                Some(Value::Array(items)) => items.len().into(),
+                Some(Value::Object(fields)) => fields.len().into(),
+                _ => 0.into(),
+            },
+        })
+    }
 }
 
 /// One column definition (requirements D-TBL).
@@ -30,12 +65,14 @@ pub struct Column {
     /// Priority: clients always show columns with priority 0, and columns with priority 1 only with `-o
     /// wide`.
     pub priority: u8,
+    /// Source of the cells.
+    pub source: Source,
 }
 
 impl Column {
     /// A string column that clients always show.
-    pub(crate) const fn text(name: &'static str, description: &'static str) -> Self {
-        Column { name, kind: "string", format: "", description, priority: 0 }
+    pub const fn text(name: &'static str, description: &'static str) -> Self {
+        Column { name, kind: "string", format: "", description, priority: 0, source: Source::Computed }
     }
 
     /// A string column for `-o wide`.
@@ -52,30 +89,42 @@ impl Column {
     pub(crate) const fn boolean(name: &'static str, description: &'static str) -> Self {
         Column { kind: "boolean", ..Column::text(name, description) }
     }
+
+    /// This column with the texts at a path.
+    pub const fn text_at(self, path: &'static str) -> Self {
+        self.text_or(path, "")
+    }
+
+    /// This column with the texts at a path, or another text.
+    pub(crate) const fn text_or(self, path: &'static str, absent: &'static str) -> Self {
+        self.of(Source::Text(path, absent))
+    }
+
+    /// This column with a source of its cells.
+    pub(crate) const fn of(self, source: Source) -> Self {
+        Column { source, ..self }
+    }
 }
 
 /// First column of almost every table.
-pub(crate) const NAME: Column = Column {
+pub const NAME: Column = Column {
     format: "name",
     ..Column::text("Name", "Name of the object, unique in its namespace for its kind.")
+        .text_at("metadata.name")
 };
 
 /// Column with the time since creation.
-pub(crate) const AGE: Column = Column::text("Age", "Time since the object was created.");
+pub(crate) const AGE: Column = Column::text("Age", "Time since the object was created.").of(Source::Age);
 
-/// Table of kinds without their own columns.
-pub static DEFAULT: Table = Table {
-    columns: &[
-        NAME,
-        Column { kind: "date", ..Column::text("Created At", "Time at which the object was created.") },
-    ],
-    cells: |object, _clock| vec![json!(object.name()), json!(object.meta_str("creationTimestamp"))],
-};
-
-/// Age of an object.
-pub(crate) fn age(object: &Object, clock: &dyn Clock) -> Value {
-    Value::String(since(object.meta_str("creationTimestamp"), clock))
-}
+/// Columns of kinds without their own columns.
+pub(crate) const DEFAULT: &[Column] = &[
+    NAME,
+    Column {
+        kind: "date",
+        ..Column::text("Created At", "Time at which the object was created.")
+            .text_at("metadata.creationTimestamp")
+    },
+];
 
 /// Time since a timestamp; `<unknown>` without a timestamp.
 pub(crate) fn since(timestamp: &str, clock: &dyn Clock) -> String {

@@ -13,7 +13,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
 use kinds::entry::{self, Decoder};
-use kinds::{Context, EnabledVersions, Kind, Registry, Subresource, Verb};
+use kinds::{Context, EnabledVersions, Kind, Registry, Source, Subresource, Verb};
 use schema::facts::{self, Field, Shape};
 use serde_json::json;
 use storage::Revision;
@@ -195,6 +195,9 @@ fn minimal_object_of_every_kind_round_trips() {
             let table = resource.kind.table();
             let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
             assert_eq!(table.cells(&object, &clock).len(), table.columns().len(), "{}", resource.kind.kind());
+            let kind = resource.kind.facts();
+            let computed = kind.columns.iter().filter(|column| column.source == Source::Computed);
+            assert_eq!((kind.cells)(&object, &clock).len(), computed.count(), "{}", kind.kind);
             assert!(table.columns().iter().any(|c| c.format == "name"), "{}", resource.kind.kind());
             assert!(table.columns().iter().all(|c| c.description.ends_with('.')), "{}", resource.kind.kind());
         }
@@ -259,16 +262,11 @@ mod gadget {
     use super::*;
 
     pub(crate) const KINDS: &[Kind] = &[Kind {
-        group: "apps",
         kind: "Gadget",
-        resource: "gadgets",
-        singular: "gadget",
         short_names: &["ga"],
         subresources: &[Subresource::status("Gadget")],
-        schema: "apps/v1.ControllerRevision",
         selectable_fields: &["data.color"],
-        table: &kinds::table::DEFAULT,
-        ..Kind::NAMESPACED
+        ..Kind::namespaced("apps/v1.ControllerRevision", "gadgets")
     }];
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::Value;
@@ -10,28 +9,31 @@ use serde_json::Value;
 use super::{match_rules, policy_rules};
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
 use crate::defaults::{fill, part};
-use crate::table::{AGE, NAME};
+use crate::table::{AGE, NAME, Source};
 use crate::unenforced::MUTATING_POLICIES;
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "admissionregistration",
-    versions: &["v1alpha1"],
-    kind: "MutatingAdmissionPolicy",
-    resource: "mutatingadmissionpolicies",
-    singular: "mutatingadmissionpolicy",
     categories: &["api-extensions"],
-    schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicy",
     metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     revalidation: Revalidation::Never,
     unenforced: Some(&MUTATING_POLICIES),
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::integer("Mutations", "Number of mutations.").of(Source::Length("spec.mutations")),
+        policy_rules::PARAMETER_KIND_COLUMN,
+        AGE,
+    ],
+    cells: policy_rules::cells,
     strategy: &MutatingAdmissionPolicy,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped(
+        "admissionregistration/v1alpha1.MutatingAdmissionPolicy",
+        "mutatingadmissionpolicies",
+    )
 };
 
 /// Field and patch type of each form of a mutation, with the purpose of its expression.
@@ -126,13 +128,3 @@ fn all_expressions(policy: &Object) -> BTreeSet<&str> {
     ];
     lists.into_iter().flat_map(|(list, path)| expressions_of(list, path)).collect()
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::integer("Mutations", "Number of mutations."),
-        policy_rules::PARAMETER_KIND_COLUMN,
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| policy_rules::cells(object, "spec.mutations", clock),
-};

@@ -5,7 +5,7 @@ use apimachinery::object::Object;
 use serde_json::Value;
 
 use super::match_rules;
-use super::validating_admission_policy_binding::{TABLE, validate_parameters};
+use super::validating_admission_policy_binding::{KIND as VALIDATING, validate_parameters};
 use crate::defaults::{fill, part};
 use crate::format;
 use crate::unenforced::MUTATING_POLICIES;
@@ -13,21 +13,19 @@ use crate::validation::{Field, text};
 use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "admissionregistration",
-    versions: &["v1alpha1"],
-    kind: "MutatingAdmissionPolicyBinding",
-    resource: "mutatingadmissionpolicybindings",
-    singular: "mutatingadmissionpolicybinding",
     categories: &["api-extensions"],
-    schema: "admissionregistration/v1alpha1.MutatingAdmissionPolicyBinding",
     metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     unenforced: Some(&MUTATING_POLICIES),
-    table: &TABLE,
+    columns: VALIDATING.columns,
+    cells: VALIDATING.cells,
     strategy: &MutatingAdmissionPolicyBinding,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped(
+        "admissionregistration/v1alpha1.MutatingAdmissionPolicyBinding",
+        "mutatingadmissionpolicybindings",
+    )
 };
 
 struct MutatingAdmissionPolicyBinding;

@@ -9,20 +9,18 @@ use crate::defaults::fill;
 use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "admissionregistration",
-    kind: "MutatingWebhookConfiguration",
-    resource: "mutatingwebhookconfigurations",
-    singular: "mutatingwebhookconfiguration",
     categories: &["api-extensions"],
-    schema: "admissionregistration/v1.MutatingWebhookConfiguration",
     metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     revalidation: Revalidation::Never,
-    table: &webhooks::TABLE,
+    columns: webhooks::COLUMNS,
     strategy: &MutatingWebhookConfiguration,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped(
+        "admissionregistration/v1.MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+    )
 };
 
 struct MutatingWebhookConfiguration;

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use super::match_rules;
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
-use crate::table::age;
 use crate::table::cell::{PathReader as _, UNSET};
 use crate::validation::{Field, conditions, internal, text};
 use crate::{Column, format};
@@ -48,13 +47,13 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// The table cells of a policy. `expressions` is the name of the list in `spec` whose length a cell shows.
-pub(super) fn cells(policy: &Object, expressions: &str, clock: &dyn Clock) -> Vec<Value> {
+/// The table cells of a policy: the kind of its parameters.
+pub(super) fn cells(policy: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let parameters = policy.find("spec.paramKind").map_or_else(
         || UNSET.to_owned(),
         |kind| format!("{}/{}", kind.text("apiVersion"), kind.text("kind")),
     );
-    vec![json!(policy.name()), json!(policy.items(expressions).len()), json!(parameters), age(policy, clock)]
+    vec![json!(parameters)]
 }
 
 /// Validates the spec. Expressions of the stored object `old` may use libraries of later releases.

@@ -1,44 +1,45 @@
 //! ValidatingAdmissionPolicy: CEL expressions that written objects must satisfy.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::{match_rules, policy_rules};
 use crate::defaults::{fill, part};
 use crate::same_fields::same_fields;
-use crate::table::{AGE, NAME};
+use crate::table::{AGE, NAME, Source};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
-    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
-    group: "admissionregistration",
-    kind: "ValidatingAdmissionPolicy",
-    resource: "validatingadmissionpolicies",
-    singular: "validatingadmissionpolicy",
     categories: &["api-extensions"],
     subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
-    schema: "admissionregistration/v1.ValidatingAdmissionPolicy",
     metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     revalidation: Revalidation::Never,
     status_writes: StatusWrites::StatusOnly,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::integer("Validations", "Number of validations.").of(Source::Length("spec.validations")),
+        policy_rules::PARAMETER_KIND_COLUMN,
+        AGE,
+    ],
+    cells: policy_rules::cells,
     strategy: &ValidatingAdmissionPolicy,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped(
+        "admissionregistration/v1.ValidatingAdmissionPolicy",
+        "validatingadmissionpolicies",
+    )
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind =
-    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicy");
+pub(super) const V1BETA1: Kind = same_fields(KIND, "admissionregistration/v1beta1.ValidatingAdmissionPolicy");
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind =
-    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicy");
+    same_fields(KIND, "admissionregistration/v1alpha1.ValidatingAdmissionPolicy");
 
 struct ValidatingAdmissionPolicy;
 
@@ -61,13 +62,3 @@ impl Strategy for ValidatingAdmissionPolicy {
         }
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::integer("Validations", "Number of validations."),
-        policy_rules::PARAMETER_KIND_COLUMN,
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| policy_rules::cells(object, "spec.validations", clock),
-};

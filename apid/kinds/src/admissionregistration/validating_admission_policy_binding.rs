@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
@@ -12,33 +11,37 @@ use crate::defaults::part;
 use crate::format;
 use crate::same_fields::same_fields;
 use crate::table::cell::{PathReader, UNSET, selector};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "admissionregistration",
-    kind: "ValidatingAdmissionPolicyBinding",
-    resource: "validatingadmissionpolicybindings",
-    singular: "validatingadmissionpolicybinding",
     categories: &["api-extensions"],
-    schema: "admissionregistration/v1.ValidatingAdmissionPolicyBinding",
     metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("PolicyName", "Name of the policy.").text_at("spec.policyName"),
+        Column::text("ParamRef", "Parameters of the policy."),
+        AGE,
+    ],
+    cells: |object, _| vec![json!(parameters_cell(object))],
     strategy: &ValidatingAdmissionPolicyBinding,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped(
+        "admissionregistration/v1.ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+    )
 };
 
 /// The kind in its beta version.
 pub(super) const V1BETA1: Kind =
-    same_fields(KIND, &["v1beta1"], "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding");
+    same_fields(KIND, "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding");
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA1: Kind =
-    same_fields(KIND, &["v1alpha1"], "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding");
+    same_fields(KIND, "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding");
 
 struct ValidatingAdmissionPolicyBinding;
 
@@ -98,24 +101,6 @@ fn validate_actions(actions: &Field<'_, '_>, errors: &mut FieldErrors) {
         ));
     }
 }
-
-/// Table of the bindings of validating and of mutating admission policies.
-pub(super) static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("PolicyName", "Name of the policy."),
-        Column::text("ParamRef", "Parameters of the policy."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![
-            json!(object.name()),
-            json!(object.text("spec.policyName")),
-            json!(parameters_cell(object)),
-            age(object, clock),
-        ]
-    },
-};
 
 /// Returns the cell of the parameters of a binding.
 fn parameters_cell(object: &Object) -> String {

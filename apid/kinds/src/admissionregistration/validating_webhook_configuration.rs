@@ -7,20 +7,18 @@ use super::webhooks;
 use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "admissionregistration",
-    kind: "ValidatingWebhookConfiguration",
-    resource: "validatingwebhookconfigurations",
-    singular: "validatingwebhookconfiguration",
     categories: &["api-extensions"],
-    schema: "admissionregistration/v1.ValidatingWebhookConfiguration",
     metadata_checks: MetadataChecks::ALL,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     revalidation: Revalidation::Never,
-    table: &webhooks::TABLE,
+    columns: webhooks::COLUMNS,
     strategy: &ValidatingWebhookConfiguration,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped(
+        "admissionregistration/v1.ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    )
 };
 
 struct ValidatingWebhookConfiguration;

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::match_rules;
 use crate::admission_expressions::{Compiler, ObjectTypes};
 use crate::defaults::{fill, map_at};
 use crate::table::cell::PathReader as _;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, text, webhook_client};
-use crate::{Column, Table, format};
+use crate::{Column, format};
 
 /// Versions of the AdmissionReview that apid sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -30,13 +29,9 @@ struct RequiredProperties {
     has_no_side_effects: bool,
 }
 
-/// The Table of webhook configurations.
-pub(super) static TABLE: Table = Table {
-    columns: &[NAME, Column::integer("Webhooks", "Number of webhooks."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(object.items("webhooks").len()), age(object, clock)]
-    },
-};
+/// Columns of webhook configurations.
+pub(super) const COLUMNS: &[Column] =
+    &[NAME, Column::integer("Webhooks", "Number of webhooks.").of(Source::Length("webhooks")), AGE];
 
 /// Sets the defaults of all webhooks in a configuration.
 pub(super) fn default(object: &mut Object) {

@@ -18,14 +18,9 @@ use crate::{
 const STATUS: &str = "status";
 
 pub(super) const KIND: Kind = Kind {
-    group: "apiextensions",
-    kind: "CustomResourceDefinition",
-    resource: "customresourcedefinitions",
-    singular: "customresourcedefinition",
     short_names: &["crd", "crds"],
     categories: &["api-extensions"],
     subresources: &[Subresource::status("CustomResourceDefinition")],
-    schema: "apiextensions/v1.CustomResourceDefinition",
     metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     generation: Generation::Counted(&[]),
@@ -34,7 +29,7 @@ pub(super) const KIND: Kind = Kind {
     // already.
     revalidation: Revalidation::Never,
     strategy: &CustomResourceDefinition,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("apiextensions/v1.CustomResourceDefinition", "customresourcedefinitions")
 };
 
 struct CustomResourceDefinition;

@@ -10,21 +10,16 @@ use serde_json::{Value, json};
 use crate::defaults::{fill, part};
 use crate::format;
 use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
 use crate::{
     Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource,
-    Table, unenforced,
+    unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
-    group: "apiregistration",
-    kind: "APIService",
-    resource: "apiservices",
-    singular: "apiservice",
     categories: &["api-extensions"],
     subresources: &[Subresource::status("APIService")],
-    schema: "apiregistration/v1.APIService",
     name_rule: NameRule::PathSegment,
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     restricts_finalizers: false,
@@ -32,9 +27,15 @@ pub(super) const KIND: Kind = Kind {
     revalidation: Revalidation::MainResource,
     status_writes: StatusWrites::ServerMetadata,
     unenforced: Some(&unenforced::AGGREGATION),
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Service", "Service that serves the version."),
+        Column::text("Available", "Whether the version is available, with the reason if not."),
+        AGE,
+    ],
+    cells,
     strategy: &ApiService,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("apiregistration/v1.APIService", "apiservices")
 };
 
 struct ApiService;
@@ -143,22 +144,12 @@ fn validate_connection(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Service", "Service that serves the version."),
-        Column::text("Available", "Whether the version is available, with the reason if not."),
-        AGE,
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let service = object.find("spec.service").map_or_else(
         || "Local".to_owned(),
         |service| format!("{}/{}", service.text("namespace"), service.text("name")),
     );
-    vec![json!(object.name()), json!(service), json!(available(object)), age(object, clock)]
+    vec![json!(service), json!(available(object))]
 }
 
 fn available(object: &Object) -> String {

@@ -1,25 +1,24 @@
 //! ControllerRevision: an earlier state of a controller's template, for rollbacks.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::table::cell::{NONE, PathReader};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, number};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "apps",
-    kind: "ControllerRevision",
-    resource: "controllerrevisions",
-    singular: "controllerrevision",
-    schema: "apps/v1.ControllerRevision",
-    metadata_checks: MetadataChecks::full(Revalidation::Always),
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Controller", "Controller of the revision."),
+        Column::text("Revision", "Number of the revision.").of(Source::Number("revision")),
+        AGE,
+    ],
+    cells: |object, _| vec![json!(controller(object))],
     strategy: &ControllerRevision,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("apps/v1.ControllerRevision", "controllerrevisions")
 };
 
 struct ControllerRevision;
@@ -45,32 +44,12 @@ impl Strategy for ControllerRevision {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Controller", "Controller of the revision."),
-        Column::text("Revision", "Number of the revision."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let owners = object.items("metadata.ownerReferences");
-        let controller = owners.iter().find(|owner| owner.flag("controller"));
-        let controller_text = controller.map_or_else(
-            || NONE.to_owned(),
-            |owner| {
-                let kind = owner.text("kind").to_lowercase();
-                let name = owner.text("name");
-                match owner.text("apiVersion").split_once('/') {
-                    Some((group, _)) => format!("{kind}.{group}/{name}"),
-                    None => format!("{kind}/{name}"),
-                }
-            },
-        );
-        vec![
-            json!(object.name()),
-            json!(controller_text),
-            json!(object.integer("revision")),
-            age(object, clock),
-        ]
-    },
-};
+fn controller(object: &Object) -> String {
+    let owners = object.items("metadata.ownerReferences");
+    let Some(owner) = owners.iter().find(|owner| owner.flag("controller")) else { return NONE.to_owned() };
+    let (kind, name) = (owner.text("kind").to_lowercase(), owner.text("name"));
+    match owner.text("apiVersion").split_once('/') {
+        Some((group, _)) => format!("{kind}.{group}/{name}"),
+        None => format!("{kind}/{name}"),
+    }
+}

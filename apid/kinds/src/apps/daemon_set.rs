@@ -1,6 +1,5 @@
 //! DaemonSet: one pod on every node, or on every selected node.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
@@ -12,25 +11,41 @@ use crate::pods;
 use crate::pods::validation;
 use crate::table::cell::{self, PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
-use crate::table::{AGE, NAME};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, internal, number};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "apps",
-    kind: "DaemonSet",
-    resource: "daemonsets",
-    singular: "daemonset",
     short_names: &["ds"],
     categories: &["all"],
     subresources: &[Subresource::status("DaemonSet")],
-    schema: "apps/v1.DaemonSet",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::integer("Desired", "Number of selected nodes.")
+            .of(Source::Number("status.desiredNumberScheduled")),
+        Column::integer("Current", "Number of nodes with a pod of the set.")
+            .of(Source::Number("status.currentNumberScheduled")),
+        Column::integer("Ready", "Number of ready pods.").of(Source::Number("status.numberReady")),
+        Column::integer("Up-to-date", "Number of pods with the current template.")
+            .of(Source::Number("status.updatedNumberScheduled")),
+        Column::integer("Available", "Number of pods that have been ready for the minimum time.")
+            .of(Source::Number("status.numberAvailable")),
+        Column::text("Node Selector", "Labels of selected nodes."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |object, _| {
+        let mut cells = vec![json!(cell::labels(object, "spec.template.spec.nodeSelector"))];
+        cells.extend(template_cells(object, "spec.template", selector(object, "spec.selector")));
+        cells
+    },
     strategy: &DaemonSet,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("apps/v1.DaemonSet", "daemonsets")
 };
 
 struct DaemonSet;
@@ -167,33 +182,3 @@ fn validate_status(object: &Object) -> FieldErrors {
     );
     errors
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::integer("Desired", "Number of selected nodes."),
-        Column::integer("Current", "Number of nodes with a pod of the set."),
-        Column::integer("Ready", "Number of ready pods."),
-        Column::integer("Up-to-date", "Number of pods with the current template."),
-        Column::integer("Available", "Number of pods that have been ready for the minimum time."),
-        Column::text("Node Selector", "Labels of selected nodes."),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let status = |field: &str| json!(object.integer(&format!("status.{field}")));
-        let mut cells = vec![
-            json!(object.name()),
-            status("desiredNumberScheduled"),
-            status("currentNumberScheduled"),
-            status("numberReady"),
-            status("updatedNumberScheduled"),
-            status("numberAvailable"),
-            json!(cell::labels(object, "spec.template.spec.nodeSelector")),
-        ];
-        cells.extend(template_cells(object, clock, "spec.template", selector(object, "spec.selector")));
-        cells
-    },
-};

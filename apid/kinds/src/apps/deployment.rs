@@ -1,40 +1,48 @@
 //! Deployment: replicas of a pod template with rolling updates.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::defaults::{fill, fill_text, map_or_insert, part};
 use crate::pods;
 use crate::pods::validation::{self, WorkloadTerms};
-use crate::table::cell::{PathReader, selector};
-use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, replicas, template_cells};
-use crate::table::{AGE, NAME};
+use crate::table::cell::selector;
+use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, ready, template_cells};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::internal;
 use crate::validation::{Field, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
-    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
-    group: "apps",
-    kind: "Deployment",
-    resource: "deployments",
-    singular: "deployment",
     short_names: &["deploy"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("Deployment")],
-    schema: "apps/v1.Deployment",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&["annotations"]),
     revalidation: Revalidation::Never,
     status_writes: StatusWrites::MetadataWithoutLabels,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Ready", "Ready pods and desired pods."),
+        Column::text("Up-to-date", "Number of pods with the current template.")
+            .of(Source::Number("status.updatedReplicas")),
+        Column::text("Available", "Number of pods that have been ready for the minimum time.")
+            .of(Source::Number("status.availableReplicas")),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells: |object, _| {
+        let mut cells = vec![ready(object)];
+        cells.extend(template_cells(object, "spec.template", selector(object, "spec.selector")));
+        cells
+    },
     strategy: &Deployment,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("apps/v1.Deployment", "deployments")
 };
 
 struct Deployment;
@@ -146,26 +154,3 @@ fn validate_status(object: &Object) -> FieldErrors {
     );
     errors
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Ready", "Ready pods and desired pods."),
-        Column::text("Up-to-date", "Number of pods with the current template."),
-        Column::text("Available", "Number of pods that have been ready for the minimum time."),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let mut cells = vec![
-            json!(object.name()),
-            json!(format!("{}/{}", object.integer("status.readyReplicas"), replicas(object))),
-            json!(object.integer("status.updatedReplicas")),
-            json!(object.integer("status.availableReplicas")),
-        ];
-        cells.extend(template_cells(object, clock, "spec.template", selector(object, "spec.selector")));
-        cells
-    },
-};

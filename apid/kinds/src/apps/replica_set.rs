@@ -10,24 +10,20 @@ use crate::pods::validation::{self, WorkloadTerms, replicated_status};
 use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{REPLICA_COLUMNS, replica_cells};
 use crate::validation::{Field, number};
-use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "apps",
-    kind: "ReplicaSet",
-    resource: "replicasets",
-    singular: "replicaset",
     short_names: &["rs"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("ReplicaSet")],
-    schema: "apps/v1.ReplicaSet",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
     selectable_fields: &["status.replicas"],
-    table: &TABLE,
+    columns: REPLICA_COLUMNS,
+    cells: |object, _| replica_cells(object, selector(object, "spec.selector")),
     strategy: &ReplicaSet,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("apps/v1.ReplicaSet", "replicasets")
 };
 
 struct ReplicaSet;
@@ -74,8 +70,3 @@ fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
     validation::workload(&spec, TERMS, names, &mut errors);
     errors
 }
-
-static TABLE: Table = Table {
-    columns: REPLICA_COLUMNS,
-    cells: |object, clock| replica_cells(object, clock, selector(object, "spec.selector")),
-};

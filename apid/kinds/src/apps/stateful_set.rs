@@ -1,6 +1,5 @@
 //! StatefulSet: replicas with stable names and their own volumes.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -8,30 +7,28 @@ use serde_json::{Value, json};
 use super::stateful_set_rules as rules;
 use crate::defaults::{fill, fill_text, map_or_insert, maps_in_list, part};
 use crate::pods;
-use crate::table::cell::PathReader;
-use crate::table::workload::{CONTAINERS, IMAGES, containers, replicas};
-use crate::table::{AGE, NAME, age};
+use crate::table::workload::{CONTAINERS, IMAGES, containers, ready};
+use crate::table::{AGE, NAME};
 use crate::validation::Field;
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Table,
+    Column, Context, Generation, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource,
 };
 
 pub(super) const KIND: Kind = Kind {
-    group: "apps",
-    kind: "StatefulSet",
-    resource: "statefulsets",
-    singular: "statefulset",
     short_names: &["sts"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("StatefulSet")],
-    schema: "apps/v1.StatefulSet",
     name_rule: NameRule::Label,
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[NAME, Column::text("Ready", "Ready pods and desired pods."), AGE, CONTAINERS, IMAGES],
+    cells: |object, _| {
+        let [containers, images] = containers(object, "spec.template");
+        vec![ready(object), containers, images]
+    },
     strategy: &StatefulSet,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("apps/v1.StatefulSet", "statefulsets")
 };
 
 struct StatefulSet;
@@ -120,12 +117,3 @@ fn remove_disabled(object: &mut Object) {
         rolling.remove("maxUnavailable");
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Ready", "Ready pods and desired pods."), AGE, CONTAINERS, IMAGES],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let [containers, images] = containers(object, "spec.template");
-        let ready = format!("{}/{}", object.integer("status.readyReplicas"), replicas(object));
-        vec![json!(object.name()), json!(ready), age(object, clock), containers, images]
-    },
-};

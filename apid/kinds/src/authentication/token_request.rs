@@ -4,7 +4,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use crate::{Context, Kind, REVIEW_VERBS, Storage, Strategy};
+use crate::{Context, Kind, Strategy};
 
 /// Default lifetime of a token in seconds.
 const DEFAULT_SECONDS: i64 = 3600;
@@ -14,15 +14,9 @@ const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
 
 pub(crate) const KIND: Kind = Kind {
-    group: "authentication",
-    kind: "TokenRequest",
-    resource: "tokenrequests",
-    singular: "tokenrequest",
-    storage: Storage::Review,
-    verbs: REVIEW_VERBS,
-    schema: "authentication/v1.TokenRequest",
+    namespaced: true,
     strategy: &TokenRequest,
-    ..Kind::NAMESPACED
+    ..Kind::review("authentication/v1.TokenRequest", "tokenrequests")
 };
 
 struct TokenRequest;

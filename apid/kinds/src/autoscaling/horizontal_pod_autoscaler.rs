@@ -8,24 +8,28 @@ use serde_json::{Value, json};
 use super::horizontal_pod_autoscaler_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{PathReader, UNKNOWN, UNSET, first_texts, or_none};
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::table::{AGE, NAME, Source};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "autoscaling",
-    versions: &["v2"],
-    kind: "HorizontalPodAutoscaler",
-    resource: "horizontalpodautoscalers",
-    singular: "horizontalpodautoscaler",
     short_names: &["hpa"],
     categories: &["all"],
     subresources: &[Subresource::status("HorizontalPodAutoscaler")],
-    schema: "autoscaling/v2.HorizontalPodAutoscaler",
     metadata_checks: MetadataChecks::CHANGES,
     revalidation: Revalidation::MainResource,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Reference", "Workload that the autoscaler scales."),
+        Column::text("Targets", "Current and target values of the metrics."),
+        Column::text("MinPods", "Minimum number of pods.")
+            .of(Source::TextOrNumber("spec.minReplicas", UNSET)),
+        Column::text("MaxPods", "Maximum number of pods.").of(Source::Number("spec.maxReplicas")),
+        Column::text("Replicas", "Current number of pods.").of(Source::Number("status.currentReplicas")),
+        AGE,
+    ],
+    cells,
     strategy: &HorizontalPodAutoscaler,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("autoscaling/v2.HorizontalPodAutoscaler", "horizontalpodautoscalers")
 };
 
 struct HorizontalPodAutoscaler;
@@ -90,30 +94,9 @@ fn default_behavior() -> [(&'static str, Value); 2] {
     ]
 }
 
-pub(super) static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Reference", "Workload that the autoscaler scales."),
-        Column::text("Targets", "Current and target values of the metrics."),
-        Column::text("MinPods", "Minimum number of pods."),
-        Column::text("MaxPods", "Maximum number of pods."),
-        Column::text("Replicas", "Current number of pods."),
-        AGE,
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let target = |field: &str| object.text(&format!("spec.scaleTargetRef.{field}"));
-    vec![
-        json!(object.name()),
-        json!(format!("{}/{}", target("kind"), target("name"))),
-        json!(targets(object)),
-        json!(object.text_or_number("spec.minReplicas", UNSET)),
-        json!(object.integer("spec.maxReplicas")),
-        json!(object.integer("status.currentReplicas")),
-        age(object, clock),
-    ]
+    vec![json!(format!("{}/{}", target("kind"), target("name"))), json!(targets(object))]
 }
 
 /// The first two metrics as `current/target`, and the number of further metrics.

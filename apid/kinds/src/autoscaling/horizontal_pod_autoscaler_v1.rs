@@ -13,24 +13,16 @@ use schema::Schema;
 use schema::key_order::text_of_type;
 use serde_json::{Value, json};
 
-use super::horizontal_pod_autoscaler::TABLE;
+use super::horizontal_pod_autoscaler;
+use crate::same_fields::other_version;
 use crate::table::cell::PathReader;
-use crate::{Conversion, Kind, Storage, Subresource};
+use crate::{Conversion, Kind};
 
-pub(super) const KIND: Kind = Kind {
-    group: "autoscaling",
-    kind: "HorizontalPodAutoscaler",
-    resource: "horizontalpodautoscalers",
-    singular: "horizontalpodautoscaler",
-    short_names: &["hpa"],
-    categories: &["all"],
-    storage: Storage::Shared("autoscaling"),
-    subresources: &[Subresource::status("HorizontalPodAutoscaler")],
-    schema: "autoscaling/v1.HorizontalPodAutoscaler",
-    conversion: Some(&HorizontalPodAutoscaler),
-    table: &TABLE,
-    ..Kind::NAMESPACED
-};
+pub(super) const KIND: Kind = other_version(
+    horizontal_pod_autoscaler::KIND,
+    "autoscaling/v1.HorizontalPodAutoscaler",
+    &HorizontalPodAutoscaler,
+);
 
 /// Metric sources of both versions.
 /// Each item has the name of the source and pairs of annotation field and version 2 field. `*` stands for
@@ -203,10 +195,6 @@ impl Conversion for HorizontalPodAutoscaler {
         if let Some(behavior) = behavior.filter(Value::is_object) {
             write_annotation(BEHAVIOR, text_of_type(&behavior, BEHAVIOR_TYPE));
         }
-    }
-
-    fn stored_field(&self, _field: &str) -> Option<&'static str> {
-        None
     }
 }
 

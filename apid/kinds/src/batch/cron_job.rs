@@ -11,25 +11,32 @@ use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{NONE, PathReader, UNSET, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
-use crate::table::{AGE, NAME, since};
+use crate::table::{AGE, NAME, Source, since};
 use crate::validation::{Field, number, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "batch",
-    kind: "CronJob",
-    resource: "cronjobs",
-    singular: "cronjob",
     short_names: &["cj"],
     categories: &["all"],
     subresources: &[Subresource::status("CronJob")],
-    schema: "batch/v1.CronJob",
     metadata_checks: MetadataChecks { changes: Revalidation::MainResource, ..MetadataChecks::CHANGES },
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Schedule", "Schedule in cron format.").text_at("spec.schedule"),
+        Column::text("Timezone", "Time zone of the schedule.").text_or("spec.timeZone", NONE),
+        Column::boolean("Suspend", "Whether the controller starts no jobs."),
+        Column::integer("Active", "Number of running jobs.").of(Source::Length("status.active")),
+        Column::text("Last Schedule", "Time since the last start of a job."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells,
     strategy: &CronJob,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("batch/v1.CronJob", "cronjobs")
 };
 
 struct CronJob;
@@ -129,43 +136,18 @@ fn validate_job_template(template: &Field<'_, '_>, names: &Names, errors: &mut F
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Schedule", "Schedule in cron format."),
-        Column::text("Timezone", "Time zone of the schedule."),
-        Column::boolean("Suspend", "Whether the controller starts no jobs."),
-        Column::integer("Active", "Number of running jobs."),
-        Column::text("Last Schedule", "Time since the last start of a job."),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let suspend = match object.find("spec.suspend") {
-            Some(Value::Bool(true)) => "True",
-            Some(Value::Bool(false)) => "False",
-            _ => UNSET,
-        };
-        let last = match object.text("status.lastScheduleTime") {
-            "" => NONE.to_owned(),
-            time => since(time, clock),
-        };
-        let mut cells = vec![
-            json!(object.name()),
-            json!(object.text("spec.schedule")),
-            json!(object.text_or("spec.timeZone", NONE)),
-            json!(suspend),
-            json!(object.items("status.active").len()),
-            json!(last),
-        ];
-        cells.extend(template_cells(
-            object,
-            clock,
-            "spec.jobTemplate.spec.template",
-            selector(object, "spec.jobTemplate.spec.selector"),
-        ));
-        cells
-    },
-};
+fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    let suspend = match object.find("spec.suspend") {
+        Some(Value::Bool(true)) => "True",
+        Some(Value::Bool(false)) => "False",
+        _ => UNSET,
+    };
+    let last = match object.text("status.lastScheduleTime") {
+        "" => NONE.to_owned(),
+        time => since(time, clock),
+    };
+    let selector = selector(object, "spec.jobTemplate.spec.selector");
+    let mut cells = vec![json!(suspend), json!(last)];
+    cells.extend(template_cells(object, "spec.jobTemplate.spec.template", selector));
+    cells
+}

@@ -13,17 +13,12 @@ use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
 use crate::table::{AGE, NAME, between, since};
 use crate::{
     Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy,
-    Subresource, Table,
+    Subresource,
 };
 
 pub(super) const KIND: Kind = Kind {
-    group: "batch",
-    kind: "Job",
-    resource: "jobs",
-    singular: "job",
     categories: &["all"],
     subresources: &[Subresource::status("Job")],
-    schema: "batch/v1.Job",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
@@ -36,9 +31,19 @@ pub(super) const KIND: Kind = Kind {
     ),
     selectable_fields: &["status.successful"],
     field_sources: &["status.succeeded"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Status", "State of the job."),
+        Column::text("Completions", "Succeeded pods and required pods."),
+        Column::text("Duration", "Time from the start of the job to its end, or to now."),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    ],
+    cells,
     strategy: &Job,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("batch/v1.Job", "jobs")
 };
 
 struct Job;
@@ -107,20 +112,6 @@ impl Strategy for Job {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Status", "State of the job."),
-        Column::text("Completions", "Succeeded pods and required pods."),
-        Column::text("Duration", "Time from the start of the job to its end, or to now."),
-        AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
-    ],
-    cells,
-};
-
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let succeeded = object.integer("status.succeeded");
     let completions = match (object.find("spec.completions"), object.integer("spec.parallelism")) {
@@ -134,8 +125,8 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         (start, "") => since(start, clock),
         (start, end) => between(start, end),
     };
-    let mut cells = vec![json!(object.name()), json!(state(object)), json!(completions), json!(duration)];
-    cells.extend(template_cells(object, clock, "spec.template", selector(object, "spec.selector")));
+    let mut cells = vec![json!(state(object)), json!(completions), json!(duration)];
+    cells.extend(template_cells(object, "spec.template", selector(object, "spec.selector")));
     cells
 }
 

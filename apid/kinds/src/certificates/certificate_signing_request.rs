@@ -8,35 +8,29 @@ use serde_json::{Value, json};
 
 use super::certificate_signing_request_rules as rules;
 use crate::table::cell::{NONE, PathReader};
-use crate::table::{AGE, NAME, age, short_duration};
-use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, STANDARD_VERBS, Storage, Strategy,
-    Subresource, Table, status,
-};
+use crate::table::{AGE, NAME, short_duration};
+use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Subresource, status};
 
 pub(super) const KIND: Kind = Kind {
-    group: "certificates",
-    versions: &["v1"],
-    kind: "CertificateSigningRequest",
-    resource: "certificatesigningrequests",
-    singular: "certificatesigningrequest",
     short_names: &["csr"],
-    categories: &[],
-    namespaced: false,
-    storage: Storage::Stored,
-    verbs: STANDARD_VERBS,
     subresources: &[
         Subresource { name: "approval", ..Subresource::status("CertificateSigningRequest") },
         Subresource::status("CertificateSigningRequest"),
     ],
-    schema: "certificates/v1.CertificateSigningRequest",
     name_rule: NameRule::PathSegment,
-    metadata_checks: MetadataChecks::full(Revalidation::Always),
     revalidation: Revalidation::Never,
     selectable_fields: &["spec.signerName"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        AGE,
+        Column::text("SignerName", "Name of the signer.").text_or("spec.signerName", NONE),
+        Column::text("Requestor", "User that made the request.").text_at("spec.username"),
+        Column::text("RequestedDuration", "Requested duration of the certificate."),
+        Column::text("Condition", "Approval state of the request, and whether the certificate was issued."),
+    ],
+    cells,
     strategy: &CertificateSigningRequest,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("certificates/v1.CertificateSigningRequest", "certificatesigningrequests")
 };
 
 struct CertificateSigningRequest;
@@ -90,28 +84,9 @@ impl Strategy for CertificateSigningRequest {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        AGE,
-        Column::text("SignerName", "Name of the signer."),
-        Column::text("Requestor", "User that made the request."),
-        Column::text("RequestedDuration", "Requested duration of the certificate."),
-        Column::text("Condition", "Approval state of the request, and whether the certificate was issued."),
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let duration = object.find("spec.expirationSeconds").and_then(Value::as_i64);
-    vec![
-        json!(object.name()),
-        age(object, clock),
-        json!(object.text_or("spec.signerName", NONE)),
-        json!(object.text("spec.username")),
-        json!(duration.map_or_else(|| NONE.to_owned(), short_duration)),
-        json!(state(object)),
-    ]
+    vec![json!(duration.map_or_else(|| NONE.to_owned(), short_duration)), json!(state(object))]
 }
 
 fn state(object: &Object) -> String {

@@ -2,44 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
-use serde_json::json;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
 use super::certificate_signing_request_rules::validate_signer_name;
 use super::pem;
 use crate::format;
-use crate::same_fields::{SameFields, same_fields};
+use crate::same_fields::same_fields;
 use crate::table::NAME;
-use crate::table::cell::PathReader;
+use crate::table::cell::{NONE, PathReader};
 use crate::validation::Field;
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "certificates",
-    versions: &["v1beta1"],
-    kind: "ClusterTrustBundle",
-    resource: "clustertrustbundles",
-    singular: "clustertrustbundle",
-    schema: "certificates/v1beta1.ClusterTrustBundle",
     name_rule: NameRule::OfObject,
     unconditional_update: false,
     selectable_fields: &["spec.signerName"],
     metadata_checks: MetadataChecks::CHANGES,
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("SignerName", "Signer of the certificates.").text_or("spec.signerName", NONE),
+    ],
     strategy: &ClusterTrustBundle,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("certificates/v1beta1.ClusterTrustBundle", "clustertrustbundles")
 };
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind = Kind {
-    conversion: Some(&SameFields(&["spec.signerName"])),
-    ..same_fields(KIND, &["v1alpha1"], "certificates/v1alpha1.ClusterTrustBundle")
-};
+pub(super) const V1ALPHA1: Kind = same_fields(KIND, "certificates/v1alpha1.ClusterTrustBundle");
 
 /// Maximum size, in bytes, of `trustBundle`.
 const BUNDLE_MAX: usize = 1 << 20;
@@ -147,11 +139,3 @@ fn invalid_anchor(block: &pem::Block) -> Option<String> {
     let Some(certificate) = certificate else { return Some("does not parse as X.509".to_owned()) };
     (!certificate.is_ca()).then(|| "does not have the CA bit set".to_owned())
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("SignerName", "Signer of the certificates.")],
-    cells: |object: &Object, _clock: &dyn Clock| {
-        let signer = object.text("spec.signerName");
-        vec![json!(object.name()), json!(if signer.is_empty() { "<none>" } else { signer })]
-    },
-};

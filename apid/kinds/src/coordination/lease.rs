@@ -1,26 +1,20 @@
 //! Lease: the holder of a lock and the expiry of the lock.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
+use crate::table::{AGE, NAME};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "coordination",
-    kind: "Lease",
-    resource: "leases",
-    singular: "lease",
-    schema: "coordination/v1.Lease",
     metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     create_on_update: true,
     unconditional_update: false,
-    table: &TABLE,
+    columns: &[NAME, Column::text("Holder", "Holder of the lease.").text_at("spec.holderIdentity"), AGE],
     strategy: &Lease,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("coordination/v1.Lease", "leases")
 };
 
 /// Fields of the disabled feature gate CoordinatedLeaderElection.
@@ -69,11 +63,3 @@ fn drop_gated(object: &mut Object) {
         spec.retain(|field, _| !GATED.contains(&field.as_str()));
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Holder", "Holder of the lease."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let holder = object.str_at(&["spec", "holderIdentity"]).unwrap_or("");
-        vec![json!(object.name()), json!(holder), age(object, clock)]
-    },
-};

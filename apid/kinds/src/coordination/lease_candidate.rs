@@ -1,39 +1,35 @@
 //! LeaseCandidate: a process that can become the holder of a lease.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::format;
-use crate::same_fields::{SameFields, same_fields};
+use crate::same_fields::same_fields;
 use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, NameRule, Strategy, Table};
+use crate::{Column, Context, Kind, NameRule, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "coordination",
-    versions: &["v1beta1"],
-    kind: "LeaseCandidate",
-    resource: "leasecandidates",
-    singular: "leasecandidate",
-    schema: "coordination/v1beta1.LeaseCandidate",
     name_rule: NameRule::ConfigKey,
     restricts_finalizers: false,
     create_on_update: true,
     unconditional_update: false,
     selectable_fields: &["spec.leaseName"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("LeaseName", "Lease of which the process is a candidate.").text_at("spec.leaseName"),
+        Column::text("BinaryVersion", "Version of the program.").text_at("spec.binaryVersion"),
+        Column::text("EmulationVersion", "Version that the program emulates.")
+            .text_at("spec.emulationVersion"),
+        AGE,
+    ],
     strategy: &LeaseCandidate,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("coordination/v1beta1.LeaseCandidate", "leasecandidates")
 };
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA2: Kind = Kind {
-    conversion: Some(&SameFields(&["spec.leaseName"])),
-    ..same_fields(KIND, &["v1alpha2"], "coordination/v1alpha2.LeaseCandidate")
-};
+pub(super) const V1ALPHA2: Kind = same_fields(KIND, "coordination/v1alpha2.LeaseCandidate");
 
 /// The strategy that requires `emulationVersion`.
 const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";
@@ -140,25 +136,6 @@ fn number(text: &str) -> Option<u64> {
     let has_leading_zero = text.len() > 1 && text.starts_with('0');
     if is_number && !has_leading_zero { text.parse().ok() } else { None }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("LeaseName", "Lease of which the process is a candidate."),
-        Column::text("BinaryVersion", "Version of the program."),
-        Column::text("EmulationVersion", "Version that the program emulates."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![
-            json!(object.name()),
-            json!(object.text("spec.leaseName")),
-            json!(object.text("spec.binaryVersion")),
-            json!(object.text("spec.emulationVersion")),
-            age(object, clock),
-        ]
-    },
-};
 
 #[cfg(test)]
 mod tests {

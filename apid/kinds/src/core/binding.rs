@@ -9,15 +9,10 @@ use crate::table::cell::PathReader;
 use crate::{AssignmentError, BindingAction, Context, Kind, REVIEW_VERBS, Storage};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Binding",
-    resource: "bindings",
-    singular: "binding",
     storage: Storage::BindingLike,
     verbs: REVIEW_VERBS,
-    schema: "core/v1.Binding",
     binding_action: Some(&Binding),
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.Binding", "bindings")
 };
 
 /// Type of the pod condition that records the assignment to a node.

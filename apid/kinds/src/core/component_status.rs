@@ -6,22 +6,12 @@ use serde_json::{Value, json};
 
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::{Column, Kind, Table, Verb};
+use crate::{Column, Kind, Verb};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "ComponentStatus",
-    resource: "componentstatuses",
-    singular: "componentstatus",
     short_names: &["cs"],
     computed: true,
     verbs: &[Verb::Get, Verb::List],
-    schema: "core/v1.ComponentStatus",
-    table: &TABLE,
-    ..Kind::CLUSTER_SCOPED
-};
-
-static TABLE: Table = Table {
     columns: &[
         NAME,
         Column::text("Status", "Whether the component is healthy."),
@@ -29,6 +19,7 @@ static TABLE: Table = Table {
         Column::text("Error", "Error of the health check."),
     ],
     cells,
+    ..Kind::cluster_scoped("core/v1.ComponentStatus", "componentstatuses")
 };
 
 fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
@@ -39,5 +30,5 @@ fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
         "False" => "Unhealthy",
         _ => "Unknown",
     };
-    vec![json!(object.name()), json!(status), json!(part("message")), json!(part("error"))]
+    vec![json!(status), json!(part("message")), json!(part("error"))]
 }

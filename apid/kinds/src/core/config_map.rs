@@ -1,24 +1,22 @@
 //! ConfigMap: configuration as keys and values.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use super::immutable::{self, DATA_MAX};
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, Strategy, Table, format, labels};
+use crate::table::{AGE, NAME};
+use crate::{Column, Context, Kind, Strategy, format, labels};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "ConfigMap",
-    resource: "configmaps",
-    singular: "configmap",
     short_names: &["cm"],
-    schema: "core/v1.ConfigMap",
-    table: &TABLE,
+    columns: &[NAME, Column::text("Data", "Number of keys."), AGE],
+    cells: |object, _| {
+        let count = |field| entries(object, field).map_or(0, Map::len);
+        vec![json!(count("data") + count("binaryData"))]
+    },
     strategy: &ConfigMap,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.ConfigMap", "configmaps")
 };
 
 struct ConfigMap;
@@ -56,14 +54,6 @@ impl Strategy for ConfigMap {
         immutable::validate_update(new, old, &["data", "binaryData"])
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Data", "Number of keys."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let count = |field| entries(object, field).map_or(0, Map::len);
-        vec![json!(object.name()), json!(count("data") + count("binaryData")), age(object, clock)]
-    },
-};
 
 /// The map in a field of the object; None if absent.
 pub(super) fn entries<'a>(object: &'a Object, field: &str) -> Option<&'a Map<String, Value>> {

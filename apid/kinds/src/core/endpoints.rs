@@ -8,21 +8,17 @@ use serde_json::{Value, json};
 use crate::defaults::{fill_text, maps_in_list};
 use crate::format;
 use crate::table::cell::{NONE, PathReader, first_three};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, address_form, network, text};
-use crate::{Column, Context, Kind, Strategy, Table};
+use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Endpoints",
-    resource: "endpoints",
-    singular: "endpoints",
     short_names: &["ep"],
-    schema: "core/v1.Endpoints",
     create_on_update: true,
-    table: &TABLE,
+    columns: &[NAME, Column::text("Endpoints", "Ready addresses with their ports."), AGE],
+    cells,
     strategy: &Endpoints,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.Endpoints", "endpoints")
 };
 
 struct Endpoints;
@@ -102,16 +98,13 @@ fn validate_address(address: &Field<'_, '_>, errors: &mut FieldErrors) {
     network::check_endpoint_ip(&ip, errors);
 }
 
-static TABLE: Table =
-    Table { columns: &[NAME, Column::text("Endpoints", "Ready addresses with their ports."), AGE], cells };
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let subsets = object.items("subsets");
     let endpoints = match subsets {
         [] => NONE.to_owned(),
         _ => first_three(&subsets.iter().flat_map(addresses).collect::<Vec<_>>(), ","),
     };
-    vec![json!(object.name()), json!(endpoints), age(object, clock)]
+    vec![json!(endpoints)]
 }
 
 /// Each address with each port, or the address alone if the subset has no ports.

@@ -5,18 +5,12 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
+use crate::table::cell::PathReader as _;
 use crate::table::since;
-use crate::{
-    Column, Context, DefaultPropagation, Kind, MetadataChecks, NameRule, Strategy, Table, format, labels,
-};
+use crate::{Column, Context, DefaultPropagation, Kind, MetadataChecks, NameRule, Strategy, format, labels};
 
-pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Event",
-    resource: "events",
-    singular: "event",
+pub(crate) const KIND: Kind = Kind {
     short_names: &["ev"],
-    schema: "core/v1.Event",
     name_rule: NameRule::PathSegment,
     metadata_checks: MetadataChecks::GENERAL,
     create_on_update: true,
@@ -35,9 +29,22 @@ pub(super) const KIND: Kind = Kind {
         "type",
     ],
     field_sources: &["source.component"],
-    table: &TABLE,
+    columns: &[
+        Column::text("Last Seen", "Time since the last occurrence."),
+        Column::text("Type", "Type of the event, such as Normal or Warning.").text_at("type"),
+        Column::text("Reason", "Short reason in CamelCase.").text_at("reason"),
+        Column::text("Object", "Object that the event is about."),
+        Column::wide("Subobject", "Field of the object that the event is about.")
+            .text_at("involvedObject.fieldPath"),
+        Column::wide("Source", "Component that reported the event."),
+        Column::text("Message", "Description of the event."),
+        Column::wide("First Seen", "Time since the first occurrence."),
+        Column::wide("Count", "Number of occurrences."),
+        Column { format: "name", ..Column::wide("Name", "Name of the event.").text_at("metadata.name") },
+    ],
+    cells,
     strategy: &Event,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.Event", "events")
 };
 
 /// Maximum length, in bytes, of `reportingInstance`, `action` and `reason` of an event with `eventTime`.
@@ -54,7 +61,7 @@ impl Strategy for Event {
     fn field(&self, object: &Object, field: &str) -> String {
         match field {
             "source" => component(object).to_owned(),
-            _ => text(object, field).to_owned(),
+            _ => object.text(field).to_owned(),
         }
     }
 
@@ -63,7 +70,7 @@ impl Strategy for Event {
         let has_time = object.get("eventTime").is_some_and(|t| !t.is_null());
         if !is_namespace_valid(object, has_time, ctx) {
             let path = FieldPath::new("involvedObject.namespace");
-            let namespace = text(object, "involvedObject.namespace");
+            let namespace = object.text("involvedObject.namespace");
             errors.push(FieldError::invalid(&path, namespace, "does not match event.namespace"));
         }
         if has_time {
@@ -75,16 +82,8 @@ impl Strategy for Event {
     }
 }
 
-/// The string at a dotted path; `""` if absent.
-fn text<'a>(object: &'a Object, path: &str) -> &'a str {
-    let path: Vec<&str> = path.split('.').collect();
-    object.str_at(&path).unwrap_or("")
-}
-
 fn component(object: &Object) -> &str {
-    Some(text(object, "source.component"))
-        .filter(|c| !c.is_empty())
-        .unwrap_or_else(|| text(object, "reportingComponent"))
+    object.text_or("source.component", object.text("reportingComponent"))
 }
 
 /// Whether the event is in the namespace of its object.
@@ -92,7 +91,7 @@ fn component(object: &Object) -> &str {
 /// namespace.
 fn is_namespace_valid(object: &Object, has_time: bool, ctx: &Context<'_>) -> bool {
     let event_namespace = object.namespace();
-    match (has_time, text(object, "involvedObject.namespace")) {
+    match (has_time, object.text("involvedObject.namespace")) {
         (false, "") => event_namespace == DEFAULT_NAMESPACE,
         (false, involved) => event_namespace == involved,
         (true, "") => event_namespace == DEFAULT_NAMESPACE || event_namespace == ctx.names.system_namespace,
@@ -107,7 +106,7 @@ fn validate_timed(object: &Object) -> FieldErrors {
     let too_long = |field: &str, max: usize| {
         FieldError::invalid(&FieldPath::new(field), "", &format!("can have at most {max} characters"))
     };
-    let controller = text(object, "reportingComponent");
+    let controller = object.text("reportingComponent");
     if controller.is_empty() {
         errors.push(required("reportingComponent"));
     }
@@ -117,42 +116,26 @@ fn validate_timed(object: &Object) -> FieldErrors {
         format::qualified_name(controller),
     ));
     for field in ["reportingInstance", "action", "reason"] {
-        match text(object, field) {
+        match object.text(field) {
             "" => errors.push(required(field)),
             value if value.len() > TEXT_MAX => errors.push(too_long(field, TEXT_MAX)),
             _ => {}
         }
     }
-    if text(object, "message").len() > MESSAGE_MAX {
+    if object.text("message").len() > MESSAGE_MAX {
         errors.push(too_long("message", MESSAGE_MAX));
     }
     errors
 }
 
-pub(crate) static TABLE: Table = Table {
-    columns: &[
-        Column::text("Last Seen", "Time since the last occurrence."),
-        Column::text("Type", "Type of the event, such as Normal or Warning."),
-        Column::text("Reason", "Short reason in CamelCase."),
-        Column::text("Object", "Object that the event is about."),
-        Column::wide("Subobject", "Field of the object that the event is about."),
-        Column::wide("Source", "Component that reported the event."),
-        Column::text("Message", "Description of the event."),
-        Column::wide("First Seen", "Time since the first occurrence."),
-        Column::wide("Count", "Number of occurrences."),
-        Column { format: "name", ..Column::wide("Name", "Name of the event.") },
-    ],
-    cells,
-};
-
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
-    let first = match text(object, "firstTimestamp") {
-        "" => since(text(object, "eventTime"), clock),
+    let first = match object.text("firstTimestamp") {
+        "" => since(object.text("eventTime"), clock),
         time => since(time, clock),
     };
     let series = object.get("series").filter(|s| s.is_object());
-    let last = match (series, text(object, "lastTimestamp")) {
-        (Some(_), _) => since(text(object, "series.lastObservedTime"), clock),
+    let last = match (series, object.text("lastTimestamp")) {
+        (Some(_), _) => since(object.text("series.lastObservedTime"), clock),
         (None, "") => first.clone(),
         (None, time) => since(time, clock),
     };
@@ -161,26 +144,15 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         Some(series) => series.get("count").and_then(Value::as_i64).unwrap_or(0),
         None => object.get("count").and_then(Value::as_i64).filter(|c| *c != 0).unwrap_or(1),
     };
-    let kind = text(object, "involvedObject.kind").to_lowercase();
-    let target = match text(object, "involvedObject.name") {
+    let kind = object.text("involvedObject.kind").to_lowercase();
+    let target = match object.text("involvedObject.name") {
         "" => kind,
         name => format!("{kind}/{name}"),
     };
-    let host = Some(text(object, "source.host")).filter(|h| !h.is_empty());
-    let source = match host.unwrap_or_else(|| text(object, "reportingInstance")) {
+    let source = match object.text_or("source.host", object.text("reportingInstance")) {
         "" => component(object).to_owned(),
         host => format!("{}, {host}", component(object)),
     };
-    vec![
-        json!(last),
-        json!(text(object, "type")),
-        json!(text(object, "reason")),
-        json!(target),
-        json!(text(object, "involvedObject.fieldPath")),
-        json!(source),
-        json!(text(object, "message").trim()),
-        json!(first),
-        json!(count),
-        json!(object.name()),
-    ]
+    let message = object.text("message").trim();
+    vec![json!(last), json!(target), json!(source), json!(message), json!(first), json!(count)]
 }

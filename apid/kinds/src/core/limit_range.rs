@@ -8,16 +8,11 @@ use super::limit_range_rules as rules;
 use crate::{Context, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "LimitRange",
-    resource: "limitranges",
-    singular: "limitrange",
     short_names: &["limits"],
-    schema: "core/v1.LimitRange",
     metadata_checks: MetadataChecks::ALL,
     create_on_update: true,
     strategy: &LimitRange,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.LimitRange", "limitranges")
 };
 
 struct LimitRange;

@@ -34,7 +34,7 @@ mod service_update;
 mod service_warnings;
 mod tls_secret;
 
-pub(crate) use event::TABLE as EVENTS;
+pub(crate) use event::KIND as EVENT;
 pub use service_families::complete as complete_service_families;
 
 /// Kinds of the group, in discovery order.

@@ -1,36 +1,33 @@
 //! Namespace: a scope of object names. Its deletion deletes the objects in it.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Table, Verb,
-    metadata,
+    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Verb, metadata,
 };
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Namespace",
-    resource: "namespaces",
-    singular: "namespace",
     short_names: &["ns"],
     verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],
     subresources: &[
         Subresource { name: "finalize", verbs: &[Verb::Update], kind: "Namespace", group_version: None },
         Subresource::status("Namespace"),
     ],
-    schema: "core/v1.Namespace",
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     name_rule: NameRule::Label,
     revalidation: Revalidation::MainResource,
     delete_returns_object: true,
     selectable_fields: &["status.phase"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Status", "Phase of the namespace: Active or Terminating.").text_at("status.phase"),
+        AGE,
+    ],
     strategy: &Namespace,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("core/v1.Namespace", "namespaces")
 };
 
 const ACTIVE: &str = "Active";
@@ -146,11 +143,3 @@ fn validate_phase(object: &Object) -> Option<FieldError> {
     };
     (phase != expected).then(|| FieldError::invalid(&FieldPath::new("status.Phase"), phase, detail))
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Status", "Phase of the namespace: Active or Terminating."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let phase = object.str_at(&["status", "phase"]).unwrap_or("");
-        vec![json!(object.name()), json!(phase), age(object, clock)]
-    },
-};

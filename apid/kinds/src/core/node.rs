@@ -8,25 +8,33 @@ use serde_json::{Value, json};
 use super::node_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader, UNKNOWN, or_none};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, address_form};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Node",
-    resource: "nodes",
-    singular: "node",
     short_names: &["no"],
     subresources: &[Subresource::proxy("NodeProxyOptions"), Subresource::status("Node")],
-    schema: "core/v1.Node",
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     revalidation: Revalidation::Never,
     keeps_status_on_create: true,
     selectable_fields: &["spec.unschedulable"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Status", "Whether the node is ready and schedulable."),
+        Column::text("Roles", "Roles of the node, from its labels."),
+        AGE,
+        Column::text("Version", "Version of the node agent.").text_at("status.nodeInfo.kubeletVersion"),
+        Column::wide("Internal-IP", "Address inside the cluster."),
+        Column::wide("External-IP", "Address outside the cluster."),
+        Column::wide("OS-Image", "Operating system.").text_or("status.nodeInfo.osImage", UNKNOWN),
+        Column::wide("Kernel-Version", "Kernel version.").text_or("status.nodeInfo.kernelVersion", UNKNOWN),
+        Column::wide("Container-Runtime", "Container runtime and its version.")
+            .text_or("status.nodeInfo.containerRuntimeVersion", UNKNOWN),
+    ],
+    cells,
     strategy: &Node,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("core/v1.Node", "nodes")
 };
 
 struct Node;
@@ -81,41 +89,13 @@ impl Strategy for Node {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Status", "Whether the node is ready and schedulable."),
-        Column::text("Roles", "Roles of the node, from its labels."),
-        AGE,
-        Column::text("Version", "Version of the node agent."),
-        Column::wide("Internal-IP", "Address inside the cluster."),
-        Column::wide("External-IP", "Address outside the cluster."),
-        Column::wide("OS-Image", "Operating system."),
-        Column::wide("Kernel-Version", "Kernel version."),
-        Column::wide("Container-Runtime", "Container runtime and its version."),
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let addresses = object.items("status.addresses");
     let address = |kind: &str| {
         let found = addresses.iter().find(|address| address.text("type") == kind);
         json!(found.map_or(NONE, |address| address.text("address")))
     };
-    let info = |field: &str| json!(object.text_or(&format!("status.nodeInfo.{field}"), UNKNOWN));
-    vec![
-        json!(object.name()),
-        json!(state(object)),
-        json!(roles(object)),
-        age(object, clock),
-        json!(object.text("status.nodeInfo.kubeletVersion")),
-        address("InternalIP"),
-        address("ExternalIP"),
-        info("osImage"),
-        info("kernelVersion"),
-        info("containerRuntimeVersion"),
-    ]
+    vec![json!(state(object)), json!(roles(object)), address("InternalIP"), address("ExternalIP")]
 }
 
 fn state(object: &Object) -> String {

@@ -9,25 +9,37 @@ use super::persistent_volume_rules;
 use crate::defaults::{fill, fill_text, part};
 use crate::pods::warnings;
 use crate::table::cell::{PathReader, UNSET, access_modes};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::volume_sources;
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 use apimachinery::time;
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "PersistentVolume",
-    resource: "persistentvolumes",
-    singular: "persistentvolume",
     short_names: &["pv"],
     subresources: &[Subresource::status("PersistentVolume")],
-    schema: "core/v1.PersistentVolume",
     metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
     revalidation: Revalidation::AllButStatus,
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Capacity", "Storage capacity of the volume.")
+            .of(Source::TextOrNumber("spec.capacity.storage", "0")),
+        Column::text("Access Modes", "Access modes of the volume."),
+        Column::text("Reclaim Policy", "Policy for the volume after its release.")
+            .text_at("spec.persistentVolumeReclaimPolicy"),
+        Column::text("Status", "Phase of the volume."),
+        Column::text("Claim", "Claim that is bound to the volume."),
+        Column::text("StorageClass", "Storage class of the volume.").text_at("spec.storageClassName"),
+        Column::text("VolumeAttributesClass", "Volume attributes class of the volume.")
+            .text_or("spec.volumeAttributesClassName", UNSET),
+        Column::text("Reason", "Reason for the phase.").text_at("status.reason"),
+        AGE,
+        Column::wide("VolumeMode", "Mode of the volume: file system or block device.")
+            .text_or("spec.volumeMode", UNSET),
+    ],
+    cells,
     strategy: &PersistentVolume,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("core/v1.PersistentVolume", "persistentvolumes")
 };
 
 struct PersistentVolume;
@@ -96,38 +108,9 @@ fn record_transition(new: &mut Object, old: &Object, ctx: &Context<'_>) {
     new.part_mut("status").insert("lastPhaseTransitionTime".to_owned(), now.into());
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Capacity", "Storage capacity of the volume."),
-        Column::text("Access Modes", "Access modes of the volume."),
-        Column::text("Reclaim Policy", "Policy for the volume after its release."),
-        Column::text("Status", "Phase of the volume."),
-        Column::text("Claim", "Claim that is bound to the volume."),
-        Column::text("StorageClass", "Storage class of the volume."),
-        Column::text("VolumeAttributesClass", "Volume attributes class of the volume."),
-        Column::text("Reason", "Reason for the phase."),
-        AGE,
-        Column::wide("VolumeMode", "Mode of the volume: file system or block device."),
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let claim = object.find("spec.claimRef");
     let claim = claim.map_or_else(String::new, |c| format!("{}/{}", c.text("namespace"), c.text("name")));
     let phase = if object.is_terminating() { "Terminating" } else { object.text("status.phase") };
-    vec![
-        json!(object.name()),
-        json!(object.text_or_number("spec.capacity.storage", "0")),
-        json!(access_modes(object.items("spec.accessModes"))),
-        json!(object.text("spec.persistentVolumeReclaimPolicy")),
-        json!(phase),
-        json!(claim),
-        json!(object.text("spec.storageClassName")),
-        json!(object.text_or("spec.volumeAttributesClassName", UNSET)),
-        json!(object.text("status.reason")),
-        age(object, clock),
-        json!(object.text_or("spec.volumeMode", UNSET)),
-    ]
+    vec![json!(access_modes(object.items("spec.accessModes"))), json!(phase), json!(claim)]
 }

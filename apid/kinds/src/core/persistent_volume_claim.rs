@@ -9,23 +9,31 @@ use super::persistent_volume_claim_rules;
 use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{PathReader, UNSET, access_modes};
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::table::{AGE, NAME};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "PersistentVolumeClaim",
-    resource: "persistentvolumeclaims",
-    singular: "persistentvolumeclaim",
     short_names: &["pvc"],
     subresources: &[Subresource::status("PersistentVolumeClaim")],
-    schema: "core/v1.PersistentVolumeClaim",
     metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
     revalidation: Revalidation::AllButStatus,
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Status", "Phase of the claim."),
+        Column::text("Volume", "Volume that is bound to the claim.").text_at("spec.volumeName"),
+        Column::text("Capacity", "Capacity of the bound volume."),
+        Column::text("Access Modes", "Access modes of the bound volume."),
+        Column::text("StorageClass", "Requested storage class.").text_at("spec.storageClassName"),
+        Column::text("VolumeAttributesClass", "Requested volume attributes class.")
+            .text_or("spec.volumeAttributesClassName", UNSET),
+        AGE,
+        Column::wide("VolumeMode", "Mode of the volume: file system or block device.")
+            .text_or("spec.volumeMode", UNSET),
+    ],
+    cells,
     strategy: &PersistentVolumeClaim,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.PersistentVolumeClaim", "persistentvolumeclaims")
 };
 
 struct PersistentVolumeClaim;
@@ -108,40 +116,14 @@ fn normalize(object: &mut Object, old: Option<&Object>, ctx: &Context<'_>) {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Status", "Phase of the claim."),
-        Column::text("Volume", "Volume that is bound to the claim."),
-        Column::text("Capacity", "Capacity of the bound volume."),
-        Column::text("Access Modes", "Access modes of the bound volume."),
-        Column::text("StorageClass", "Requested storage class."),
-        Column::text("VolumeAttributesClass", "Requested volume attributes class."),
-        AGE,
-        Column::wide("VolumeMode", "Mode of the volume: file system or block device."),
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let phase = if object.is_terminating() { "Terminating" } else { object.text("status.phase") };
-    let volume = object.text("spec.volumeName");
-    let (capacity, modes) = match volume {
+    let (capacity, modes) = match object.text("spec.volumeName") {
         "" => (String::new(), String::new()),
         _ => (
             object.text_or_number("status.capacity.storage", "0"),
             access_modes(object.items("status.accessModes")),
         ),
     };
-    vec![
-        json!(object.name()),
-        json!(phase),
-        json!(volume),
-        json!(capacity),
-        json!(modes),
-        json!(object.text("spec.storageClassName")),
-        json!(object.text_or("spec.volumeAttributesClassName", UNSET)),
-        age(object, clock),
-        json!(object.text_or("spec.volumeMode", UNSET)),
-    ]
+    vec![json!(phase), json!(capacity), json!(modes)]
 }

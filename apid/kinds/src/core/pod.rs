@@ -9,16 +9,10 @@ use super::{pod_parts, pod_status};
 use crate::defaults::part;
 use crate::pods;
 use crate::table::cell::{NONE, PathReader};
-use crate::table::{AGE, NAME, age, since};
-use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table, Verb,
-};
+use crate::table::{AGE, NAME, since};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Verb};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Pod",
-    resource: "pods",
-    singular: "pod",
     short_names: &["po"],
     categories: &["all"],
     subresources: &[
@@ -63,7 +57,6 @@ pub(super) const KIND: Kind = Kind {
         },
         Subresource::status("Pod"),
     ],
-    schema: "core/v1.Pod",
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
@@ -80,9 +73,21 @@ pub(super) const KIND: Kind = Kind {
         "status.nominatedNodeName",
     ],
     field_sources: &["status.podIPs"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Ready", "Ready containers and all containers."),
+        Column::text("Status", "Phase of the pod, or the reason of a failure."),
+        Column::text("Restarts", "Restarts of the containers, and the time since the last restart."),
+        AGE,
+        Column::wide("IP", "Address of the pod."),
+        Column::wide("Node", "Node of the pod.").text_or("spec.nodeName", NONE),
+        Column::wide("Nominated Node", "Node on which preemption makes room for the pod.")
+            .text_or("status.nominatedNodeName", NONE),
+        Column::wide("Readiness Gates", "True conditions of the readiness gates, and all gates."),
+    ],
+    cells,
     strategy: &Pod,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.Pod", "pods")
 };
 
 /// Default grace period in seconds.
@@ -200,21 +205,6 @@ impl Strategy for Pod {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Ready", "Ready containers and all containers."),
-        Column::text("Status", "Phase of the pod, or the reason of a failure."),
-        Column::text("Restarts", "Restarts of the containers, and the time since the last restart."),
-        AGE,
-        Column::wide("IP", "Address of the pod."),
-        Column::wide("Node", "Node of the pod."),
-        Column::wide("Nominated Node", "Node on which preemption makes room for the pod."),
-        Column::wide("Readiness Gates", "True conditions of the readiness gates, and all gates."),
-    ],
-    cells,
-};
-
 fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let summary = pod_status::summary(object);
     let restarts = match (summary.restarts, summary.last_restart) {
@@ -226,14 +216,10 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let gates = if gates.is_empty() { NONE.to_owned() } else { format!("{open}/{}", gates.len()) };
     let address = Some(pod_status::address(object)).filter(|address| !address.is_empty());
     vec![
-        json!(object.name()),
         json!(format!("{}/{}", summary.ready, summary.containers)),
         json!(summary.reason),
         json!(restarts),
-        age(object, clock),
         json!(address.unwrap_or(NONE)),
-        json!(object.text_or("spec.nodeName", NONE)),
-        json!(object.text_or("status.nominatedNodeName", NONE)),
         json!(gates),
     ]
 }

@@ -9,20 +9,21 @@ use crate::pods;
 use crate::table::NAME;
 use crate::table::cell::labels;
 use crate::table::workload::containers;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "PodTemplate",
-    resource: "podtemplates",
-    singular: "podtemplate",
-    schema: "core/v1.PodTemplate",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Containers", "Names of its containers."),
+        Column::text("Images", "Images of its containers."),
+        Column::text("Pod Labels", "Labels of its pods."),
+    ],
+    cells,
     strategy: &PodTemplate,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.PodTemplate", "podtemplates")
 };
 
 struct PodTemplate;
@@ -43,17 +44,7 @@ impl Strategy for PodTemplate {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Containers", "Names of its containers."),
-        Column::text("Images", "Images of its containers."),
-        Column::text("Pod Labels", "Labels of its pods."),
-    ],
-    cells,
-};
-
 fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let [containers, images] = containers(object, "template");
-    vec![json!(object.name()), containers, images, json!(labels(object, "template.metadata.labels"))]
+    vec![containers, images, json!(labels(object, "template.metadata.labels"))]
 }

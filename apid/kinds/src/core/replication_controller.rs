@@ -11,27 +11,23 @@ use crate::table::cell::{PathReader, labels};
 use crate::table::workload::{REPLICA_COLUMNS, replica_cells};
 use crate::validation::{Field, number};
 use crate::{
-    Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table,
+    Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource,
 };
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "ReplicationController",
-    resource: "replicationcontrollers",
-    singular: "replicationcontroller",
     short_names: &["rc"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("ReplicationController")],
-    schema: "core/v1.ReplicationController",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     has_validation_tags: true,
     revalidation: Revalidation::Never,
     default_propagation: DefaultPropagation::Orphan,
     selectable_fields: &["status.replicas"],
-    table: &TABLE,
+    columns: REPLICA_COLUMNS,
+    cells: |object, _| replica_cells(object, labels(object, "spec.selector")),
     strategy: &ReplicationController,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.ReplicationController", "replicationcontrollers")
 };
 
 struct ReplicationController;
@@ -101,8 +97,3 @@ fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
     validation::always_restarting(&template, "ReplicationController", names, &mut errors);
     errors
 }
-
-static TABLE: Table = Table {
-    columns: REPLICA_COLUMNS,
-    cells: |object, clock| replica_cells(object, clock, labels(object, "spec.selector")),
-};

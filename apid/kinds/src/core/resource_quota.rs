@@ -7,23 +7,24 @@ use serde_json::{Value, json};
 
 use super::resource_quota_rules as rules;
 use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::table::{AGE, NAME};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "ResourceQuota",
-    resource: "resourcequotas",
-    singular: "resourcequota",
     short_names: &["quota"],
     subresources: &[Subresource::status("ResourceQuota")],
-    schema: "core/v1.ResourceQuota",
     metadata_checks: MetadataChecks::CHANGES,
     revalidation: Revalidation::MainResource,
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Request", "Used and permitted amounts, except limits."),
+        Column::text("Limit", "Used and permitted limits."),
+        AGE,
+    ],
+    cells,
     strategy: &ResourceQuota,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.ResourceQuota", "resourcequotas")
 };
 
 struct ResourceQuota;
@@ -42,24 +43,16 @@ impl Strategy for ResourceQuota {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Request", "Used and permitted amounts, except limits."),
-        Column::text("Limit", "Used and permitted limits."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let hard = object.entries("status.hard");
-        let used = object.find("status.used");
-        let usage_text = |is_limit: bool| {
-            let resources = hard.iter().filter(|(resource, _)| resource.starts_with("limits.") == is_limit);
-            let texts = resources.map(|(resource, hard)| {
-                let used = used.and_then(|used| used.get(resource)).and_then(Value::as_str).unwrap_or("0");
-                format!("{resource}: {used}/{}", hard.as_str().unwrap_or("0"))
-            });
-            json!(texts.collect::<Vec<_>>().join(", "))
-        };
-        vec![json!(object.name()), usage_text(false), usage_text(true), age(object, clock)]
-    },
-};
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
+    let hard = object.entries("status.hard");
+    let used = object.find("status.used");
+    let usage_text = |is_limit: bool| {
+        let resources = hard.iter().filter(|(resource, _)| resource.starts_with("limits.") == is_limit);
+        let texts = resources.map(|(resource, hard)| {
+            let used = used.and_then(|used| used.get(resource)).and_then(Value::as_str).unwrap_or("0");
+            format!("{resource}: {used}/{}", hard.as_str().unwrap_or("0"))
+        });
+        json!(texts.collect::<Vec<_>>().join(", "))
+    };
+    vec![usage_text(false), usage_text(true)]
+}

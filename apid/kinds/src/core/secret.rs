@@ -4,30 +4,29 @@
 //!
 //! INVARIANT (no secrets in errors): no message of this module contains a value of `data`.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::config_map::{base64_bytes, entries};
 use super::immutable::{self, DATA_MAX};
 use super::tls_secret;
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, Strategy, Table, format, labels, metadata};
+use crate::table::{AGE, NAME, Source};
+use crate::{Column, Context, Kind, Strategy, format, labels, metadata};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Secret",
-    resource: "secrets",
-    singular: "secret",
-    schema: "core/v1.Secret",
     selectable_fields: &["type"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Type", "Type of the secret, which determines its keys.").text_at("type"),
+        Column::text("Data", "Number of keys.").of(Source::Length("data")),
+        AGE,
+    ],
     strategy: &Secret,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.Secret", "secrets")
 };
 
 /// Default secret type, without required keys.
@@ -147,21 +146,3 @@ fn is_json_object(base64: &str) -> bool {
     let Ok(bytes) = BASE64.decode(base64) else { return false };
     serde_json::from_slice::<std::collections::BTreeMap<String, serde::de::IgnoredAny>>(&bytes).is_ok()
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Type", "Type of the secret, which determines its keys."),
-        Column::text("Data", "Number of keys."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let kind = object.str_at(&["type"]).unwrap_or("");
-        vec![
-            json!(object.name()),
-            json!(kind),
-            json!(entries(object, "data").map_or(0, Map::len)),
-            age(object, clock),
-        ]
-    },
-};

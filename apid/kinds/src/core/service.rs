@@ -8,28 +8,32 @@ use serde_json::{Value, json};
 use super::{service_rules, service_update, service_warnings};
 use crate::defaults::{Fields, fill, fill_text, map_or_insert, maps_in_list, part};
 use crate::table::cell::{NONE, PathReader, UNKNOWN, join, labels, load_balancer, or_none};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::address_form;
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "Service",
-    resource: "services",
-    singular: "service",
     short_names: &["svc"],
     categories: &["all"],
     subresources: &[Subresource::proxy("ServiceProxyOptions"), Subresource::status("Service")],
-    schema: "core/v1.Service",
     metadata_checks: MetadataChecks::CHANGES,
     name_rule: NameRule::Label1035,
     create_on_update: true,
     revalidation: Revalidation::AllButStatus,
     delete_returns_object: true,
     selectable_fields: &["spec.clusterIP", "spec.type"],
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Type", "Type of the service.").text_or("spec.type", "ClusterIP"),
+        Column::text("Cluster-IP", "Address in the cluster."),
+        Column::text("External-IP", "Addresses outside the cluster."),
+        Column::text("Port(s)", "Ports, and ports on nodes."),
+        AGE,
+        Column::wide("Selector", "Labels of the selected pods."),
+    ],
+    cells,
     strategy: &Service,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.Service", "services")
 };
 
 struct Service;
@@ -125,30 +129,14 @@ fn normalize(spec: &mut Fields) {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Type", "Type of the service."),
-        Column::text("Cluster-IP", "Address in the cluster."),
-        Column::text("External-IP", "Addresses outside the cluster."),
-        Column::text("Port(s)", "Ports, and ports on nodes."),
-        AGE,
-        Column::wide("Selector", "Labels of the selected pods."),
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let cluster_ip = object.items("spec.clusterIPs").first().and_then(Value::as_str);
     let cluster_ip = cluster_ip.unwrap_or_else(|| object.text_or("spec.clusterIP", NONE));
     let ports: Vec<String> = object.items("spec.ports").iter().map(port_text).collect();
     vec![
-        json!(object.name()),
-        json!(object.text_or("spec.type", "ClusterIP")),
         json!(cluster_ip),
         json!(external_ip(object)),
         json!(or_none(ports.join(","))),
-        age(object, clock),
         json!(labels(object, "spec.selector")),
     ]
 }

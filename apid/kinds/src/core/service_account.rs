@@ -1,17 +1,12 @@
 //! ServiceAccount: an identity for programs.
 
-use apimachinery::clock::Clock;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, REVIEW_VERBS, Strategy, Subresource, Table};
+use crate::table::{AGE, NAME, Source};
+use crate::{Column, Context, Kind, REVIEW_VERBS, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "",
-    kind: "ServiceAccount",
-    resource: "serviceaccounts",
-    singular: "serviceaccount",
     short_names: &["sa"],
     subresources: &[Subresource {
         name: "token",
@@ -19,11 +14,15 @@ pub(super) const KIND: Kind = Kind {
         kind: "TokenRequest",
         group_version: Some(("authentication", "v1")),
     }],
-    schema: "core/v1.ServiceAccount",
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Secrets", "Number of secrets that pods of the account may use.")
+            .of(Source::Length("secrets")),
+        AGE,
+    ],
     strategy: &ServiceAccount,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("core/v1.ServiceAccount", "serviceaccounts")
 };
 
 struct ServiceAccount;
@@ -56,11 +55,3 @@ fn keep_names_of_secrets(object: &mut Object) {
         secret.retain(|field, _| field == "name");
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Secrets", "Number of secrets that pods of the account may use."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let secrets = object.get("secrets").and_then(Value::as_array).map_or(0, Vec::len);
-        vec![json!(object.name()), json!(secrets), age(object, clock)]
-    },
-};

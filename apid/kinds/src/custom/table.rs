@@ -13,7 +13,7 @@ use extensions::structural::{JsonPath, JsonPathError};
 use serde_json::{Value, json};
 
 use crate::table::cell::PathReader;
-use crate::table::{NAME, age, since};
+use crate::table::{NAME, since};
 
 /// A column of a Table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl CustomTable {
     pub fn cells(&self, object: &Object, clock: &dyn Clock) -> Vec<Value> {
         let mut cells = vec![json!(object.name())];
         if self.columns.is_empty() {
-            cells.push(age(object, clock));
+            cells.push(since(object.meta_str("creationTimestamp"), clock).into());
         }
         let column_cells = self.columns.iter().map(|(column, path)| match path.first(object) {
             Some(value) => cell(&column.kind, value, clock),

@@ -8,21 +8,23 @@ use serde_json::{Value, json};
 use super::endpoint_slice_rules;
 use crate::defaults::{fill, map_at, maps_in_list};
 use crate::table::cell::{PathReader, UNSET, first_three};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::Field;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "discovery",
-    kind: "EndpointSlice",
-    resource: "endpointslices",
-    singular: "endpointslice",
-    schema: "discovery/v1.EndpointSlice",
     metadata_checks: MetadataChecks::ALL,
     generation: Generation::Counted(&["labels"]),
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("AddressType", "Type of the addresses.").text_at("addressType"),
+        Column::text("Ports", "Ports of each address."),
+        Column::text("Endpoints", "Addresses of the endpoints."),
+        AGE,
+    ],
+    cells,
     strategy: &EndpointSlice,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("discovery/v1.EndpointSlice", "endpointslices")
 };
 
 struct EndpointSlice;
@@ -79,27 +81,12 @@ fn drop_topology(object: &mut Object) {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("AddressType", "Type of the addresses."),
-        Column::text("Ports", "Ports of each address."),
-        Column::text("Endpoints", "Addresses of the endpoints."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let port = |port: &Value| port.text_or_number("port", port.text_or("name", "*"));
-        let ports: Vec<String> = object.items("ports").iter().map(port).collect();
-        let addresses = object.items("endpoints").iter().flat_map(|endpoint| endpoint.items("addresses"));
-        let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
-        let first_texts =
-            |texts: &[String]| if texts.is_empty() { UNSET.to_owned() } else { first_three(texts, ",") };
-        vec![
-            json!(object.name()),
-            json!(object.text("addressType")),
-            json!(first_texts(&ports)),
-            json!(first_texts(&addresses)),
-            age(object, clock),
-        ]
-    },
-};
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
+    let port = |port: &Value| port.text_or_number("port", port.text_or("name", "*"));
+    let ports: Vec<String> = object.items("ports").iter().map(port).collect();
+    let addresses = object.items("endpoints").iter().flat_map(|endpoint| endpoint.items("addresses"));
+    let addresses: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
+    let first_texts =
+        |texts: &[String]| if texts.is_empty() { UNSET.to_owned() } else { first_three(texts, ",") };
+    vec![json!(first_texts(&ports)), json!(first_texts(&addresses))]
+}

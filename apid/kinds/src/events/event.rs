@@ -11,24 +11,20 @@ use apimachinery::object::Object;
 use serde_json::Value;
 
 use crate::conversion::rename;
-use crate::core::EVENTS;
+use crate::core::EVENT;
 use crate::table::cell::PathReader;
 use crate::validation::Field;
 use crate::validation::internal;
 use crate::{Context, Conversion, Kind, NameRule, Storage, Strategy, metadata};
 
 pub(super) const KIND: Kind = Kind {
-    group: "events",
-    kind: "Event",
-    resource: "events",
-    singular: "event",
     short_names: &["ev"],
     storage: Storage::Shared(""),
-    schema: "events/v1.Event",
     conversion: Some(&Event),
-    table: &EVENTS,
+    columns: EVENT.columns,
+    cells: EVENT.cells,
     strategy: &Event,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("events/v1.Event", "events")
 };
 
 /// Field names in this group and in the core group.

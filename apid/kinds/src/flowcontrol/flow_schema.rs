@@ -1,6 +1,5 @@
 //! FlowSchema: assigns requests to a priority level.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -8,27 +7,36 @@ use serde_json::{Value, json};
 use super::flow_schema_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::conditions;
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
-    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "flowcontrol.apiserver",
-    kind: "FlowSchema",
-    resource: "flowschemas",
-    singular: "flowschema",
     subresources: &[Subresource::status("FlowSchema")],
-    schema: "flowcontrol/v1.FlowSchema",
     metadata_checks: MetadataChecks::ALL,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::MainResource,
     status_writes: StatusWrites::StatusOnly,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("PriorityLevel", "Priority level of matching requests.")
+            .text_at("spec.priorityLevelConfiguration.name"),
+        Column::text("MatchingPrecedence", "Precedence: requests match the schema with the lowest number.")
+            .of(Source::Number("spec.matchingPrecedence")),
+        Column::text("DistinguisherMethod", "Property that distinguishes flows.")
+            .text_or("spec.distinguisherMethod.type", NONE),
+        AGE,
+        Column::text("MissingPL", "Whether the priority level does not exist."),
+    ],
+    cells: |object, _| {
+        let dangling = object.condition("Dangling");
+        vec![json!(dangling.map_or("?", |condition| condition.text("status")))]
+    },
     strategy: &FlowSchema,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("flowcontrol/v1.FlowSchema", "flowschemas")
 };
 
 struct FlowSchema;
@@ -54,25 +62,3 @@ impl Strategy for FlowSchema {
         }
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("PriorityLevel", "Priority level of matching requests."),
-        Column::text("MatchingPrecedence", "Precedence: requests match the schema with the lowest number."),
-        Column::text("DistinguisherMethod", "Property that distinguishes flows."),
-        AGE,
-        Column::text("MissingPL", "Whether the priority level does not exist."),
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let dangling = object.condition("Dangling");
-        vec![
-            json!(object.name()),
-            json!(object.text("spec.priorityLevelConfiguration.name")),
-            json!(object.integer("spec.matchingPrecedence")),
-            json!(object.text_or("spec.distinguisherMethod.type", NONE)),
-            age(object, clock),
-            json!(dangling.map_or("?", |condition| condition.text("status"))),
-        ]
-    },
-};

@@ -1,34 +1,47 @@
 //! PriorityLevelConfiguration: concurrency limit and queuing of a priority level.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::defaults::{fill, map_at, part};
 use crate::table::cell::{NONE, PathReader};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::internal;
 use crate::validation::{Field, conditions, number};
 use crate::{
     Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
-    Table,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "flowcontrol.apiserver",
-    kind: "PriorityLevelConfiguration",
-    resource: "prioritylevelconfigurations",
-    singular: "prioritylevelconfiguration",
     subresources: &[Subresource::status("PriorityLevelConfiguration")],
-    schema: "flowcontrol/v1.PriorityLevelConfiguration",
     metadata_checks: MetadataChecks::ALL,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::MainResource,
     status_writes: StatusWrites::StatusOnly,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Type", "Whether requests of the level are limited.").text_at("spec.type"),
+        Column::text("NominalConcurrencyShares", "Share of the concurrency of the server."),
+        Column::text("Queues", "Number of queues."),
+        Column::text("HandSize", "Number of queues that can receive requests of a flow."),
+        Column::text("QueueLengthLimit", "Maximum number of requests in a queue."),
+        AGE,
+    ],
+    cells: |object, _| {
+        let paths = [
+            "nominalConcurrencyShares",
+            "limitResponse.queuing.queues",
+            "limitResponse.queuing.handSize",
+            "limitResponse.queuing.queueLengthLimit",
+        ];
+        let cell =
+            |path| object.find(&format!("spec.limited.{path}")).cloned().unwrap_or_else(|| NONE.into());
+        paths.map(cell).into()
+    },
     strategy: &PriorityLevelConfiguration,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("flowcontrol/v1.PriorityLevelConfiguration", "prioritylevelconfigurations")
 };
 
 struct PriorityLevelConfiguration;
@@ -203,30 +216,3 @@ fn entropy_bits(queues: i64, hand: i64) -> f64 {
     let number = |number: i64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
     (number(queues).log2() * number(hand)).ceil()
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Type", "Whether requests of the level are limited."),
-        Column::text("NominalConcurrencyShares", "Share of the concurrency of the server."),
-        Column::text("Queues", "Number of queues."),
-        Column::text("HandSize", "Number of queues that can receive requests of a flow."),
-        Column::text("QueueLengthLimit", "Maximum number of requests in a queue."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let limited = |field: &str| {
-            let value = object.find(&format!("spec.limited.{field}"));
-            value.cloned().unwrap_or_else(|| json!(NONE))
-        };
-        vec![
-            json!(object.name()),
-            json!(object.text("spec.type")),
-            limited("nominalConcurrencyShares"),
-            limited("limitResponse.queuing.queues"),
-            limited("limitResponse.queuing.handSize"),
-            limited("limitResponse.queuing.queueLengthLimit"),
-            age(object, clock),
-        ]
-    },
-};

@@ -2,36 +2,43 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldErrors, shorten, shorten_name};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::format;
 use crate::table::cell::{PathReader, UNSET};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource, Table,
+    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource,
 };
 
 pub(super) const KIND: Kind = Kind {
     group: "internal.apiserver",
-    versions: &["v1alpha1"],
-    kind: "StorageVersion",
-    resource: "storageversions",
-    singular: "storageversion",
     subresources: &[Subresource::status("StorageVersion")],
-    schema: "apiserverinternal/v1alpha1.StorageVersion",
     name_rule: NameRule::GroupResource,
     metadata_checks: MetadataChecks::CHANGES,
     restricts_finalizers: false,
     unconditional_update: false,
     status_writes: StatusWrites::StatusOnly,
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("CommonEncodingVersion", "Version in which all servers encode the objects.")
+            .text_or("status.commonEncodingVersion", UNSET),
+        Column::text("StorageVersions", "Versions in which the servers encode the objects."),
+        AGE,
+    ],
+    cells: |object, _| {
+        let servers = object.items("status.storageVersions").iter();
+        let servers: Vec<String> = servers
+            .map(|server| format!("{}={}", server.text("apiServerID"), server.text("encodingVersion")))
+            .collect();
+        vec![json!(if servers.is_empty() { UNSET.to_owned() } else { servers.join(",") })]
+    },
     strategy: &StorageVersion,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("apiserverinternal/v1alpha1.StorageVersion", "storageversions")
 };
 
 struct StorageVersion;
@@ -152,25 +159,3 @@ fn validate_conditions(status: &Field<'_, '_>, errors: &mut FieldErrors) {
         text::require(&condition.child("message"), errors);
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("CommonEncodingVersion", "Version in which all servers encode the objects."),
-        Column::text("StorageVersions", "Versions in which the servers encode the objects."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let common = object.text("status.commonEncodingVersion");
-        let servers = object.items("status.storageVersions").iter();
-        let servers: Vec<String> = servers
-            .map(|server| format!("{}={}", server.text("apiServerID"), server.text("encodingVersion")))
-            .collect();
-        vec![
-            json!(object.name()),
-            json!(if common.is_empty() { UNSET } else { common }),
-            json!(if servers.is_empty() { UNSET.to_owned() } else { servers.join(",") }),
-            age(object, clock),
-        ]
-    },
-};

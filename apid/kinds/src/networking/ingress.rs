@@ -3,29 +3,32 @@
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ingress_rules;
 use crate::table::cell::{NONE, PathReader, first_three, load_balancer};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::address_form;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "networking",
-    kind: "Ingress",
-    resource: "ingresses",
-    singular: "ingress",
     short_names: &["ing"],
     subresources: &[Subresource::status("Ingress")],
-    schema: "networking/v1.Ingress",
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
     generation: Generation::Counted(&[]),
     // `validate_update` applies all rules except that of the class annotation.
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Class", "Ingress class.").text_or("spec.ingressClassName", NONE),
+        Column::text("Hosts", "Hosts of the rules."),
+        Column::text("Address", "Addresses of the load balancer."),
+        Column::text("Ports", "Ports of the load balancer."),
+        AGE,
+    ],
+    cells,
     strategy: &Ingress,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("networking/v1.Ingress", "ingresses")
 };
 
 struct Ingress;
@@ -53,32 +56,10 @@ impl Strategy for Ingress {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Class", "Ingress class."),
-        Column::text("Hosts", "Hosts of the rules."),
-        Column::text("Address", "Addresses of the load balancer."),
-        Column::text("Ports", "Ports of the load balancer."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let hosts: Vec<String> = object
-            .items("spec.rules")
-            .iter()
-            .map(|rule| rule.text("host"))
-            .filter(|h| !h.is_empty())
-            .map(str::to_owned)
-            .collect();
-        let hosts = if hosts.is_empty() { "*".to_owned() } else { first_three(&hosts, ",") };
-        let ports = if object.items("spec.tls").is_empty() { "80" } else { "80, 443" };
-        vec![
-            json!(object.name()),
-            json!(object.text_or("spec.ingressClassName", NONE)),
-            json!(hosts),
-            json!(load_balancer(object)),
-            json!(ports),
-            age(object, clock),
-        ]
-    },
-};
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
+    let hosts = object.items("spec.rules").iter().map(|rule| rule.text("host"));
+    let hosts: Vec<String> = hosts.filter(|host| !host.is_empty()).map(str::to_owned).collect();
+    let hosts = if hosts.is_empty() { "*".to_owned() } else { first_three(&hosts, ",") };
+    let ports = if object.items("spec.tls").is_empty() { "80" } else { "80, 443" };
+    vec![json!(hosts), json!(load_balancer(object)), json!(ports)]
+}

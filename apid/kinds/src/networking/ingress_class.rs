@@ -1,6 +1,5 @@
 //! IngressClass: a class of ingresses and its controller.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 use serde_json::json;
@@ -8,21 +7,21 @@ use serde_json::json;
 use super::ingress_rules;
 use crate::defaults::{fill, part};
 use crate::table::cell::{NONE, PathReader};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "networking",
-    kind: "IngressClass",
-    resource: "ingressclasses",
-    singular: "ingressclass",
-    schema: "networking/v1.IngressClass",
-    metadata_checks: MetadataChecks::full(Revalidation::Always),
     generation: Generation::Counted(&[]),
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Controller", "Controller of the ingresses of this class.").text_at("spec.controller"),
+        Column::text("Parameters", "Object with parameters of the controller."),
+        AGE,
+    ],
+    cells: |object, _| vec![json!(parameters(object))],
     strategy: &IngressClass,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("networking/v1.IngressClass", "ingressclasses")
 };
 
 struct IngressClass;
@@ -63,29 +62,11 @@ impl Strategy for IngressClass {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Controller", "Controller of the ingresses of this class."),
-        Column::text("Parameters", "Object with parameters of the controller."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let parameters = object.find("spec.parameters").map_or_else(
-            || NONE.to_owned(),
-            |parameters| {
-                let (kind, name) = (parameters.text("kind"), parameters.text("name"));
-                match parameters.text("apiGroup") {
-                    "" => format!("{kind}/{name}"),
-                    group => format!("{kind}.{group}/{name}"),
-                }
-            },
-        );
-        vec![
-            json!(object.name()),
-            json!(object.text("spec.controller")),
-            json!(parameters),
-            age(object, clock),
-        ]
-    },
-};
+fn parameters(object: &Object) -> String {
+    let Some(parameters) = object.find("spec.parameters") else { return NONE.to_owned() };
+    let (kind, name) = (parameters.text("kind"), parameters.text("name"));
+    match parameters.text("apiGroup") {
+        "" => format!("{kind}/{name}"),
+        group => format!("{kind}.{group}/{name}"),
+    }
+}

@@ -11,24 +11,19 @@ use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::internal;
 use crate::validation::{Field, network, text};
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Table};
+use crate::{Column, Context, Kind, NameRule, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "networking",
-    kind: "IPAddress",
-    resource: "ipaddresses",
-    singular: "ipaddress",
     short_names: &["ip"],
-    schema: "networking/v1.IPAddress",
     name_rule: NameRule::OfObject,
-    metadata_checks: MetadataChecks::full(Revalidation::Always),
-    table: &TABLE,
+    columns: &[NAME, Column::text("ParentRef", "Object to which the address is allocated.")],
+    cells,
     strategy: &IpAddress,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("networking/v1.IPAddress", "ipaddresses")
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.IPAddress");
+pub(super) const V1BETA1: Kind = same_fields(KIND, "networking/v1beta1.IPAddress");
 
 struct IpAddress;
 
@@ -74,12 +69,9 @@ impl Strategy for IpAddress {
     }
 }
 
-static TABLE: Table =
-    Table { columns: &[NAME, Column::text("ParentRef", "Object to which the address is allocated.")], cells };
-
 fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let parts = ["group", "resource", "namespace", "name"];
     let parts = parts.map(|part| object.text(&format!("spec.parentRef.{part}")).to_owned());
     let parent: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    vec![json!(object.name()), json!(parent.join("/"))]
+    vec![json!(parent.join("/"))]
 }

@@ -1,6 +1,5 @@
 //! NetworkPolicy: allowed traffic from and to pods.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -9,22 +8,18 @@ use crate::defaults::{fill, maps_in_list, part};
 use crate::labels;
 
 use crate::table::cell::selector;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, address_form, network, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "networking",
-    kind: "NetworkPolicy",
-    resource: "networkpolicies",
-    singular: "networkpolicy",
     short_names: &["netpol"],
-    schema: "networking/v1.NetworkPolicy",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
-    table: &TABLE,
+    columns: &[NAME, Column::text("Pod-Selector", "Pods to which the policy applies."), AGE],
+    cells: |object, _| vec![json!(selector(object, "spec.podSelector"))],
     strategy: &NetworkPolicy,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("networking/v1.NetworkPolicy", "networkpolicies")
 };
 
 struct NetworkPolicy;
@@ -165,10 +160,3 @@ fn validate_ip_block(block: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Pod-Selector", "Pods to which the policy applies."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(selector(object, "spec.podSelector")), age(object, clock)]
-    },
-};

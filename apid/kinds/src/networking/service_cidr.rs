@@ -1,36 +1,29 @@
 //! ServiceCIDR: address ranges for services.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::same_fields::same_fields;
 use crate::table::cell::{PathReader, join};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, internal, network};
-use crate::{
-    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
-};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "networking",
-    kind: "ServiceCIDR",
-    resource: "servicecidrs",
-    singular: "servicecidr",
     subresources: &[Subresource::status("ServiceCIDR")],
-    schema: "networking/v1.ServiceCIDR",
     metadata_checks: MetadataChecks::CHANGES,
     // `validate_update` applies all rules: an update may only add a range of the other IP family.
     revalidation: Revalidation::Never,
     status_writes: StatusWrites::StatusOnly,
-    table: &TABLE,
+    columns: &[NAME, Column::text("CIDRs", "Address ranges."), AGE],
+    cells: |object, _| vec![json!(join(object.items("spec.cidrs")))],
     strategy: &ServiceCidr,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("networking/v1.ServiceCIDR", "servicecidrs")
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "networking/v1beta1.ServiceCIDR");
+pub(super) const V1BETA1: Kind = same_fields(KIND, "networking/v1beta1.ServiceCIDR");
 
 struct ServiceCidr;
 
@@ -101,10 +94,3 @@ fn check_unchanged(cidrs: &Field<'_, '_>, old: &[Value], errors: &mut FieldError
         }
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("CIDRs", "Address ranges."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(join(object.items("spec.cidrs"))), age(object, clock)]
-    },
-};

@@ -2,29 +2,20 @@
 
 use std::collections::HashSet;
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::{format, pods};
 
-use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "node",
-    kind: "RuntimeClass",
-    resource: "runtimeclasses",
-    singular: "runtimeclass",
-    schema: "node/v1.RuntimeClass",
-    metadata_checks: MetadataChecks::full(Revalidation::Always),
     unconditional_update: false,
-    table: &TABLE,
+    columns: &[NAME, Column::text("Handler", "Handler of the container runtime.").text_at("handler"), AGE],
     strategy: &RuntimeClass,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("node/v1.RuntimeClass", "runtimeclasses")
 };
 
 struct RuntimeClass;
@@ -67,10 +58,3 @@ impl Strategy for RuntimeClass {
         errors
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Handler", "Handler of the container runtime."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(object.text("handler")), age(object, clock)]
-    },
-};

@@ -1,33 +1,34 @@
 //! PodDisruptionBudget: limit on simultaneous voluntary disruptions of a set of pods.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::labels;
 use crate::pods::validation::{at_most_100_percent, count_or_percent};
-use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::internal;
 use crate::validation::{Field, conditions, number, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "policy",
-    kind: "PodDisruptionBudget",
-    resource: "poddisruptionbudgets",
-    singular: "poddisruptionbudget",
     short_names: &["pdb"],
     subresources: &[Subresource::status("PodDisruptionBudget")],
-    schema: "policy/v1.PodDisruptionBudget",
     metadata_checks: MetadataChecks::GENERAL,
     generation: Generation::Counted(&[]),
     unconditional_update: false,
     revalidation: Revalidation::MainResource,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("Min Available", "Minimum number or percentage of available pods.")
+            .of(Source::TextOrNumber("spec.minAvailable", "N/A")),
+        Column::text("Max Unavailable", "Maximum number or percentage of unavailable pods.")
+            .of(Source::TextOrNumber("spec.maxUnavailable", "N/A")),
+        Column::integer("Allowed Disruptions", "Number of pods that evictions can remove now.")
+            .of(Source::Number("status.disruptionsAllowed")),
+        AGE,
+    ],
     strategy: &PodDisruptionBudget,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("policy/v1.PodDisruptionBudget", "poddisruptionbudgets")
 };
 
 struct PodDisruptionBudget;
@@ -74,22 +75,3 @@ fn validate_status(status: &Field<'_, '_>, errors: &mut FieldErrors) {
         number::check_not_negative(&status.child(name), errors);
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Min Available", "Minimum number or percentage of available pods."),
-        Column::text("Max Unavailable", "Maximum number or percentage of unavailable pods."),
-        Column::integer("Allowed Disruptions", "Number of pods that evictions can remove now."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![
-            json!(object.name()),
-            json!(object.text_or_number("spec.minAvailable", "N/A")),
-            json!(object.text_or_number("spec.maxUnavailable", "N/A")),
-            json!(object.integer("status.disruptionsAllowed")),
-            age(object, clock),
-        ]
-    },
-};

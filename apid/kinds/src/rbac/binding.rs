@@ -7,8 +7,8 @@ use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use super::GROUP;
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Table, format, labels};
+use crate::table::{AGE, NAME};
+use crate::{Column, Context, format, labels};
 
 /// Sets default API groups of subjects and of the role reference.
 /// The default is this group, and the core group for service accounts.
@@ -118,34 +118,25 @@ fn text<'a>(map: &'a Map<String, Value>, field: &str) -> &'a str {
     map.get(field).and_then(Value::as_str).unwrap_or("")
 }
 
-pub(super) static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Role", "Granted role."),
-        AGE,
-        Column::wide("Users", "Users with the role."),
-        Column::wide("Groups", "Groups with the role."),
-        Column::wide("ServiceAccounts", "Service accounts with the role."),
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let role =
-            role_ref(object).map_or(String::new(), |r| format!("{}/{}", text(r, "kind"), text(r, "name")));
-        let subjects = |kind: &str| {
-            let all = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
-            let names =
-                all.filter_map(Value::as_object).filter(|s| text(s, "kind") == kind).map(|s| match kind {
-                    "ServiceAccount" => format!("{}/{}", text(s, "namespace"), text(s, "name")),
-                    _ => text(s, "name").to_owned(),
-                });
-            json!(names.collect::<Vec<_>>().join(", "))
-        };
-        vec![
-            json!(object.name()),
-            json!(role),
-            age(object, clock),
-            subjects("User"),
-            subjects("Group"),
-            subjects("ServiceAccount"),
-        ]
-    },
-};
+pub(super) const COLUMNS: &[Column] = &[
+    NAME,
+    Column::text("Role", "Granted role."),
+    AGE,
+    Column::wide("Users", "Users with the role."),
+    Column::wide("Groups", "Groups with the role."),
+    Column::wide("ServiceAccounts", "Service accounts with the role."),
+];
+
+pub(super) fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
+    let role = role_ref(object).map_or(String::new(), |r| format!("{}/{}", text(r, "kind"), text(r, "name")));
+    let subjects = |kind: &str| {
+        let all = object.get("subjects").and_then(Value::as_array).into_iter().flatten();
+        let names =
+            all.filter_map(Value::as_object).filter(|s| text(s, "kind") == kind).map(|s| match kind {
+                "ServiceAccount" => format!("{}/{}", text(s, "namespace"), text(s, "name")),
+                _ => text(s, "name").to_owned(),
+            });
+        json!(names.collect::<Vec<_>>().join(", "))
+    };
+    vec![json!(role), subjects("User"), subjects("Group"), subjects("ServiceAccount")]
+}

@@ -9,14 +9,10 @@ use crate::{Context, Kind, NameRule, Strategy, labels};
 
 pub(super) const KIND: Kind = Kind {
     group: GROUP,
-    kind: "ClusterRole",
-    resource: "clusterroles",
-    singular: "clusterrole",
-    schema: "rbac/v1.ClusterRole",
     name_rule: NameRule::PathSegment,
     create_on_update: true,
     strategy: &ClusterRole,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("rbac/v1.ClusterRole", "clusterroles")
 };
 
 struct ClusterRole;

@@ -8,15 +8,12 @@ use crate::{Context, Kind, NameRule, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: GROUP,
-    kind: "ClusterRoleBinding",
-    resource: "clusterrolebindings",
-    singular: "clusterrolebinding",
-    schema: "rbac/v1.ClusterRoleBinding",
     name_rule: NameRule::PathSegment,
     create_on_update: true,
-    table: &binding::TABLE,
+    columns: binding::COLUMNS,
+    cells: binding::cells,
     strategy: &ClusterRoleBinding,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("rbac/v1.ClusterRoleBinding", "clusterrolebindings")
 };
 
 struct ClusterRoleBinding;

@@ -8,14 +8,10 @@ use crate::{Context, Kind, NameRule, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: GROUP,
-    kind: "Role",
-    resource: "roles",
-    singular: "role",
-    schema: "rbac/v1.Role",
     name_rule: NameRule::PathSegment,
     create_on_update: true,
     strategy: &Role,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("rbac/v1.Role", "roles")
 };
 
 struct Role;

@@ -8,15 +8,12 @@ use crate::{Context, Kind, NameRule, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     group: GROUP,
-    kind: "RoleBinding",
-    resource: "rolebindings",
-    singular: "rolebinding",
-    schema: "rbac/v1.RoleBinding",
     name_rule: NameRule::PathSegment,
     create_on_update: true,
-    table: &binding::TABLE,
+    columns: binding::COLUMNS,
+    cells: binding::cells,
     strategy: &RoleBinding,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("rbac/v1.RoleBinding", "rolebindings")
 };
 
 struct RoleBinding;

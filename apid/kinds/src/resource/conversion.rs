@@ -63,15 +63,6 @@ impl Conversion for EarlierVersion {
             }),
         }
     }
-
-    fn stored_field(&self, field: &str) -> Option<&'static str> {
-        match self {
-            EarlierVersion::Claim(_) => None,
-            EarlierVersion::Slice => {
-                super::resource_slice::FIELDS.iter().find(|name| **name == field).copied()
-            }
-        }
-    }
 }
 
 fn is_zero(value: &Value) -> bool {

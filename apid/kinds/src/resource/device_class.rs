@@ -5,29 +5,23 @@ use apimachinery::object::Object;
 
 use super::rules;
 use crate::same_fields::same_fields;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::Field;
-use crate::{Context, Generation, Kind, MetadataChecks, Strategy, Table};
+use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "resource",
-    versions: &["v1beta2"],
-    kind: "DeviceClass",
-    resource: "deviceclasses",
-    singular: "deviceclass",
-    schema: "resource/v1beta2.DeviceClass",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
-    table: &TABLE,
+    columns: &[NAME, AGE],
     strategy: &DeviceClass,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("resource/v1beta2.DeviceClass", "deviceclasses")
 };
 
 /// The kind in its first beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, &["v1beta1"], "resource/v1beta1.DeviceClass");
+pub(super) const V1BETA1: Kind = same_fields(KIND, "resource/v1beta1.DeviceClass");
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA3: Kind = same_fields(KIND, &["v1alpha3"], "resource/v1alpha3.DeviceClass");
+pub(super) const V1ALPHA3: Kind = same_fields(KIND, "resource/v1alpha3.DeviceClass");
 
 struct DeviceClass;
 
@@ -42,7 +36,3 @@ impl Strategy for DeviceClass {
         errors
     }
 }
-
-/// Table of kinds whose only columns are Name and Age.
-pub(super) static TABLE: Table =
-    Table { columns: &[NAME, AGE], cells: |object, clock| vec![object.name().into(), age(object, clock)] };

@@ -4,26 +4,19 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use apimachinery::time;
 
-use super::device_class::TABLE;
 use super::rules;
 use crate::defaults::{fill, part};
 use crate::format;
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
 use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "resource",
-    versions: &["v1alpha3"],
-    kind: "DeviceTaintRule",
-    resource: "devicetaintrules",
-    singular: "devicetaintrule",
-    schema: "resource/v1alpha3.DeviceTaintRule",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
-    unconditional_update: true,
-    table: &TABLE,
+    columns: &[NAME, AGE],
     strategy: &DeviceTaintRule,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("resource/v1alpha3.DeviceTaintRule", "devicetaintrules")
 };
 
 struct DeviceTaintRule;

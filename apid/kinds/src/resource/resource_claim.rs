@@ -1,6 +1,5 @@
 //! ResourceClaim: a claim for devices, and their allocation.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -8,45 +7,30 @@ use serde_json::{Value, json};
 use super::claim_rules;
 use super::conversion::EarlierVersion;
 use crate::defaults::part;
-use crate::strategy::DefaultStrategy;
+use crate::same_fields::other_version;
 use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::{Field, conditions, text};
-use crate::{
-    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Storage, Strategy, Subresource, Table,
-};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "resource",
-    versions: &["v1beta2"],
-    kind: "ResourceClaim",
-    resource: "resourceclaims",
-    singular: "resourceclaim",
-    schema: "resource/v1beta2.ResourceClaim",
     subresources: &[Subresource::status("ResourceClaim")],
     metadata_checks: MetadataChecks::CHANGES,
     // The specification is immutable.
     revalidation: Revalidation::Never,
-    status_writes: StatusWrites::Metadata,
-    table: &TABLE,
+    columns: &[NAME, Column::text("State", "Allocation, reservation and deletion of the claim."), AGE],
+    cells: |object, _| vec![json!(states(object).join(","))],
     strategy: &ResourceClaim,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("resource/v1beta2.ResourceClaim", "resourceclaims")
 };
 
 /// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
-    Kind { versions: &["v1beta1"], schema: "resource/v1beta1.ResourceClaim", ..EARLIER };
+    other_version(KIND, "resource/v1beta1.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA3: Kind =
-    Kind { versions: &["v1alpha3"], schema: "resource/v1alpha3.ResourceClaim", ..EARLIER };
-
-const EARLIER: Kind = Kind {
-    storage: Storage::Shared("resource"),
-    conversion: Some(&EarlierVersion::Claim(&["spec"])),
-    strategy: &DefaultStrategy,
-    ..KIND
-};
+    other_version(KIND, "resource/v1alpha3.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
 
 /// Maximum number of consumers of a claim.
 const CONSUMERS_MAX: usize = 256;
@@ -100,20 +84,17 @@ fn validate_status(object: &Object, errors: &mut FieldErrors) {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("State", "Allocation, reservation and deletion of the claim."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let mut states = Vec::new();
-        if object.is_terminating() {
-            states.push("deleted");
-        }
-        match object.find("status.allocation") {
-            Some(Value::Object(_)) => states.push("allocated"),
-            _ => states.push("pending"),
-        }
-        if !object.items("status.reservedFor").is_empty() {
-            states.push("reserved");
-        }
-        vec![json!(object.name()), json!(states.join(",")), age(object, clock)]
-    },
-};
+fn states(object: &Object) -> Vec<&'static str> {
+    let mut states = Vec::new();
+    if object.is_terminating() {
+        states.push("deleted");
+    }
+    match object.find("status.allocation") {
+        Some(Value::Object(_)) => states.push("allocated"),
+        _ => states.push("pending"),
+    }
+    if !object.items("status.reservedFor").is_empty() {
+        states.push("reserved");
+    }
+    states
+}

@@ -5,41 +5,28 @@ use apimachinery::object::Object;
 
 use super::claim_rules;
 use super::conversion::EarlierVersion;
-use super::device_class::TABLE;
 use crate::defaults::part;
-use crate::strategy::DefaultStrategy;
+use crate::same_fields::other_version;
+use crate::table::{AGE, NAME};
 use crate::validation::Field;
-use crate::{Context, Kind, MetadataChecks, Revalidation, Storage, Strategy};
+use crate::{Context, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "resource",
-    versions: &["v1beta2"],
-    kind: "ResourceClaimTemplate",
-    resource: "resourceclaimtemplates",
-    singular: "resourceclaimtemplate",
-    schema: "resource/v1beta2.ResourceClaimTemplate",
     metadata_checks: MetadataChecks::CHANGES,
     // The specification is immutable.
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[NAME, AGE],
     strategy: &ResourceClaimTemplate,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("resource/v1beta2.ResourceClaimTemplate", "resourceclaimtemplates")
 };
 
 /// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
-    Kind { versions: &["v1beta1"], schema: "resource/v1beta1.ResourceClaimTemplate", ..EARLIER };
+    other_version(KIND, "resource/v1beta1.ResourceClaimTemplate", &EarlierVersion::Claim(&["spec", "spec"]));
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA3: Kind =
-    Kind { versions: &["v1alpha3"], schema: "resource/v1alpha3.ResourceClaimTemplate", ..EARLIER };
-
-const EARLIER: Kind = Kind {
-    storage: Storage::Shared("resource"),
-    conversion: Some(&EarlierVersion::Claim(&["spec", "spec"])),
-    strategy: &DefaultStrategy,
-    ..KIND
-};
+    other_version(KIND, "resource/v1alpha3.ResourceClaimTemplate", &EarlierVersion::Claim(&["spec", "spec"]));
 
 struct ResourceClaimTemplate;
 

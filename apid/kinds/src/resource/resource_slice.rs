@@ -1,52 +1,41 @@
 //! ResourceSlice: devices that a driver offers.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use apimachinery::time;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::conversion::EarlierVersion;
 use super::slice_rules;
 use crate::defaults::{fill, maps_in_list, part};
-use crate::strategy::DefaultStrategy;
+use crate::same_fields::other_version;
 use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::Field;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Storage, Strategy, Table};
-
-/// Selectable fields.
-pub(super) const FIELDS: &[&str] = &["spec.driver", "spec.nodeName"];
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "resource",
-    versions: &["v1beta2"],
-    kind: "ResourceSlice",
-    resource: "resourceslices",
-    singular: "resourceslice",
-    schema: "resource/v1beta2.ResourceSlice",
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
-    selectable_fields: FIELDS,
-    table: &TABLE,
+    selectable_fields: &["spec.driver", "spec.nodeName"],
+    columns: &[
+        NAME,
+        Column::text("Node", "Node that has the devices.").text_at("spec.nodeName"),
+        Column::text("Driver", "Driver of the devices.").text_at("spec.driver"),
+        Column::text("Pool", "Pool of the devices.").text_at("spec.pool.name"),
+        AGE,
+    ],
     strategy: &ResourceSlice,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("resource/v1beta2.ResourceSlice", "resourceslices")
 };
 
 /// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
-    Kind { versions: &["v1beta1"], schema: "resource/v1beta1.ResourceSlice", ..EARLIER };
+    other_version(KIND, "resource/v1beta1.ResourceSlice", &EarlierVersion::Slice);
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA3: Kind =
-    Kind { versions: &["v1alpha3"], schema: "resource/v1alpha3.ResourceSlice", ..EARLIER };
-
-const EARLIER: Kind = Kind {
-    storage: Storage::Shared("resource"),
-    conversion: Some(&EarlierVersion::Slice),
-    strategy: &DefaultStrategy,
-    ..KIND
-};
+    other_version(KIND, "resource/v1alpha3.ResourceSlice", &EarlierVersion::Slice);
 
 struct ResourceSlice;
 
@@ -77,23 +66,3 @@ impl Strategy for ResourceSlice {
         errors
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Node", "Node that has the devices."),
-        Column::text("Driver", "Driver of the devices."),
-        Column::text("Pool", "Pool of the devices."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        let text = |path: &str| json!(object.text(path));
-        vec![
-            json!(object.name()),
-            text("spec.nodeName"),
-            text("spec.driver"),
-            text("spec.pool.name"),
-            age(object, clock),
-        ]
-    },
-};

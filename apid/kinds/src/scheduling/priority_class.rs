@@ -1,29 +1,31 @@
 //! PriorityClass: a pod priority for scheduling and preemption.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::json;
 
 use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "scheduling",
-    kind: "PriorityClass",
-    resource: "priorityclasses",
-    singular: "priorityclass",
     short_names: &["pc"],
-    schema: "scheduling/v1.PriorityClass",
     metadata_checks: MetadataChecks::CHANGES,
     // The generation stays 1: changes of the mutable fields (`description`, `globalDefault`) do not increment it.
     generation: Generation::Fixed,
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::integer("Value", "Priority of pods; higher values come first.").of(Source::Number("value")),
+        Column::boolean("Global-Default", "Whether the class is the default of pods without a class.")
+            .of(Source::Flag("globalDefault")),
+        AGE,
+        Column::text("PreemptionPolicy", "Whether pods of the class preempt pods of lower priority.")
+            .text_or("preemptionPolicy", "PreemptLowerPriority"),
+    ],
     strategy: &PriorityClass,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("scheduling/v1.PriorityClass", "priorityclasses")
 };
 
 struct PriorityClass;
@@ -100,22 +102,3 @@ fn system_class_error(object: &Object) -> Option<String> {
         Some(_) => None,
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::integer("Value", "Priority of pods; higher values come first."),
-        Column::boolean("Global-Default", "Whether the class is the default of pods without a class."),
-        AGE,
-        Column::text("PreemptionPolicy", "Whether pods of the class preempt pods of lower priority."),
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![
-            json!(object.name()),
-            json!(object.integer("value")),
-            json!(object.flag("globalDefault")),
-            age(object, clock),
-            json!(object.text_or("preemptionPolicy", "PreemptLowerPriority")),
-        ]
-    },
-};

@@ -9,22 +9,30 @@ use serde_json::{Value, json};
 
 use crate::defaults::{fill, map_or_insert};
 use crate::table::cell::{PathReader, UNSET, join, or_none};
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "storage",
-    kind: "CSIDriver",
-    resource: "csidrivers",
-    singular: "csidriver",
-    schema: "storage/v1.CSIDriver",
     metadata_checks: MetadataChecks::CHANGES,
     unconditional_update: false,
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::boolean("AttachRequired", "Whether volumes must be attached to nodes."),
+        Column::boolean("PodInfoOnMount", "Whether the driver receives information about the mounting pod.")
+            .of(Source::Flag("spec.podInfoOnMount")),
+        Column::boolean("StorageCapacity", "Whether the driver reports available capacity.")
+            .of(Source::Flag("spec.storageCapacity")),
+        Column::text("TokenRequests", "Audiences of the tokens for the driver."),
+        Column::boolean("RequiresRepublish", "Whether volumes are published periodically.")
+            .of(Source::Flag("spec.requiresRepublish")),
+        Column::text("Modes", "Lifecycle modes of the volumes."),
+        AGE,
+    ],
+    cells,
     strategy: &CsiDriver,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("storage/v1.CSIDriver", "csidrivers")
 };
 
 struct CsiDriver;
@@ -114,21 +122,7 @@ fn validate_token_requests(requests: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::boolean("AttachRequired", "Whether volumes must be attached to nodes."),
-        Column::boolean("PodInfoOnMount", "Whether the driver receives information about the mounting pod."),
-        Column::boolean("StorageCapacity", "Whether the driver reports available capacity."),
-        Column::text("TokenRequests", "Audiences of the tokens for the driver."),
-        Column::boolean("RequiresRepublish", "Whether volumes are published periodically."),
-        Column::text("Modes", "Lifecycle modes of the volumes."),
-        AGE,
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
+fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
     let audiences = object.find("spec.tokenRequests").map_or_else(
         || UNSET.to_owned(),
         |_| {
@@ -137,14 +131,9 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         },
     );
     vec![
-        json!(object.name()),
         // An absent `attachRequired` means true.
         json!(object.find("spec.attachRequired").is_none() || object.flag("spec.attachRequired")),
-        json!(object.flag("spec.podInfoOnMount")),
-        json!(object.flag("spec.storageCapacity")),
         json!(audiences),
-        json!(object.flag("spec.requiresRepublish")),
         json!(or_none(join(object.items("spec.volumeLifecycleModes")))),
-        age(object, clock),
     ]
 }

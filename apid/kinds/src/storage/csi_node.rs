@@ -2,32 +2,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::format;
 
 use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::internal;
 use crate::validation::{Field, number, text};
 use crate::volume_sources::csi_driver_name;
-use crate::{Column, Context, Kind, MetadataChecks, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "storage",
-    kind: "CSINode",
-    resource: "csinodes",
-    singular: "csinode",
-    schema: "storage/v1.CSINode",
     metadata_checks: MetadataChecks::ALL,
     unconditional_update: false,
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::integer("Drivers", "Number of drivers.").of(Source::Length("spec.drivers")),
+        AGE,
+    ],
     strategy: &CsiNode,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("storage/v1.CSINode", "csinodes")
 };
 
 struct CsiNode;
@@ -99,10 +96,3 @@ fn validate_topology_keys(driver: &Field<'_, '_>, errors: &mut FieldErrors) {
         text::check_name(driver, key, format::qualified_name, errors);
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::integer("Drivers", "Number of drivers."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(object.items("spec.drivers").len()), age(object, clock)]
-    },
-};

@@ -1,29 +1,25 @@
 //! CSIStorageCapacity: available storage capacity of a topology segment.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use apimachinery::quantity;
-use serde_json::{Value, json};
 
 use crate::{format, labels, pods};
 
-use crate::table::NAME;
-use crate::table::cell::{PathReader, UNSET};
+use crate::table::cell::UNSET;
+use crate::table::{NAME, Source};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "storage",
-    kind: "CSIStorageCapacity",
-    resource: "csistoragecapacities",
-    singular: "csistoragecapacity",
-    schema: "storage/v1.CSIStorageCapacity",
-    metadata_checks: MetadataChecks::full(Revalidation::Always),
     unconditional_update: false,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column::text("StorageClassName", "Storage class.").text_at("storageClassName"),
+        Column::text("Capacity", "Available capacity.").of(Source::TextOrNumber("capacity", UNSET)),
+    ],
     strategy: &CsiStorageCapacity,
-    ..Kind::NAMESPACED
+    ..Kind::namespaced("storage/v1.CSIStorageCapacity", "csistoragecapacities")
 };
 
 struct CsiStorageCapacity;
@@ -64,21 +60,4 @@ impl Strategy for CsiStorageCapacity {
         }
         errors
     }
-}
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("StorageClassName", "Storage class."),
-        Column::text("Capacity", "Available capacity."),
-    ],
-    cells,
-};
-
-fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
-    vec![
-        json!(object.name()),
-        json!(object.text("storageClassName")),
-        json!(object.text_or_number("capacity", UNSET)),
-    ]
 }

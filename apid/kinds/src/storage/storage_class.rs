@@ -1,28 +1,34 @@
 //! StorageClass: a class of storage and its provisioner.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::storage_class_rules;
 use crate::defaults::fill;
-use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::table::{AGE, NAME, Source};
+use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "storage",
-    kind: "StorageClass",
-    resource: "storageclasses",
-    singular: "storageclass",
     short_names: &["sc"],
-    schema: "storage/v1.StorageClass",
-    metadata_checks: MetadataChecks::full(Revalidation::Always),
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME.of(Source::Computed),
+        Column::text("Provisioner", "Provisioner of the volumes of the class.").text_at("provisioner"),
+        Column::text("ReclaimPolicy", "Policy for volumes after their release.")
+            .text_or("reclaimPolicy", "Delete"),
+        Column::text("VolumeBindingMode", "Mode of provisioning and binding of volumes.")
+            .text_or("volumeBindingMode", "Immediate"),
+        Column::text("AllowVolumeExpansion", "Whether volumes can grow.")
+            .of(Source::Flag("allowVolumeExpansion")),
+        AGE,
+    ],
+    cells: |class, _| {
+        let default_mark = if is_default(class) { " (default)" } else { "" };
+        vec![json!(format!("{}{default_mark}", class.name()))]
+    },
     strategy: &StorageClass,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("storage/v1.StorageClass", "storageclasses")
 };
 
 struct StorageClass;
@@ -44,31 +50,6 @@ impl Strategy for StorageClass {
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         storage_class_rules::validate_update(new, old)
     }
-}
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column::text("Provisioner", "Provisioner of the volumes of the class."),
-        Column::text("ReclaimPolicy", "Policy for volumes after their release."),
-        Column::text("VolumeBindingMode", "Mode of provisioning and binding of volumes."),
-        Column::text("AllowVolumeExpansion", "Whether volumes can grow."),
-        AGE,
-    ],
-    cells,
-};
-
-fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
-    let name =
-        if is_default(object) { format!("{} (default)", object.name()) } else { object.name().to_owned() };
-    vec![
-        json!(name),
-        json!(object.text("provisioner")),
-        json!(object.text_or("reclaimPolicy", "Delete")),
-        json!(object.text_or("volumeBindingMode", "Immediate")),
-        json!(object.flag("allowVolumeExpansion")),
-        age(object, clock),
-    ]
 }
 
 /// Whether the annotation `storageclass.<domain>/is-default-class` marks the default class.

@@ -1,33 +1,35 @@
 //! VolumeAttachment: desired and actual attachment of a volume to a node.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::object::Object;
-use serde_json::json;
 
 use crate::{format, volume_sources};
 
 use crate::core::persistent_volume_rules::{self, SpecOwner};
 use crate::defaults::part;
-use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, internal, text};
-use crate::{Column, Context, Kind, MetadataChecks, StatusWrites, Strategy, Subresource, Table};
+use crate::{Column, Context, Kind, MetadataChecks, StatusWrites, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "storage",
-    kind: "VolumeAttachment",
-    resource: "volumeattachments",
-    singular: "volumeattachment",
     subresources: &[Subresource::status("VolumeAttachment")],
-    schema: "storage/v1.VolumeAttachment",
     metadata_checks: MetadataChecks::ALL,
     unconditional_update: false,
     status_writes: StatusWrites::StatusOnly,
     delete_returns_object: true,
-    table: &TABLE,
+    columns: &[
+        NAME,
+        Column {
+            format: "name",
+            ..Column::text("Attacher", "Driver that attaches the volume.").text_at("spec.attacher")
+        },
+        Column::text("PV", "Persistent volume.").text_at("spec.source.persistentVolumeName"),
+        Column::text("Node", "Node to which the volume is attached.").text_at("spec.nodeName"),
+        Column::boolean("Attached", "Whether the volume is attached.").of(Source::Flag("status.attached")),
+        AGE,
+    ],
     strategy: &VolumeAttachment,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("storage/v1.VolumeAttachment", "volumeattachments")
 };
 
 struct VolumeAttachment;
@@ -115,24 +117,3 @@ fn validate_metadata(metadata: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(FieldError::too_long(&metadata.path(), METADATA_MAX));
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[
-        NAME,
-        Column { format: "name", ..Column::text("Attacher", "Driver that attaches the volume.") },
-        Column::text("PV", "Persistent volume."),
-        Column::text("Node", "Node to which the volume is attached."),
-        Column::boolean("Attached", "Whether the volume is attached."),
-        AGE,
-    ],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![
-            json!(object.name()),
-            json!(object.text("spec.attacher")),
-            json!(object.text("spec.source.persistentVolumeName")),
-            json!(object.text("spec.nodeName")),
-            json!(object.flag("status.attached")),
-            age(object, clock),
-        ]
-    },
-};

@@ -1,36 +1,27 @@
 //! VolumeAttributesClass: attributes of volumes that can change after their creation.
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::json;
 
 use super::storage_class_rules::{validate_driver_name, validate_parameters};
 use crate::same_fields::same_fields;
-use crate::table::cell::PathReader;
-use crate::table::{AGE, NAME, age};
+use crate::table::{AGE, NAME};
 use crate::validation::Field;
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Table};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    group: "storage",
-    versions: &["v1beta1"],
-    kind: "VolumeAttributesClass",
-    resource: "volumeattributesclasses",
-    singular: "volumeattributesclass",
     short_names: &["vac"],
-    schema: "storage/v1beta1.VolumeAttributesClass",
     metadata_checks: MetadataChecks::CHANGES,
     delete_returns_object: true,
     // No field can change.
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[NAME, Column::text("DriverName", "Driver of the volumes.").text_at("driverName"), AGE],
     strategy: &VolumeAttributesClass,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("storage/v1beta1.VolumeAttributesClass", "volumeattributesclasses")
 };
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind = same_fields(KIND, &["v1alpha1"], "storage/v1alpha1.VolumeAttributesClass");
+pub(super) const V1ALPHA1: Kind = same_fields(KIND, "storage/v1alpha1.VolumeAttributesClass");
 
 struct VolumeAttributesClass;
 
@@ -57,10 +48,3 @@ impl Strategy for VolumeAttributesClass {
         errors
     }
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("DriverName", "Driver of the volumes."), AGE],
-    cells: |object: &Object, clock: &dyn Clock| {
-        vec![json!(object.name()), json!(object.text("driverName")), age(object, clock)]
-    },
-};

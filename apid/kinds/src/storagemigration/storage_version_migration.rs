@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
@@ -11,26 +10,24 @@ use crate::format;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, conditions, text};
-use crate::{
-    Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource, Table,
-};
+use crate::{Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
-    group: "storagemigration",
-    versions: &["v1alpha1"],
-    kind: "StorageVersionMigration",
-    resource: "storageversionmigrations",
-    singular: "storageversionmigration",
     subresources: &[Subresource::status("StorageVersionMigration")],
-    schema: "storagemigration/v1alpha1.StorageVersionMigration",
     metadata_checks: MetadataChecks::CHANGES,
     unconditional_update: false,
     status_writes: StatusWrites::StatusOnly,
     // The resource cannot change.
     revalidation: Revalidation::Never,
-    table: &TABLE,
+    columns: &[NAME, Column::text("Resource", "Resource whose objects are rewritten.")],
+    cells: |object, _| {
+        let part = |name: &str| object.text(&format!("spec.resource.{name}")).to_owned();
+        let parts = [part("resource"), part("version"), part("group")];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        vec![json!(parts.join("."))]
+    },
     strategy: &StorageVersionMigration,
-    ..Kind::CLUSTER_SCOPED
+    ..Kind::cluster_scoped("storagemigration/v1alpha1.StorageVersionMigration", "storageversionmigrations")
 };
 
 struct StorageVersionMigration;
@@ -97,13 +94,3 @@ fn validate_status(new: &Object, old: &Object) -> FieldErrors {
     }
     errors
 }
-
-static TABLE: Table = Table {
-    columns: &[NAME, Column::text("Resource", "Resource whose objects are rewritten.")],
-    cells: |object: &Object, _clock: &dyn Clock| {
-        let part = |name: &str| object.text(&format!("spec.resource.{name}")).to_owned();
-        let parts = [part("resource"), part("version"), part("group")];
-        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        vec![json!(object.name()), json!(parts.join("."))]
-    },
-};

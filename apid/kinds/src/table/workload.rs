@@ -1,11 +1,10 @@
 //! Printer columns of kinds with a pod template.
 
-use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::cell::PathReader;
-use super::{AGE, NAME, age};
+use super::{AGE, NAME, Source};
 use crate::Column;
 
 /// Container names, for `-o wide`.
@@ -19,8 +18,8 @@ pub(crate) const SELECTOR: Column = Column::wide("Selector", "Selector of the po
 pub(crate) const REPLICA_COLUMNS: &[Column] = &[
     NAME,
     Column::integer("Desired", "Desired number of pods."),
-    Column::integer("Current", "Current number of pods."),
-    Column::integer("Ready", "Number of ready pods."),
+    Column::integer("Current", "Current number of pods.").of(Source::Number("status.replicas")),
+    Column::integer("Ready", "Number of ready pods.").of(Source::Number("status.readyReplicas")),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -28,26 +27,21 @@ pub(crate) const REPLICA_COLUMNS: &[Column] = &[
 ];
 
 /// Cells of [`REPLICA_COLUMNS`].
-pub(crate) fn replica_cells(object: &Object, clock: &dyn Clock, selector: String) -> Vec<Value> {
-    let mut cells = vec![
-        json!(object.name()),
-        json!(replicas(object)),
-        json!(object.integer("status.replicas")),
-        json!(object.integer("status.readyReplicas")),
-    ];
-    cells.extend(template_cells(object, clock, "spec.template", selector));
+pub(crate) fn replica_cells(object: &Object, selector: String) -> Vec<Value> {
+    let mut cells = vec![json!(replicas(object))];
+    cells.extend(template_cells(object, "spec.template", selector));
     cells
 }
 
-/// Last cells of workload tables: age, containers, images, selector.
-pub(crate) fn template_cells(
-    object: &Object,
-    clock: &dyn Clock,
-    template: &str,
-    selector: String,
-) -> [Value; 4] {
+/// Last cells of workload tables: containers, images, selector.
+pub(crate) fn template_cells(object: &Object, template: &str, selector: String) -> [Value; 3] {
     let [containers, images] = containers(object, template);
-    [age(object, clock), containers, images, json!(selector)]
+    [containers, images, json!(selector)]
+}
+
+/// Ready pods and desired pods.
+pub(crate) fn ready(tree: &impl PathReader) -> Value {
+    json!(format!("{}/{}", tree.integer("status.readyReplicas"), replicas(tree)))
 }
 
 /// Container names and images of a pod template.
@@ -58,6 +52,6 @@ pub(crate) fn containers(tree: &impl PathReader, template: &str) -> [Value; 2] {
 }
 
 /// Desired number of replicas; default 1.
-pub(crate) fn replicas(tree: &impl PathReader) -> i64 {
+fn replicas(tree: &impl PathReader) -> i64 {
     tree.find("spec.replicas").and_then(Value::as_i64).unwrap_or(1)
 }

@@ -4,34 +4,22 @@
 
 use std::sync::Arc;
 
-use apimachinery::clock::{Clock, SeededRng};
-use apimachinery::object::Object;
-use kinds::{Kind, Subresource, Table};
+use apimachinery::clock::SeededRng;
+use kinds::{Column, Kind, Subresource};
 use serde_json::{Value, json};
 
 use super::Server;
 
 /// The definition of the kind.
 const KINDS: &[Kind] = &[Kind {
-    group: "apps",
     kind: "Gadget",
-    resource: "gadgets",
-    singular: "gadget",
     short_names: &["ga"],
     categories: &["all"],
     subresources: &[Subresource::status("Gadget")],
-    schema: "apps/v1.ControllerRevision",
     selectable_fields: &["data.color"],
-    table: &TABLE,
-    ..Kind::NAMESPACED
+    columns: &[kinds::table::NAME, Column::text("Color", "Color of the gadget.").text_at("data.color")],
+    ..Kind::namespaced("apps/v1.ControllerRevision", "gadgets")
 }];
-
-static TABLE: Table = Table {
-    columns: kinds::table::DEFAULT.columns,
-    cells: |object: &Object, _clock: &dyn Clock| {
-        vec![json!(object.name()), json!(object.str_at(&["data", "color"]))]
-    },
-};
 
 const GADGETS: &str = "/apis/apps/v1/namespaces/a/gadgets";
 
