@@ -81,7 +81,7 @@ fn read(type_name: &str, fields: &mut Vec<Field>) -> bool {
 }
 
 fn lines(type_name: &str) -> Option<&'static str> {
-    table::find(type_name).map(table::lines_of)
+    table::find(type_name).map(|slot| slot.lines)
 }
 
 /// Whether a struct type is marked as atomic: a merge replaces such a struct only as a whole.

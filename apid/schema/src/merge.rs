@@ -16,7 +16,8 @@ use std::sync::{Arc, OnceLock};
 
 use apimachinery::object::Value;
 
-use crate::table::{Schema, find, lines_of};
+use crate::facts::{self, Shape};
+use crate::table::Schema;
 
 /// The merge behaviour of a type.
 #[derive(Clone, Debug)]
@@ -175,123 +176,77 @@ impl Schema {
 
 fn struct_type(schema: &'static Schema) -> &'static StructType {
     schema.merge.get_or_init(|| {
-        let mut fields = Vec::new();
-        read(schema.name, &mut fields);
-        StructType::new(fields, crate::facts::is_atomic(schema.name), None)
+        let fields = facts::fields(schema.name).unwrap_or_default().iter().map(field_type).collect();
+        StructType::new(fields, facts::is_atomic(schema.name), None)
     })
 }
 
-/// Reads the fields of a type in the table, including those of embedded types.
-fn read(name: &str, fields: &mut Vec<Field>) {
-    for line in find(name).map_or("", lines_of).lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(name), Some(ty)) = (words.next(), words.next()) else { continue };
-        if name == "=" {
-            read(ty, fields);
-        } else {
-            let facts = Facts::read(words);
-            fields.push(Field {
-                name: name.to_owned(),
-                ty: merge_type(ty, &facts),
-                patch: Patch {
-                    merge: facts.has_strategy("merge"),
-                    replace: facts.has_strategy("replace"),
-                    key: facts.key.map(str::to_owned),
-                },
-            });
+fn field_type(field: &facts::Field) -> Field {
+    let has_strategy = |name| has_patch_strategy(Some(field), name);
+    Field {
+        name: field.name.to_owned(),
+        ty: merge_type(&field.shape, Some(field)),
+        patch: Patch {
+            merge: has_strategy("merge"),
+            replace: has_strategy("replace"),
+            key: field.merge_key.map(str::to_owned),
+        },
+    }
+}
+
+fn has_patch_strategy(field: Option<&facts::Field>, name: &str) -> bool {
+    field.and_then(|field| field.patch).is_some_and(|all| all.split(',').any(|strategy| strategy == name))
+}
+
+/// The merge type of a field, or of the items or values of a field. Only the field itself has facts.
+fn merge_type(shape: &Shape, field: Option<&facts::Field>) -> Merge {
+    let map = field.and_then(|field| field.map);
+    let atomic = map == Some("atomic");
+    match shape {
+        Shape::Pointer(target) => merge_type(target, field),
+        Shape::List(items) => {
+            Merge::List { items: Box::new(merge_type(items, None)), list: list_type(items, field) }
         }
-    }
-}
-
-/// The facts at the end of a field line.
-#[derive(Default)]
-struct Facts {
-    list: Option<&'static str>,
-    keys: Option<&'static str>,
-    map: Option<&'static str>,
-    patch: Option<&'static str>,
-    key: Option<&'static str>,
-}
-
-impl Facts {
-    fn read(words: impl Iterator<Item = &'static str>) -> Self {
-        let mut facts = Facts::default();
-        for word in words {
-            match word.split_once('=') {
-                Some(("list", value)) => facts.list = Some(value),
-                Some(("keys", value)) => facts.keys = Some(value),
-                Some(("map", value)) => facts.map = Some(value),
-                Some(("patch", value)) => facts.patch = Some(value),
-                Some(("key", value)) => facts.key = Some(value),
-                _ => {}
-            }
-        }
-        facts
-    }
-
-    fn has_strategy(&self, name: &str) -> bool {
-        self.patch.is_some_and(|all| all.split(',').any(|strategy| strategy == name))
-    }
-}
-
-fn merge_type(ty: &'static str, facts: &Facts) -> Merge {
-    if let Some(target) = ty.strip_prefix('*') {
-        return merge_type(target, facts);
-    }
-    if let Some(items) = ty.strip_prefix("[]") {
-        return Merge::List {
-            items: Box::new(merge_type(items, &Facts::default())),
-            list: list_type(items, facts),
-        };
-    }
-    let atomic = facts.map == Some("atomic");
-    if let Some(values) = ty.strip_prefix("{}") {
-        return Merge::Map { values: Box::new(merge_type(values, &Facts::default())), atomic };
-    }
-    if ty.starts_with("string(") {
-        return Merge::Scalar(Scalar::String);
-    }
-    match ty {
-        "string" | "bytes" | "Time" | "MicroTime" => Merge::Scalar(Scalar::String),
-        "bool" => Merge::Scalar(Scalar::Bool),
-        "int32" | "int64" | "float64" => Merge::Scalar(Scalar::Number),
-        "Quantity" | "IntOrString" => Merge::Scalar(Scalar::Any),
-        "ResourceList" => Merge::Map { values: Box::new(Merge::Scalar(Scalar::Any)), atomic },
-        "RawExtension" | "FieldsV1" => Merge::Untyped { atomic: false },
-        _ if ty == "interface{}" || ty.ends_with(".JSON") || ty.contains(".JSONSchemaPropsOr") => {
+        Shape::Map(values) => Merge::Map { values: Box::new(merge_type(values, None)), atomic },
+        Shape::String(_) | Shape::Bytes => Merge::Scalar(Scalar::String),
+        Shape::Bool => Merge::Scalar(Scalar::Bool),
+        Shape::Int32 | Shape::Int64 | Shape::Float64 => Merge::Scalar(Scalar::Number),
+        Shape::Named("Time" | "MicroTime") => Merge::Scalar(Scalar::String),
+        Shape::Named("Quantity" | "IntOrString") => Merge::Scalar(Scalar::Any),
+        Shape::Named("RawExtension" | "FieldsV1") => Merge::Untyped { atomic: false },
+        Shape::Named(name)
+            if *name == "interface{}" || name.ends_with(".JSON") || name.contains(".JSONSchemaPropsOr") =>
+        {
             Merge::Untyped { atomic: true }
         }
-        _ => Merge::Struct(StructRef {
-            inner: Inner::Table(ty, OnceLock::new()),
-            atomic: facts.map.map(|_| atomic),
+        Shape::Named(name) => Merge::Struct(StructRef {
+            inner: Inner::Table(name, OnceLock::new()),
+            atomic: map.map(|_| atomic),
         }),
     }
 }
 
-fn list_type(items: &'static str, facts: &Facts) -> List {
-    let map_by = |names: &str| {
-        let keys =
-            names.split('+').map(|name| Key { name: name.to_owned(), default: key_default(items, name) });
-        List::Map(keys.collect())
+fn list_type(items: &Shape, field: Option<&facts::Field>) -> List {
+    let Some(field) = field else { return List::Atomic };
+    let merges = has_patch_strategy(Some(field), "merge");
+    let map_by = |names: &[&str]| {
+        let key = |name: &&str| Key { name: (*name).to_owned(), default: key_default(items, name) };
+        List::Map(names.iter().map(key).collect())
     };
-    match (facts.list, facts.keys, facts.key) {
-        (Some("map"), Some(keys), _) => map_by(keys),
-        (Some("set"), ..) => List::Set,
-        (Some(_), ..) => List::Atomic,
-        (None, _, Some(key)) if facts.has_strategy("merge") => map_by(key),
-        (None, ..) if facts.has_strategy("merge") => List::Set,
-        (None, ..) => List::Atomic,
+    match (field.list, field.merge_key) {
+        (Some("map"), _) if !field.keys.is_empty() => map_by(&field.keys),
+        (Some("set"), _) => List::Set,
+        (None, Some(key)) if merges => map_by(&[key]),
+        (None, None) if merges => List::Set,
+        _ => List::Atomic,
     }
 }
 
 /// The default of a field of the list items, from the type table; None without a default.
-fn key_default(items: &'static str, field: &str) -> Option<Value> {
-    let line = find(items.trim_start_matches('*'))
-        .map_or("", lines_of)
-        .lines()
-        .find(|line| line.split_ascii_whitespace().next() == Some(field))?;
-    let text = line.split_ascii_whitespace().find_map(|word| word.strip_prefix("default="))?;
-    serde_json::from_str(text).ok()
+fn key_default(items: &Shape, name: &str) -> Option<Value> {
+    let Shape::Named(type_name) = items.target() else { return None };
+    let field = facts::fields(type_name)?.into_iter().find(|field| field.name == name)?;
+    serde_json::from_str(&field.default?).ok()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ static INDEX: OnceLock<Box<[Slot]>> = OnceLock::new();
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) name: &'static str,
-    lines: &'static str,
+    pub(crate) lines: &'static str,
     schema: OnceLock<Schema>,
 }
 
@@ -138,24 +138,11 @@ pub(crate) fn index() -> &'static [Slot] {
         let mut slots: Vec<Slot> = Vec::with_capacity(800);
         let mut rest = TABLE;
         while !rest.is_empty() {
-            let end = rest.find('\n').map_or(rest.len(), |i| i + 1);
-            let (head, after) = rest.split_at(end);
-            let fields = if after.starts_with(' ') {
-                // The next line that is not a field begins the next type.
-                let mut fields = 0;
-                while after.get(fields..).is_some_and(|a| a.starts_with(' ')) {
-                    fields += after
-                        .get(fields..)
-                        .and_then(|a| a.find('\n'))
-                        .map_or(after.len() - fields, |i| i + 1);
-                }
-                fields
-            } else {
-                0
-            };
-            let (lines, next) = after.split_at(fields);
+            let (head, after) = rest.split_once('\n').unwrap_or((rest, ""));
+            let fields = after.split_inclusive('\n').take_while(|line| line.starts_with(' '));
+            let (lines, next) = after.split_at(fields.map(str::len).sum());
             if !head.starts_with('#') {
-                slots.push(Slot { name: head.trim_end(), lines, schema: OnceLock::new() });
+                slots.push(Slot { name: head, lines, schema: OnceLock::new() });
             }
             rest = next;
         }
@@ -166,11 +153,6 @@ pub(crate) fn index() -> &'static [Slot] {
 pub(crate) fn find(name: &str) -> Option<&'static Slot> {
     let slots = index();
     slots.get(slots.binary_search_by(|slot| slot.name.cmp(name)).ok()?)
-}
-
-/// The field lines of a type.
-pub(crate) fn lines_of(slot: &'static Slot) -> &'static str {
-    slot.lines
 }
 
 impl Slot {
