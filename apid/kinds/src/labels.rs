@@ -2,21 +2,10 @@
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use schema::key_order::text_of_type;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::format;
-use crate::validation::{Field, internal};
-
-/// Validates a map of labels: keys are qualified names, values are label values.
-pub fn validate(labels: Option<&Value>, path: &FieldPath) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
-        errors.extend(invalid(path, key, format::qualified_name(key)));
-        let value = value.as_str().unwrap_or("");
-        errors.extend(invalid(path, value, format::label_value(value)));
-    }
-    errors
-}
+use crate::validation::{Field, internal, text};
 
 /// The error `Invalid value`, which shows a `LabelSelector` with its fields in the order of declaration.
 pub(crate) fn invalid_selector(selector: &Field<'_, '_>, detail: &str) -> FieldError {
@@ -24,16 +13,14 @@ pub(crate) fn invalid_selector(selector: &Field<'_, '_>, detail: &str) -> FieldE
     internal::invalid(selector, &text_of_type(value, "meta/v1.LabelSelector"), detail)
 }
 
-/// Validates a `LabelSelector`.
-pub fn validate_selector(selector: &Value, path: &FieldPath) -> FieldErrors {
-    let mut errors = validate(selector.get("matchLabels"), &path.child("matchLabels"));
-    let expressions = selector.get("matchExpressions").and_then(Value::as_array);
-    for (i, expression) in expressions.into_iter().flatten().enumerate() {
-        if let Some(expression) = expression.as_object() {
-            errors.extend(validate_requirement(expression, &path.child("matchExpressions").index(i)));
-        }
+/// Validates a `LabelSelector`. Returns whether it is valid; an absent selector is valid.
+pub(crate) fn validate_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool {
+    let count = errors.len();
+    text::check_labels(&selector.child("matchLabels"), errors);
+    for requirement in selector.child("matchExpressions").items() {
+        validate_requirement(&requirement, errors);
     }
-    errors
+    errors.len() == count
 }
 
 /// Whether a `LabelSelector` has no requirements.
@@ -65,37 +52,24 @@ pub fn matches(selector: &Value, labels: &Value) -> bool {
         })
 }
 
-fn validate_requirement(requirement: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
-    let text = |field: &str| requirement.get(field).and_then(Value::as_str).unwrap_or("");
-    let values = requirement.get("values").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let values_path = path.child("values");
-    let mut errors = FieldErrors::new();
-    match text("operator") {
-        "In" | "NotIn" if values.is_empty() => {
-            errors.push(FieldError::required(
-                &values_path,
-                "must be specified when `operator` is 'In' or 'NotIn'",
-            ));
+fn validate_requirement(requirement: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let (operator, values) = (requirement.child("operator"), requirement.child("values"));
+    match operator.text() {
+        "In" | "NotIn" => {
+            values.require_items("must be specified when `operator` is 'In' or 'NotIn'", errors)
         }
-        "Exists" | "DoesNotExist" if !values.is_empty() => {
-            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
-            errors.push(FieldError::forbidden(&values_path, detail));
+        "Exists" | "DoesNotExist" => {
+            if !values.list().is_empty() {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                errors.push(values.forbidden(detail));
+            }
         }
-        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        operator => {
-            errors.push(FieldError::invalid(
-                &path.child("operator"),
-                operator,
-                "not a valid selector operator",
-            ));
-        }
+        text => errors.push(operator.invalid_value(text, "not a valid selector operator")),
     }
-    errors.extend(invalid(&path.child("key"), text("key"), format::qualified_name(text("key"))));
-    for (i, value) in values.iter().enumerate() {
-        let value = value.as_str().unwrap_or("");
-        errors.extend(invalid(&values_path.index(i), value, format::label_value(value)));
+    text::check_format(&requirement.child("key"), format::qualified_name, errors);
+    for value in values.items() {
+        text::check_format(&value, format::label_value, errors);
     }
-    errors
 }
 
 /// One error for each message about a name, a key or a label value.
@@ -128,7 +102,6 @@ mod tests {
 
     #[test]
     fn invalid_label_selectors_return_field_errors() {
-        let path = FieldPath::new("spec.selector");
         for (selector, fields) in [
             (json!({}), vec![]),
             (
@@ -152,7 +125,9 @@ mod tests {
                 ],
             ),
         ] {
-            let errors = validate_selector(&selector, &path);
+            let mut errors = FieldErrors::new();
+            let is_valid = validate_selector(&Field::new(Some(&selector), "spec.selector"), &mut errors);
+            assert_eq!(is_valid, fields.is_empty(), "{selector}");
             assert_eq!(errors.iter().map(|e| e.path.as_str()).collect::<Vec<_>>(), fields, "{selector}");
         }
     }

@@ -176,6 +176,9 @@ pub const STANDARD_VERBS: &[Verb] = &[
 /// Verbs of reviews.
 pub const REVIEW_VERBS: &[Verb] = &[Verb::Create];
 
+/// Verbs of a subresource that is a part of its object.
+pub(crate) const PART_VERBS: &[Verb] = &[Verb::Get, Verb::Patch, Verb::Update];
+
 /// A subresource of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subresource {
@@ -192,14 +195,14 @@ pub struct Subresource {
 }
 
 impl Subresource {
+    /// A subresource whose body is a kind of the same group.
+    pub(crate) const fn new(name: &'static str, verbs: &'static [Verb], kind: &'static str) -> Self {
+        Subresource { name, verbs, kind, group_version: None }
+    }
+
     /// The subresource `status` of a kind.
     pub const fn status(kind: &'static str) -> Self {
-        Subresource {
-            name: "status",
-            verbs: &[Verb::Get, Verb::Patch, Verb::Update],
-            kind,
-            group_version: None,
-        }
+        Subresource::new("status", PART_VERBS, kind)
     }
 
     /// The subresource `scale`, the same for all kinds that have it.
@@ -221,7 +224,7 @@ impl Subresource {
     /// The subresource `proxy`, which forwards requests; `kind` is the kind of its options.
     pub(crate) const fn proxy(kind: &'static str) -> Self {
         let verbs = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
-        Subresource { name: "proxy", verbs, kind, group_version: None }
+        Subresource::new("proxy", verbs, kind)
     }
 }
 

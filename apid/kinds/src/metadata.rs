@@ -112,19 +112,23 @@ pub fn generate_name(object: &mut Object, rng: &dyn Rng) -> bool {
 /// Copies fields from `old` that an update may not change and that clients need not send.
 /// These are creationTimestamp, generation, the deletion fields if set, and an omitted uid.
 pub fn prepare_update(new: &mut Object, old: &Object) {
-    let keep = |new: &mut Object, field: &str| match old.meta().and_then(|m| m.get(field)) {
-        Some(value) => new.set_meta(field, value.clone()),
-        None => drop(new.remove_meta(field)),
-    };
-    keep(new, "creationTimestamp");
-    keep(new, "generation");
+    restore_field(new, old, "creationTimestamp");
+    restore_field(new, old, "generation");
     if new.uid().is_empty() {
-        keep(new, "uid");
+        restore_field(new, old, "uid");
     }
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
         if old.meta().is_some_and(|m| m.contains_key(field)) {
-            keep(new, field);
+            restore_field(new, old, field);
         }
+    }
+}
+
+/// Restores a field of the metadata from the stored object.
+pub(crate) fn restore_field(new: &mut Object, old: &Object, field: &str) {
+    match old.meta().and_then(|metadata| metadata.get(field)) {
+        Some(value) => new.set_meta(field, value.clone()),
+        None => drop(new.remove_meta(field)),
     }
 }
 
@@ -152,10 +156,11 @@ pub fn validate_embedded(fields: &Map<String, Value>, path: &FieldPath) -> Field
 fn validate_at(object: &Object, rules: Rules<'_>, path: &str) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let metadata = Field::new(object.get("metadata"), path);
-    let generate_name = metadata.child("generateName");
-    if !generate_name.text().is_empty() {
-        text::check_format(&generate_name, |text| format::name(rules.name, text, true), &mut errors);
-    }
+    text::check_set_format(
+        &metadata.child("generateName"),
+        |text| format::name(rules.name, text, true),
+        &mut errors,
+    );
     let name = metadata.child("name");
     if name.text().is_empty() {
         errors.push(name.required("name or generateName is required"));

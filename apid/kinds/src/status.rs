@@ -9,7 +9,7 @@
 
 use apimachinery::object::Object;
 
-use crate::{KindRef, SchemaRef, StatusWrites};
+use crate::{KindRef, SchemaRef, StatusWrites, metadata};
 
 const STATUS: &str = "status";
 
@@ -46,10 +46,7 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
                 StatusWrites::StatusOnly => &REQUEST_METADATA,
             };
             for field in restored_fields {
-                match old.meta().and_then(|metadata| metadata.get(*field)) {
-                    Some(value) => new.set_meta(field, value.clone()),
-                    None => drop(new.remove_meta(field)),
-                }
+                metadata::restore_field(new, old, field);
             }
         }
         _ => {}

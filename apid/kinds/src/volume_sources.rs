@@ -198,10 +198,7 @@ pub(crate) fn rbd(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut Fiel
 }
 
 fn require_monitors(source: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let monitors = source.child("monitors");
-    if monitors.list().is_empty() {
-        errors.push(monitors.required(""));
-    }
+    source.child("monitors").require_items("", errors);
 }
 
 pub(crate) fn cinder(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
@@ -297,10 +294,7 @@ pub(crate) fn azure_disk(source: &Field<'_, '_>, _owner: SourceOwner, errors: &m
 
 pub(crate) fn storage_os(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
     text::require_format(&source.child("volumeName"), format::label, errors);
-    let namespace = source.child("volumeNamespace");
-    if !namespace.text().is_empty() {
-        text::check_format(&namespace, format::label, errors);
-    }
+    text::check_set_format(&source.child("volumeNamespace"), format::label, errors);
     validate_secret_reference(&source.child("secretRef"), owner, errors);
 }
 
@@ -328,9 +322,7 @@ pub(crate) fn csi_driver_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(name.required(""));
         return;
     }
-    if name.text().len() > DRIVER_NAME_MAX {
-        errors.push(FieldError::too_long(&name.path(), DRIVER_NAME_MAX));
-    }
+    text::check_length(name, DRIVER_NAME_MAX, errors);
     for message in format::subdomain(&name.text().to_lowercase()) {
         errors.push(name.invalid_name(name.text(), &message));
     }

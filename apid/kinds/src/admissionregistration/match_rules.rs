@@ -54,21 +54,14 @@ pub(super) fn validate_failure_policy(field: &Field<'_, '_>, errors: &mut FieldE
     text::check_supported(field, &["Fail", "Ignore"], errors);
 }
 
-/// Validates a label selector.
-pub(super) fn validate_selector(field: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if let Some(selector) = field.value() {
-        errors.extend(labels::validate_selector(selector, &field.path()));
-    }
-}
-
 /// Validates the match resources of a policy or binding.
 pub(super) fn validate_match_resources(resources: &Field<'_, '_>, errors: &mut FieldErrors) {
     if !resources.is_present() {
         return;
     }
     validate_match_policy(&resources.child("matchPolicy"), errors);
-    validate_selector(&resources.child("namespaceSelector"), errors);
-    validate_selector(&resources.child("objectSelector"), errors);
+    labels::validate_selector(&resources.child("namespaceSelector"), errors);
+    labels::validate_selector(&resources.child("objectSelector"), errors);
     for list in ["resourceRules", "excludeResourceRules"] {
         for item in resources.child(list).items() {
             validate_rule(&item, errors);
@@ -133,9 +126,7 @@ fn check_wildcard(list: &Field<'_, '_>, items: &str, errors: &mut FieldErrors) {
 
 /// Validates a list of resources and subresources: `pods`, `pods/log`, `*/scale`, `*/*`.
 fn validate_resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if list.list().is_empty() {
-        errors.push(list.required(""));
-    }
+    list.require_items("", errors);
     let (mut whole_resources, mut wildcard_subresources) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_all, mut has_all_resources, mut has_resource) = (false, false, false);
     for item in list.items() {

@@ -1,10 +1,7 @@
 //! MutatingAdmissionPolicy: CEL expressions that change written objects.
 
-use std::collections::BTreeSet;
-
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::Value;
 
 use super::{match_rules, policy_rules};
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
@@ -42,6 +39,14 @@ const FORMS: [(&str, &str, Purpose); 2] = [
     ("jsonPatch", "JSONPatch", Purpose::JsonPatch),
 ];
 
+/// Lists of a policy and their fields with expressions.
+const EXPRESSIONS: [(&str, &str); 4] = [
+    ("matchConditions", "expression"),
+    ("variables", "expression"),
+    ("mutations", "applyConfiguration.expression"),
+    ("mutations", "jsonPatch.expression"),
+];
+
 struct MutatingAdmissionPolicy;
 
 impl Strategy for MutatingAdmissionPolicy {
@@ -66,7 +71,7 @@ fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let has_variables = !spec.child("variables").list().is_empty();
     let types = ObjectTypes::dynamic(spec.child("paramKind").is_present());
-    let stored = old.map(all_expressions).unwrap_or_default();
+    let stored = policy_rules::stored_expressions(old, &EXPRESSIONS);
     let mut compiler = Compiler::of_new(types, has_variables, stored);
     let mut errors = FieldErrors::new();
     match_rules::validate_failure_policy(&spec.child("failurePolicy"), &mut errors);
@@ -81,9 +86,7 @@ fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     }
     policy_rules::validate_variables(&spec.child("variables"), &mut compiler, &mut errors);
     let mutations = spec.child("mutations");
-    if mutations.list().is_empty() {
-        errors.push(mutations.required("mutations must contain at least one item"));
-    }
+    mutations.require_items("mutations must contain at least one item", &mut errors);
     mutations.items().for_each(|item| validate_mutation(&item, &compiler, &mut errors));
     text::require_supported(&spec.child("reinvocationPolicy"), &["IfNeeded", "Never"], &mut errors);
     errors
@@ -112,19 +115,4 @@ fn validate_mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: 
             (false, false) => {}
         }
     }
-}
-
-/// Returns all expressions of a policy.
-fn all_expressions(policy: &Object) -> BTreeSet<&str> {
-    let expressions_of = |list: &str, path: &'static [&'static str]| {
-        let items = policy.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten();
-        items.filter_map(move |item| path.iter().try_fold(item, |value, name| value.get(*name))?.as_str())
-    };
-    let lists: [(&str, &'static [&'static str]); 4] = [
-        ("matchConditions", &["expression"]),
-        ("variables", &["expression"]),
-        ("mutations", &["applyConfiguration", "expression"]),
-        ("mutations", &["jsonPatch", "expression"]),
-    ];
-    lists.into_iter().flat_map(|(list, path)| expressions_of(list, path)).collect()
 }

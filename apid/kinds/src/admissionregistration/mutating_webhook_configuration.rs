@@ -2,10 +2,9 @@
 
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::Value;
 
 use super::webhooks;
-use crate::defaults::fill;
+use crate::defaults::{fill, maps_in_list};
 use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -28,8 +27,7 @@ struct MutatingWebhookConfiguration;
 impl Strategy for MutatingWebhookConfiguration {
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         webhooks::default(object);
-        let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
-        for webhook in webhooks.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for webhook in maps_in_list(&mut object.0, "webhooks") {
             fill(webhook, "reinvocationPolicy", "Never");
         }
     }

@@ -17,6 +17,14 @@ use crate::{Column, format};
 /// Column with the kind of the parameters of a policy.
 pub(super) const PARAMETER_KIND_COLUMN: Column = Column::text("ParamKind", "Kind of the parameters.");
 
+/// Lists of a policy and their fields with expressions.
+const EXPRESSIONS: [(&str, &str); 5] = [
+    ("matchConditions", "expression"),
+    ("variables", "expression"),
+    ("validations", "expression"),
+    ("validations", "messageExpression"),
+    ("auditAnnotations", "valueExpression"),
+];
 /// Maximum number of audit annotations of a policy.
 const ANNOTATIONS_MAX: usize = 20;
 /// Maximum length, in bytes, of the expression of an audit annotation.
@@ -61,13 +69,11 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let has_variables = !spec.child("variables").list().is_empty();
     let types = ObjectTypes::dynamic(spec.child("paramKind").is_present());
-    let stored = old.map(all_expressions).unwrap_or_default();
+    let stored = stored_expressions(old, &EXPRESSIONS);
     let mut compiler = Compiler::of_new(types, has_variables, stored);
     let mut errors = FieldErrors::new();
     let failure = spec.child("failurePolicy");
-    if !failure.is_present() {
-        errors.push(failure.required(""));
-    }
+    failure.require_present("", &mut errors);
     match_rules::validate_failure_policy(&failure, &mut errors);
     validate_parameter_kind(&spec.child("paramKind"), &mut errors);
     validate_match_constraints(&spec.child("matchConstraints"), &mut errors);
@@ -95,24 +101,18 @@ pub(super) fn validate_match_constraints(constraints: &Field<'_, '_>, errors: &m
         return;
     }
     match_rules::validate_match_resources(constraints, errors);
-    let rules = constraints.child("resourceRules");
-    if rules.list().is_empty() {
-        errors.push(rules.required(""));
-    }
+    constraints.child("resourceRules").require_items("", errors);
 }
 
-/// All expressions of a policy.
-fn all_expressions(policy: &Object) -> BTreeSet<&str> {
-    const FIELDS: [(&str, &str); 5] = [
-        ("matchConditions", "expression"),
-        ("variables", "expression"),
-        ("validations", "expression"),
-        ("validations", "messageExpression"),
-        ("auditAnnotations", "valueExpression"),
-    ];
-    let texts = FIELDS.iter().flat_map(|(list, field)| {
-        let items = policy.at(&["spec", list]).and_then(Value::as_array);
-        items.into_iter().flatten().filter_map(|item| item.get(*field)?.as_str())
+/// The expressions of a stored policy in fields of the items of lists in its spec.
+pub(super) fn stored_expressions<'p>(
+    policy: Option<&'p Object>,
+    fields: &[(&str, &str)],
+) -> BTreeSet<&'p str> {
+    let Some(policy) = policy else { return BTreeSet::new() };
+    let texts = fields.iter().flat_map(|(list, field)| {
+        let items = policy.items(&format!("spec.{list}"));
+        items.iter().filter_map(|item| item.find(field)?.as_str())
     });
     texts.collect()
 }

@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::match_rules;
 use crate::defaults::part;
-use crate::format;
 use crate::same_fields::same_fields;
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{format, labels};
 
 pub(super) const KIND: Kind = Kind {
     categories: &["api-extensions"],
@@ -77,15 +77,15 @@ pub(super) fn validate_parameters(reference: &Field<'_, '_>, errors: &mut FieldE
         }
         (true, false) => errors.push(reference.required("one of name or selector must be specified")),
         (false, false) => text::check_format(&name, |name| format::path_segment(name, false), errors),
-        (true, true) => match_rules::validate_selector(&selector, errors),
+        (true, true) => {
+            labels::validate_selector(&selector, errors);
+        }
     }
     text::require_supported(&reference.child("parameterNotFoundAction"), &["Allow", "Deny"], errors);
 }
 
 fn validate_actions(actions: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if actions.list().is_empty() {
-        errors.push(actions.required("at least one validation action is required"));
-    }
+    actions.require_items("at least one validation action is required", errors);
     let mut seen = BTreeSet::new();
     for action in actions.items() {
         if !matches!(action.text(), "Audit" | "Deny" | "Warn") {

@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use super::match_rules;
 use crate::admission_expressions::{Compiler, ObjectTypes};
-use crate::defaults::{fill, map_at};
+use crate::defaults::{fill, map_at, maps_in_list};
 use crate::table::cell::PathReader as _;
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, text, webhook_client};
-use crate::{Column, format};
+use crate::{Column, format, labels};
 
 /// Versions of the AdmissionReview that apid sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -35,8 +35,7 @@ pub(super) const COLUMNS: &[Column] =
 
 /// Sets the defaults of all webhooks in a configuration.
 pub(super) fn default(object: &mut Object) {
-    let Some(Value::Array(webhooks)) = object.get_mut("webhooks") else { return };
-    for webhook in webhooks.iter_mut().filter_map(Value::as_object_mut) {
+    for webhook in maps_in_list(&mut object.0, "webhooks") {
         fill(webhook, "failurePolicy", "Fail");
         match_rules::default_selection(webhook);
         fill(webhook, "timeoutSeconds", 10);
@@ -113,7 +112,7 @@ fn validate_webhook(
         errors.push(timeout.invalid("the timeout value must be between 1 and 30 seconds"));
     }
     for selector in ["namespaceSelector", "objectSelector"] {
-        match_rules::validate_selector(&webhook.child(selector), errors);
+        labels::validate_selector(&webhook.child(selector), errors);
     }
     text::check_supported(&webhook.child("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
     let client = webhook.child("clientConfig");

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, Source};
-use crate::validation::{Field, number};
+use crate::validation::{Field, immutable_fields, number};
 use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -26,21 +26,13 @@ struct ControllerRevision;
 impl Strategy for ControllerRevision {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
-        let data = Field::new(object.get("data"), "data");
-        if !data.is_present() {
-            errors.push(data.required("data is mandatory"));
-        }
+        Field::new(object.get("data"), "data").require_present("data is mandatory", &mut errors);
         number::check_not_negative(&Field::new(object.get("revision"), "revision"), &mut errors);
         errors
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let data = Field::new(new.get("data"), "data");
-        if data.value() != old.get("data") {
-            errors.push(data.invalid("field is immutable"));
-        }
-        errors
+        immutable_fields(new, old, &["data"])
     }
 }
 

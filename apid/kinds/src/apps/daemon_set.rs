@@ -111,11 +111,8 @@ impl Strategy for DaemonSet {
 /// Validates the selector and the pod template. Unlike those of other workloads, the selector is not required.
 fn validate_selected_pods(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
-    let found = selector.value().map(|value| labels::validate_selector(value, &selector.path()));
-    let is_valid = found.as_ref().is_none_or(FieldErrors::is_empty);
-    errors.extend(found.unwrap_or_default());
     let template = spec.child("template");
-    if is_valid {
+    if labels::validate_selector(&selector, errors) {
         let is_match =
             |found: &Value| selector.value().is_some_and(|selector| labels::matches(selector, found));
         validation::matching_labels(&template, is_match, errors);

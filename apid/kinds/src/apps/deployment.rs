@@ -108,9 +108,7 @@ fn validate_strategy(strategy: &Field<'_, '_>, errors: &mut FieldErrors) {
     let rolling = strategy.child("rollingUpdate");
     match strategy.child("type").text() {
         "Recreate" => {
-            if rolling.is_present() {
-                errors.push(rolling.forbidden("may not be specified when strategy `type` is 'Recreate'"));
-            }
+            rolling.forbid("may not be specified when strategy `type` is 'Recreate'", errors);
         }
         "RollingUpdate" if !rolling.is_present() => {
             errors.push(rolling.required("this should be defaulted and never be nil"));

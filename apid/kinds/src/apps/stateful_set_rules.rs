@@ -25,10 +25,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     validate_spec(&spec, &mut errors);
-    let service = spec.child("serviceName");
-    if !service.text().is_empty() {
-        text::check_format(&service, format::label, &mut errors);
-    }
+    text::check_set_format(&spec.child("serviceName"), format::label, &mut errors);
     errors
 }
 
@@ -107,10 +104,8 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     if policy.text() != "Always" {
         errors.push(policy.not_supported(&["Always"]));
     }
-    let deadline = pod.child("activeDeadlineSeconds");
-    if deadline.is_present() {
-        errors.push(deadline.forbidden("activeDeadlineSeconds in StatefulSet is not Supported"));
-    }
+    pod.child("activeDeadlineSeconds")
+        .forbid("activeDeadlineSeconds in StatefulSet is not Supported", errors);
 }
 
 /// The type of the parameters of rolling updates.
@@ -139,9 +134,7 @@ fn validate_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) -> bool
         errors.push(selector.required(""));
         return true;
     };
-    let found = labels::validate_selector(value, &selector.path());
-    let is_valid = found.is_empty();
-    errors.extend(found);
+    let is_valid = labels::validate_selector(selector, errors);
     if labels::selects_all(value) {
         errors.push(selector.invalid("empty selector is invalid for statefulset"));
     }
@@ -162,6 +155,5 @@ fn validate_pod_template(spec: &Field<'_, '_>, template: &Field<'_, '_>, errors:
     validation::matching_labels(template, is_match, errors);
     let metadata = template.child("metadata");
     // kube-apiserver omits `metadata` from this path.
-    let path = template.path().child("labels");
-    errors.extend(labels::validate(metadata.child("labels").value(), &path));
+    text::check_labels(&template.child("labels").with_value(metadata.child("labels").value()), errors);
 }

@@ -136,9 +136,7 @@ fn validate_source(name: &str, source: &Field<'_, '_>, names: &Names, errors: &m
         "pods" => {
             validate_metric_name(&source.child("metric"), errors);
             validate_metric_target(&target, errors);
-            if !average.is_present() {
-                errors.push(average.required("must specify a positive target averageValue"));
-            }
+            average.require_present("must specify a positive target averageValue", errors);
         }
         _ => {
             let resource = source.child("name");
@@ -223,9 +221,7 @@ fn validate_scaling_rules(rules: &Field<'_, '_>, errors: &mut FieldErrors) {
     check_at_most(&window, WINDOW_MAX, errors);
     text::check_supported(&rules.child("selectPolicy"), &["Disabled", "Max", "Min"], errors);
     let policies = rules.child("policies");
-    if policies.list().is_empty() {
-        errors.push(policies.required("must specify at least one Policy"));
-    }
+    policies.require_items("must specify at least one Policy", errors);
     for policy in policies.items() {
         let kind = policy.child("type");
         if !matches!(kind.text(), "Percent" | "Pods") {

@@ -127,7 +127,7 @@ impl Conversion for HorizontalPodAutoscaler {
             remove_annotation(object, &key(names, name));
         }
 
-        let spec = field_map(object, "spec");
+        let spec = object.part_mut("spec");
         let mut all_metrics = metrics.unwrap_or_default();
         if let Some(percent) = spec.remove("targetCPUUtilizationPercentage").filter(|value| !value.is_null())
         {
@@ -140,7 +140,7 @@ impl Conversion for HorizontalPodAutoscaler {
         if let Some(behavior) = behavior {
             spec.insert("behavior".to_owned(), behavior);
         }
-        let status = field_map(object, "status");
+        let status = object.part_mut("status");
         let percent = status.remove("currentCPUUtilizationPercentage").filter(|value| !value.is_null());
         let percent =
             percent.map(|percent| vec![cpu_metric("current", json!({"averageUtilization": percent}))]);
@@ -155,7 +155,7 @@ impl Conversion for HorizontalPodAutoscaler {
     }
 
     fn convert_from_storage(&self, object: &mut Object, names: &Names) {
-        let spec = field_map(object, "spec");
+        let spec = object.part_mut("spec");
         let metrics = spec.remove("metrics");
         let behavior = spec.remove("behavior");
         let (cpu_metrics, other_metrics): (Vec<Value>, Vec<Value>) =
@@ -164,7 +164,7 @@ impl Conversion for HorizontalPodAutoscaler {
         {
             spec.insert("targetCPUUtilizationPercentage".to_owned(), percent.clone());
         }
-        let status = field_map(object, "status");
+        let status = object.part_mut("status");
         let current_metrics = items(status.remove("currentMetrics"));
         let conditions = items(status.remove("conditions"));
         let current_cpu = current_metrics.iter().rfind(|metric| is_cpu_metric(metric, "current"));
@@ -263,7 +263,7 @@ fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
             let path = path.replace('*', side.word());
             match path.split_once('.') {
                 Some((outer, inner)) => {
-                    drop(field_map(&mut converted, outer).insert(inner.to_owned(), value.clone()))
+                    drop(converted.part_mut(outer).insert(inner.to_owned(), value.clone()))
                 }
                 None => converted.set(&path, value.clone()),
             }
@@ -276,7 +276,7 @@ fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
                 "object" if !has("averageValue") => "Value",
                 _ => "AverageValue",
             };
-            field_map(&mut converted, "target").insert("type".to_owned(), kind.into());
+            converted.part_mut("target").insert("type".to_owned(), kind.into());
         }
         out.set(source, converted.into_value());
     }
@@ -302,18 +302,6 @@ fn items(list: Option<Value>) -> Vec<Value> {
     match list {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
-    }
-}
-
-/// The map in a field of the object; inserts an empty map if the field is absent.
-fn field_map<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
-    let value = object.0.entry(field).or_insert_with(|| json!({}));
-    if !value.is_object() {
-        *value = json!({});
-    }
-    match value {
-        Value::Object(map) => map,
-        _ => unreachable!("the value is an object after the insertion"),
     }
 }
 

@@ -92,7 +92,7 @@ fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names
         .map(|(key, is_uid)| (key, Value::from(if is_uid { job.uid() } else { job.name() })))
         .into_iter()
         .collect();
-    let is_valid = labels::validate_selector(selected, &selector.path()).is_empty();
+    let is_valid = labels::validate_selector(&selector, &mut FieldErrors::new());
     if is_valid && !labels::matches(selected, &Value::Object(expected)) {
         errors.push(labels::invalid_selector(&selector, "`selector` not auto-generated"));
     }
@@ -101,15 +101,9 @@ fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names
 /// Validates that the selector selects the pods of the template.
 fn validate_selector(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
-    match selector.value() {
-        None => errors.push(selector.required("")),
-        Some(value) => {
-            let invalid = labels::validate_selector(value, &selector.path());
-            if !invalid.is_empty() {
-                errors.extend(invalid);
-                return;
-            }
-        }
+    selector.require_present("", errors);
+    if !labels::validate_selector(&selector, errors) {
+        return;
     }
     let matches = |labels: &Value| selector.value().is_some_and(|selector| labels::matches(selector, labels));
     pods::matching_labels(&spec.child("template"), matches, errors);

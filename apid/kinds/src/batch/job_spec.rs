@@ -92,16 +92,12 @@ fn validate_managed_by(field: &Field<'_, '_>, errors: &mut FieldErrors) {
         return;
     }
     text::check_domain_prefixed_path(field, errors);
-    if field.text().len() > MANAGED_BY_MAX {
-        errors.push(FieldError::too_long(&field.path(), MANAGED_BY_MAX));
-    }
+    text::check_length(field, MANAGED_BY_MAX, errors);
 }
 
 fn validate_indexed_job(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (completions, parallelism) = (spec.child("completions"), spec.child("parallelism"));
-    if !completions.is_present() {
-        errors.push(completions.required("when completion mode is Indexed"));
-    }
+    completions.require_present("when completion mode is Indexed", errors);
     let is_above = |field: &Field<'_, '_>, max: i64| field.integer().is_some_and(|number| number > max);
     if is_above(&parallelism, INDEXED_MAX) {
         let detail = format!("must be less than or equal to {INDEXED_MAX} when completion mode is Indexed");
@@ -157,9 +153,7 @@ fn validate_replacement_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 fn validate_pod_failure_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let policy = spec.child("podFailurePolicy");
     let rules = policy.child("rules");
-    if rules.list().len() > RULES_MAX {
-        errors.push(FieldError::too_many(&rules.path(), rules.list().len(), RULES_MAX));
-    }
+    rules.check_limit(RULES_MAX, errors);
     let template = spec.child("template");
     let pod = template.child("spec");
     let containers: BTreeSet<&str> = ["containers", "initContainers"]
@@ -242,9 +236,7 @@ fn validate_exit_codes(codes: &Field<'_, '_>, containers: &BTreeSet<&str>, error
 }
 
 fn validate_pod_conditions(conditions: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if conditions.list().len() > CONDITIONS_MAX {
-        errors.push(FieldError::too_many(&conditions.path(), conditions.list().len(), CONDITIONS_MAX));
-    }
+    conditions.check_limit(CONDITIONS_MAX, errors);
     for condition in conditions.items() {
         text::check_format(&condition.child("type"), format::qualified_name, errors);
         let status = condition.child("status");
@@ -266,9 +258,7 @@ fn validate_success_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
         let detail = "at least one rules must be specified when the successPolicy is specified";
         errors.push(rules.required(detail));
     }
-    if rules.list().len() > RULES_MAX {
-        errors.push(FieldError::too_many(&rules.path(), rules.list().len(), RULES_MAX));
-    }
+    rules.check_limit(RULES_MAX, errors);
     let completions = spec.child("completions").integer().unwrap_or(0);
     for rule in rules.items() {
         validate_success_rule(&rule, completions, errors);

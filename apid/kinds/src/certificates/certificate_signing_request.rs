@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::certificate_signing_request_rules as rules;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, short_duration};
-use crate::{Column, Context, Kind, NameRule, Revalidation, Strategy, Subresource, status};
+use crate::{Column, Context, Kind, NameRule, PART_VERBS, Revalidation, Strategy, Subresource, status};
 
 pub(super) const KIND: Kind = Kind {
     short_names: &["csr"],
     subresources: &[
-        Subresource { name: "approval", ..Subresource::status("CertificateSigningRequest") },
+        Subresource::new("approval", PART_VERBS, "CertificateSigningRequest"),
         Subresource::status("CertificateSigningRequest"),
     ],
     name_rule: NameRule::PathSegment,

@@ -142,9 +142,7 @@ fn is_request(der: &[u8]) -> bool {
 }
 
 fn validate_usages(usages: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if usages.list().is_empty() {
-        errors.push(usages.required(""));
-    }
+    usages.require_items("", errors);
     for usage in usages.items() {
         if !USAGES.contains(&usage.text()) {
             errors.push(usage.not_supported(&USAGES));
@@ -178,9 +176,7 @@ pub(super) fn validate_signer_name(field: &Field<'_, '_>, errors: &mut FieldErro
         errors.push(field.invalid_value(domain, detail));
     }
     validate_labels(field, path, format::subdomain, errors);
-    if field.text().len() > SIGNER_NAME_MAX {
-        errors.push(FieldError::too_long(&field.path(), SIGNER_NAME_MAX));
-    }
+    text::check_length(field, SIGNER_NAME_MAX, errors);
 }
 
 fn validate_labels(

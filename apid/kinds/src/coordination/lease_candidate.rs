@@ -7,7 +7,7 @@ use crate::format;
 use crate::same_fields::same_fields;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
-use crate::validation::{Field, text};
+use crate::validation::{Field, immutable_fields, text};
 use crate::{Column, Context, Kind, NameRule, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -60,12 +60,7 @@ impl Strategy for LeaseCandidate {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if new.text("spec.leaseName") != old.text("spec.leaseName") {
-            let name = Field::new(new.find("spec.leaseName"), "spec.leaseName");
-            errors.push(name.invalid_value(name.text(), "field is immutable"));
-        }
-        errors
+        immutable_fields(new, old, &["spec.leaseName"])
     }
 }
 

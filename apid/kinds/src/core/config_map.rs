@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::immutable::{self, DATA_MAX};
 use crate::table::{AGE, NAME};
-use crate::{Column, Context, Kind, Strategy, format, labels};
+use crate::validation::{Field, text};
+use crate::{Column, Context, Kind, Strategy, format};
 
 pub(super) const KIND: Kind = Kind {
     short_names: &["cm"],
@@ -23,28 +24,19 @@ struct ConfigMap;
 
 impl Strategy for ConfigMap {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let data = entries(object, "data");
-        let binary = entries(object, "binaryData");
+        let data = Field::new(object.get("data"), "data");
+        let binary = Field::new(object.get("binaryData"), "binaryData");
         let mut errors = FieldErrors::new();
-        for key in data.into_iter().flat_map(Map::keys) {
-            let path = FieldPath::new("data").key(key);
-            errors.extend(labels::invalid(&path, key, format::config_key(key)));
-            if binary.is_some_and(|b| b.contains_key(key)) {
-                errors.push(FieldError::invalid(
-                    &path,
-                    key.as_str(),
-                    "duplicate of key present in binaryData",
-                ));
+        for (key, entry) in data.entries() {
+            text::check_name(&entry, key, format::config_key, &mut errors);
+            if binary.child(key).is_present() {
+                errors.push(entry.invalid_value(key, "duplicate of key present in binaryData"));
             }
         }
-        for key in binary.into_iter().flat_map(Map::keys) {
-            errors.extend(labels::invalid(
-                &FieldPath::new("binaryData").key(key),
-                key,
-                format::config_key(key),
-            ));
+        for (key, entry) in binary.entries() {
+            text::check_name(&entry, key, format::config_key, &mut errors);
         }
-        if text_bytes(data) + base64_bytes(binary) > DATA_MAX {
+        if text_bytes(entries(object, "data")) + base64_bytes(entries(object, "binaryData")) > DATA_MAX {
             errors.push(FieldError::too_long(&FieldPath::root(), DATA_MAX));
         }
         errors

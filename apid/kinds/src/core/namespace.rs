@@ -7,13 +7,14 @@ use serde_json::{Value, json};
 use crate::table::{AGE, NAME};
 use crate::{
     Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Verb, metadata,
+    status,
 };
 
 pub(super) const KIND: Kind = Kind {
     short_names: &["ns"],
     verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],
     subresources: &[
-        Subresource { name: "finalize", verbs: &[Verb::Update], kind: "Namespace", group_version: None },
+        Subresource::new("finalize", &[Verb::Update], "Namespace"),
         Subresource::status("Namespace"),
     ],
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
@@ -38,7 +39,7 @@ struct Namespace;
 impl Strategy for Namespace {
     fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         label_with_name(object, ctx);
-        let status = field_map(object, "status");
+        let status = object.part_mut("status");
         if status.get("phase").and_then(Value::as_str).unwrap_or("").is_empty() {
             status.insert("phase".to_owned(), ACTIVE.into());
         }
@@ -46,7 +47,7 @@ impl Strategy for Namespace {
 
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
         object.set("status", json!({ "phase": ACTIVE }));
-        let spec = field_map(object, "spec");
+        let spec = object.part_mut("spec");
         let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
         if let Value::Array(finalizers) = finalizers
             && !finalizers.iter().any(|f| f == ctx.names.api_service)
@@ -62,10 +63,7 @@ impl Strategy for Namespace {
             _ => &["spec", "status"],
         };
         for field in restored_fields {
-            match old.get(field) {
-                Some(value) => new.set(field, value.clone()),
-                None => drop(new.remove(field)),
-            }
+            status::restore_field(new, old, field);
         }
     }
 
@@ -93,19 +91,7 @@ impl Strategy for Namespace {
 
     fn begin_deletion(&self, object: &mut Object) {
         object.remove_meta("deletionGracePeriodSeconds");
-        field_map(object, "status").insert("phase".to_owned(), TERMINATING.into());
-    }
-}
-
-/// The map in a field of the object; inserts an empty map if the field is absent.
-fn field_map<'a>(object: &'a mut Object, field: &str) -> &'a mut Map<String, Value> {
-    let slot = object.0.entry(field).or_insert_with(|| Value::Object(Map::new()));
-    if !slot.is_object() {
-        *slot = Value::Object(Map::new());
-    }
-    match slot {
-        Value::Object(map) => map,
-        _ => unreachable!("the value is an object after the insertion"),
+        object.part_mut("status").insert("phase".to_owned(), TERMINATING.into());
     }
 }
 

@@ -97,19 +97,12 @@ pub(crate) fn validate_spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, 
     let is_inline = owner == SpecOwner::VolumeAttachment;
     if is_inline {
         for field in ["claimRef", "capacity"].map(|name| spec.child(name)) {
-            if field.is_present() {
-                errors.push(field.forbidden(INLINE));
-            }
+            field.forbid(INLINE, errors);
         }
-        let source = spec.child("csi");
-        if !source.is_present() {
-            errors.push(source.required("has to be specified in the context of inline volumes"));
-        }
+        spec.child("csi").require_present("has to be specified in the context of inline volumes", errors);
     }
     let modes = spec.child("accessModes");
-    if modes.list().is_empty() {
-        errors.push(modes.required(""));
-    }
+    modes.require_items("", errors);
     access_modes(&modes, errors);
     if !is_inline {
         validate_capacity(&spec.child("capacity"), errors);

@@ -10,51 +10,27 @@ use crate::defaults::part;
 use crate::pods;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, since};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Verb};
+use crate::{
+    Column, Context, Generation, Kind, MetadataChecks, PART_VERBS, Revalidation, Strategy, Subresource, Verb,
+    metadata,
+};
 
 pub(super) const KIND: Kind = Kind {
     short_names: &["po"],
     categories: &["all"],
     subresources: &[
+        Subresource::new("attach", &[Verb::Create, Verb::Get], "PodAttachOptions"),
+        Subresource::new("binding", &[Verb::Create], "Binding"),
+        Subresource::new("ephemeralcontainers", PART_VERBS, "Pod"),
         Subresource {
-            name: "attach",
-            verbs: &[Verb::Create, Verb::Get],
-            kind: "PodAttachOptions",
-            group_version: None,
-        },
-        Subresource { name: "binding", verbs: &[Verb::Create], kind: "Binding", group_version: None },
-        Subresource {
-            name: "ephemeralcontainers",
-            verbs: &[Verb::Get, Verb::Patch, Verb::Update],
-            kind: "Pod",
-            group_version: None,
-        },
-        Subresource {
-            name: "eviction",
-            verbs: &[Verb::Create],
-            kind: "Eviction",
             group_version: Some(("policy", "v1")),
+            ..Subresource::new("eviction", &[Verb::Create], "Eviction")
         },
-        Subresource {
-            name: "exec",
-            verbs: &[Verb::Create, Verb::Get],
-            kind: "PodExecOptions",
-            group_version: None,
-        },
-        Subresource { name: "log", verbs: &[Verb::Get], kind: "Pod", group_version: None },
-        Subresource {
-            name: "portforward",
-            verbs: &[Verb::Create, Verb::Get],
-            kind: "PodPortForwardOptions",
-            group_version: None,
-        },
+        Subresource::new("exec", &[Verb::Create, Verb::Get], "PodExecOptions"),
+        Subresource::new("log", &[Verb::Get], "Pod"),
+        Subresource::new("portforward", &[Verb::Create, Verb::Get], "PodPortForwardOptions"),
         Subresource::proxy("PodProxyOptions"),
-        Subresource {
-            name: "resize",
-            verbs: &[Verb::Get, Verb::Patch, Verb::Update],
-            kind: "Pod",
-            group_version: None,
-        },
+        Subresource::new("resize", PART_VERBS, "Pod"),
         Subresource::status("Pod"),
     ],
     metadata_checks: MetadataChecks::full(Revalidation::MainResource),
@@ -153,10 +129,7 @@ impl Strategy for Pod {
             pod_parts::RESIZE => return pod_parts::keep_resources(new, old),
             _ => return,
         }
-        match old.meta().and_then(|metadata| metadata.get("ownerReferences")) {
-            Some(owners) => new.set_meta("ownerReferences", owners.clone()),
-            None => drop(new.remove_meta("ownerReferences")),
-        }
+        metadata::restore_field(new, old, "ownerReferences");
         if let Some(status) = part(new, "status") {
             pods::disabled::remove_from_status(status);
         }

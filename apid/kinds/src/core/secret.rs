@@ -15,7 +15,8 @@ use super::config_map::{base64_bytes, entries};
 use super::immutable::{self, DATA_MAX};
 use super::tls_secret;
 use crate::table::{AGE, NAME, Source};
-use crate::{Column, Context, Kind, Strategy, format, labels, metadata};
+use crate::validation::{Field, text};
+use crate::{Column, Context, Kind, Strategy, format, metadata};
 
 pub(super) const KIND: Kind = Kind {
     selectable_fields: &["type"],
@@ -85,8 +86,8 @@ impl Strategy for Secret {
         let path = FieldPath::new("data");
         let data = entries(object, "data");
         let mut errors = FieldErrors::new();
-        for key in data.into_iter().flat_map(Map::keys) {
-            errors.extend(labels::invalid(&path.key(key), key, format::config_key(key)));
+        for (key, entry) in Field::new(object.get("data"), "data").entries() {
+            text::check_name(&entry, key, format::config_key, &mut errors);
         }
         if base64_bytes(data) > DATA_MAX {
             errors.push(FieldError::too_long(&path, DATA_MAX));

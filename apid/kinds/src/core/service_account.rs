@@ -3,16 +3,15 @@
 use apimachinery::object::Object;
 use serde_json::Value;
 
+use crate::defaults::maps_in_list;
 use crate::table::{AGE, NAME, Source};
 use crate::{Column, Context, Kind, REVIEW_VERBS, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
     short_names: &["sa"],
     subresources: &[Subresource {
-        name: "token",
-        verbs: REVIEW_VERBS,
-        kind: "TokenRequest",
         group_version: Some(("authentication", "v1")),
+        ..Subresource::new("token", REVIEW_VERBS, "TokenRequest")
     }],
     delete_returns_object: true,
     columns: &[
@@ -50,8 +49,7 @@ impl Strategy for ServiceAccount {
 
 /// Removes all fields except `name` from the references to secrets.
 fn keep_names_of_secrets(object: &mut Object) {
-    let Some(Value::Array(secrets)) = object.get_mut("secrets") else { return };
-    for secret in secrets.iter_mut().filter_map(Value::as_object_mut) {
+    for secret in maps_in_list(&mut object.0, "secrets") {
         secret.retain(|field, _| field == "name");
     }
 }

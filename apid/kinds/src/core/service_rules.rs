@@ -99,10 +99,7 @@ fn validate_external_name(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
             errors.push(list.forbidden(NOT_EXTERNAL_NAME));
         }
     }
-    let policy = spec.child("ipFamilyPolicy");
-    if policy.is_present() {
-        errors.push(policy.forbidden(NOT_EXTERNAL_NAME));
-    }
+    spec.child("ipFamilyPolicy").forbid(NOT_EXTERNAL_NAME, errors);
     // The validation ignores a trailing dot, which marks a fully qualified name.
     let name = spec.child("externalName");
     let host = name.text().strip_suffix('.').unwrap_or(name.text());

@@ -9,7 +9,7 @@ use super::endpoint_slice_rules;
 use crate::defaults::{fill, map_at, maps_in_list};
 use crate::table::cell::{PathReader, UNSET, first_three};
 use crate::table::{AGE, NAME};
-use crate::validation::Field;
+use crate::validation::immutable_fields;
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -65,12 +65,7 @@ impl Strategy for EndpointSlice {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if new.text("addressType") != old.text("addressType") {
-            let field = Field::new(new.get("addressType"), "addressType");
-            errors.push(field.invalid_value(field.text(), "field is immutable"));
-        }
-        errors
+        immutable_fields(new, old, &["addressType"])
     }
 }
 

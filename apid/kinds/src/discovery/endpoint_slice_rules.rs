@@ -72,21 +72,13 @@ fn exceeds(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) -> bool {
 
 fn validate_endpoint(endpoint: &Field<'_, '_>, address_type: &str, errors: &mut FieldErrors) {
     let addresses = endpoint.child("addresses");
-    if addresses.list().is_empty() {
-        errors.push(addresses.required("must contain at least 1 address"));
-    }
+    addresses.require_items("must contain at least 1 address", errors);
     exceeds(&addresses, ADDRESSES_MAX, errors);
     for item in addresses.items() {
         validate_address(&addresses, &item, address_type, errors);
     }
-    let node = endpoint.child("nodeName");
-    if node.is_present() {
-        text::check_format(&node, format::subdomain, errors);
-    }
-    let host = endpoint.child("hostname");
-    if host.is_present() {
-        text::check_format(&host, format::label, errors);
-    }
+    text::check_present_format(&endpoint.child("nodeName"), format::subdomain, errors);
+    text::check_present_format(&endpoint.child("hostname"), format::label, errors);
     let hints = endpoint.child("hints");
     let zones = hints.child("forZones");
     if exceeds(&zones, ZONES_MAX, errors) {
@@ -136,9 +128,7 @@ fn validate_ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut names = BTreeSet::new();
     for port in ports.items() {
         let name = port.child("name");
-        if !name.text().is_empty() {
-            text::check_format(&name, format::label, errors);
-        }
+        text::check_set_format(&name, format::label, errors);
         if !names.insert(name.text()) {
             errors.push(name.duplicate_value(name.text()));
         }

@@ -82,9 +82,7 @@ fn fixed_spec(name: &str) -> Option<Value> {
 
 fn validate_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
     let subjects = rule.child("subjects");
-    if subjects.list().is_empty() {
-        errors.push(subjects.required("subjects must contain at least one value"));
-    }
+    subjects.require_items("subjects must contain at least one value", errors);
     subjects.items().for_each(|item| validate_subject(&item, errors));
     let (resources, paths) = (rule.child("resourceRules"), rule.child("nonResourceRules"));
     if resources.list().is_empty() && paths.list().is_empty() {

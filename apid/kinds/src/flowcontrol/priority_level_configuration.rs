@@ -98,16 +98,12 @@ fn validate(object: &Object) -> FieldErrors {
     let (limited, exempt) = (spec.child("limited"), spec.child("exempt"));
     match kind.text() {
         "Exempt" => {
-            if limited.is_present() {
-                errors.push(limited.forbidden("must be nil if the type is not Limited"));
-            }
+            limited.forbid("must be nil if the type is not Limited", &mut errors);
             validate_shares(&exempt, &mut errors);
             validate_lendable_percent(&exempt, &mut errors);
         }
         "Limited" => {
-            if exempt.is_present() {
-                errors.push(exempt.forbidden("must be nil if the type is Limited"));
-            }
+            exempt.forbid("must be nil if the type is Limited", &mut errors);
             if limited.is_present() {
                 validate_limited(&limited, &mut errors);
             } else {
@@ -171,9 +167,7 @@ fn validate_limit_response(response: &Field<'_, '_>, errors: &mut FieldErrors) {
     match kind.text() {
         // The messages of kube-apiserver name the type `Limited` instead of `Queue`.
         "Reject" => {
-            if queuing.is_present() {
-                errors.push(queuing.forbidden("must be nil if limited.limitResponse.type is not Limited"));
-            }
+            queuing.forbid("must be nil if limited.limitResponse.type is not Limited", errors);
         }
         "Queue" if queuing.is_present() => validate_queuing(&queuing, errors),
         "Queue" => {

@@ -40,9 +40,7 @@ impl Strategy for IngressClass {
         let mut errors = FieldErrors::new();
         let spec = Field::new(object.get("spec"), "spec");
         let controller = spec.child("controller");
-        if controller.text().len() > CONTROLLER_MAX {
-            errors.push(FieldError::too_long(&controller.path(), CONTROLLER_MAX));
-        }
+        text::check_length(&controller, CONTROLLER_MAX, &mut errors);
         text::check_domain_prefixed_path(&controller, &mut errors);
         let parameters = spec.child("parameters");
         if parameters.is_present() {

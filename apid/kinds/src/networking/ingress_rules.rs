@@ -57,15 +57,9 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
         for host in tls.child("hosts").items() {
             validate_host_name(&host, &mut errors);
         }
-        let secret = tls.child("secretName");
-        if !secret.text().is_empty() {
-            text::check_format(&secret, format::subdomain, &mut errors);
-        }
+        text::check_set_format(&tls.child("secretName"), format::subdomain, &mut errors);
     }
-    let class = spec.child("ingressClassName");
-    if class.is_present() {
-        text::check_format(&class, format::subdomain, &mut errors);
-    }
+    text::check_present_format(&spec.child("ingressClassName"), format::subdomain, &mut errors);
     errors
 }
 
@@ -91,9 +85,7 @@ fn validate_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
         return;
     }
     let paths = http.child("paths");
-    if paths.list().is_empty() {
-        errors.push(paths.required(""));
-    }
+    paths.require_items("", errors);
     for path in paths.items() {
         validate_path(&path, errors);
     }
@@ -157,10 +149,7 @@ fn validate_service_backend(backend: &Field<'_, '_>, service: &Field<'_, '_>, er
 
 /// Validates a reference to an object of a group and kind.
 pub(super) fn validate_object_reference(reference: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let group = reference.child("apiGroup");
-    if group.is_present() {
-        text::check_format(&group, format::subdomain, errors);
-    }
+    text::check_present_format(&reference.child("apiGroup"), format::subdomain, errors);
     for name in ["kind", "name"] {
         text::require_format(&reference.child(name), |text| format::path_segment(text, false), errors);
     }

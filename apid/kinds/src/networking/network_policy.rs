@@ -57,7 +57,7 @@ impl Strategy for NetworkPolicy {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let spec = Field::new(object.get("spec"), "spec");
-        validate_label_selector(&spec.child("podSelector"), &mut errors);
+        labels::validate_selector(&spec.child("podSelector"), &mut errors);
         for (rules, peers) in PEERS {
             for rule in spec.child(rules).items() {
                 for item in rule.child("ports").items() {
@@ -95,12 +95,6 @@ fn block_warnings(block: &Field<'_, '_>, warnings: &mut Vec<String>) {
 /// Types of policies, in the order in which the error message lists them.
 const TYPES: [&str; 2] = ["Ingress", "Egress"];
 
-fn validate_label_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if let Some(value) = selector.value() {
-        errors.extend(labels::validate_selector(value, &selector.path()));
-    }
-}
-
 fn validate_port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_supported(&port.child("protocol"), &["TCP", "UDP", "SCTP"], errors);
     let (number, end) = (port.child("port"), port.child("endPort"));
@@ -126,8 +120,8 @@ fn validate_port(port: &Field<'_, '_>, errors: &mut FieldErrors) {
 fn validate_peer(peer: &Field<'_, '_>, errors: &mut FieldErrors) {
     let (pods, namespaces) = (peer.child("podSelector"), peer.child("namespaceSelector"));
     let block = peer.child("ipBlock");
-    validate_label_selector(&pods, errors);
-    validate_label_selector(&namespaces, errors);
+    labels::validate_selector(&pods, errors);
+    labels::validate_selector(&namespaces, errors);
     if block.is_present() {
         validate_ip_block(&block, errors);
     }

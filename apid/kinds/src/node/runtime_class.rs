@@ -8,7 +8,7 @@ use apimachinery::object::Object;
 use crate::{format, pods};
 
 use crate::table::{AGE, NAME};
-use crate::validation::{Field, text};
+use crate::validation::{Field, immutable_fields, text};
 use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -50,11 +50,6 @@ impl Strategy for RuntimeClass {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        let field = Field::new(new.get("handler"), "handler");
-        if field.value() != old.get("handler") {
-            errors.push(field.invalid("field is immutable"));
-        }
-        errors
+        immutable_fields(new, old, &["handler"])
     }
 }

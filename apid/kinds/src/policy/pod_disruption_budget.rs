@@ -61,10 +61,7 @@ fn validate_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
             at_most_100_percent(field, errors);
         }
     }
-    let selector = spec.child("selector");
-    if let Some(value) = selector.value() {
-        errors.extend(labels::validate_selector(value, &selector.path()));
-    }
+    labels::validate_selector(&spec.child("selector"), errors);
     let policy = spec.child("unhealthyPodEvictionPolicy");
     text::check_supported(&policy, &["AlwaysAllow", "IfHealthyBudget"], errors);
 }

@@ -1,10 +1,11 @@
 //! ClusterRole: rules for the cluster or for namespaces of RoleBindings; may aggregate other roles.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::Value;
 
 use super::{GROUP, rule};
+use crate::validation::Field;
 use crate::{Context, Kind, NameRule, Strategy, labels};
 
 pub(super) const KIND: Kind = Kind {
@@ -20,30 +21,20 @@ struct ClusterRole;
 impl Strategy for ClusterRole {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = rule::validate(object, false);
-        if let Some(aggregation) = object.get("aggregationRule").filter(|a| a.is_object()) {
-            errors.extend(validate_aggregation(aggregation));
+        let aggregation = Field::new(object.get("aggregationRule"), "aggregationRule");
+        if aggregation.is_present() {
+            validate_selectors(&aggregation.child("clusterRoleSelectors"), &mut errors);
         }
         errors
     }
 }
 
-fn validate_aggregation(aggregation: &Value) -> FieldErrors {
-    let path = FieldPath::new("aggregationRule.clusterRoleSelectors");
-    let selectors = aggregation.get("clusterRoleSelectors").and_then(Value::as_array);
-    let selectors = selectors.map_or(&[][..], Vec::as_slice);
-    if selectors.is_empty() {
-        let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
-        return FieldError::required(&path, detail).into();
-    }
-    let mut errors = FieldErrors::new();
-    for (i, selector) in selectors.iter().enumerate() {
-        let path = path.index(i);
-        let found = labels::validate_selector(selector, &path);
-        let is_valid = found.is_empty();
-        errors.extend(found);
-        if !is_valid {
-            errors.push(FieldError::invalid(&path, Value::Null, "invalid label selector."));
+fn validate_selectors(selectors: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+    selectors.require_items(detail, errors);
+    for selector in selectors.items() {
+        if !labels::validate_selector(&selector, errors) {
+            errors.push(selector.invalid_value(Value::Null, "invalid label selector."));
         }
     }
-    errors
 }

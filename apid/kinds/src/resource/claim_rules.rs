@@ -39,20 +39,20 @@ fn default_request(request: &mut Fields) {
 pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let devices = spec.child("devices");
     let requests = devices.child("requests");
-    rules::check_limit(&requests, rules::ITEMS_MAX, errors);
+    requests.check_limit(rules::ITEMS_MAX, errors);
     let names = request_names(&requests);
     rules::check_unique(&requests, "name", errors);
     for item in requests.items() {
         validate_request(&item, errors);
     }
     let constraints = devices.child("constraints");
-    rules::check_limit(&constraints, rules::ITEMS_MAX, errors);
+    constraints.check_limit(rules::ITEMS_MAX, errors);
     for constraint in constraints.items() {
         validate_references(&constraint.child("requests"), &names, errors);
         rules::validate_fully_qualified_name(&constraint.child("matchAttribute"), errors);
     }
     let config = devices.child("config");
-    rules::check_limit(&config, rules::ITEMS_MAX, errors);
+    config.check_limit(rules::ITEMS_MAX, errors);
     for item in config.items() {
         validate_references(&item.child("requests"), &names, errors);
         rules::validate_configuration(&item, errors);
@@ -85,7 +85,7 @@ fn validate_request(request: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         (true, false) => validate_exact_request(&exact, errors),
         (false, true) => {
-            rules::check_limit(&alternatives, ALTERNATIVES_MAX, errors);
+            alternatives.check_limit(ALTERNATIVES_MAX, errors);
             rules::check_unique(&alternatives, "name", errors);
             for alternative in alternatives.items() {
                 text::require_format(&alternative.child("name"), format::label, errors);

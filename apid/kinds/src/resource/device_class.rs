@@ -31,7 +31,7 @@ impl Strategy for DeviceClass {
         let mut errors = FieldErrors::new();
         rules::validate_selectors(&spec.child("selectors"), &mut errors);
         let config = spec.child("config");
-        rules::check_limit(&config, rules::ITEMS_MAX, &mut errors);
+        config.check_limit(rules::ITEMS_MAX, &mut errors);
         config.items().for_each(|item| rules::validate_configuration(&item, &mut errors));
         errors
     }

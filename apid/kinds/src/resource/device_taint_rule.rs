@@ -40,9 +40,7 @@ impl Strategy for DeviceTaintRule {
         if pool.is_present() {
             rules::validate_pool(&pool, &mut errors);
         }
-        if device.is_present() {
-            text::check_format(&device, format::label, &mut errors);
-        }
+        text::check_present_format(&device, format::label, &mut errors);
         rules::validate_taint(&spec.child("taint"), &mut errors);
         errors
     }

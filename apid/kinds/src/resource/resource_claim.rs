@@ -10,7 +10,7 @@ use crate::defaults::part;
 use crate::same_fields::other_version;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
-use crate::validation::{Field, conditions, text};
+use crate::validation::{Field, conditions, immutable_fields, text};
 use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
@@ -51,23 +51,21 @@ impl Strategy for ResourceClaim {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if ctx.subresource == "status" {
-            validate_status(new, &mut errors);
-        } else if new.get("spec") != old.get("spec") {
-            errors.push(Field::new(new.get("spec"), "spec").invalid("field is immutable"));
+        match ctx.subresource {
+            "status" => validate_status(new),
+            _ => immutable_fields(new, old, &["spec"]),
         }
-        errors
     }
 }
 
-fn validate_status(object: &Object, errors: &mut FieldErrors) {
+fn validate_status(object: &Object) -> FieldErrors {
+    let mut errors = FieldErrors::new();
     let status = Field::new(object.get("status"), "status");
     let consumers = status.child("reservedFor");
-    super::rules::check_limit(&consumers, CONSUMERS_MAX, errors);
+    consumers.check_limit(CONSUMERS_MAX, &mut errors);
     for consumer in consumers.items() {
         for name in ["resource", "name", "uid"] {
-            text::require(&consumer.child(name), errors);
+            text::require(&consumer.child(name), &mut errors);
         }
     }
     let allocation = status.child("allocation");
@@ -75,13 +73,14 @@ fn validate_status(object: &Object, errors: &mut FieldErrors) {
         errors.push(consumers.forbidden("may not be specified when `allocated` is not set"));
     }
     for result in allocation.child("devices").child("results").items() {
-        super::rules::validate_driver(&result.child("driver"), errors);
-        super::rules::validate_pool(&result.child("pool"), errors);
-        text::require_format(&result.child("device"), crate::format::label, errors);
+        super::rules::validate_driver(&result.child("driver"), &mut errors);
+        super::rules::validate_pool(&result.child("pool"), &mut errors);
+        text::require_format(&result.child("device"), crate::format::label, &mut errors);
     }
     for device in status.child("devices").items() {
-        conditions::validate(&device.child("conditions"), errors);
+        conditions::validate(&device.child("conditions"), &mut errors);
     }
+    errors
 }
 
 fn states(object: &Object) -> Vec<&'static str> {

@@ -8,7 +8,7 @@ use super::conversion::EarlierVersion;
 use crate::defaults::part;
 use crate::same_fields::other_version;
 use crate::table::{AGE, NAME};
-use crate::validation::Field;
+use crate::validation::{Field, immutable_fields};
 use crate::{Context, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -45,10 +45,6 @@ impl Strategy for ResourceClaimTemplate {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if new.get("spec") != old.get("spec") {
-            errors.push(Field::new(new.get("spec"), "spec").invalid("field is immutable"));
-        }
-        errors
+        immutable_fields(new, old, &["spec"])
     }
 }

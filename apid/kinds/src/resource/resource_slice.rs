@@ -11,7 +11,7 @@ use crate::defaults::{fill, maps_in_list, part};
 use crate::same_fields::other_version;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
-use crate::validation::Field;
+use crate::validation::{Field, immutable_fields};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -56,13 +56,6 @@ impl Strategy for ResourceSlice {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        for path in ["spec.driver", "spec.pool.name", "spec.nodeName"] {
-            if new.find(path) != old.find(path) {
-                let value = new.find(path).cloned().unwrap_or(Value::Null);
-                errors.push(Field::new(new.find(path), path).invalid_value(value, "field is immutable"));
-            }
-        }
-        errors
+        immutable_fields(new, old, &["spec.driver", "spec.pool.name", "spec.nodeName"])
     }
 }

@@ -41,9 +41,7 @@ pub(super) fn validate_driver(field: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(field.required(""));
         return;
     }
-    if field.text().len() > DRIVER_MAX {
-        errors.push(FieldError::too_long(&field.path(), DRIVER_MAX));
-    }
+    text::check_length(field, DRIVER_MAX, errors);
     text::check_format(field, |name| format::subdomain(&name.to_lowercase()), errors);
 }
 
@@ -53,25 +51,15 @@ pub(super) fn validate_pool(field: &Field<'_, '_>, errors: &mut FieldErrors) {
         errors.push(field.required(""));
         return;
     }
-    if field.text().len() > POOL_MAX {
-        errors.push(FieldError::too_long(&field.path(), POOL_MAX));
-    }
+    text::check_length(field, POOL_MAX, errors);
     for part in field.text().split('/') {
         text::check_name(field, part, format::subdomain, errors);
     }
 }
 
-/// Reports a list with more than `max` items.
-pub(super) fn check_limit(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) {
-    let count = list.list().len();
-    if count > max {
-        errors.push(FieldError::too_many(&list.path(), count, max));
-    }
-}
-
 /// Validates the selectors of devices.
 pub(super) fn validate_selectors(selectors: &Field<'_, '_>, errors: &mut FieldErrors) {
-    check_limit(selectors, ITEMS_MAX, errors);
+    selectors.check_limit(ITEMS_MAX, errors);
     for selector in selectors.items() {
         let cel = selector.child("cel");
         if !cel.is_present() {
@@ -146,9 +134,7 @@ pub(super) fn validate_tolerations(tolerations: &Field<'_, '_>, errors: &mut Fie
     for toleration in tolerations.items() {
         let (key, value) = (toleration.child("key"), toleration.child("value"));
         let operator = toleration.child("operator");
-        if !key.text().is_empty() {
-            text::check_format(&key, format::qualified_name, errors);
-        }
+        text::check_set_format(&key, format::qualified_name, errors);
         match operator.text() {
             "Exists" if !value.text().is_empty() => {
                 errors.push(value.invalid("must be empty for operator `Exists`"));

@@ -23,7 +23,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     number::check_not_negative(&pool.child("generation"), errors);
     validate_nodes(spec, errors);
     let devices = spec.child("devices");
-    rules::check_limit(&devices, DEVICES_MAX, errors);
+    devices.check_limit(DEVICES_MAX, errors);
     rules::check_unique(&devices, "name", errors);
     devices.items().for_each(|item| validate_device(&item, errors));
     let counters = spec.child("sharedCounters");

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, Source};
-use crate::validation::{Field, text};
+use crate::validation::{Field, immutable_fields, text};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -52,10 +52,7 @@ impl Strategy for PriorityClass {
         if value.integer().unwrap_or(0) != old.integer("value") {
             errors.push(value.forbidden("may not be changed in an update."));
         }
-        let policy = Field::new(new.get("preemptionPolicy"), "preemptionPolicy");
-        if policy.value() != old.get("preemptionPolicy") {
-            errors.push(policy.invalid("field is immutable"));
-        }
+        errors.extend(immutable_fields(new, old, &["preemptionPolicy"]));
         errors
     }
 }

@@ -65,10 +65,7 @@ impl Strategy for CsiDriver {
         let mut errors = FieldErrors::new();
         let spec = Field::new(object.get("spec"), "spec");
         for name in ["attachRequired", "podInfoOnMount", "storageCapacity"] {
-            let field = spec.child(name);
-            if !field.is_present() {
-                errors.push(field.required(""));
-            }
+            spec.child(name).require_present("", &mut errors);
         }
         let policies = ["File", "None", "ReadWriteOnceWithFSType"];
         text::require_present_and_supported(&spec.child("fsGroupPolicy"), &policies, &mut errors);

@@ -29,10 +29,7 @@ impl Strategy for CsiStorageCapacity {
         let mut errors = FieldErrors::new();
         let class = Field::new(object.get("storageClassName"), "storageClassName");
         text::check_format(&class, format::subdomain, &mut errors);
-        let topology = Field::new(object.get("nodeTopology"), "nodeTopology");
-        if let Some(value) = topology.value() {
-            errors.extend(labels::validate_selector(value, &topology.path()));
-        }
+        labels::validate_selector(&Field::new(object.get("nodeTopology"), "nodeTopology"), &mut errors);
         let amount = Field::new(object.get("capacity"), "capacity");
         if quantity::nanos(amount.text()).is_ok_and(|(nanos, _)| nanos < 0) {
             errors.push(amount.invalid("must be greater than or equal to 0"));

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::storage_class_rules;
 use crate::defaults::fill;
 use crate::table::{AGE, NAME, Source};
+use crate::validation::immutable_fields;
 use crate::{Column, Context, Kind, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -48,7 +49,7 @@ impl Strategy for StorageClass {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        storage_class_rules::validate_update(new, old)
+        immutable_fields(new, old, &["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"])
     }
 }
 

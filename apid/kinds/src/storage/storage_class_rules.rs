@@ -97,9 +97,7 @@ fn validate_topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut FieldErr
     let mut term = Term::new();
     for expression in expressions.items() {
         let (key, values) = (expression.child("key"), expression.child("values"));
-        if values.list().is_empty() {
-            errors.push(values.required(""));
-        }
+        values.require_items("", errors);
         let mut distinct = BTreeSet::new();
         for value in values.items() {
             if !distinct.insert(value.text()) {
@@ -112,16 +110,4 @@ fn validate_topology_term<'v>(expressions: &Field<'v, '_>, errors: &mut FieldErr
         }
     }
     term
-}
-
-/// Validates the changes of an update.
-pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    for name in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-        let (new, old) = (Field::new(new.get(name), name), Field::new(old.get(name), name));
-        if new.value() != old.value() {
-            errors.push(new.invalid("field is immutable"));
-        }
-    }
-    errors
 }

@@ -59,10 +59,7 @@ impl Strategy for VolumeAttachment {
         let status = Field::new(object.get("status"), "status");
         validate_metadata(&status.child("attachmentMetadata"), &mut errors);
         for error in ["attachError", "detachError"].map(|name| status.child(name)) {
-            let message = error.child("message");
-            if message.text().len() > MESSAGE_MAX {
-                errors.push(FieldError::too_long(&message.path(), MESSAGE_MAX));
-            }
+            text::check_length(&error.child("message"), MESSAGE_MAX, &mut errors);
         }
         errors
     }
@@ -100,9 +97,7 @@ fn validate_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
         }
         (false, true) => {}
     }
-    if name.is_present() {
-        text::check_format(&name, format::subdomain, errors);
-    }
+    text::check_present_format(&name, format::subdomain, errors);
 }
 
 fn validate_metadata(metadata: &Field<'_, '_>, errors: &mut FieldErrors) {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::format;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::validation::{Field, conditions, text};
+use crate::validation::{Field, conditions, immutable_fields, text};
 use crate::{Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource};
 
 pub(super) const KIND: Kind = Kind {
@@ -36,10 +36,7 @@ impl Strategy for StorageVersionMigration {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let resource = Field::new(object.find("spec.resource"), "spec.resource");
-        let group = resource.child("group");
-        if !group.text().is_empty() {
-            text::check_format(&group, format::subdomain, &mut errors);
-        }
+        text::check_set_format(&resource.child("group"), format::subdomain, &mut errors);
         for name in ["version", "resource"] {
             text::require_format(&resource.child(name), format::label_1035, &mut errors);
         }
@@ -47,15 +44,10 @@ impl Strategy for StorageVersionMigration {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let mut errors = FieldErrors::new();
-        if ctx.subresource == "status" {
-            return validate_status(new, old);
+        match ctx.subresource {
+            "status" => validate_status(new, old),
+            _ => immutable_fields(new, old, &["spec.resource"]),
         }
-        if new.find("spec.resource") != old.find("spec.resource") {
-            let field = Field::new(new.find("spec.resource"), "spec.resource");
-            errors.push(field.invalid("field is immutable"));
-        }
-        errors
     }
 }
 

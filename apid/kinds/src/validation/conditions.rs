@@ -57,23 +57,15 @@ fn validate_condition(condition: &Field<'_, '_>, errors: &mut FieldErrors) {
     if generation.integer().is_some_and(|generation| generation < 0) {
         errors.push(generation.invalid("must be greater than or equal to zero"));
     }
-    let time = condition.child("lastTransitionTime");
-    if !time.is_present() {
-        errors.push(time.required(""));
-    }
+    condition.child("lastTransitionTime").require_present("", errors);
     let reason = condition.child("reason");
-    if reason.text().len() > REASON_MAX {
-        errors.push(FieldError::too_long(&reason.path(), REASON_MAX));
-    }
+    text::check_length(&reason, REASON_MAX, errors);
     if reason.text().is_empty() {
         errors.push(reason.required(""));
     } else if !is_reason(reason.text()) {
         errors.push(reason.invalid(REASON));
     }
-    let message = condition.child("message");
-    if message.text().len() > MESSAGE_MAX {
-        errors.push(FieldError::too_long(&message.path(), MESSAGE_MAX));
-    }
+    text::check_length(&condition.child("message"), MESSAGE_MAX, errors);
 }
 
 /// Whether a text is a valid reason: `[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?`.

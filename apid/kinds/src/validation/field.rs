@@ -1,7 +1,10 @@
 //! A value of an object with its path, which is rendered only for errors.
 
-use apimachinery::field::{FieldError, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::object::Object;
 use serde_json::Value;
+
+use crate::table::cell::PathReader as _;
 
 /// A value of an object with its path. `'v` is the lifetime of the object, `'p` that of the path.
 #[derive(Clone, Copy)]
@@ -165,10 +168,45 @@ impl<'v, 'p> Field<'v, 'p> {
         FieldError::duplicate(&self.path(), value.into())
     }
 
+    /// Reports an absent value.
+    pub(crate) fn require_present(&self, detail: &str, errors: &mut FieldErrors) {
+        if !self.is_present() {
+            errors.push(self.required(detail));
+        }
+    }
+
+    /// Reports an absent or empty list.
+    pub(crate) fn require_items(&self, detail: &str, errors: &mut FieldErrors) {
+        if self.list().is_empty() {
+            errors.push(self.required(detail));
+        }
+    }
+
+    /// Reports a list with more than `max` items.
+    pub(crate) fn check_limit(&self, max: usize, errors: &mut FieldErrors) {
+        let count = self.list().len();
+        if count > max {
+            errors.push(FieldError::too_many(&self.path(), count, max));
+        }
+    }
+
+    /// Reports a present value.
+    pub(crate) fn forbid(&self, detail: &str, errors: &mut FieldErrors) {
+        if self.is_present() {
+            errors.push(self.forbidden(detail));
+        }
+    }
+
     /// The error `Not found`.
     pub(crate) fn not_found(&self) -> FieldError {
         FieldError::not_found(&self.path(), self.value_or_null())
     }
+}
+
+/// Reports each of the fields at dotted paths that an update changes.
+pub(crate) fn immutable_fields(new: &Object, old: &Object, paths: &[&str]) -> FieldErrors {
+    let changed = paths.iter().filter(|path| new.find(path) != old.find(path));
+    changed.map(|path| Field::new(new.find(path), path).invalid("field is immutable")).collect()
 }
 
 #[cfg(test)]

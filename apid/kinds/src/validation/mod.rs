@@ -23,4 +23,4 @@ pub(crate) mod resource;
 pub(crate) mod text;
 pub(crate) mod webhook_client;
 
-pub(crate) use field::Field;
+pub(crate) use field::{Field, immutable_fields};

@@ -15,9 +15,7 @@ pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
 /// Validates the application protocol of a port, if present.
 pub(crate) fn check_application_protocol(field: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if field.is_present() {
-        text::check_format(field, format::qualified_name, errors);
-    }
+    text::check_present_format(field, format::qualified_name, errors);
 }
 
 /// Reports a number outside 1 to 65535; an absent number counts as 0.

@@ -1,6 +1,6 @@
 //! Rules for texts: required texts, enumerations and formats.
 
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldError, FieldErrors};
 
 use super::Field;
 use crate::format;
@@ -50,6 +50,35 @@ pub(crate) fn check_format(
     errors: &mut FieldErrors,
 ) {
     check_name(field, field.text(), format, errors);
+}
+
+/// Reports the messages of a format about a text that is not empty.
+pub(crate) fn check_set_format(
+    field: &Field<'_, '_>,
+    format: impl Fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
+    if !field.text().is_empty() {
+        check_format(field, format, errors);
+    }
+}
+
+/// Reports the messages of a format about a present text, also about an empty one.
+pub(crate) fn check_present_format(
+    field: &Field<'_, '_>,
+    format: impl Fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
+    if field.is_present() {
+        check_format(field, format, errors);
+    }
+}
+
+/// Reports a text with more than `max` bytes.
+pub(crate) fn check_length(field: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) {
+    if field.text().len() > max {
+        errors.push(FieldError::too_long(&field.path(), max));
+    }
 }
 
 /// Reports the messages of a format about a name, a key or a label value at the path of a field.

@@ -15,19 +15,11 @@ const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce
 /// Validates the spec of a persistent volume claim.
 pub(crate) fn claim_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let modes = spec.child("accessModes");
-    if modes.list().is_empty() {
-        errors.push(modes.required("at least 1 access mode is required"));
-    }
-    let selector = spec.child("selector");
-    if let Some(value) = selector.value() {
-        errors.extend(labels::validate_selector(value, &selector.path()));
-    }
+    modes.require_items("at least 1 access mode is required", errors);
+    labels::validate_selector(&spec.child("selector"), errors);
     access_modes(&modes, errors);
     validate_storage_request(spec, errors);
-    let class = spec.child("storageClassName");
-    if !class.text().is_empty() {
-        text::check_format(&class, format::subdomain, errors);
-    }
+    text::check_set_format(&spec.child("storageClassName"), format::subdomain, errors);
     text::check_supported(&spec.child("volumeMode"), &VOLUME_MODES, errors);
     validate_data_sources(spec, errors);
 }
@@ -88,10 +80,7 @@ fn validate_data_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     } else {
         text::check_format(&group, format::subdomain, errors);
     }
-    let namespace = source.child("namespace");
-    if !namespace.text().is_empty() {
-        text::check_format(&namespace, format::label, errors);
-    }
+    text::check_set_format(&source.child("namespace"), format::label, errors);
 }
 
 /// Validates access modes. `ReadWriteOncePod` excludes other access modes.

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use apimachinery::field::FieldErrors;
 
-use super::label_selector;
-use crate::format;
 use crate::validation::{Field, text};
+use crate::{format, labels};
 
 /// Validates the affinity of a pod.
 pub(super) fn validate(affinity: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -47,9 +46,7 @@ pub(crate) fn required_node_selector(selector: &Field<'_, '_>, errors: &mut Fiel
 /// Validates a node selector.
 pub(crate) fn node_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
     let terms = selector.child("nodeSelectorTerms");
-    if terms.list().is_empty() {
-        errors.push(terms.required("must have at least one node selector term"));
-    }
+    terms.require_items("must have at least one node selector term", errors);
     for term in terms.items() {
         node_selector_term(&term, errors);
     }
@@ -117,8 +114,8 @@ fn field_requirement(requirement: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 fn pod_affinity_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
-    label_selector(&term.child("labelSelector"), errors);
-    label_selector(&term.child("namespaceSelector"), errors);
+    labels::validate_selector(&term.child("labelSelector"), errors);
+    labels::validate_selector(&term.child("namespaceSelector"), errors);
     for namespace in term.child("namespaces").items() {
         let field = term.child("namespace");
         text::check_name(&field, namespace.text(), format::label, errors);

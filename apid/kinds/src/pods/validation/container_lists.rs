@@ -32,9 +32,7 @@ const FORBIDDEN_EPHEMERAL_FIELDS: [&str; 8] = [
 pub(super) fn validate(spec: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors) {
     let containers = spec.child("containers");
     let mut names = BTreeSet::new();
-    if containers.list().is_empty() {
-        errors.push(containers.required(""));
-    }
+    containers.require_items("", errors);
     for container in containers.items() {
         container::validate(&container, facts, errors);
         let name = container.child("name");
@@ -42,10 +40,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut 
             errors.push(name.duplicate());
         }
         handlers(&container, facts, errors);
-        let policy = container.child("restartPolicy");
-        if policy.is_present() {
-            errors.push(policy.forbidden("may not be set for non-init containers"));
-        }
+        container.child("restartPolicy").forbid("may not be set for non-init containers", errors);
     }
     let mut host_ports = BTreeSet::new();
     let items: Vec<_> = containers.items().collect();
@@ -89,10 +84,9 @@ fn init_container<'v>(
         return;
     }
     for field in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
-        let field = container.child(field);
-        if field.is_present() {
-            errors.push(field.forbidden("may not be set for init containers without restartPolicy=Always"));
-        }
+        container
+            .child(field)
+            .forbid("may not be set for init containers without restartPolicy=Always", errors);
     }
     let resize = container.child("resizePolicy");
     if !resize.list().is_empty() {

@@ -44,9 +44,9 @@ use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
+use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, network, number, text};
-use crate::{format, labels};
 
 /// Facts about a pod that rules of its parts need.
 struct PodFacts<'v> {
@@ -178,9 +178,7 @@ fn spec(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
         ("subdomain", format::label),
     ] {
         let field = spec.child(field);
-        if !field.text().is_empty() {
-            text::check_format(&field, format, errors);
-        }
+        text::check_set_format(&field, format, errors);
     }
     number::check_range(&spec.child("activeDeadlineSeconds"), 1, i64::from(i32::MAX), errors);
     tolerations(&spec.child("tolerations"), errors);
@@ -191,10 +189,7 @@ fn spec(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
         }
     }
     for field in ["priorityClassName", "runtimeClassName"] {
-        let field = spec.child(field);
-        if !field.text().is_empty() {
-            text::check_format(&field, format::subdomain, errors);
-        }
+        text::check_set_format(&spec.child(field), format::subdomain, errors);
     }
     let preemption = spec.child("preemptionPolicy");
     if preemption.is_present() {
@@ -254,13 +249,6 @@ pub(crate) fn tolerations(tolerations: &Field<'_, '_>, errors: &mut FieldErrors)
         if !effect.text().is_empty() {
             text::require_supported(&effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"], errors);
         }
-    }
-}
-
-/// Validates a label selector.
-fn label_selector(selector: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if let Some(value) = selector.value() {
-        errors.extend(labels::validate_selector(value, &selector.path()));
     }
 }
 

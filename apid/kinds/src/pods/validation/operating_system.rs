@@ -49,10 +49,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 fn linux(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let forbid = |context: &Field<'_, '_>, errors: &mut FieldErrors| {
-        let options = context.child("windowsOptions");
-        if options.is_present() {
-            errors.push(options.forbidden("windows options cannot be set for a linux pod"));
-        }
+        context.child("windowsOptions").forbid("windows options cannot be set for a linux pod", errors);
     };
     forbid(&spec.child("securityContext"), errors);
     for list in ["containers", "initContainers", "ephemeralContainers"] {
@@ -66,9 +63,7 @@ fn windows(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let forbid = |owner: &Field<'_, '_>, fields: &[&str], errors: &mut FieldErrors| {
         for name in fields {
             let field = owner.child(name);
-            if field.is_present() {
-                errors.push(field.forbidden("cannot be set for a windows pod"));
-            }
+            field.forbid("cannot be set for a windows pod", errors);
         }
     };
     let context = spec.child("securityContext");

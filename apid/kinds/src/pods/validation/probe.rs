@@ -78,10 +78,7 @@ fn handler(owner: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldErrors
 }
 
 fn exec(exec: &Field<'_, '_>, _facts: &PodFacts<'_>, errors: &mut FieldErrors) {
-    let command = exec.child("command");
-    if command.list().is_empty() {
-        errors.push(command.required(""));
-    }
+    exec.child("command").require_items("", errors);
 }
 
 fn http_get(get: &Field<'_, '_>, _facts: &PodFacts<'_>, errors: &mut FieldErrors) {

@@ -146,9 +146,7 @@ fn app_armor(profile: &Field<'_, '_>, errors: &mut FieldErrors) {
             } else if trimmed.is_empty() {
                 errors.push(local.required("must be set when AppArmor type is Localhost"));
             }
-            if local.text().len() > APP_ARMOR_PROFILE_MAX {
-                errors.push(FieldError::too_long(&local.path(), APP_ARMOR_PROFILE_MAX));
-            }
+            text::check_length(&local, APP_ARMOR_PROFILE_MAX, errors);
         }
         "RuntimeDefault" | "Unconfined" => {
             if local.is_present() {

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::field::{FieldError, FieldErrors};
 
-use super::label_selector;
-use crate::format;
 use crate::validation::{Field, text};
+use crate::{format, labels};
 
 /// Validates the topology spread constraints of a pod.
 pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors) {
@@ -59,7 +58,7 @@ pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors
             text::check_supported(&constraint.child(policy), &["Honor", "Ignore"], errors);
         }
         label_keys(&constraint, errors);
-        label_selector(&constraint.child("labelSelector"), errors);
+        labels::validate_selector(&constraint.child("labelSelector"), errors);
     }
 }
 

@@ -21,20 +21,13 @@ pub(crate) struct WorkloadTerms {
 /// Validates `selector` and `template` of a workload whose pods always restart.
 pub(crate) fn workload(spec: &Field<'_, '_>, terms: WorkloadTerms, names: &Names, errors: &mut FieldErrors) {
     let selector = spec.child("selector");
-    if !selector.is_present() {
-        errors.push(selector.required(""));
-    }
+    selector.require_present("", errors);
     let is_valid = label_selector(&selector, terms, errors);
     let template = spec.child("template");
     if is_valid {
-        matching_labels(
-            &template,
-            |labels| match selector.value() {
-                Some(selector) => labels::matches(selector, labels),
-                None => false,
-            },
-            errors,
-        );
+        let matches =
+            |labels: &Value| selector.value().is_some_and(|selector| labels::matches(selector, labels));
+        matching_labels(&template, matches, errors);
     }
     always_restarting(&template, terms.deadline, names, errors);
 }
@@ -43,9 +36,7 @@ pub(crate) fn workload(spec: &Field<'_, '_>, terms: WorkloadTerms, names: &Names
 /// compare such a selector with the labels of the pod template.
 fn label_selector(selector: &Field<'_, '_>, terms: WorkloadTerms, errors: &mut FieldErrors) -> bool {
     let Some(value) = selector.value() else { return true };
-    let found = labels::validate_selector(value, &selector.path());
-    let is_valid = found.is_empty();
-    errors.extend(found);
+    let is_valid = labels::validate_selector(selector, errors);
     if labels::selects_all(value) {
         errors.push(selector.invalid(&format!("empty selector is invalid for {}", terms.selector)));
     }
