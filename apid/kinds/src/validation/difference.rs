@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use apimachinery::field::shorten;
 use serde::Serialize;
+use serde_json::ser::PrettyFormatter;
 
 /// Maximum number of lines that a difference shows.
 const LINES_MAX: usize = 100;
@@ -30,7 +31,7 @@ struct Block {
 
 /// Returns the changed lines between the JSON texts of two values.
 pub(crate) fn lines<T: Serialize>(old: &T, new: &T) -> String {
-    let texts = [old, new].map(|value| indent(&serde_json::to_string(value).unwrap_or_default()));
+    let texts = [old, new].map(|value| indented_text(value).unwrap_or_default());
     let [old, new] = texts.each_ref().map(|text| text.lines().collect::<Vec<_>>());
     let all = marked_lines(&old, &new, &equal_blocks(&old, &new));
     let mut out = String::new();
@@ -43,46 +44,12 @@ pub(crate) fn lines<T: Serialize>(old: &T, new: &T) -> String {
     }
 }
 
-/// Indents a JSON text without spaces by one space for each level.
-fn indent(json: &str) -> String {
-    let mut out = String::new();
-    let (mut level, mut is_text, mut is_escaped) = (0, false, false);
-    let mut previous = ' ';
-    for c in json.chars() {
-        if is_text {
-            out.push(c);
-            is_text = is_escaped || c != '"';
-            is_escaped = c == '\\' && !is_escaped;
-            previous = c;
-            continue;
-        }
-        let is_first = matches!(previous, '{' | '[');
-        match c {
-            '}' | ']' => {
-                level -= 1;
-                if !is_first {
-                    new_line(&mut out, level);
-                }
-            }
-            _ if is_first => new_line(&mut out, level),
-            _ => {}
-        }
-        out.push(c);
-        match c {
-            '{' | '[' => level += 1,
-            ',' => new_line(&mut out, level),
-            ':' => out.push(' '),
-            '"' => is_text = true,
-            _ => {}
-        }
-        previous = c;
-    }
-    out
-}
-
-fn new_line(out: &mut String, level: usize) {
-    out.push('\n');
-    out.extend(std::iter::repeat_n(' ', level));
+/// The JSON text of a value, with a line for each field and item.
+fn indented_text<T: Serialize>(value: &T) -> Option<String> {
+    let mut out = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut out, PrettyFormatter::with_indent(b" "));
+    value.serialize(&mut serializer).ok()?;
+    String::from_utf8(out).ok()
 }
 
 /// Finds the equal lines of two texts, in the order of the texts.
