@@ -6,6 +6,7 @@ use apimachinery::object::Object;
 use apimachinery::user::UserInfo;
 use serde_json::Value;
 
+use crate::table::cell::PathReader as _;
 use crate::{Context, Translation};
 
 /// Rule for object names.
@@ -136,10 +137,13 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Value of one of [`crate::Kind::selectable_fields`]; `""` if unset.
+    /// Value of one of [`crate::Kind::selectable_fields`]: a string, boolean or number as text; `""` if unset.
     fn field(&self, object: &Object, field: &str) -> String {
-        let path: Vec<&str> = field.split('.').collect();
-        object.str_at(&path).unwrap_or("").to_owned()
+        match object.find(field) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+            _ => String::new(),
+        }
     }
 
     /// Sets default values. apid also calls this on stored objects of older releases.

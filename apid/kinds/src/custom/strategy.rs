@@ -5,10 +5,8 @@ use std::sync::Arc;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use extensions::structural::Validation;
-use serde_json::Value;
 
 use super::CustomSchema;
-use crate::table::cell::PathReader;
 use crate::{Context, Strategy};
 
 /// Rules of a custom kind in one version.
@@ -24,15 +22,6 @@ impl CustomStrategy {
 }
 
 impl Strategy for CustomStrategy {
-    /// Value of a selectable field: a string, boolean or number as text; `""` for other values.
-    fn field(&self, object: &Object, field: &str) -> String {
-        match object.find(field) {
-            Some(Value::String(text)) => text.clone(),
-            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
-            _ => String::new(),
-        }
-    }
-
     fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
         self.schema.default(object);
     }
