@@ -1,4 +1,4 @@
-//! Helpers that set default values.
+//! Helpers that set default values and restore old values.
 
 use apimachinery::object::{Map, Object, Value};
 
@@ -47,4 +47,12 @@ pub(crate) fn map_or_insert<'a>(fields: &'a mut Fields, name: &str) -> Option<&'
 pub(crate) fn maps_in_list<'a>(fields: &'a mut Fields, list: &str) -> impl Iterator<Item = &'a mut Fields> {
     let items = fields.get_mut(list).and_then(Value::as_array_mut);
     items.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// Restores a field from its old value.
+pub(crate) fn restore(fields: &mut Fields, name: &str, old: Option<&Value>) {
+    match old {
+        Some(value) => drop(fields.insert(name.to_owned(), value.clone())),
+        None => drop(fields.remove(name)),
+    }
 }

@@ -162,11 +162,8 @@ fn validate_at(object: &Object, rules: Rules<'_>, path: &str) -> FieldErrors {
         &mut errors,
     );
     let name = metadata.child("name");
-    if name.text().is_empty() {
-        errors.push(name.required("name or generateName is required"));
-    } else {
-        text::check_format(&name, |text| format::name(rules.name, text, false), &mut errors);
-    }
+    let format = |text: &str| format::name(rules.name, text, false);
+    text::require_described_format(&name, "name or generateName is required", format, &mut errors);
     let namespace = metadata.child("namespace");
     if rules.namespaced {
         text::require_format(&namespace, format::label, &mut errors);
@@ -213,7 +210,7 @@ pub fn validate_update(new: &Object, old: &Object) -> FieldErrors {
 }
 
 /// Error for a changed immutable field. The message shows a missing value as `"null"`.
-pub fn immutable(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
+fn immutable(new: &Value, old: &Value, path: &FieldPath) -> Option<FieldError> {
     let value = if new.is_null() { Value::from("null") } else { new.clone() };
     (new != old).then(|| FieldError::invalid(path, value, "field is immutable"))
 }

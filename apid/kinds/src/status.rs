@@ -9,6 +9,7 @@
 
 use apimachinery::object::Object;
 
+use crate::defaults::restore;
 use crate::{KindRef, SchemaRef, StatusWrites, metadata};
 
 const STATUS: &str = "status";
@@ -55,10 +56,7 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
 
 /// Restores a field from the stored object.
 pub(crate) fn restore_field(new: &mut Object, old: &Object, field: &str) {
-    match old.get(field) {
-        Some(value) => new.set(field, value.clone()),
-        None => drop(new.remove(field)),
-    }
+    restore(&mut new.0, field, old.get(field));
 }
 
 fn keep_all_but_status(new: &mut Object, old: &Object) {

@@ -72,9 +72,7 @@ impl Strategy for ApiService {
             let status = Field::new(new.get("status"), "status");
             for condition in status.child("conditions").items() {
                 let field = condition.child("status");
-                if !CONDITION_STATUSES.contains(&field.text()) {
-                    errors.push(FieldError::not_supported(&field.path(), field.text(), &CONDITION_STATUSES));
-                }
+                text::check_listed(&field, &CONDITION_STATUSES, &mut errors);
             }
         }
         errors

@@ -146,7 +146,9 @@ fn validate_source(name: &str, source: &Field<'_, '_>, names: &Names, errors: &m
                 resource::check_container_resource_name(&resource, resource.text(), names, errors);
             }
             if name == "containerResource" {
-                validate_container_name(&source.child("container"), errors);
+                let container = source.child("container");
+                let detail = "must specify a container";
+                text::require_described_format(&container, detail, format::label, errors);
             }
             validate_metric_target(&target, errors);
             validate_utilization(&target, errors);
@@ -154,21 +156,9 @@ fn validate_source(name: &str, source: &Field<'_, '_>, names: &Names, errors: &m
     }
 }
 
-fn validate_container_name(container: &Field<'_, '_>, errors: &mut FieldErrors) {
-    if container.text().is_empty() {
-        errors.push(container.required("must specify a container"));
-    } else {
-        text::check_format(container, format::label, errors);
-    }
-}
-
 fn validate_metric_name(metric: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let name = metric.child("name");
-    if name.text().is_empty() {
-        errors.push(name.required("must specify a metric name"));
-    } else {
-        text::check_format(&name, path_segment, errors);
-    }
+    let detail = "must specify a metric name";
+    text::require_described_format(&metric.child("name"), detail, path_segment, errors);
 }
 
 fn validate_metric_target(target: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -223,10 +213,7 @@ fn validate_scaling_rules(rules: &Field<'_, '_>, errors: &mut FieldErrors) {
     let policies = rules.child("policies");
     policies.require_items("must specify at least one Policy", errors);
     for policy in policies.items() {
-        let kind = policy.child("type");
-        if !matches!(kind.text(), "Percent" | "Pods") {
-            errors.push(kind.with_value(Some(&kind.text().into())).not_supported(&["Percent", "Pods"]));
-        }
+        text::check_listed(&policy.child("type"), &["Percent", "Pods"], errors);
         for name in ["value", "periodSeconds"] {
             let field = policy.child(name);
             let number = field.integer().unwrap_or(0);

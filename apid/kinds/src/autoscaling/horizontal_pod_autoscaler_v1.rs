@@ -8,7 +8,7 @@
 //! object follows the other metrics. The conversion drops an annotation whose value is not such JSON.
 
 use apimachinery::names::Names;
-use apimachinery::object::{Map, Object};
+use apimachinery::object::Object;
 use schema::Schema;
 use schema::key_order::text_of_type;
 use serde_json::{Value, json};

@@ -7,6 +7,7 @@ use apimachinery::user::UserInfo;
 use serde_json::{Value, json};
 
 use super::certificate_signing_request_rules as rules;
+use crate::defaults::{part, restore};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, short_duration};
 use crate::{Column, Context, Kind, NameRule, PART_VERBS, Revalidation, Strategy, Subresource, status};
@@ -108,9 +109,7 @@ fn state(object: &Object) -> String {
 }
 
 fn keep_certificate(new: &mut Object, old: &Object) {
-    let Some(Value::Object(status)) = new.get_mut("status") else { return };
-    match old.find("status.certificate") {
-        Some(certificate) => drop(status.insert("certificate".to_owned(), certificate.clone())),
-        None => drop(status.remove("certificate")),
+    if let Some(status) = part(new, "status") {
+        restore(status, "certificate", old.find("status.certificate"));
     }
 }

@@ -49,13 +49,9 @@ impl Strategy for ClusterTrustBundle {
         // An unchanged bundle is not validated again, so it stays valid if a release makes the rules
         // stricter.
         let mut errors = validate(new, new.text("spec.trustBundle") != old.text("spec.trustBundle"));
-        let (signer, old_signer) = (new.text("spec.signerName"), old.text("spec.signerName"));
-        if signer != old_signer {
-            errors.push(FieldError::invalid(
-                &FieldPath::new("spec.signerName"),
-                signer,
-                "field is immutable",
-            ));
+        let signer = Field::new(new.find("spec.signerName"), "spec.signerName");
+        if signer.text() != old.text("spec.signerName") {
+            errors.push(signer.invalid_value(signer.text(), "field is immutable"));
         }
         errors
     }

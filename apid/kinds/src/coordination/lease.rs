@@ -1,10 +1,11 @@
 //! Lease: the holder of a lock and the expiry of the lock.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::Value;
 
 use crate::table::{AGE, NAME};
+use crate::validation::{Field, number};
 use crate::{Column, Context, Kind, MetadataChecks, Strategy};
 
 pub(super) const KIND: Kind = Kind {
@@ -35,24 +36,13 @@ impl Strategy for Lease {
     }
 
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let spec = FieldPath::new("spec");
-        let number = |field: &str| object.at(&["spec", field]).and_then(Value::as_i64);
+        let spec = Field::new(object.get("spec"), "spec");
         let mut errors = FieldErrors::new();
-        if let Some(seconds) = number("leaseDurationSeconds").filter(|s| *s <= 0) {
-            errors.push(FieldError::invalid(
-                &spec.child("leaseDurationSeconds"),
-                seconds,
-                "must be greater than 0",
-            ));
-        }
-        if let Some(count) = number("leaseTransitions").filter(|c| *c < 0) {
-            let detail = "must be greater than or equal to 0";
-            errors.push(FieldError::invalid(&spec.child("leaseTransitions"), count, detail));
-        }
-        let text = |field: &str| object.str_at(&["spec", field]).unwrap_or("");
-        if !text("preferredHolder").is_empty() && text("strategy").is_empty() {
-            let detail = "may only be specified if `strategy` is defined";
-            errors.push(FieldError::forbidden(&spec.child("preferredHolder"), detail));
+        number::check_positive(&spec.child("leaseDurationSeconds"), &mut errors);
+        number::check_not_negative(&spec.child("leaseTransitions"), &mut errors);
+        let holder = spec.child("preferredHolder");
+        if !holder.text().is_empty() && spec.child("strategy").text().is_empty() {
+            errors.push(holder.forbidden("may only be specified if `strategy` is defined"));
         }
         errors
     }

@@ -5,7 +5,6 @@ use apimachinery::object::Object;
 
 use crate::format;
 use crate::same_fields::same_fields;
-use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields, text};
 use crate::{Column, Context, Kind, NameRule, Strategy};

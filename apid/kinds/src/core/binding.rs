@@ -56,7 +56,7 @@ impl BindingAction for Binding {
         if !pod.items("spec.schedulingGates").is_empty() {
             return Err(AssignmentError::Gated { pod: name() });
         }
-        set(pod, "spec", "nodeName", binding.text("target.name").into());
+        pod.part_mut("spec").insert("nodeName".to_owned(), binding.text("target.name").into());
         let binding_annotations: Map<String, Value> =
             binding.annotations().map(|(key, value)| (key.to_owned(), value.into())).collect();
         if !binding_annotations.is_empty() {
@@ -76,15 +76,8 @@ impl BindingAction for Binding {
             }
             _ => conditions.push(json!({"type": SCHEDULED, "status": "True", "lastTransitionTime": now})),
         }
-        set(pod, "status", "conditions", conditions.into());
+        pod.part_mut("status").insert("conditions".to_owned(), conditions.into());
         Ok(())
-    }
-}
-
-fn set(object: &mut Object, part: &str, field: &str, value: Value) {
-    match object.get_mut(part) {
-        Some(Value::Object(map)) => drop(map.insert(field.to_owned(), value)),
-        _ => object.set(part, json!({field: value})),
     }
 }
 

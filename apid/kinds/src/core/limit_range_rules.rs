@@ -8,7 +8,7 @@ use apimachinery::object::Object;
 use apimachinery::quantity;
 
 use crate::format;
-use crate::validation::{Field, resource};
+use crate::validation::{Field, resource, text};
 
 /// Number of billionths in a unit.
 const UNIT: i128 = 1_000_000_000;
@@ -35,12 +35,9 @@ pub(super) fn validate(object: &Object, names: &Names) -> FieldErrors {
 
 fn validate_limit_type(kind: &Field<'_, '_>, errors: &mut FieldErrors) {
     let name = kind.text();
-    let invalid = format::qualified_name(name);
-    for message in &invalid {
-        errors.push(kind.invalid_name(name, message));
-    }
+    let is_valid = text::check_name(kind, name, format::qualified_name, errors);
     let is_standard = matches!(name, "Pod" | "Container" | "PersistentVolumeClaim");
-    if invalid.is_empty() && !name.contains('/') && !is_standard {
+    if is_valid && !name.contains('/') && !is_standard {
         errors.push(kind.invalid("must be a standard limit type or fully qualified"));
     }
 }

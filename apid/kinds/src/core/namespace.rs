@@ -1,7 +1,7 @@
 //! Namespace: a scope of object names. Its deletion deletes the objects in it.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
-use apimachinery::object::{Map, Object};
+use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use crate::table::{AGE, NAME};

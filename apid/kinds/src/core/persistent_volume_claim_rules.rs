@@ -7,8 +7,9 @@ use apimachinery::quantity;
 use schema::InternalForm;
 use serde_json::{Map, Value};
 
+use crate::defaults::restore;
 use crate::table::cell::PathReader as _;
-use crate::validation::{Field, difference, resource};
+use crate::validation::{Field, difference, resource, text};
 use crate::volume_sources::claim;
 use crate::{Context, format, resource_name};
 
@@ -74,10 +75,7 @@ fn is_class_upgrade(new: &Object, old: &Object, key: &str) -> bool {
 /// The new spec with the old values of fields that may change.
 fn comparable_spec(new: &Object, old: &Object, key: &str, is_upgrade: bool) -> Map<String, Value> {
     let mut spec = new.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();
-    let mut restore = |field: &str| match old.at(&["spec", field]) {
-        Some(value) => drop(spec.insert(field.to_owned(), value.clone())),
-        None => drop(spec.remove(field)),
-    };
+    let mut restore = |field: &str| restore(&mut spec, field, old.at(&["spec", field]));
     // A controller sets `volumeName` once, to bind the claim.
     if old.text("spec.volumeName").is_empty() {
         restore("volumeName");
@@ -123,11 +121,8 @@ pub(super) fn validate_status(new: &Object, names: &Names) -> FieldErrors {
 
 /// Validates the name of an allocated resource: the storage, or a resource of a vendor.
 fn validate_allocated_name(resources: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldErrors) {
-    let invalid = format::qualified_name(name);
-    for message in &invalid {
-        errors.push(resources.invalid_name(name, message));
-    }
-    if invalid.is_empty() && resource_name::is_native(name, names) && name != "storage" {
+    let is_valid = text::check_name(resources, name, format::qualified_name, errors);
+    if is_valid && resource_name::is_native(name, names) && name != "storage" {
         errors.push(FieldError::not_supported(&resources.path(), name, &["storage"]));
     }
 }

@@ -15,8 +15,8 @@ use super::config_map::{base64_bytes, entries};
 use super::immutable::{self, DATA_MAX};
 use super::tls_secret;
 use crate::table::{AGE, NAME, Source};
-use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, Strategy, format, metadata};
+use crate::validation::{Field, immutable_fields, text};
+use crate::{Column, Context, Kind, Strategy, format};
 
 pub(super) const KIND: Kind = Kind {
     selectable_fields: &["type"],
@@ -105,9 +105,7 @@ impl Strategy for Secret {
     }
 
     fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        let kind = |object: &Object| object.get("type").cloned().unwrap_or(Value::Null);
-        let mut errors: FieldErrors =
-            metadata::immutable(&kind(new), &kind(old), &FieldPath::new("type")).into_iter().collect();
+        let mut errors = immutable_fields(new, old, &["type"]);
         errors.extend(immutable::validate_update(new, old, &["data"]));
         errors
     }

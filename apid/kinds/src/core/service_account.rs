@@ -1,7 +1,6 @@
 //! ServiceAccount: an identity for programs.
 
 use apimachinery::object::Object;
-use serde_json::Value;
 
 use crate::defaults::maps_in_list;
 use crate::table::{AGE, NAME, Source};

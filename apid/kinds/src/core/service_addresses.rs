@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 
 use crate::validation::{Field, network, text};
 
@@ -30,9 +30,7 @@ pub(super) fn validate(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_supported(&spec.child("ipFamilyPolicy"), &POLICIES, errors);
     let mut seen = BTreeSet::new();
     for family in families.items() {
-        if !FAMILIES.contains(&family.text()) {
-            errors.push(FieldError::not_supported(&family.path(), family.text(), &FAMILIES));
-        }
+        text::check_listed(&family, &FAMILIES, errors);
         if !seen.insert(family.text()) {
             errors.push(family.duplicate());
         }

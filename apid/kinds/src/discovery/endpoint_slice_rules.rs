@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
@@ -28,13 +28,13 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     let address_type = Field::new(object.get("addressType"), "addressType");
     text::require_supported(&address_type, &["FQDN", "IPv4", "IPv6"], &mut errors);
     let endpoints = Field::new(object.get("endpoints"), "endpoints");
-    if !exceeds(&endpoints, ENDPOINTS_MAX, &mut errors) {
+    if endpoints.check_limit(ENDPOINTS_MAX, &mut errors) {
         for item in endpoints.items() {
             validate_endpoint(&item, address_type.text(), &mut errors);
         }
     }
     let ports = Field::new(object.get("ports"), "ports");
-    if !exceeds(&ports, PORTS_MAX, &mut errors) {
+    if ports.check_limit(PORTS_MAX, &mut errors) {
         validate_ports(&ports, &mut errors);
     }
     errors
@@ -61,19 +61,10 @@ pub(super) fn warnings(slice: &Object, names: &Names) -> Vec<String> {
     warnings
 }
 
-/// Reports a list with more than `max` items. Returns whether the list is too long.
-fn exceeds(list: &Field<'_, '_>, max: usize, errors: &mut FieldErrors) -> bool {
-    let count = list.list().len();
-    if count > max {
-        errors.push(FieldError::too_many(&list.path(), count, max));
-    }
-    count > max
-}
-
 fn validate_endpoint(endpoint: &Field<'_, '_>, address_type: &str, errors: &mut FieldErrors) {
     let addresses = endpoint.child("addresses");
     addresses.require_items("must contain at least 1 address", errors);
-    exceeds(&addresses, ADDRESSES_MAX, errors);
+    addresses.check_limit(ADDRESSES_MAX, errors);
     for item in addresses.items() {
         validate_address(&addresses, &item, address_type, errors);
     }
@@ -81,7 +72,7 @@ fn validate_endpoint(endpoint: &Field<'_, '_>, address_type: &str, errors: &mut 
     text::check_present_format(&endpoint.child("hostname"), format::label, errors);
     let hints = endpoint.child("hints");
     let zones = hints.child("forZones");
-    if exceeds(&zones, ZONES_MAX, errors) {
+    if !zones.check_limit(ZONES_MAX, errors) {
         return;
     }
     let mut names = BTreeSet::new();

@@ -37,11 +37,8 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     }
     let level = spec.child("priorityLevelConfiguration");
     let level_name = level.child("name");
-    if level_name.text().is_empty() {
-        errors.push(level_name.required("must reference a priority level"));
-    } else {
-        text::check_format(&level_name, format::subdomain, &mut errors);
-    }
+    let detail = "must reference a priority level";
+    text::require_described_format(&level_name, detail, format::subdomain, &mut errors);
     spec.child("rules").items().for_each(|item| validate_rule(&item, &mut errors));
     if let Some(fixed) = fixed_spec(object.name())
         && spec.value() != Some(&fixed)
@@ -123,11 +120,8 @@ fn validate_service_account(account: &Field<'_, '_>, errors: &mut FieldErrors) {
     if name.text() != "*" {
         text::require_format(&name, format::subdomain, errors);
     }
-    if namespace.text().is_empty() {
-        errors.push(namespace.required("must specify namespace for service account"));
-    } else {
-        text::check_format(&namespace, format::label, errors);
-    }
+    let detail = "must specify namespace for service account";
+    text::require_described_format(&namespace, detail, format::label, errors);
 }
 
 /// Reports an empty list, or a list with `*` and further items. Returns whether the list has `*`.

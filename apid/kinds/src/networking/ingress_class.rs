@@ -1,6 +1,6 @@
 //! IngressClass: a class of ingresses and its controller.
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::json;
 

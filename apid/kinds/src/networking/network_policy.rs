@@ -1,6 +1,6 @@
 //! NetworkPolicy: allowed traffic from and to pods.
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -74,9 +74,7 @@ impl Strategy for NetworkPolicy {
             return errors;
         }
         for item in types.items() {
-            if !TYPES.contains(&item.text()) {
-                errors.push(FieldError::not_supported(&item.path(), item.text(), &TYPES));
-            }
+            text::check_listed(&item, &TYPES, &mut errors);
         }
         errors
     }

@@ -3,13 +3,11 @@
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use apimachinery::time;
-use serde_json::Value;
 
 use super::conversion::EarlierVersion;
 use super::slice_rules;
 use crate::defaults::{fill, maps_in_list, part};
 use crate::same_fields::other_version;
-use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};

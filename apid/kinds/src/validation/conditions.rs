@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::{Field, text};
@@ -50,9 +50,7 @@ fn check_unique_types(
 fn validate_condition(condition: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_format(&condition.child("type"), format::qualified_name, errors);
     let status = condition.child("status");
-    if !matches!(status.text(), "True" | "False" | "Unknown") {
-        errors.push(FieldError::not_supported(&status.path(), status.text(), &["False", "True", "Unknown"]));
-    }
+    text::check_listed(&status, &["False", "True", "Unknown"], errors);
     let generation = condition.child("observedGeneration");
     if generation.integer().is_some_and(|generation| generation < 0) {
         errors.push(generation.invalid("must be greater than or equal to zero"));

@@ -182,12 +182,13 @@ impl<'v, 'p> Field<'v, 'p> {
         }
     }
 
-    /// Reports a list with more than `max` items.
-    pub(crate) fn check_limit(&self, max: usize, errors: &mut FieldErrors) {
+    /// Reports a list with more than `max` items. Returns whether the list is within the limit.
+    pub(crate) fn check_limit(&self, max: usize, errors: &mut FieldErrors) -> bool {
         let count = self.list().len();
         if count > max {
             errors.push(FieldError::too_many(&self.path(), count, max));
         }
+        count <= max
     }
 
     /// Reports a present value.

@@ -4,7 +4,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::quantity;
 
-use super::Field;
+use super::{Field, text};
 use crate::format;
 use crate::resource_name::{is_extended, is_native};
 
@@ -90,11 +90,8 @@ pub(crate) fn is_standard_quota(name: &str) -> bool {
 
 /// Validates the name of a resource.
 pub(crate) fn check_name(field: &Field<'_, '_>, name: &str, errors: &mut FieldErrors) {
-    let invalid = format::qualified_name(name);
-    for message in &invalid {
-        errors.push(field.invalid_name(name, message));
-    }
-    if invalid.is_empty() && !name.contains('/') && !is_standard(name) {
+    let is_valid = text::check_name(field, name, format::qualified_name, errors);
+    if is_valid && !name.contains('/') && !is_standard(name) {
         errors.push(field.invalid_value(name, "must be a standard resource type or fully qualified"));
     }
 }
@@ -131,12 +128,9 @@ pub(crate) fn check_container_resource_name(
     if CONTAINER_RESOURCES.contains(&name) {
         return;
     }
-    let invalid = format::qualified_name(name);
-    for message in &invalid {
-        errors.push(field.invalid_name(name, message));
-    }
+    let is_valid = text::check_name(field, name, format::qualified_name, errors);
     if !name.contains('/') {
-        if invalid.is_empty() && !STANDARD_RESOURCES.contains(&name) && !is_huge_page(name) {
+        if is_valid && !STANDARD_RESOURCES.contains(&name) && !is_huge_page(name) {
             errors.push(field.invalid_value(name, "must be a standard resource type or fully qualified"));
         }
         if !is_huge_page(name) {

@@ -43,6 +43,13 @@ pub(crate) fn require_present_and_supported(
     check_supported(field, supported, errors);
 }
 
+/// Reports a text that is not a supported value. The error shows an absent text as an empty one.
+pub(crate) fn check_listed(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
+    if !supported.contains(&field.text()) {
+        errors.push(FieldError::not_supported(&field.path(), field.text(), supported));
+    }
+}
+
 /// Reports the messages of a format, such as [`format::label`]. The format also checks an empty text.
 pub(crate) fn check_format(
     field: &Field<'_, '_>,
@@ -81,16 +88,19 @@ pub(crate) fn check_length(field: &Field<'_, '_>, max: usize, errors: &mut Field
     }
 }
 
-/// Reports the messages of a format about a name, a key or a label value at the path of a field.
+/// Reports the messages of a format about a name, a key or a label value at the path of a field. Returns
+/// whether the name is valid.
 pub(crate) fn check_name(
     field: &Field<'_, '_>,
     name: &str,
     format: impl Fn(&str) -> Vec<String>,
     errors: &mut FieldErrors,
-) {
-    for message in format(name) {
-        errors.push(field.invalid_name(name, &message));
+) -> bool {
+    let messages = format(name);
+    for message in &messages {
+        errors.push(field.invalid_name(name, message));
     }
+    messages.is_empty()
 }
 
 /// Reports a missing text, or the messages of a format.
@@ -99,8 +109,18 @@ pub(crate) fn require_format(
     format: impl Fn(&str) -> Vec<String>,
     errors: &mut FieldErrors,
 ) {
+    require_described_format(field, "", format, errors);
+}
+
+/// Reports a missing text with a description, and the messages of a format about any other text.
+pub(crate) fn require_described_format(
+    field: &Field<'_, '_>,
+    detail: &str,
+    format: impl Fn(&str) -> Vec<String>,
+    errors: &mut FieldErrors,
+) {
     if field.text().is_empty() {
-        errors.push(field.required(""));
+        errors.push(field.required(detail));
     } else {
         check_format(field, format, errors);
     }

@@ -22,15 +22,11 @@ pub(super) fn validate(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: 
     environment::sources(&container.child("envFrom"), errors);
     mounts::mounts(container, &facts.volumes, errors);
     mounts::devices(container, &facts.volumes, errors);
-    pull_policy(&container.child("imagePullPolicy"), errors);
+    let policies = ["Always", "IfNotPresent", "Never"];
+    text::require_supported(&container.child("imagePullPolicy"), &policies, errors);
     resources::container(&container.child("resources"), facts.names, errors);
     resources::resize_policy(&container.child("resizePolicy"), facts, errors);
     security::container(&container.child("securityContext"), facts, errors);
-}
-
-/// Validates a pull policy of an image.
-pub(super) fn pull_policy(policy: &Field<'_, '_>, errors: &mut FieldErrors) {
-    text::require_supported(policy, &["Always", "IfNotPresent", "Never"], errors);
 }
 
 fn ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
@@ -38,11 +34,8 @@ fn ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
     for port in ports.items() {
         let name = port.child("name");
         if !name.text().is_empty() {
-            let messages = format::port_name(name.text());
-            for message in &messages {
-                errors.push(name.invalid_name(name.text(), message));
-            }
-            if messages.is_empty() && !names.insert(name.text()) {
+            let is_valid = text::check_name(&name, name.text(), format::port_name, errors);
+            if is_valid && !names.insert(name.text()) {
                 errors.push(name.duplicate());
             }
         }

@@ -9,6 +9,7 @@
 use apimachinery::field::FieldErrors;
 use apimachinery::object::{Map, Value};
 
+use crate::defaults::restore;
 use crate::table::cell::PathReader as _;
 use crate::validation::Field;
 
@@ -37,13 +38,6 @@ pub(super) fn update(new: &mut Value, old: &Value, errors: &mut FieldErrors) {
                 new.insert("affinity".to_owned(), Value::Object(affinity));
             }
         }
-    }
-}
-
-fn restore(fields: &mut Map<String, Value>, name: &str, old: Option<&Value>) {
-    match old {
-        Some(value) => drop(fields.insert(name.to_owned(), value.clone())),
-        None => drop(fields.remove(name)),
     }
 }
 

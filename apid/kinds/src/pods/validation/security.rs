@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 
 use super::{PodFacts, windows};
 use crate::format;

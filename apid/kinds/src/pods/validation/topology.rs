@@ -28,13 +28,7 @@ pub(super) fn validate<'v>(constraints: &Field<'v, '_>, errors: &mut FieldErrors
             errors.push(key.required("can not be empty"));
         }
         let action = constraint.child("whenUnsatisfiable");
-        if !["DoNotSchedule", "ScheduleAnyway"].contains(&action.text()) {
-            errors.push(FieldError::not_supported(
-                &action.path(),
-                action.text(),
-                &["DoNotSchedule", "ScheduleAnyway"],
-            ));
-        }
+        text::check_listed(&action, &["DoNotSchedule", "ScheduleAnyway"], errors);
         // kube-apiserver reports a constraint that a later one repeats.
         if last.get(&identity(&constraint)).is_some_and(|last| *last > i) {
             let pair = constraint.child("{topologyKey, whenUnsatisfiable}");
