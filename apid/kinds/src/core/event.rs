@@ -3,7 +3,7 @@
 use apimachinery::clock::Clock;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::table::cell::PathReader as _;
 use crate::table::since;
@@ -154,5 +154,5 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
         host => format!("{}, {host}", component(object)),
     };
     let message = object.text("message").trim();
-    vec![json!(last), json!(target), json!(source), json!(message), json!(first), json!(count)]
+    vec![last.into(), target.into(), source.into(), message.into(), first.into(), count.into()]
 }

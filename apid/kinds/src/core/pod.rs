@@ -189,11 +189,11 @@ fn cells(object: &Object, clock: &dyn Clock) -> Vec<Value> {
     let gates = if gates.is_empty() { NONE.to_owned() } else { format!("{open}/{}", gates.len()) };
     let address = Some(pod_status::address(object)).filter(|address| !address.is_empty());
     vec![
-        json!(format!("{}/{}", summary.ready, summary.containers)),
-        json!(summary.reason),
-        json!(restarts),
-        json!(address.unwrap_or(NONE)),
-        json!(gates),
+        format!("{}/{}", summary.ready, summary.containers).into(),
+        summary.reason.into(),
+        restarts.into(),
+        address.unwrap_or(NONE).into(),
+        gates.into(),
     ]
 }
 
