@@ -1,10 +1,7 @@
 //! ValidatingWebhookConfiguration: admission webhooks that may reject objects.
 
-use apimachinery::field::FieldErrors;
-use apimachinery::object::Object;
-
-use super::webhooks;
-use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
+use super::webhooks::{self, WebhookConfiguration};
+use crate::{Generation, Kind, MetadataChecks, Revalidation};
 
 pub(super) const KIND: Kind = Kind {
     categories: &["api-extensions"],
@@ -14,25 +11,9 @@ pub(super) const KIND: Kind = Kind {
     unconditional_update: false,
     revalidation: Revalidation::Never,
     columns: webhooks::COLUMNS,
-    strategy: &ValidatingWebhookConfiguration,
+    strategy: &WebhookConfiguration { is_mutating: false },
     ..Kind::cluster_scoped(
         "admissionregistration/v1.ValidatingWebhookConfiguration",
         "validatingwebhookconfigurations",
     )
 };
-
-struct ValidatingWebhookConfiguration;
-
-impl Strategy for ValidatingWebhookConfiguration {
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
-        webhooks::default(object);
-    }
-
-    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        webhooks::validate(object, None)
-    }
-
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        webhooks::validate(new, Some(old))
-    }
-}

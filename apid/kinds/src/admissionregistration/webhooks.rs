@@ -12,7 +12,7 @@ use crate::defaults::{fill, map_at, maps_in_list};
 use crate::table::cell::PathReader as _;
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, text, webhook_client};
-use crate::{Column, format, labels};
+use crate::{Column, Context, Strategy, format, labels};
 
 /// Versions of the AdmissionReview that apid sends.
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
@@ -33,21 +33,41 @@ struct RequiredProperties {
 pub(super) const COLUMNS: &[Column] =
     &[NAME, Column::integer("Webhooks", "Number of webhooks.").of(Source::Length("webhooks")), AGE];
 
-/// Sets the defaults of all webhooks in a configuration.
-pub(super) fn default(object: &mut Object) {
-    for webhook in maps_in_list(&mut object.0, "webhooks") {
-        fill(webhook, "failurePolicy", "Fail");
-        match_rules::default_selection(webhook);
-        fill(webhook, "timeoutSeconds", 10);
-        match_rules::default_rules(webhook, "rules");
-        if let Some(service) = map_at(webhook, "clientConfig").and_then(|client| map_at(client, "service")) {
-            fill(service, "port", 443);
+/// Rules of a kind of webhook configurations.
+pub(super) struct WebhookConfiguration {
+    /// Whether the webhooks may change objects.
+    pub(super) is_mutating: bool,
+}
+
+impl Strategy for WebhookConfiguration {
+    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+        for webhook in maps_in_list(&mut object.0, "webhooks") {
+            fill(webhook, "failurePolicy", "Fail");
+            match_rules::default_selection(webhook);
+            fill(webhook, "timeoutSeconds", 10);
+            match_rules::default_rules(webhook, "rules");
+            if let Some(service) =
+                map_at(webhook, "clientConfig").and_then(|client| map_at(client, "service"))
+            {
+                fill(service, "port", 443);
+            }
+            if self.is_mutating {
+                fill(webhook, "reinvocationPolicy", "Never");
+            }
         }
+    }
+
+    fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(object, None)
+    }
+
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        validate(new, Some(old))
     }
 }
 
 /// Validates the webhooks of a configuration. `old` is the stored object of an update.
-pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
+fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let required = RequiredProperties {
         has_known_versions: old.is_none_or(has_known_versions),
         has_unique_names: old.is_none_or(has_unique_names),

@@ -11,46 +11,58 @@ use crate::defaults::{fill_text, map_at, maps_in_list};
 use crate::table::cell::PathReader as _;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, format};
+use crate::{Column, Context, Strategy, format};
 
-/// Sets default API groups of subjects and of the role reference.
-/// The default is this group, and the core group for service accounts.
-pub(super) fn default(object: &mut Object, ctx: &Context<'_>) {
-    let group = ctx.names.group(GROUP);
-    if let Some(role) = map_at(&mut object.0, "roleRef") {
-        fill_text(role, "apiGroup", &group);
-    }
-    for subject in maps_in_list(&mut object.0, "subjects") {
-        if subject.get("kind").is_some_and(|kind| kind == "User" || kind == "Group") {
-            fill_text(subject, "apiGroup", &group);
+/// Rules of a kind of bindings.
+pub(super) struct Binding {
+    /// The kinds that the role reference may have.
+    pub(super) roles: &'static [&'static str],
+    /// Whether a service account without a namespace is in the namespace of the binding.
+    pub(super) namespaced: bool,
+}
+
+impl Strategy for Binding {
+    /// Sets default API groups of subjects and of the role reference.
+    /// The default is this group, and the core group for service accounts.
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        let group = ctx.names.group(GROUP);
+        if let Some(role) = map_at(&mut object.0, "roleRef") {
+            fill_text(role, "apiGroup", &group);
+        }
+        for subject in maps_in_list(&mut object.0, "subjects") {
+            if subject.get("kind").is_some_and(|kind| kind == "User" || kind == "Group") {
+                fill_text(subject, "apiGroup", &group);
+            }
         }
     }
-}
 
-/// Validates a binding. `roles` are the kinds that the role reference may have.
-/// In a `namespaced` binding, a service account without a namespace is in the namespace of the binding.
-pub(super) fn validate(object: &Object, roles: &[&str], namespaced: bool, ctx: &Context<'_>) -> FieldErrors {
-    let group = ctx.names.group(GROUP);
-    let mut errors = FieldErrors::new();
-    let role = Field::new(object.get("roleRef"), "roleRef");
-    text::check_listed(&role.child("apiGroup"), &[&group], &mut errors);
-    text::check_listed(&role.child("kind"), roles, &mut errors);
-    text::require_format(&role.child("name"), |name| format::path_segment(name, false), &mut errors);
-    for subject in Field::new(object.get("subjects"), "subjects").items() {
-        validate_subject(&subject, namespaced, &group, &mut errors);
+    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
+        let group = ctx.names.group(GROUP);
+        let mut errors = FieldErrors::new();
+        let role = Field::new(object.get("roleRef"), "roleRef");
+        text::check_listed(&role.child("apiGroup"), &[&group], &mut errors);
+        text::check_listed(&role.child("kind"), self.roles, &mut errors);
+        text::require_format(&role.child("name"), |name| format::path_segment(name, false), &mut errors);
+        for subject in Field::new(object.get("subjects"), "subjects").items() {
+            validate_subject(&subject, self.namespaced, &group, &mut errors);
+        }
+        errors
     }
-    errors
-}
 
-/// Validates that the role reference is unchanged, so existing subjects do not gain another role.
-pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
-    if new.get("roleRef") == old.get("roleRef") {
-        return FieldErrors::new();
+    /// Validates that the role reference is unchanged, so existing subjects do not gain another role.
+    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
+        if new.get("roleRef") == old.get("roleRef") {
+            return FieldErrors::new();
+        }
+        let part = |field: &str| Value::from(new.text(&format!("roleRef.{field}")));
+        let role_text = format!(
+            "{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}",
+            part("apiGroup"),
+            part("kind"),
+            part("name")
+        );
+        FieldError::invalid_json(&FieldPath::new("roleRef"), &role_text, "cannot change roleRef").into()
     }
-    let part = |field: &str| Value::from(new.text(&format!("roleRef.{field}")));
-    let role_text =
-        format!("{{\"APIGroup\":{},\"Kind\":{},\"Name\":{}}}", part("apiGroup"), part("kind"), part("name"));
-    FieldError::invalid_json(&FieldPath::new("roleRef"), &role_text, "cannot change roleRef").into()
 }
 
 fn validate_subject(subject: &Field<'_, '_>, namespaced: bool, group: &str, errors: &mut FieldErrors) {

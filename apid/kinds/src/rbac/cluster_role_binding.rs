@@ -1,10 +1,8 @@
 //! ClusterRoleBinding: grants a ClusterRole in the whole cluster.
 
-use apimachinery::field::FieldErrors;
-use apimachinery::object::Object;
-
-use super::{GROUP, binding};
-use crate::{Context, Kind, NameRule, Strategy};
+use super::GROUP;
+use super::binding::{self, Binding};
+use crate::{Kind, NameRule};
 
 pub(super) const KIND: Kind = Kind {
     group: GROUP,
@@ -12,22 +10,6 @@ pub(super) const KIND: Kind = Kind {
     create_on_update: true,
     columns: binding::COLUMNS,
     cells: binding::cells,
-    strategy: &ClusterRoleBinding,
+    strategy: &Binding { roles: &["ClusterRole"], namespaced: false },
     ..Kind::cluster_scoped("rbac/v1.ClusterRoleBinding", "clusterrolebindings")
 };
-
-struct ClusterRoleBinding;
-
-impl Strategy for ClusterRoleBinding {
-    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
-        binding::default(object, ctx);
-    }
-
-    fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        binding::validate(object, &["ClusterRole"], false, ctx)
-    }
-
-    fn validate_update(&self, new: &Object, old: &Object, _ctx: &Context<'_>) -> FieldErrors {
-        binding::validate_update(new, old)
-    }
-}
