@@ -108,32 +108,37 @@ impl Entry {
         Value::Object(map)
     }
 
-    fn from_value(value: &Value) -> Option<Self> {
+    /// Decodes the entry at an index of the list.
+    fn from_value(index: usize, value: &Value) -> Result<Self, ManagedFieldsError> {
         let text = |name: &str| match value.get(name) {
             None | Some(Value::Null) => Some(""),
             Some(other) => other.as_str(),
         };
-        let operation = match text("operation")? {
-            "Apply" => Operation::Apply,
-            "Update" => Operation::Update,
-            _ => return None,
+        let malformed = || ManagedFieldsError::Fields { entry: index };
+        let operation = match text("operation") {
+            Some("Apply") => Operation::Apply,
+            Some("Update") => Operation::Update,
+            _ => return Err(ManagedFieldsError::Operation),
         };
-        let api_version = text("apiVersion").filter(|version| !version.is_empty())?.to_owned();
-        let time = match text("time")? {
-            "" => None,
-            text => Some(time::parse(text)?),
-        };
-        if text("fieldsType")? != "FieldsV1" {
-            return None;
+        let api_version = text("apiVersion").filter(|version| !version.is_empty());
+        let api_version = api_version.ok_or(ManagedFieldsError::NoApiVersion)?.to_owned();
+        match text("fieldsType").unwrap_or_default() {
+            "FieldsV1" => {}
+            "" => return Err(ManagedFieldsError::NoFieldsType { entry: index }),
+            found => return Err(ManagedFieldsError::FieldsType { entry: index, found: found.to_owned() }),
         }
-        let fields = value.get("fieldsV1").map_or(Ok(Set::default()), Set::from_value).ok()?;
-        Some(Entry {
-            manager: text("manager")?.to_owned(),
+        let time = match text("time").ok_or_else(malformed)? {
+            "" => None,
+            text => Some(time::parse(text).ok_or_else(malformed)?),
+        };
+        let fields = value.get("fieldsV1").map_or(Ok(Set::default()), Set::from_value);
+        Ok(Entry {
+            manager: text("manager").ok_or_else(malformed)?.to_owned(),
             operation,
             api_version,
-            subresource: text("subresource")?.to_owned(),
+            subresource: text("subresource").ok_or_else(malformed)?.to_owned(),
             time,
-            fields,
+            fields: fields.map_err(|_| malformed())?,
         })
     }
 }
@@ -183,18 +188,15 @@ impl ManagedFields {
     /// Decodes `metadata.managedFields`; None when the value is not a list or an entry is malformed. Of
     /// several entries of one owner, the last entry is used.
     pub fn decode(list: Option<&Value>) -> Option<Self> {
-        let mut managed = ManagedFields::default();
-        let list = match list {
-            None | Some(Value::Null) => return Some(managed),
-            Some(Value::Array(list)) => list,
-            Some(_) => return None,
-        };
-        managed.entries.reserve_exact(list.len() + 1);
-        for value in list {
-            managed.entries.push(Entry::from_value(value)?);
+        let list = list_items(list).ok()?;
+        if list.is_empty() {
+            return Some(ManagedFields::default());
         }
-        managed.entries = join_owners(managed.entries, |mut same| same.pop());
-        Some(managed)
+        let mut entries = Vec::with_capacity(list.len() + 1);
+        for (index, value) in list.iter().enumerate() {
+            entries.push(Entry::from_value(index, value).ok()?);
+        }
+        Some(ManagedFields { entries: join_owners(entries, |mut same| same.pop()) })
     }
 
     /// Checks that each entry of `metadata.managedFields` can be decoded, with the messages of the reference.
@@ -203,31 +205,8 @@ impl ManagedFields {
     ///
     /// The defect of the first malformed entry.
     pub fn check(list: Option<&Value>) -> Result<(), ManagedFieldsError> {
-        let entries = match list {
-            None | Some(Value::Null) => return Ok(()),
-            Some(Value::Array(entries)) => entries,
-            Some(_) => return Err(ManagedFieldsError::NotAList),
-        };
-        for (index, value) in entries.iter().enumerate() {
-            let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
-            if !matches!(text("operation"), "Apply" | "Update") {
-                return Err(ManagedFieldsError::Operation);
-            }
-            if text("apiVersion").is_empty() {
-                return Err(ManagedFieldsError::NoApiVersion);
-            }
-            match text("fieldsType") {
-                "FieldsV1" => {}
-                "" => return Err(ManagedFieldsError::NoFieldsType { entry: index }),
-                found => {
-                    return Err(ManagedFieldsError::FieldsType { entry: index, found: found.to_owned() });
-                }
-            }
-            if Entry::from_value(value).is_none() {
-                return Err(ManagedFieldsError::Fields { entry: index });
-            }
-        }
-        Ok(())
+        let mut indexed = list_items(list)?.iter().enumerate();
+        indexed.try_for_each(|(index, value)| Entry::from_value(index, value).map(drop))
     }
 
     /// The managed fields of an object; empty when they are malformed.
@@ -310,6 +289,15 @@ impl ManagedFields {
             joined.time = time;
             Some(joined)
         });
+    }
+}
+
+/// The items of `metadata.managedFields`; none if the list is absent or null.
+fn list_items(list: Option<&Value>) -> Result<&[Value], ManagedFieldsError> {
+    match list {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) => Err(ManagedFieldsError::NotAList),
     }
 }
 
