@@ -25,10 +25,11 @@ pub(crate) fn unchanged_fields(merge: &Merge, live: &Object, tool: LastApplied<'
     (tool.to_stored)(&mut applied);
     let applied = applied.0;
     let compared = compare(merge, &applied, &live.0);
-    field_set(merge, &applied)
-        .difference(&compared.modified)
-        .difference(&compared.added)
-        .difference(&compared.removed)
+    let mut unchanged = field_set(merge, &applied);
+    for changed in [&compared.modified, &compared.added, &compared.removed] {
+        unchanged.subtract(changed);
+    }
+    unchanged
 }
 
 /// Records the applied object in the annotation, if the object has the annotation already. Removes the

@@ -139,9 +139,7 @@ impl Apply<'_> {
     ) -> Result<ApplyOutcome, ApplyError> {
         let write = &self.write;
         let mut set = field_set(write.merge, &patch.0);
-        if !write.ignored.is_empty() {
-            set = set.recursive_difference(write.ignored);
-        }
+        set.subtract_recursive(write.ignored);
         let mut own = write.entry(write.manager, Operation::Apply, set);
 
         let mut merged = Object(merge(write.merge, &live.0, &patch.0));
@@ -175,11 +173,7 @@ impl Apply<'_> {
                 return Err(ApplyError::Conflicts(conflicts));
             }
         }
-        for (entry, changed) in others.entries.iter_mut().zip(&compared.by_entry) {
-            if let Some(changed) = compared.all.get(*changed) {
-                changed.remove_lost_fields(&mut entry.fields);
-            }
-        }
+        compared.remove_lost_fields(&mut others);
         let changed = live.0 != new.0;
         if !changed {
             own.time = before.as_ref().and_then(|before| before.time);
@@ -223,9 +217,9 @@ impl Apply<'_> {
         pruned = self.add_back_owned(&merged, pruned, own, before, others)?;
 
         // Only fields that the manager owned may be removed.
-        let (remaining, all) = (declared_fields(ty, &pruned.0), declared_fields(ty, &merged.0));
-        let removed = all.difference(&remaining).intersection(&previous);
-        let pruned = Object(remove(ty, &merged.0, &removed));
+        let (remaining, mut all) = (declared_fields(ty, &pruned.0), declared_fields(ty, &merged.0));
+        all.subtract(&remaining);
+        let pruned = Object(remove(ty, &merged.0, &all.intersection(&previous)));
         if same_version { Ok(pruned) } else { Ok(write.convert(&pruned, write.api_version)?) }
     }
 
@@ -268,7 +262,9 @@ impl Apply<'_> {
                 pruned_version = version;
             }
             let keep = declared_fields(ty, &pruned.0).union(&with_declared_parents(ty, set));
-            pruned = Object(remove(ty, &merged.0, &declared_fields(ty, &merged.0).difference(&keep)));
+            let mut removed = declared_fields(ty, &merged.0);
+            removed.subtract(&keep);
+            pruned = Object(remove(ty, &merged.0, &removed));
         }
         if pruned_version == before.api_version {
             Ok(pruned)
@@ -296,8 +292,7 @@ fn conflicts(
     own_paths: &Set,
 ) -> Conflicts {
     let mut sets: Vec<(String, Set)> = Vec::new();
-    for (entry, changed) in others.entries.iter().zip(&compared.by_entry) {
-        let Some(changed) = compared.all.get(*changed) else { continue };
+    for (entry, changed) in others.entries.iter().zip(compared.by_entry()) {
         let mut contested = entry.fields.intersection(&changed.written);
         contested.subtract(own_paths);
         if !contested.is_empty() {

@@ -185,11 +185,7 @@ impl ManagedWrite<'_> {
     ) -> Result<ManagedFields, OwnershipError> {
         let (mut managed, _) = self.reconcile(managed);
         let compared = self.compare_all(old, new, own_changes, &managed)?;
-        for (entry, changed) in managed.entries.iter_mut().zip(&compared.by_entry) {
-            if let Some(changed) = compared.all.get(*changed) {
-                changed.remove_lost_fields(&mut entry.fields);
-            }
-        }
+        compared.remove_lost_fields(&mut managed);
         managed.entries.retain(|entry| !entry.fields.is_empty());
         let fields = without_bookkeeping(compared.into_own().written);
         if !fields.is_empty() {
@@ -243,31 +239,25 @@ impl ManagedWrite<'_> {
             ComparedVersions { all: vec![own_changes], by_entry: Vec::with_capacity(managed.entries.len()) };
         let mut failure = None;
         for entry in &managed.entries {
-            let known = versions.get(entry.api_version.as_str()).copied();
-            let at = match (known, self.merge_of(&entry.api_version)) {
-                (Some(at), _) => at,
-                // An owner in a removed version loses all its fields.
-                (None, None) => {
-                    compared.all.push(ChangedFields::removed_version());
-                    compared.all.len() - 1
-                }
-                (None, Some(merge)) => {
-                    let to = &entry.api_version;
-                    let changes = match (self.convert(old, to), self.convert(new, to)) {
-                        (Ok(old), Ok(new)) => {
-                            ChangedFields::new(compare(merge, &old.0, &new.0).without(self.ignored))
-                        }
-                        (Err(error), _) | (_, Err(error)) => {
-                            failure.get_or_insert(error);
-                            ChangedFields::none()
-                        }
-                    };
-                    compared.all.push(changes);
-                    compared.all.len() - 1
-                }
-            };
-            versions.insert(&entry.api_version, at);
+            let to = &entry.api_version;
+            let at = *versions.entry(to).or_insert(compared.all.len());
             compared.by_entry.push(at);
+            if at < compared.all.len() {
+                continue;
+            }
+            compared.all.push(match self.merge_of(to) {
+                // An owner in a removed version loses all its fields.
+                None => ChangedFields::removed_version(),
+                Some(merge) => match (self.convert(old, to), self.convert(new, to)) {
+                    (Ok(old), Ok(new)) => {
+                        ChangedFields::new(compare(merge, &old.0, &new.0).without(self.ignored))
+                    }
+                    (Err(error), _) | (_, Err(error)) => {
+                        failure.get_or_insert(error);
+                        ChangedFields::none()
+                    }
+                },
+            });
         }
         failure.map_or(Ok(compared), Err)
     }
@@ -276,12 +266,24 @@ impl ManagedWrite<'_> {
 /// The changes of a write in the version of each owner.
 pub(crate) struct ComparedVersions {
     /// The changes; the first is in the version of the write.
-    pub(crate) all: Vec<ChangedFields>,
+    all: Vec<ChangedFields>,
     /// For each entry, the index of the changes in its version.
-    pub(crate) by_entry: Vec<usize>,
+    by_entry: Vec<usize>,
 }
 
 impl ComparedVersions {
+    /// For each entry, the changes in its version.
+    pub(crate) fn by_entry(&self) -> impl Iterator<Item = &ChangedFields> {
+        self.by_entry.iter().filter_map(|at| self.all.get(*at))
+    }
+
+    /// Removes the fields that each entry loses.
+    pub(crate) fn remove_lost_fields(&self, managed: &mut ManagedFields) {
+        for (entry, changed) in managed.entries.iter_mut().zip(self.by_entry()) {
+            changed.remove_lost_fields(&mut entry.fields);
+        }
+    }
+
     /// The changes in the version of the write.
     fn into_own(self) -> ChangedFields {
         self.all.into_iter().next().unwrap_or_else(ChangedFields::none)
@@ -322,7 +324,7 @@ impl ChangedFields {
 
     /// Removes the changed fields from the fields of another owner. Removes all its fields if their version
     /// is no longer served.
-    pub(crate) fn remove_lost_fields(&self, fields: &mut Set) {
+    fn remove_lost_fields(&self, fields: &mut Set) {
         if self.removed_version {
             *fields = Set::default();
         } else {

@@ -1,13 +1,11 @@
 //! Comparison of two objects.
 
-use std::cmp::Ordering;
-
 use apimachinery::object::Value;
 use schema::merge::Merge;
 
 use super::{Fields, Form, child_or_any, form, is_empty, items, node};
 use crate::path::Element;
-use crate::set::{Node, Set};
+use crate::set::{Node, Set, pair_sorted};
 
 /// The differences between two objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,11 +19,6 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Whether the objects are equal.
-    pub fn is_same(&self) -> bool {
-        self.added.is_empty() && self.modified.is_empty() && self.removed.is_empty()
-    }
-
     /// Removes the paths in `ignored` and all paths below them.
     #[must_use]
     pub fn without(mut self, ignored: &Set) -> Self {
@@ -88,24 +81,13 @@ impl Nodes {
 }
 
 fn compare_maps(ty: &Merge, old: Option<&Fields>, new: Option<&Fields>, all: &mut Comparison) {
-    let compare_field = |name: &str, old: Option<&Value>, new: Option<&Value>, all: &mut Comparison| {
-        compare_values(child_or_any(ty, name).0, old, new).add_to(Element::field(name), all);
-    };
     // Both maps are sorted by name, so the sets are filled in order.
-    let (mut old, mut new) = (old.into_iter().flatten().peekable(), new.into_iter().flatten().peekable());
-    loop {
-        let order = match (old.peek(), new.peek()) {
-            (Some((a, _)), Some((b, _))) => a.cmp(b),
-            (Some(_), None) => Ordering::Less,
-            (None, Some(_)) => Ordering::Greater,
-            (None, None) => return,
-        };
-        let before = if order.is_le() { old.next() } else { None };
-        let after = if order.is_ge() { new.next() } else { None };
-        let Some((name, _)) = before.or(after) else { return };
-        let (before, after) = (before.map(|(_, value)| value), after.map(|(_, value)| value));
-        if before != after {
-            compare_field(name, before, after, all);
+    let (old, new) = (old.into_iter().flatten(), new.into_iter().flatten());
+    for (old, new) in pair_sorted(old, new, |(a, _), (b, _)| a.cmp(b)) {
+        let Some((name, _)) = old.or(new) else { continue };
+        let (old, new) = (old.map(|(_, value)| value), new.map(|(_, value)| value));
+        if old != new {
+            compare_values(child_or_any(ty, name).0, old, new).add_to(Element::field(name), all);
         }
     }
 }
@@ -158,31 +140,24 @@ fn compare_lists(
     new: &[(Element, &Value)],
     all: &mut Comparison,
 ) {
-    let mut old_groups = old.chunk_by(|(a, _), (b, _)| a == b).peekable();
-    let mut new_groups = new.chunk_by(|(a, _), (b, _)| a == b).peekable();
-    loop {
-        let order =
-            match (old_groups.peek().and_then(|c| c.first()), new_groups.peek().and_then(|c| c.first())) {
-                (Some((a, _)), Some((b, _))) => a.cmp(b),
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (None, None) => return,
-            };
-        let old = if order.is_le() { old_groups.next() } else { None }.unwrap_or_default();
-        let new = if order.is_ge() { new_groups.next() } else { None }.unwrap_or_default();
-        let Some((element, _)) = old.first().or(new.first()) else { return };
+    let old_groups = old.chunk_by(|(a, _), (b, _)| a == b);
+    let new_groups = new.chunk_by(|(a, _), (b, _)| a == b);
+    for (old, new) in pair_sorted(old_groups, new_groups, |a, b| first_element(a).cmp(&first_element(b))) {
+        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+        let Some((element, _)) = old.first().or(new.first()) else { continue };
         let nodes = match (old, new) {
-            ([], [(_, new)]) => compare_items(item_type, None, Some(new)),
-            ([(_, old)], []) => compare_items(item_type, Some(old), None),
-            ([(_, old)], [(_, new)]) => compare_items(item_type, Some(old), Some(new)),
+            ([], [(_, new)]) => compare_values(item_type, None, Some(new)),
+            ([(_, old)], []) => compare_values(item_type, Some(old), None),
+            ([(_, old)], [(_, new)]) if old == new => continue,
+            ([(_, old)], [(_, new)]) => compare_values(item_type, Some(old), Some(new)),
             _ => duplicate_nodes(item_type, old, new),
         };
         nodes.add_to(element.clone(), all);
     }
 }
 
-fn compare_items(item_type: &Merge, old: Option<&Value>, new: Option<&Value>) -> Nodes {
-    if old == new { Nodes::default() } else { compare_values(item_type, old, new) }
+fn first_element<'i>(items: &'i [(Element, &Value)]) -> Option<&'i Element> {
+    items.first().map(|(element, _)| element)
 }
 
 /// Compares items of which several have the same key: they count as one value without parts.

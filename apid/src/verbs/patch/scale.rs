@@ -98,7 +98,7 @@ fn object_owners(
         let Some(path) = paths.owned_by(entry) else { continue };
         match owners_of_scale.entries.iter().position(|owner| is_same_owner(owner, entry)) {
             Some(index) => drop(owners_of_scale.entries.swap_remove(index)),
-            None => entry.fields = entry.fields.difference(&Set::of(&path)),
+            None => entry.fields.subtract(&Set::of(&path)),
         }
     }
     if let Some(path) = paths.in_version(api_version) {
