@@ -131,11 +131,12 @@ fn merge_values(
             Ok(Value::Object(merge_maps(ty, original, patch, work)?))
         }
         (_, Value::Object(patch)) => Ok(Value::Object(merge_maps(ty, Fields::new(), patch, work)?)),
-        (Some(Value::Array(original)), Value::Array(patch)) if strategy.merge => {
+        (original, Value::Array(patch)) if strategy.merge => {
+            let original = match original {
+                Some(Value::Array(original)) => original,
+                _ => Vec::new(),
+            };
             Ok(Value::Array(merge_lists(item_type(ty), strategy, original, patch, work)?))
-        }
-        (_, Value::Array(patch)) if strategy.merge => {
-            Ok(Value::Array(merge_lists(item_type(ty), strategy, Vec::new(), patch, work)?))
         }
         (_, Value::Array(patch)) => Ok(Value::Array(patch.iter().map(without_nulls).collect())),
         (_, other) => Ok(other.clone()),
@@ -172,15 +173,13 @@ fn retain_keys(original: &mut Fields, patch: &Fields) -> Result<()> {
         return Err(Error::Malformed(format!("{RETAIN_KEYS} must be a list of keys")));
     };
     let kept: HashSet<&str> = kept.iter().filter_map(Value::as_str).collect();
-    let is_kept = |name: &str| kept.contains(name);
     for (name, value) in patch {
-        let is_directive = name.starts_with('$');
-        if !value.is_null() && !is_directive && !is_kept(name) {
+        if !value.is_null() && !name.starts_with('$') && !kept.contains(name.as_str()) {
             let name = shorten(name);
             return Err(Error::Malformed(format!("`{name}` is set, but `{RETAIN_KEYS}` does not list it")));
         }
     }
-    original.retain(|name, _| is_kept(name));
+    original.retain(|name, _| kept.contains(name.as_str()));
     Ok(())
 }
 
@@ -300,12 +299,7 @@ fn merge_lists(
     original.retain(|stored| stored.get(key).is_none_or(|value| !deleted.contains(value)));
     let before = if replace { Vec::new() } else { original };
     let mut merged = before.clone();
-    let mut positions: HashMap<&Value, usize> = HashMap::with_capacity(merged.len());
-    for (at, item) in before.iter().enumerate() {
-        if let Some(value) = item.get(key) {
-            positions.entry(value).or_insert(at);
-        }
-    }
+    let mut positions = positions(&before, Some(key));
     let mut seen: HashSet<&Value> = HashSet::with_capacity(patch_items.len());
     for item in patch_items.iter().copied() {
         let value = item.get(key).ok_or_else(|| missing_key_error(key))?;

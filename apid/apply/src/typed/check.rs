@@ -4,7 +4,7 @@ use apimachinery::field::{shorten, shorten_name};
 use apimachinery::object::Value;
 use schema::merge::{Merge, Scalar};
 
-use super::{Fields, Form, child, form, items};
+use super::{Fields, Form, ItemIdentity, child, form, items};
 use crate::path::Element;
 use crate::set::path_text;
 
@@ -116,22 +116,15 @@ impl TypeCheck {
             }
             return;
         };
-        for item in list {
-            let is_valid_item = match (identity, item) {
-                (super::ItemIdentity::Keyed(_), Value::Object(_)) => true,
-                (super::ItemIdentity::Keyed(_), _) => {
-                    self.error(TypingErrorKind::Item("an item of a list with keys must be a map"));
-                    false
-                }
-                (super::ItemIdentity::Set, Value::Null | Value::Array(_) | Value::Object(_)) => {
-                    self.error(TypingErrorKind::Item("an item of a set must be a scalar"));
-                    false
-                }
-                (super::ItemIdentity::Set, _) => true,
-            };
-            if !is_valid_item {
-                return;
+        let defect = match identity {
+            ItemIdentity::Keyed(_) if !list.iter().all(Value::is_object) => {
+                Some("an item of a list with keys must be a map")
             }
+            ItemIdentity::Set if !list.iter().all(is_scalar) => Some("an item of a set must be a scalar"),
+            _ => None,
+        };
+        if let Some(defect) = defect {
+            return self.error(TypingErrorKind::Item(defect));
         }
         let mut seen = std::collections::BTreeSet::new();
         for (element, item) in items(identity, Some(list_value)) {
@@ -145,6 +138,10 @@ impl TypeCheck {
             seen.insert(element);
         }
     }
+}
+
+fn is_scalar(value: &Value) -> bool {
+    !matches!(value, Value::Null | Value::Array(_) | Value::Object(_))
 }
 
 fn json_type(value: &Value) -> &'static str {

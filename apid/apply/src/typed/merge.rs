@@ -13,10 +13,6 @@ use crate::path::Element;
 /// List items keep the order of `over`. Items that only `under` has stay between them, as near as possible to
 /// their old position.
 pub fn merge(ty: &Merge, under: &Fields, over: &Fields) -> Fields {
-    merge_maps(ty, under, over)
-}
-
-fn merge_maps(ty: &Merge, under: &Fields, over: &Fields) -> Fields {
     let mut merged = Fields::new();
     for (name, value) in under {
         let value = match over.get(name) {
@@ -47,7 +43,7 @@ fn merge_values(ty: &Merge, under: Option<&Value>, over: &Value) -> Option<Value
             let nothing = Fields::new();
             let under = under.and_then(Value::as_object).unwrap_or(&nothing);
             let merged = match over {
-                Value::Object(over) => merge_maps(ty, under, over),
+                Value::Object(over) => merge(ty, under, over),
                 _ => under.clone(),
             };
             (!merged.is_empty()).then_some(Value::Object(merged))
@@ -73,9 +69,8 @@ fn merge_lists(
         under_items.entry(element).and_modify(|several| *several = None).or_insert(Some(item));
     }
     let over_elements: BTreeSet<&Element> = over.iter().map(|(element, _)| element).collect();
-    let merge_item = |element: &Element, item: &Value| match under_items.get(element).copied().flatten() {
-        Some(under) => merge_values(item_type, Some(under), item),
-        None => merge_values(item_type, None, item),
+    let merge_item = |element: &Element, item: &Value| {
+        merge_values(item_type, under_items.get(element).copied().flatten(), item)
     };
 
     let mut shared =

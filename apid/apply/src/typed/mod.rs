@@ -137,12 +137,8 @@ fn is_empty(value: Option<&Value>) -> bool {
 /// The paths of an object: leaves, list items and map entries, without the structs above them. An empty
 /// struct is a leaf.
 pub fn field_set(ty: &Merge, object: &Fields) -> Set {
-    map_field_set(ty, object)
-}
-
-fn map_field_set(ty: &Merge, map: &Fields) -> Set {
     let mut set = Set::default();
-    for (name, value) in map {
+    for (name, value) in object {
         let (child, declared) = child_or_any(ty, name);
         let mut node = node(child, value);
         node.member |= !declared || value.is_null() || value.as_object().is_some_and(Map::is_empty);
@@ -155,10 +151,10 @@ fn map_field_set(ty: &Merge, map: &Fields) -> Set {
 fn node(ty: &Merge, value: &Value) -> Node {
     match form(ty, Some(value)) {
         Form::Leaf => Node::leaf(),
-        Form::Map => Node {
-            member: false,
-            below: value.as_object().map_or_else(Set::default, |m| map_field_set(ty, m)),
-        },
+        Form::Map => {
+            let below = value.as_object().map_or_else(Set::default, |fields| field_set(ty, fields));
+            Node { member: false, below }
+        }
         Form::List(item_type, identity) => {
             let mut sorted = items(identity, Some(value));
             sorted.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -181,12 +177,10 @@ fn node(ty: &Merge, value: &Value) -> Node {
 pub fn with_declared_parents(ty: &Merge, set: &Set) -> Set {
     let mut all = Set::default();
     for (element, node) in set.nodes() {
-        let (child, declared) = match element {
-            Element::Field(name) => child_or_any(ty, name),
-            _ => match ty {
-                Merge::List { items, .. } => (&**items, false),
-                _ => (&UNDECLARED, false),
-            },
+        let (child, declared) = match (element, ty) {
+            (Element::Field(name), _) => child_or_any(ty, name),
+            (_, Merge::List { items, .. }) => (&**items, false),
+            _ => (&UNDECLARED, false),
         };
         let member = node.member || (declared && !node.below.is_empty());
         all.add(element.clone(), Node { member, below: with_declared_parents(child, &node.below) });
