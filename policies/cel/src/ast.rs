@@ -12,70 +12,39 @@ pub(crate) struct Expr {
 }
 
 impl Expr {
-    /// Whether the node or a descendant reads a field of a variable. The recursion is as deep as the tree,
-    /// which [`guard`](crate::guard) limits.
-    pub(crate) fn selects(&self, variable: &str, field: &str) -> bool {
-        let is_variable =
-            |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
-        let is_field =
-            |e: &Expr| matches!(&e.kind, Kind::Literal(Literal::String(text)) if text.as_str() == field);
-        let selects_inside = |e: &Expr| e.selects(variable, field);
-        match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) => false,
-            Kind::Select(operand, name) => (name == field && is_variable(operand)) || selects_inside(operand),
-            Kind::Call { target, name, arguments } => {
-                let is_access = matches!(name.as_str(), "_[_]" | "_[?_]" | "_?._")
-                    && matches!(arguments.as_slice(), [operand, key] if is_variable(operand) && is_field(key));
-                is_access
-                    || target.as_deref().is_some_and(selects_inside)
-                    || arguments.iter().any(selects_inside)
-            }
-            Kind::List(elements) => elements.iter().any(|(element, _)| selects_inside(element)),
-            Kind::Map(entries) => {
-                entries.iter().any(|(key, value, _)| selects_inside(key) || selects_inside(value))
-            }
-            Kind::Struct(_, fields) => fields.iter().any(|field| selects_inside(&field.value)),
-        }
-    }
-
-    /// Adds the fields of a variable that the node and its descendants select by name.
+    /// Adds the fields of a variable that the node and its descendants read by name.
     ///
     /// A comprehension variable of the same name counts as the variable. [`guard`](crate::guard) limits the
     /// recursion depth.
     pub(crate) fn add_selected_fields<'e>(&'e self, variable: &str, fields: &mut BTreeSet<&'e str>) {
-        let is_variable =
-            |e: &Expr| matches!(&e.kind, Kind::Ident(name) if name.trim_start_matches('.') == variable);
+        let selection = match &self.kind {
+            Kind::Select(operand, field) => Some((operand.as_ref(), field)),
+            Kind::Call { name, arguments, .. } if matches!(name.as_str(), "_[_]" | "_[?_]" | "_?._") => {
+                match arguments.as_slice() {
+                    [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }] => {
+                        Some((operand, field))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        if let Some((Expr { kind: Kind::Ident(name), .. }, field)) = selection
+            && name.trim_start_matches('.') == variable
+        {
+            fields.insert(field);
+        }
+        self.children().into_iter().for_each(|child| child.add_selected_fields(variable, fields));
+    }
+
+    fn children(&self) -> Vec<&Expr> {
         match &self.kind {
-            Kind::Literal(_) | Kind::Ident(_) => {}
-            Kind::Select(operand, name) => {
-                if is_variable(operand) {
-                    fields.insert(name);
-                }
-                operand.add_selected_fields(variable, fields);
-            }
-            Kind::Call { target, arguments, .. } => {
-                if let [operand, Expr { kind: Kind::Literal(Literal::String(name)), .. }] =
-                    arguments.as_slice()
-                    && is_variable(operand)
-                {
-                    fields.insert(name);
-                }
-                for part in target.as_deref().into_iter().chain(arguments) {
-                    part.add_selected_fields(variable, fields);
-                }
-            }
-            Kind::List(elements) => {
-                elements.iter().for_each(|(element, _)| element.add_selected_fields(variable, fields));
-            }
-            Kind::Struct(_, struct_fields) => {
-                struct_fields.iter().for_each(|field| field.value.add_selected_fields(variable, fields));
-            }
-            Kind::Map(entries) => {
-                for (key, value, _) in entries {
-                    key.add_selected_fields(variable, fields);
-                    value.add_selected_fields(variable, fields);
-                }
-            }
+            Kind::Literal(_) | Kind::Ident(_) => Vec::new(),
+            Kind::Select(operand, _) => vec![operand],
+            Kind::Call { target, arguments, .. } => target.as_deref().into_iter().chain(arguments).collect(),
+            Kind::List(elements) => elements.iter().map(|(element, _)| element).collect(),
+            Kind::Map(entries) => entries.iter().flat_map(|(key, value, _)| [key, value]).collect(),
+            Kind::Struct(_, fields) => fields.iter().map(|field| &field.value).collect(),
         }
     }
 }

@@ -80,10 +80,10 @@ impl Parsed {
     /// Whether the expression, including its macros, reads a field of a variable by name.
     /// The forms are `variable.field`, `variable.?field`, `variable["field"]` and `variable[?"field"]`.
     pub fn selects(&self, variable: &str, field: &str) -> bool {
-        self.tree.selects(variable, field)
+        self.selected_fields(variable).contains(field)
     }
 
-    /// The fields of a variable that the expression may read by name, in the forms of [`Parsed::selects`].
+    /// The fields of a variable that the expression reads by name, in the forms of [`Parsed::selects`].
     pub fn selected_fields(&self, variable: &str) -> BTreeSet<&str> {
         let mut fields = BTreeSet::new();
         self.tree.add_selected_fields(variable, &mut fields);
