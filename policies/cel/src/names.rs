@@ -4,33 +4,9 @@
 //! with a digit. Escapes: `__` to `__underscores__`, `.` to `__dot__`, `-` to `__dash__`, `/` to `__slash__`.
 //! A reserved word gets the prefix and suffix `__`.
 
-/// Reserved words of the language.
-const RESERVED: [&str; 20] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-];
-
 /// Escapes `name` for expressions; `None` if expressions cannot use the name.
 pub fn escape(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) || name == "while" {
+    if is_reserved(name) {
         return Some(format!("__{name}__"));
     }
     let mut chars = name.chars();
@@ -39,23 +15,37 @@ pub fn escape(name: &str) -> Option<String> {
     if !is_letter_or_symbol(first) || !chars.all(|c| is_letter_or_symbol(c) || c.is_ascii_digit()) {
         return None;
     }
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(c) = rest.chars().next() {
-        if let Some(after) = rest.strip_prefix("__") {
-            out.push_str("__underscores__");
-            rest = after;
-            continue;
-        }
-        match c {
-            '.' => out.push_str("__dot__"),
-            '-' => out.push_str("__dash__"),
-            '/' => out.push_str("__slash__"),
-            other => out.push(other),
-        }
-        rest = rest.get(c.len_utf8()..).unwrap_or_default();
-    }
-    Some(out)
+    // The first replacement does not touch the underscores of the other escapes.
+    let escaped = name.replace("__", "__underscores__").replace('.', "__dot__");
+    Some(escaped.replace('-', "__dash__").replace('/', "__slash__"))
+}
+
+/// Whether a word is reserved in the language.
+fn is_reserved(word: &str) -> bool {
+    matches!(
+        word,
+        "true"
+            | "false"
+            | "null"
+            | "in"
+            | "as"
+            | "break"
+            | "const"
+            | "continue"
+            | "else"
+            | "for"
+            | "function"
+            | "if"
+            | "import"
+            | "let"
+            | "loop"
+            | "package"
+            | "namespace"
+            | "return"
+            | "var"
+            | "void"
+            | "while"
+    )
 }
 
 #[cfg(test)]
