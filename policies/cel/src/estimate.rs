@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use crate::bounds::{Bounds, PartBounds};
 use crate::cost::{LIST_LITERAL, LIST_STEP, MAP_LITERAL, MESSAGE_LITERAL, ResultSize};
-use crate::program::{Comprehension, ComprehensionKind, Node, Program, Step};
-use crate::types::Type;
+use crate::program::{Comprehension, ComprehensionKind, Node, Program, Step, StepTarget};
+use crate::types::{Type, without_optional};
 use crate::value::Value;
 
 /// Minimum and maximum of a cost in cost units, or of a size as in [`Value::size`].
@@ -129,13 +129,6 @@ impl<'b> ValueFacts<'b> {
     pub(crate) fn concatenate(self, other: ValueFacts<'b>, ty: Type) -> ValueFacts<'b> {
         let size = self.size + other.size;
         ValueFacts { ty, size, ..self.union(other) }
-    }
-}
-
-fn without_optional(ty: &Type) -> &Type {
-    match ty {
-        Type::Optional(inner) => inner,
-        other => other,
     }
 }
 
@@ -281,12 +274,12 @@ impl<'b> Estimator<'b> {
                 let field: Option<String> = field;
                 parts = part_facts(&parts, field.as_deref(), Type::Dyn).parts;
             }
-            match step {
-                Step::Field(name) | Step::OptionalField(name) => {
+            match &step.target {
+                StepTarget::Field(name) => {
                     cost = cost + ONE;
                     last = Some(Some(name.clone()));
                 }
-                Step::Index(index) | Step::OptionalIndex(index) => {
+                StepTarget::Index(index) => {
                     if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
                         cost = cost + ONE;
                     }
@@ -362,20 +355,16 @@ impl<'b> Estimator<'b> {
             _ => (ValueFacts::from_type(Type::Dyn), range.element()),
         };
         let element = match (comprehension.second, &range.ty) {
-            (Some(second), _) => {
-                self.set(second, value.clone());
-                self.set(comprehension.first, key);
-                value
-            }
-            (None, Type::Map(_)) => {
-                self.set(comprehension.first, key.clone());
-                key
-            }
-            (None, _) => {
-                self.set(comprehension.first, value.clone());
-                value
-            }
+            (None, Type::Map(_)) => key.clone(),
+            _ => value.clone(),
         };
+        match comprehension.second {
+            Some(second) => {
+                self.set(second, value);
+                self.set(comprehension.first, key);
+            }
+            None => self.set(comprehension.first, element.clone()),
+        }
         let condition = comprehension.condition.as_ref().map(|node| self.node(node).0);
         let (transform, transformed) = match &comprehension.transform {
             Some(node) => self.node(node),

@@ -81,10 +81,7 @@ impl Node {
     fn reads(&self, slot: usize) -> bool {
         let any = |nodes: &[Node]| nodes.iter().any(|node| node.reads(slot));
         let steps_read = |steps: &[Step]| {
-            steps.iter().any(|step| match step {
-                Step::Field(_) | Step::OptionalField(_) => false,
-                Step::Index(index) | Step::OptionalIndex(index) => index.reads(slot),
-            })
+            steps.iter().any(|step| matches!(&step.target, StepTarget::Index(index) if index.reads(slot)))
         };
         match self {
             Node::Const(_) => false,
@@ -165,11 +162,16 @@ pub(crate) enum Node {
 }
 
 /// One link of a chain such as `self.spec.list[0]`.
-pub(crate) enum Step {
+pub(crate) struct Step {
+    pub(crate) target: StepTarget,
+    /// Whether the link is optional: `.?field` or `[?index]`.
+    pub(crate) is_optional: bool,
+}
+
+/// The part that a link selects.
+pub(crate) enum StepTarget {
     Field(String),
-    OptionalField(String),
     Index(Node),
-    OptionalIndex(Node),
 }
 
 /// A comprehension: a macro such as `all`, `map` or `filter` that visits each element of a list or map.

@@ -256,6 +256,14 @@ impl fmt::Display for Type {
     }
 }
 
+/// The type inside an optional, or the type itself.
+pub(crate) fn without_optional(ty: &Type) -> &Type {
+    match ty {
+        Type::Optional(inner) => inner,
+        other => other,
+    }
+}
+
 /// Bindings of type parameters for one call.
 #[derive(Default)]
 pub(crate) struct Bindings(Vec<(char, Type)>);

@@ -2,8 +2,8 @@
 //! node.
 
 use crate::ast::{Expr, Kind, Literal};
-use crate::program::{Node, Step};
-use crate::types::Type;
+use crate::program::{Node, Step, StepTarget};
+use crate::types::{Type, without_optional};
 
 use super::{Checker, TypedNode, qualified_name, type_constant};
 
@@ -20,54 +20,51 @@ impl Checker<'_> {
                 return (Node::Const(value), Type::Type);
             }
         }
-        let (operand, link) = match &expr.kind {
-            Kind::Select(operand, field) => (operand.as_ref(), Link::Field(field)),
+        let (operand, link, is_optional) = match &expr.kind {
+            Kind::Select(operand, field) => (operand.as_ref(), Link::Field(field), false),
             Kind::Call { name, arguments, .. } => match (name.as_str(), arguments.as_slice()) {
-                ("_[_]", [operand, index]) => (operand, Link::Index(index)),
-                ("_[?_]", [operand, index]) => (operand, Link::OptionalIndex(index)),
+                ("_[_]", [operand, index]) => (operand, Link::Index(index), false),
+                ("_[?_]", [operand, index]) => (operand, Link::Index(index), true),
                 ("_?._", [operand, Expr { kind: Kind::Literal(Literal::String(field)), .. }]) => {
-                    (operand, Link::OptionalField(field))
+                    (operand, Link::Field(field), true)
                 }
                 _ => return self.report(expr.at, "unsupported expression".to_owned()),
             },
             _ => return self.check(expr),
         };
         let (root, ty) = self.check(operand);
-        let Some((step, result)) = self.check_link(expr.at, &ty, link) else {
+        let Some((step, result)) = self.check_link(expr.at, &ty, link, is_optional) else {
             return (root, Type::Dyn);
         };
         (append(root, step, result.clone()), result)
     }
 
-    fn check_link(&mut self, at: usize, operand: &Type, link: Link<'_>) -> Option<(Step, Type)> {
+    fn check_link(
+        &mut self,
+        at: usize,
+        operand: &Type,
+        link: Link<'_>,
+        is_optional: bool,
+    ) -> Option<(Step, Type)> {
         // Links after an optional link apply to the inner value, and their values are optional too.
-        let (inner, optional) = match operand {
-            Type::Optional(inner) => (inner.as_ref().clone(), true),
-            other => (other.clone(), false),
-        };
-        let wrap = |ty: Type, is_optional_link: bool| match ty {
-            Type::Optional(_) => ty,
-            ty if optional || is_optional_link => Type::optional(ty),
-            ty => ty,
-        };
-        match link {
+        let inner = without_optional(operand);
+        let (target, ty) = match link {
             Link::Field(field) => {
-                let (name, ty) = self.check_field(at, &inner, field)?;
-                Some((Step::Field(name), wrap(ty, false)))
-            }
-            Link::OptionalField(field) => {
-                let (name, ty) = self.check_field(at, &inner, field)?;
-                Some((Step::OptionalField(name), wrap(ty, true)))
+                let (name, ty) = self.check_field(at, inner, field)?;
+                (StepTarget::Field(name), ty)
             }
             Link::Index(index) => {
-                let (node, ty) = self.check_index(at, &inner, index, "_[_]")?;
-                Some((Step::Index(node), wrap(ty, false)))
+                let operator = if is_optional { "_[?_]" } else { "_[_]" };
+                let (node, ty) = self.check_index(at, inner, index, operator)?;
+                (StepTarget::Index(node), ty)
             }
-            Link::OptionalIndex(index) => {
-                let (node, ty) = self.check_index(at, &inner, index, "_[?_]")?;
-                Some((Step::OptionalIndex(node), wrap(ty, true)))
-            }
-        }
+        };
+        let ty = match (operand, ty) {
+            (_, ty @ Type::Optional(_)) => ty,
+            (operand, ty) if is_optional || matches!(operand, Type::Optional(_)) => Type::optional(ty),
+            (_, ty) => ty,
+        };
+        Some((Step { target, is_optional }, ty))
     }
 
     /// Returns the name in the data and the type of a field. None: the type has no such field; an error is
@@ -110,8 +107,7 @@ impl Checker<'_> {
             _ => None,
         };
         let Some(result) = result else {
-            let types_text = format!("({operand}, {index_type})");
-            self.report(at, format!("found no matching overload for '{operator}' applied to '{types_text}'"));
+            self.report_no_overload(at, operator, &format!("({operand}, {index_type})"));
             return None;
         };
         Some((node, result))
@@ -123,11 +119,7 @@ impl Checker<'_> {
             return self.report(argument.at, "invalid argument to has() macro".to_owned());
         };
         let (root, ty) = self.check(operand);
-        let inner = match &ty {
-            Type::Optional(inner) => inner.as_ref().clone(),
-            other => other.clone(),
-        };
-        let Some((field, _)) = self.check_field(argument.at.max(at), &inner, field) else {
+        let Some((field, _)) = self.check_field(argument.at.max(at), without_optional(&ty), field) else {
             return (root, Type::Bool);
         };
         let (root, steps) = match root {
@@ -141,9 +133,7 @@ impl Checker<'_> {
 /// A link of a chain in the syntax tree.
 enum Link<'e> {
     Field(&'e str),
-    OptionalField(&'e str),
     Index(&'e Expr),
-    OptionalIndex(&'e Expr),
 }
 
 /// Appends a link to the chain `root`; `ty` is the type of the resulting value.

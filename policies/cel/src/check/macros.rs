@@ -156,27 +156,19 @@ impl Checker<'_> {
         let (operand, ty) = self.check(target);
         let (other_node, other_type) = self.check(other);
         let inner = match &ty {
-            Type::Optional(inner) => inner.as_ref().clone(),
-            Type::Dyn => Type::Dyn,
-            _ => {
-                let types_text = format!("{ty}.({other_type})");
-                return self.report(
-                    at,
-                    format!("found no matching overload for '{name}' applied to '{types_text}'"),
-                );
-            }
+            Type::Optional(inner) => Some(inner.as_ref().clone()),
+            Type::Dyn => Some(Type::Dyn),
+            _ => None,
         };
-        let is_compatible = match (&other_type, unwrap) {
-            (Type::Optional(other), false) => other.is_compatible_with(&inner),
+        let is_compatible = |inner: &Type| match (&other_type, unwrap) {
+            (Type::Optional(other), false) => other.is_compatible_with(inner),
             (Type::Dyn, _) => true,
-            (other, true) => other.is_compatible_with(&inner),
+            (other, true) => other.is_compatible_with(inner),
             _ => false,
         };
-        if !is_compatible {
-            let types_text = format!("{ty}.({other_type})");
-            return self
-                .report(at, format!("found no matching overload for '{name}' applied to '{types_text}'"));
-        }
+        let Some(inner) = inner.filter(is_compatible) else {
+            return self.report_no_overload(at, name, &format!("{ty}.({other_type})"));
+        };
         let result = match (unwrap, inner) {
             (true, Type::Dyn) => other_type,
             (true, inner) => inner,

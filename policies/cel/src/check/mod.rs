@@ -74,6 +74,11 @@ impl Checker<'_> {
         (Node::Const(Value::Null), Type::Dyn)
     }
 
+    /// Reports that no overload of a function accepts the types of its arguments.
+    fn report_no_overload(&mut self, at: usize, name: &str, types: &str) -> TypedNode {
+        self.report(at, format!("found no matching overload for '{name}' applied to '{types}'"))
+    }
+
     /// Reports an error if a type is not compatible with `expected`.
     fn expect(&mut self, at: usize, found: &Type, expected: &Type) {
         if !found.is_compatible_with(expected) {
@@ -217,7 +222,7 @@ impl Checker<'_> {
         let (no_node, no_type) = self.check(no);
         if !condition_type.is_compatible_with(&Type::Bool) || !yes_type.is_compatible_with(&no_type) {
             let types = format!("({condition_type}, {yes_type}, {no_type})");
-            return self.report(at, format!("found no matching overload for '_?_:_' applied to '{types}'"));
+            return self.report_no_overload(at, "_?_:_", &types);
         }
         let result = match (yes_type, no_type) {
             (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
@@ -289,9 +294,7 @@ impl Checker<'_> {
             });
         }
         let Some(mut result) = result else {
-            let types_text = argument_types_text(target.is_some(), &types);
-            return self
-                .report(at, format!("found no matching overload for '{name}' applied to '{types_text}'"));
+            return self.report_no_overload(at, name, &argument_types_text(target.is_some(), &types));
         };
         if name == "_+_"
             && let (Some(Type::List(left)), Type::List(sum)) = (types.first(), &result)

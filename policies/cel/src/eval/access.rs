@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::cost::access_cost;
 use crate::error::EvalError;
-use crate::program::{Node, Step};
+use crate::program::{Node, Step, StepTarget};
 use crate::value::Value;
 
 use super::{Evaluator, Outcome};
@@ -20,7 +20,7 @@ impl<'a> Evaluator<'a, '_> {
             (other, _) => (self.evaluate(other)?, steps),
         };
         for step in steps {
-            value = self.follow_step(value, step)?;
+            value = self.follow_step(&value, step)?;
             self.cost.charge(access_cost(&value))?;
         }
         Ok(value)
@@ -32,13 +32,10 @@ impl<'a> Evaluator<'a, '_> {
 
     /// Follows the first link from the variable with lazy fields, which computes the field.
     fn lazy_step(&mut self, step: &'a Step) -> Outcome<'a> {
-        let (Step::Field(name) | Step::OptionalField(name)) = step else { return Err(EvalError::NoOverload) };
+        let StepTarget::Field(name) = &step.target else { return Err(EvalError::NoOverload) };
         self.cost.charge(1)?;
         let found = self.lazy.and_then(|(_, fields)| fields.field(name)).transpose()?;
-        match step {
-            Step::OptionalField(_) => Ok(Value::Optional(found.map(Arc::new))),
-            _ => found.ok_or_else(|| no_such_key_error(name)),
-        }
+        selected(found, step.is_optional, || no_such_key_error(name))
     }
 
     /// Evaluates `has()`: the test is free, and each preceding link costs one unit.
@@ -48,70 +45,41 @@ impl<'a> Evaluator<'a, '_> {
         {
             return Ok(Value::Bool(fields.has(field)));
         }
-        match self.evaluate_chain(root, steps)? {
+        let value = self.evaluate_chain(root, steps)?;
+        let operand = match &value {
+            Value::Optional(None) => return Ok(Value::Bool(false)),
+            Value::Optional(Some(inner)) => inner.as_ref(),
+            value => value,
+        };
+        match operand {
             Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
-            Value::Optional(None) => Ok(Value::Bool(false)),
-            Value::Optional(Some(inner)) => match inner.as_ref() {
-                Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
-                _ => Err(no_such_key_error(field)),
-            },
             _ => Err(no_such_key_error(field)),
         }
     }
 
-    fn follow_step(&mut self, value: Value<'a>, step: &'a Step) -> Outcome<'a> {
+    fn follow_step(&mut self, value: &Value<'a>, step: &'a Step) -> Outcome<'a> {
         // Links after an optional link apply to the inner value, if present, and stay optional.
-        if let Value::Optional(inner) = &value
-            && !matches!(step, Step::OptionalField(_) | Step::OptionalIndex(_))
-        {
-            let inner = inner.clone();
-            return match step {
-                Step::Field(name) | Step::OptionalField(name) => self.optional_field(inner.as_deref(), name),
-                Step::Index(index) | Step::OptionalIndex(index) => {
-                    self.optional_index(inner.as_deref(), index)
-                }
-            };
-        }
-        match step {
-            Step::Field(name) => {
+        let is_optional = step.is_optional || matches!(value, Value::Optional(_));
+        let operand = match value {
+            Value::Optional(inner) => inner.as_deref(),
+            value => Some(value),
+        };
+        match &step.target {
+            StepTarget::Field(name) => {
                 self.cost.charge(1)?;
-                match &value {
-                    Value::Map(map) => map.field(name).unwrap_or_else(|| Err(no_such_key_error(name))),
-                    _ => Err(no_such_key_error(name)),
-                }
+                let found = match operand {
+                    None => None,
+                    Some(Value::Map(map)) => map.field(name).transpose()?,
+                    Some(_) => return Err(no_such_key_error(name)),
+                };
+                selected(found, is_optional, || no_such_key_error(name))
             }
-            Step::OptionalField(name) => match &value {
-                Value::Optional(inner) => self.optional_field(inner.as_deref(), name),
-                value => self.optional_field(Some(value), name),
-            },
-            Step::Index(index) => {
+            StepTarget::Index(index) => {
                 let index = self.evaluate_index(index)?;
-                element_at(&value, &index)?.ok_or_else(|| missing_key_error(&value, &index))
+                let found = operand.map_or(Ok(None), |operand| element_at(operand, &index))?;
+                selected(found, is_optional, || missing_key_error(value, &index))
             }
-            Step::OptionalIndex(index) => match &value {
-                Value::Optional(inner) => self.optional_index(inner.as_deref(), index),
-                value => self.optional_index(Some(value), index),
-            },
         }
-    }
-
-    fn optional_field(&mut self, value: Option<&Value<'a>>, name: &str) -> Outcome<'a> {
-        self.cost.charge(1)?;
-        let found = match value {
-            None => None,
-            Some(Value::Map(map)) => map.field(name).transpose()?,
-            Some(_) => return Err(no_such_key_error(name)),
-        };
-        Ok(Value::Optional(found.map(Arc::new)))
-    }
-
-    fn optional_index(&mut self, value: Option<&Value<'a>>, index: &'a Node) -> Outcome<'a> {
-        let index = self.evaluate_index(index)?;
-        let found = match value {
-            None => None,
-            Some(value) => element_at(value, &index)?,
-        };
-        Ok(Value::Optional(found.map(Arc::new)))
     }
 
     /// Value of an index. The link costs one unit, unless the index is a variable or a chain, which costs a
@@ -121,6 +89,18 @@ impl<'a> Evaluator<'a, '_> {
             self.cost.charge(1)?;
         }
         self.evaluate(index)
+    }
+}
+
+/// The value of a link: an optional link has a value even if it selects nothing.
+fn selected<'a>(
+    found: Option<Value<'a>>,
+    is_optional: bool,
+    missing: impl FnOnce() -> EvalError,
+) -> Outcome<'a> {
+    match is_optional {
+        true => Ok(Value::Optional(found.map(Arc::new))),
+        false => found.ok_or_else(missing),
     }
 }
 

@@ -90,16 +90,14 @@ impl<'a> Evaluator<'a, '_> {
     ) -> Result<bool, EvalError> {
         self.cost.charge(access_cost(&item))?;
         if let Accumulator::Truth(result) = accumulator {
-            self.cost.charge(if comprehension.kind == ComprehensionKind::All { 2 } else { 3 })?;
-            if matches!(result, Ok(value) if *value == (comprehension.kind == ComprehensionKind::Exists)) {
+            let deciding = comprehension.kind == ComprehensionKind::Exists;
+            self.cost.charge(if deciding { 3 } else { 2 })?;
+            if matches!(result, Ok(value) if *value == deciding) {
                 return Ok(false);
             }
-        }
-        if let Accumulator::Truth(result) = accumulator {
             self.bind(comprehension, key, item);
             self.cost.charge(1)?;
             let Some(condition) = &comprehension.condition else { return Ok(false) };
-            let deciding = comprehension.kind == ComprehensionKind::Exists;
             match condition_value(self.evaluate(condition))? {
                 Ok(value) if value == deciding => *result = Ok(deciding),
                 Ok(_) => {}
