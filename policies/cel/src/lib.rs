@@ -64,9 +64,10 @@ pub use library::authorization::{
     AUTHORIZER, AuthorizationCheck, AuthorizationResult, Authorizer, RESOURCE_CHECK, authorizer,
     request_resource,
 };
+pub use library::conversions::double_text;
 pub use library::functions;
 pub use library::regexes::{PatternError, compile as pattern};
-pub use library::urls::is_url;
+pub use library::urls::{is_url, split_scheme};
 pub use limits::{EstimateSum, excess};
 pub use list::List;
 pub use map::Map;

@@ -86,8 +86,14 @@ pub trait Opaque: Any + Send + Sync {
     fn text_bytes(&self) -> u64 {
         0
     }
-    /// The value as `Any`, for downcasts.
-    fn as_any(&self) -> &dyn Any;
+}
+
+impl dyn Opaque {
+    /// Downcasts to the library type `T`.
+    pub(crate) fn downcast<T: 'static>(&self) -> Option<&T> {
+        let value: &dyn Any = self;
+        value.downcast_ref()
+    }
 }
 
 impl<'a> Value<'a> {
@@ -109,7 +115,7 @@ impl<'a> Value<'a> {
     /// Downcasts to the library type `T`.
     pub fn downcast<T: 'static>(&self) -> Option<&T> {
         match self {
-            Value::Opaque(o) => o.as_any().downcast_ref(),
+            Value::Opaque(o) => o.downcast(),
             _ => None,
         }
     }

@@ -5,7 +5,6 @@
 //! [`request_resource`] is the value for the resource of the request. The functions exist in every
 //! expression; the variables exist only in these fields.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use crate::cost::CallCost::{Fixed, Text};
@@ -13,7 +12,7 @@ use crate::error::EvalError;
 use crate::types::Type;
 use crate::value::{Opaque, Value};
 
-use super::{Function, Library};
+use super::{Function, Library, library_value};
 
 /// Cost of one authorization check, in cost units.
 const CHECK_COST: u64 = 350_000;
@@ -62,24 +61,38 @@ pub trait Authorizer: Send + Sync {
 
 /// Value of the variable `authorizer`.
 pub fn authorizer<'a>(authorizer: Arc<dyn Authorizer>) -> Value<'a> {
-    Value::opaque(CheckBuilder { authorizer, check: AuthorizationCheck::default(), stage: Stage::Authorizer })
+    Value::opaque(CheckBuilder { authorizer, check: AuthorizationCheck::default(), ty: AUTHORIZER_NAME })
 }
 
 /// Value of the variable `authorizer.requestResource`.
 /// The value is a check of the request's resource that lacks only its verb.
 pub fn request_resource<'a>(authorizer: Arc<dyn Authorizer>, check: AuthorizationCheck) -> Value<'a> {
-    Value::opaque(CheckBuilder { authorizer, check, stage: Stage::Resource })
+    Value::opaque(CheckBuilder { authorizer, check, ty: RESOURCE })
 }
 
 /// Type of the variable `authorizer`.
-pub const AUTHORIZER: Type = Type::Opaque("kubernetes.authorization.Authorizer");
+pub const AUTHORIZER: Type = Type::Opaque(AUTHORIZER_NAME);
 /// Type of the variable `authorizer.requestResource`.
-pub const RESOURCE_CHECK: Type = Type::Opaque("kubernetes.authorization.ResourceCheck");
+pub const RESOURCE_CHECK: Type = Type::Opaque(RESOURCE);
 
-/// Declares a function that sets one property of a check.
+// Names of the types that a check has while an expression builds it.
+const AUTHORIZER_NAME: &str = "kubernetes.authorization.Authorizer";
+const GROUP: &str = "kubernetes.authorization.GroupCheck";
+const RESOURCE: &str = "kubernetes.authorization.ResourceCheck";
+const PATH: &str = "kubernetes.authorization.PathCheck";
+
+/// Declares a function that sets one property of a check to a text.
 macro_rules! builder_step {
-    ($declares:literal, $from:ident, $to:ident, $set:expr) => {
-        Function::new(&[$declares], Fixed(1), |a| advance(a, Stage::$from, Stage::$to, $set))
+    ($declares:literal, $cost:expr, $from:ident, $to:ident, $set:expr) => {
+        Function::new(&[$declares], $cost, |a| match a {
+            [builder, Value::String(text)] => {
+                advance(builder, $from, $to, |check: &mut AuthorizationCheck| {
+                    let set: fn(&mut AuthorizationCheck, String) = $set;
+                    set(check, text.as_str().to_owned());
+                })
+            }
+            _ => Err(EvalError::NoOverload),
+        })
     };
 }
 
@@ -89,14 +102,16 @@ pub(super) static LIBRARY: Library = Library {
     functions: &[
         builder_step!(
             ".kubernetes.authorization.Authorizer.path(string) -> kubernetes.authorization.PathCheck",
-            Authorizer,
-            Path,
+            Fixed(1),
+            AUTHORIZER_NAME,
+            PATH,
             |check, path| check.path = Some(path)
         ),
         builder_step!(
             ".kubernetes.authorization.Authorizer.group(string) -> kubernetes.authorization.GroupCheck",
-            Authorizer,
-            Group,
+            Fixed(1),
+            AUTHORIZER_NAME,
+            GROUP,
             |check, group| check.group = group
         ),
         Function::new(
@@ -106,63 +121,63 @@ pub(super) static LIBRARY: Library = Library {
             Fixed(1),
             |a| match a {
                 [builder, Value::String(namespace), Value::String(name)] => {
-                    let builder = at_stage(builder, Stage::Authorizer)?;
-                    let mut check = builder.check.clone();
-                    check.service_account = Some((namespace.as_str().to_owned(), name.as_str().to_owned()));
-                    Ok(Value::opaque(CheckBuilder {
-                        authorizer: builder.authorizer.clone(),
-                        check,
-                        stage: builder.stage,
-                    }))
+                    advance(builder, AUTHORIZER_NAME, AUTHORIZER_NAME, |check| {
+                        let account = (namespace.as_str().to_owned(), name.as_str().to_owned());
+                        check.service_account = Some(account);
+                    })
                 }
                 _ => Err(EvalError::NoOverload),
             },
         ),
         builder_step!(
             ".kubernetes.authorization.GroupCheck.resource(string) -> kubernetes.authorization.ResourceCheck",
-            Group,
-            Resource,
+            Fixed(1),
+            GROUP,
+            RESOURCE,
             |check, resource| check.resource = resource
         ),
         builder_step!(
             ".kubernetes.authorization.ResourceCheck.subresource(string) -> kubernetes.authorization.ResourceCheck",
-            Resource,
-            Resource,
+            Fixed(1),
+            RESOURCE,
+            RESOURCE,
             |check, subresource| check.subresource = subresource
         ),
         builder_step!(
             ".kubernetes.authorization.ResourceCheck.namespace(string) -> kubernetes.authorization.ResourceCheck",
-            Resource,
-            Resource,
+            Fixed(1),
+            RESOURCE,
+            RESOURCE,
             |check, namespace| check.namespace = namespace
         ),
         builder_step!(
             ".kubernetes.authorization.ResourceCheck.name(string) -> kubernetes.authorization.ResourceCheck",
-            Resource,
-            Resource,
+            Fixed(1),
+            RESOURCE,
+            RESOURCE,
             |check, name| check.name = name
         ),
         Function::new(
             &[".kubernetes.authorization.ResourceCheck.check(string) -> kubernetes.authorization.Decision"],
             Fixed(CHECK_COST),
-            |a| check(a, Stage::Resource),
+            |a| check(a, RESOURCE),
         ),
         Function::new(
             &[".kubernetes.authorization.PathCheck.check(string) -> kubernetes.authorization.Decision"],
             Fixed(CHECK_COST),
-            |a| check(a, Stage::Path),
+            |a| check(a, PATH),
         ),
         Function::new(&[".kubernetes.authorization.Decision.allowed() -> bool"], Fixed(1), |a| {
-            decision(a, |result| Value::Bool(result.allowed))
+            Ok(Value::Bool(library_value::<AuthorizationResult>(a)?.allowed))
         }),
         Function::new(&[".kubernetes.authorization.Decision.reason() -> string"], Fixed(1), |a| {
-            decision(a, |result| Value::text(&result.reason))
+            Ok(Value::text(&library_value::<AuthorizationResult>(a)?.reason))
         }),
         Function::new(&[".kubernetes.authorization.Decision.errored() -> bool"], Fixed(1), |a| {
-            decision(a, |result| Value::Bool(result.error.is_some()))
+            Ok(Value::Bool(library_value::<AuthorizationResult>(a)?.error.is_some()))
         }),
         Function::new(&[".kubernetes.authorization.Decision.error() -> string"], Fixed(1), |a| {
-            decision(a, |result| Value::text(result.error.as_deref().unwrap_or_default()))
+            Ok(Value::text(library_value::<AuthorizationResult>(a)?.error.as_deref().unwrap_or_default()))
         }),
     ],
 };
@@ -171,56 +186,39 @@ pub(super) static LIBRARY: Library = Library {
 pub(super) static SELECTORS: Library = Library {
     since: 31,
     functions: &[
-        Function::new(
-            &[
-                ".kubernetes.authorization.ResourceCheck.fieldSelector(string) -> kubernetes.authorization.ResourceCheck",
-            ],
+        builder_step!(
+            ".kubernetes.authorization.ResourceCheck.fieldSelector(string) -> kubernetes.authorization.ResourceCheck",
             Text(1),
-            |a| advance(a, Stage::Resource, Stage::Resource, |check, text| check.field_selector = Some(text)),
+            RESOURCE,
+            RESOURCE,
+            |check, text| check.field_selector = Some(text)
         ),
-        Function::new(
-            &[
-                ".kubernetes.authorization.ResourceCheck.labelSelector(string) -> kubernetes.authorization.ResourceCheck",
-            ],
+        builder_step!(
+            ".kubernetes.authorization.ResourceCheck.labelSelector(string) -> kubernetes.authorization.ResourceCheck",
             Text(1),
-            |a| advance(a, Stage::Resource, Stage::Resource, |check, text| check.label_selector = Some(text)),
+            RESOURCE,
+            RESOURCE,
+            |check, text| check.label_selector = Some(text)
         ),
     ],
 };
-
-/// Stage of a [`CheckBuilder`], which determines its type in expressions.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Authorizer,
-    Group,
-    Resource,
-    Path,
-}
 
 /// An authorization check that an expression builds by calls such as `authorizer.group('').resource('pods')`.
 struct CheckBuilder {
     authorizer: Arc<dyn Authorizer>,
     check: AuthorizationCheck,
-    stage: Stage,
+    /// The name of its type, which determines the next functions.
+    ty: &'static str,
 }
 
 impl Opaque for CheckBuilder {
     fn type_name(&self) -> &'static str {
-        match self.stage {
-            Stage::Authorizer => "kubernetes.authorization.Authorizer",
-            Stage::Group => "kubernetes.authorization.GroupCheck",
-            Stage::Resource => "kubernetes.authorization.ResourceCheck",
-            Stage::Path => "kubernetes.authorization.PathCheck",
-        }
+        self.ty
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        let other = other.as_any().downcast_ref::<CheckBuilder>();
-        other.is_some_and(|other| other.stage == self.stage && other.check == self.check)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        let other = other.downcast::<CheckBuilder>();
+        other.is_some_and(|other| other.ty == self.ty && other.check == self.check)
     }
 }
 
@@ -230,46 +228,31 @@ impl Opaque for AuthorizationResult {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref::<AuthorizationResult>() == Some(self)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        other.downcast::<AuthorizationResult>() == Some(self)
     }
 }
 
-/// Returns the builder in a value; an error if it is at another stage.
-fn at_stage<'v>(value: &'v Value<'_>, stage: Stage) -> Result<&'v CheckBuilder, EvalError> {
-    value.downcast::<CheckBuilder>().filter(|builder| builder.stage == stage).ok_or(EvalError::NoOverload)
+/// Returns the builder in a value; an error if it has another type.
+fn builder<'v>(value: &'v Value<'_>, ty: &str) -> Result<&'v CheckBuilder, EvalError> {
+    value.downcast::<CheckBuilder>().filter(|builder| builder.ty == ty).ok_or(EvalError::NoOverload)
 }
 
-/// Sets a property of the check to the text argument, and returns the builder at stage `to`.
+/// Sets a property of the check of a builder of type `from`, and returns a builder of type `to`.
 fn advance<'a>(
-    arguments: &[Value<'a>],
-    from: Stage,
-    to: Stage,
-    set: fn(&mut AuthorizationCheck, String),
+    value: &Value<'a>,
+    from: &str,
+    to: &'static str,
+    set: impl FnOnce(&mut AuthorizationCheck),
 ) -> Result<Value<'a>, EvalError> {
-    let [builder, Value::String(text)] = arguments else { return Err(EvalError::NoOverload) };
-    let builder = at_stage(builder, from)?;
+    let builder = builder(value, from)?;
     let mut check = builder.check.clone();
-    set(&mut check, text.as_str().to_owned());
-    Ok(Value::opaque(CheckBuilder { authorizer: builder.authorizer.clone(), check, stage: to }))
+    set(&mut check);
+    Ok(Value::opaque(CheckBuilder { authorizer: builder.authorizer.clone(), check, ty: to }))
 }
 
-fn check<'a>(arguments: &[Value<'a>], stage: Stage) -> Result<Value<'a>, EvalError> {
-    let [builder, Value::String(verb)] = arguments else { return Err(EvalError::NoOverload) };
-    let builder = at_stage(builder, stage)?;
+fn check<'a>(arguments: &[Value<'a>], ty: &str) -> Result<Value<'a>, EvalError> {
+    let [value, Value::String(verb)] = arguments else { return Err(EvalError::NoOverload) };
+    let builder = builder(value, ty)?;
     let check = AuthorizationCheck { verb: verb.as_str().to_owned(), ..builder.check.clone() };
     Ok(Value::opaque(builder.authorizer.check(&check)))
-}
-
-fn decision<'a>(
-    arguments: &[Value<'a>],
-    f: fn(&AuthorizationResult) -> Value<'a>,
-) -> Result<Value<'a>, EvalError> {
-    match arguments {
-        [value] => value.downcast::<AuthorizationResult>().map(f).ok_or(EvalError::NoOverload),
-        _ => Err(EvalError::NoOverload),
-    }
 }

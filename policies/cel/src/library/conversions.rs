@@ -161,7 +161,7 @@ fn conversion_error(ty: &str, text: &str) -> EvalError {
 
 /// Returns the shortest text that parses to the same number. Very large and very small numbers have an
 /// exponent.
-pub(super) fn double_text(d: f64) -> String {
+pub fn double_text(d: f64) -> String {
     if d.is_nan() {
         return "NaN".to_owned();
     }

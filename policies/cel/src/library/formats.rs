@@ -2,7 +2,6 @@
 //!
 //! `format.<name>()` is a format. Its method `validate` returns the list of violations, or an empty optional.
 
-use std::any::Any;
 use std::sync::{Arc, LazyLock};
 
 use base64::Engine as _;
@@ -15,7 +14,7 @@ use crate::estimate::Estimate;
 use crate::time;
 use crate::value::{Opaque, Value};
 
-use super::{Function, Library};
+use super::{Function, Library, single_text};
 
 /// Function that returns the violations of a text, as messages.
 type Rule = fn(&str) -> Vec<String>;
@@ -95,11 +94,8 @@ pub(super) static LIBRARY: Library = Library {
         format_function!("byte"),
         format_function!("date"),
         format_function!("datetime"),
-        Function::new(&["format.named(string) -> optional(format.Format)"], Fixed(1), |a| match a {
-            [Value::String(name)] => {
-                Ok(Value::Optional(find(name.as_str()).map(|format| Arc::new(Value::opaque(format)))))
-            }
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["format.named(string) -> optional(format.Format)"], Fixed(1), |a| {
+            Ok(Value::Optional(find(single_text(a)?).map(|format| Arc::new(Value::opaque(format)))))
         }),
         Function::new(
             &[".format.Format.validate(string) -> optional(list(string))"],
@@ -134,11 +130,7 @@ impl Opaque for Format {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref::<Format>().is_some_and(|other| other.name == self.name)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        other.downcast::<Format>().is_some_and(|other| other.name == self.name)
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! The parsers reject IPv4-mapped IPv6 addresses, zones, leading zeros and blocks with host bits.
 
-use std::any::Any;
 use std::net::IpAddr;
 
 use crate::cost::CallCost::{Custom, Fixed, Text};
@@ -12,53 +11,48 @@ use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::{Opaque, Value};
 
-use super::{Function, Library};
+use super::{Function, Library, library_value, single_text};
 
 /// IP functions, since 1.31.
 pub(super) static IP: Library = Library {
     since: 31,
     functions: &[
-        Function::new(&["isIP(string) -> bool"], Text(1), |a| match a {
-            [Value::String(s)] => Ok(Value::Bool(parse_ip(s.as_str()).is_some())),
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["isIP(string) -> bool"], Text(1), |a| {
+            Ok(Value::Bool(parse_ip(single_text(a)?).is_some()))
         }),
-        Function::new(&["ip(string) -> net.IP"], Text(1), |a| match a {
-            [Value::String(s)] => require_ip(s.as_str()).map(|ip| Value::opaque(Ip(ip))),
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["ip(string) -> net.IP"], Text(1), |a| {
+            require_ip(single_text(a)?).map(|ip| Value::opaque(Ip(ip)))
         }),
-        Function::new(&["ip.isCanonical(string) -> bool"], Text(2), |a| match a {
-            [Value::String(s)] => Ok(Value::Bool(require_ip(s.as_str())?.to_string() == s.as_str())),
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["ip.isCanonical(string) -> bool"], Text(2), |a| {
+            let text = single_text(a)?;
+            Ok(Value::Bool(require_ip(text)?.to_string() == text))
         }),
         Function::new(&["string(net.IP) -> string"], Fixed(1), |a| {
-            with_ip(a, |ip| Value::text(ip.to_string()))
+            Ok(Value::text(single_ip(a)?.to_string()))
         }),
         Function::new(&[".net.IP.family() -> int"], Fixed(1), |a| {
-            with_ip(a, |ip| Value::Int(if ip.is_ipv4() { 4 } else { 6 }))
+            Ok(Value::Int(if single_ip(a)?.is_ipv4() { 4 } else { 6 }))
         }),
         Function::new(&[".net.IP.isUnspecified() -> bool"], Fixed(1), |a| {
-            with_ip(a, |ip| Value::Bool(ip.is_unspecified()))
+            Ok(Value::Bool(single_ip(a)?.is_unspecified()))
         }),
         Function::new(&[".net.IP.isLoopback() -> bool"], Fixed(1), |a| {
-            with_ip(a, |ip| Value::Bool(ip.is_loopback()))
+            Ok(Value::Bool(single_ip(a)?.is_loopback()))
         }),
         Function::new(&[".net.IP.isLinkLocalMulticast() -> bool"], Fixed(1), |a| {
-            with_ip(a, |ip| {
-                Value::Bool(match ip {
-                    IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
-                    IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
-                })
-            })
+            Ok(Value::Bool(match single_ip(a)? {
+                IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
+                IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
+            }))
         }),
         Function::new(&[".net.IP.isLinkLocalUnicast() -> bool"], Fixed(1), |a| {
-            with_ip(a, |ip| Value::Bool(link_local_unicast(ip)))
+            Ok(Value::Bool(link_local_unicast(single_ip(a)?)))
         }),
         Function::new(&[".net.IP.isGlobalUnicast() -> bool"], Fixed(1), |a| {
-            with_ip(a, |ip| {
-                let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
-                let special = ip.is_unspecified() || ip.is_loopback() || ip.is_multicast();
-                Value::Bool(!broadcast && !special && !link_local_unicast(ip))
-            })
+            let ip = single_ip(a)?;
+            let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+            let special = ip.is_unspecified() || ip.is_loopback() || ip.is_multicast();
+            Ok(Value::Bool(!broadcast && !special && !link_local_unicast(ip)))
         }),
     ],
 };
@@ -67,25 +61,24 @@ pub(super) static IP: Library = Library {
 pub(super) static CIDR: Library = Library {
     since: 31,
     functions: &[
-        Function::new(&["isCIDR(string) -> bool"], Text(1), |a| match a {
-            [Value::String(s)] => Ok(Value::Bool(parse_cidr(s.as_str()).is_some())),
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["isCIDR(string) -> bool"], Text(1), |a| {
+            Ok(Value::Bool(parse_cidr(single_text(a)?).is_some()))
         }),
-        Function::new(&["cidr(string) -> net.CIDR"], Text(1), |a| match a {
-            [Value::String(s)] => require_cidr(s.as_str()).map(Value::opaque),
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["cidr(string) -> net.CIDR"], Text(1), |a| {
+            require_cidr(single_text(a)?).map(Value::opaque)
         }),
         Function::new(&["string(net.CIDR) -> string"], Fixed(1), |a| {
-            with_cidr(a, |block| Value::text(format!("{}/{}", block.base, block.prefix)))
+            let block = library_value::<Cidr>(a)?;
+            Ok(Value::text(format!("{}/{}", block.base, block.prefix)))
         }),
         Function::new(&[".net.CIDR.ip() -> net.IP"], Fixed(1), |a| {
-            with_cidr(a, |block| Value::opaque(Ip(block.base)))
+            Ok(Value::opaque(Ip(library_value::<Cidr>(a)?.base)))
         }),
         Function::new(&[".net.CIDR.masked() -> net.CIDR"], Fixed(1), |a| {
-            with_cidr(a, |block| Value::opaque(*block))
+            Ok(Value::opaque(*library_value::<Cidr>(a)?))
         }),
         Function::new(&[".net.CIDR.prefixLength() -> int"], Fixed(1), |a| {
-            with_cidr(a, |block| Value::Int(i64::from(block.prefix)))
+            Ok(Value::Int(i64::from(library_value::<Cidr>(a)?.prefix)))
         }),
         Function::new(
             &[".net.CIDR.containsIP(net.IP) -> bool", ".net.CIDR.containsIP(string) -> bool"],
@@ -151,15 +144,11 @@ impl Opaque for Ip {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref::<Ip>().is_some_and(|other| other.0 == self.0)
+        other.downcast::<Ip>().is_some_and(|other| other.0 == self.0)
     }
 
     fn size(&self) -> u64 {
         if self.0.is_ipv4() { 4 } else { 16 }
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -175,15 +164,11 @@ impl Opaque for Cidr {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref::<Cidr>() == Some(self)
+        other.downcast::<Cidr>() == Some(self)
     }
 
     fn size(&self) -> u64 {
         u64::from(self.prefix.div_ceil(8)) + 1
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -242,16 +227,6 @@ fn require_cidr(text: &str) -> Result<Cidr, EvalError> {
     parse_cidr(text).ok_or_else(|| EvalError::failed(message()))
 }
 
-fn with_ip<'a>(arguments: &[Value<'a>], f: fn(&IpAddr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
-    match arguments {
-        [value] => value.downcast::<Ip>().map(|ip| f(&ip.0)).ok_or(EvalError::NoOverload),
-        _ => Err(EvalError::NoOverload),
-    }
-}
-
-fn with_cidr<'a>(arguments: &[Value<'a>], f: fn(&Cidr) -> Value<'a>) -> Result<Value<'a>, EvalError> {
-    match arguments {
-        [value] => value.downcast::<Cidr>().map(f).ok_or(EvalError::NoOverload),
-        _ => Err(EvalError::NoOverload),
-    }
+fn single_ip<'v>(arguments: &'v [Value<'_>]) -> Result<&'v IpAddr, EvalError> {
+    library_value::<Ip>(arguments).map(|ip| &ip.0)
 }

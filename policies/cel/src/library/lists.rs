@@ -12,23 +12,17 @@ use super::{Function, Library};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
-/// Declares an overload for a list of each ordered type.
-macro_rules! ordered_overloads {
-    ($prefix:literal, $suffix:literal, $result:literal) => {
-        &[
-            concat!($prefix, "list(int)", $suffix, " -> ", $result),
-            concat!($prefix, "list(uint)", $suffix, " -> ", $result),
-            concat!($prefix, "list(double)", $suffix, " -> ", $result),
-            concat!($prefix, "list(bool)", $suffix, " -> ", $result),
-            concat!($prefix, "list(duration)", $suffix, " -> ", $result),
-            concat!($prefix, "list(timestamp)", $suffix, " -> ", $result),
-            concat!($prefix, "list(string)", $suffix, " -> ", $result),
-            concat!($prefix, "list(bytes)", $suffix, " -> ", $result),
-        ]
-    };
-}
-
-static SORTED: &[&str] = ordered_overloads!(".", ".isSorted()", "bool");
+/// Overloads of `isSorted` for a list of each ordered type.
+static SORTED: &[&str] = &[
+    ".list(int).isSorted() -> bool",
+    ".list(uint).isSorted() -> bool",
+    ".list(double).isSorted() -> bool",
+    ".list(bool).isSorted() -> bool",
+    ".list(duration).isSorted() -> bool",
+    ".list(timestamp).isSorted() -> bool",
+    ".list(string).isSorted() -> bool",
+    ".list(bytes).isSorted() -> bool",
+];
 
 /// Declares an overload for a list of each ordered type that returns an element.
 macro_rules! element_overloads {
@@ -107,16 +101,13 @@ fn extreme<'a>(arguments: &[Value<'a>], name: &str, better: Ordering) -> Outcome
     let mut best: Option<Value<'a>> = None;
     for item in single_list(arguments)?.iter() {
         let item = item?;
-        best = Some(match best {
-            None => item,
-            Some(best) => {
-                if item.compare(&best)? == better {
-                    item
-                } else {
-                    best
-                }
-            }
-        });
+        let is_better = match &best {
+            None => true,
+            Some(best) => item.compare(best)? == better,
+        };
+        if is_better {
+            best = Some(item);
+        }
     }
     best.ok_or_else(|| EvalError::failed(format!("{name} called on empty list")))
 }

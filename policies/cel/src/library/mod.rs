@@ -3,7 +3,7 @@
 //! first release of the library.
 
 pub(crate) mod authorization;
-mod conversions;
+pub(crate) mod conversions;
 mod formats;
 mod ips;
 mod json_patches;
@@ -101,6 +101,22 @@ impl Function {
     pub(crate) const fn with_result_size(mut self, size: ResultSize) -> Function {
         self.size = size;
         self
+    }
+}
+
+/// Returns the library value that is the only argument.
+fn library_value<'v, T: 'static>(arguments: &'v [Value<'_>]) -> Result<&'v T, EvalError> {
+    match arguments {
+        [value] => value.downcast().ok_or(EvalError::NoOverload),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+/// Returns the text that is the only argument.
+fn single_text<'v>(arguments: &'v [Value<'_>]) -> Result<&'v str, EvalError> {
+    match arguments {
+        [value] => value.as_str().ok_or(EvalError::NoOverload),
+        _ => Err(EvalError::NoOverload),
     }
 }
 

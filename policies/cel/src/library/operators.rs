@@ -12,6 +12,28 @@ use crate::value::{Text, Value};
 
 use super::{Function, Library};
 
+/// Declares the overloads of an order operator. Comparison of numbers of different types exists since 1.29.
+macro_rules! order_overloads {
+    ($name:literal) => {
+        &[
+            concat!($name, "(bool, bool) -> bool"),
+            concat!($name, "(int, int) -> bool"),
+            concat!($name, "(int, uint) -> bool"),
+            concat!($name, "(int, double) -> bool"),
+            concat!($name, "(uint, uint) -> bool"),
+            concat!($name, "(uint, int) -> bool"),
+            concat!($name, "(uint, double) -> bool"),
+            concat!($name, "(double, double) -> bool"),
+            concat!($name, "(double, int) -> bool"),
+            concat!($name, "(double, uint) -> bool"),
+            concat!($name, "(string, string) -> bool"),
+            concat!($name, "(bytes, bytes) -> bool"),
+            concat!($name, "(timestamp, timestamp) -> bool"),
+            concat!($name, "(duration, duration) -> bool"),
+        ]
+    };
+}
+
 /// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
@@ -24,10 +46,10 @@ pub(super) static LIBRARY: Library = Library {
             [left, right] => Ok(Value::Bool(!left.equals(right))),
             _ => Err(EvalError::NoOverload),
         }),
-        Function::new(LESS, Shorter, |a| compare_with(a, |o| o == Ordering::Less)),
-        Function::new(LESS_EQUALS, Shorter, |a| compare_with(a, |o| o != Ordering::Greater)),
-        Function::new(GREATER, Shorter, |a| compare_with(a, |o| o == Ordering::Greater)),
-        Function::new(GREATER_EQUALS, Shorter, |a| compare_with(a, |o| o != Ordering::Less)),
+        Function::new(order_overloads!("_<_"), Shorter, |a| compare_with(a, |o| o == Ordering::Less)),
+        Function::new(order_overloads!("_<=_"), Shorter, |a| compare_with(a, |o| o != Ordering::Greater)),
+        Function::new(order_overloads!("_>_"), Shorter, |a| compare_with(a, |o| o == Ordering::Greater)),
+        Function::new(order_overloads!("_>=_"), Shorter, |a| compare_with(a, |o| o != Ordering::Less)),
         Function::new(
             &[
                 "_+_(int, int) -> int",
@@ -146,33 +168,6 @@ pub(super) static LIBRARY: Library = Library {
         }),
     ],
 };
-
-/// Declares the overloads of an order operator. Comparison of numbers of different types exists since 1.29.
-macro_rules! order_overloads {
-    ($name:literal) => {
-        &[
-            concat!($name, "(bool, bool) -> bool"),
-            concat!($name, "(int, int) -> bool"),
-            concat!($name, "(int, uint) -> bool"),
-            concat!($name, "(int, double) -> bool"),
-            concat!($name, "(uint, uint) -> bool"),
-            concat!($name, "(uint, int) -> bool"),
-            concat!($name, "(uint, double) -> bool"),
-            concat!($name, "(double, double) -> bool"),
-            concat!($name, "(double, int) -> bool"),
-            concat!($name, "(double, uint) -> bool"),
-            concat!($name, "(string, string) -> bool"),
-            concat!($name, "(bytes, bytes) -> bool"),
-            concat!($name, "(timestamp, timestamp) -> bool"),
-            concat!($name, "(duration, duration) -> bool"),
-        ]
-    };
-}
-
-static LESS: &[&str] = order_overloads!("_<_");
-static LESS_EQUALS: &[&str] = order_overloads!("_<=_");
-static GREATER: &[&str] = order_overloads!("_>_");
-static GREATER_EQUALS: &[&str] = order_overloads!("_>=_");
 
 fn compare_with<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, EvalError> {
     match arguments {

@@ -1,14 +1,12 @@
 //! Quantities such as `50m`, `1.5Gi` or `1e3`, with nano precision and 64-bit integer range.
 
-use std::any::Any;
-
 use apimachinery::quantity::{self, QuantityError};
 
 use crate::cost::CallCost::{Fixed, Text};
 use crate::error::EvalError;
 use crate::value::{Opaque, Value};
 
-use super::{Function, Library};
+use super::{Function, Library, library_value, single_text};
 
 /// Nanos in one unit.
 const NANOS_PER_UNIT: i128 = 1_000_000_000;
@@ -19,34 +17,29 @@ const MAX_NANOS: i128 = i64::MAX as i128 * NANOS_PER_UNIT;
 pub(super) static LIBRARY: Library = Library {
     since: 29,
     functions: &[
-        Function::new(&["isQuantity(string) -> bool"], Text(1), |a| match a {
-            [Value::String(s)] => Ok(Value::Bool(parse(s.as_str()).is_ok())),
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["isQuantity(string) -> bool"], Text(1), |a| {
+            Ok(Value::Bool(parse(single_text(a)?).is_ok()))
         }),
-        Function::new(&["quantity(string) -> resource.Quantity"], Text(1), |a| match a {
-            [Value::String(s)] => match parse(s.as_str()) {
-                Ok(quantity) => Ok(Value::opaque(quantity)),
-                Err(error) => Err(EvalError::failed(error.to_string())),
-            },
-            _ => Err(EvalError::NoOverload),
+        Function::new(&["quantity(string) -> resource.Quantity"], Text(1), |a| {
+            let quantity = parse(single_text(a)?).map_err(|error| EvalError::failed(error.to_string()))?;
+            Ok(Value::opaque(quantity))
         }),
         Function::new(
             &["sign(resource.Quantity) -> int", ".resource.Quantity.sign() -> int"],
             Fixed(1),
-            |a| with_quantity(a, |q| Ok(Value::Int(i64::try_from(q.0.signum()).unwrap_or_default()))),
+            |a| Ok(Value::Int(i64::try_from(single_quantity(a)?.signum()).unwrap_or_default())),
         ),
         Function::new(&[".resource.Quantity.isInteger() -> bool"], Fixed(1), |a| {
-            with_quantity(a, |q| Ok(Value::Bool(q.0 % NANOS_PER_UNIT == 0)))
+            Ok(Value::Bool(single_quantity(a)? % NANOS_PER_UNIT == 0))
         }),
         Function::new(&[".resource.Quantity.asInteger() -> int"], Fixed(1), |a| {
-            with_quantity(a, |q| {
-                let whole = i64::try_from(q.0 / NANOS_PER_UNIT).ok().filter(|_| q.0 % NANOS_PER_UNIT == 0);
-                whole.map(Value::Int).ok_or_else(|| EvalError::failed("cannot convert value to integer"))
-            })
+            let nanos = single_quantity(a)?;
+            let whole = i64::try_from(nanos / NANOS_PER_UNIT).ok().filter(|_| nanos % NANOS_PER_UNIT == 0);
+            whole.map(Value::Int).ok_or_else(|| EvalError::failed("cannot convert value to integer"))
         }),
         Function::new(&[".resource.Quantity.asApproximateFloat() -> double"], Fixed(1), |a| {
             #[expect(clippy::cast_precision_loss, reason = "the result is approximate by definition")]
-            with_quantity(a, |q| Ok(Value::Double(q.0 as f64 / NANOS_PER_UNIT as f64)))
+            Ok(Value::Double(single_quantity(a)? as f64 / NANOS_PER_UNIT as f64))
         }),
         Function::new(
             &[
@@ -85,11 +78,7 @@ impl Opaque for Quantity {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref::<Quantity>().is_some_and(|other| other.0 == self.0)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        other.downcast::<Quantity>().is_some_and(|other| other.0 == self.0)
     }
 }
 
@@ -101,14 +90,9 @@ fn parse(text: &str) -> Result<Quantity, QuantityError> {
     quantity::nanos(text).map(|(nanos, _)| saturate(nanos))
 }
 
-fn with_quantity<'a>(
-    arguments: &[Value<'a>],
-    f: fn(&Quantity) -> Result<Value<'a>, EvalError>,
-) -> Result<Value<'a>, EvalError> {
-    match arguments {
-        [value] => f(value.downcast::<Quantity>().ok_or(EvalError::NoOverload)?),
-        _ => Err(EvalError::NoOverload),
-    }
+/// Returns the nanos of the quantity that is the only argument.
+fn single_quantity(arguments: &[Value<'_>]) -> Result<i128, EvalError> {
+    library_value::<Quantity>(arguments).map(|quantity| quantity.0)
 }
 
 fn with_quantities<'a>(

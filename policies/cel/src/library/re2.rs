@@ -235,12 +235,6 @@ impl Translator<'_> {
     fn translate_escape(&mut self, level: &mut GroupLevel) -> Result<(), &'static str> {
         let Some(c) = self.chars.next() else { return Err("trailing backslash at end of expression") };
         let simple = match c {
-            'd' => "[0-9]",
-            'D' => "[^0-9]",
-            'w' => "[0-9A-Za-z_]",
-            'W' => "[^0-9A-Za-z_]",
-            's' => "[\\t\\n\\x0c\\r ]",
-            'S' => "[^\\t\\n\\x0c\\r ]",
             'b' => "(?-u:\\b)",
             'B' => "(?-u:\\B)",
             'A' => "\\A",
@@ -260,11 +254,14 @@ impl Translator<'_> {
                 level.add_atom(UNICODE_CLASS, 1);
                 return Ok(());
             }
-            other => {
-                let value = self.parse_character(other)?;
-                level.add_atom(self.write_literal(value), 1);
-                return Ok(());
-            }
+            other => match perl_class(other) {
+                Some(class) => class,
+                None => {
+                    let value = self.parse_character(other)?;
+                    level.add_atom(self.write_literal(value), 1);
+                    return Ok(());
+                }
+            },
         };
         self.out.push_str(simple);
         level.add_atom(1, 1);
@@ -359,31 +356,12 @@ impl Translator<'_> {
                 }
             }
             let low = if c == '\\' {
-                match self.chars.next().ok_or(unclosed)? {
-                    'd' => {
-                        self.out.push_str("0-9");
-                        continue;
-                    }
-                    'w' => {
-                        self.out.push_str("0-9A-Za-z_");
-                        continue;
-                    }
-                    's' => {
-                        self.out.push_str("\\t\\n\\x0c\\r ");
-                        continue;
-                    }
-                    'D' => {
-                        self.out.push_str("[^0-9]");
-                        continue;
-                    }
-                    'W' => {
-                        self.out.push_str("[^0-9A-Za-z_]");
-                        continue;
-                    }
-                    'S' => {
-                        self.out.push_str("[^\\t\\n\\x0c\\r ]");
-                        continue;
-                    }
+                let escaped = self.chars.next().ok_or(unclosed)?;
+                if let Some(class) = perl_class(escaped) {
+                    self.out.push_str(class);
+                    continue;
+                }
+                match escaped {
                     p @ ('p' | 'P') => {
                         let name = self.unicode_class(p)?;
                         self.out.push_str(&name);
@@ -417,6 +395,19 @@ impl Translator<'_> {
         self.out.push(']');
         Ok(weight)
     }
+}
+
+/// The ASCII class of an escape such as `\d`, for use inside and outside other classes.
+fn perl_class(escaped: char) -> Option<&'static str> {
+    Some(match escaped {
+        'd' => "[0-9]",
+        'D' => "[^0-9]",
+        'w' => "[0-9A-Za-z_]",
+        'W' => "[^0-9A-Za-z_]",
+        's' => "[\\t\\n\\x0c\\r ]",
+        'S' => "[^\\t\\n\\x0c\\r ]",
+        _ => return None,
+    })
 }
 
 /// Names of classes in `[:name:]`.

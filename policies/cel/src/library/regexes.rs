@@ -3,8 +3,6 @@
 //! The syntax is RE2, see [`re2`](super::re2). A constant pattern is compiled once, with the expression; any
 //! other pattern is compiled at each evaluation.
 
-use std::any::Any;
-
 use regex::Regex;
 
 use crate::cost::{CallCost, ResultSize, regex_cost};
@@ -114,10 +112,6 @@ impl Opaque for CompiledPattern {
 
     fn size(&self) -> u64 {
         self.length
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 

@@ -1,13 +1,12 @@
 //! Semantic versions (Semantic Versioning 2.0.0).
 
-use std::any::Any;
 use std::cmp::Ordering;
 
 use crate::cost::CallCost::{Fixed, Text};
 use crate::error::EvalError;
 use crate::value::{Opaque, Value};
 
-use super::{Function, Library};
+use super::{Function, Library, library_value};
 
 /// Functions since 1.34: available to stored expressions only.
 pub(super) static LIBRARY: Library = Library {
@@ -55,14 +54,7 @@ impl Opaque for Version {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other
-            .as_any()
-            .downcast_ref::<Version>()
-            .is_some_and(|other| self.precedence(other) == Ordering::Equal)
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
+        other.downcast::<Version>().is_some_and(|other| self.precedence(other) == Ordering::Equal)
     }
 }
 
@@ -136,13 +128,7 @@ fn text_and_flag<'v>(arguments: &'v [Value<'_>]) -> Result<(&'v str, bool), Eval
 }
 
 fn version_part<'a>(arguments: &[Value<'a>], f: fn(&Version) -> u64) -> Result<Value<'a>, EvalError> {
-    match arguments {
-        [value] => {
-            let version = value.downcast::<Version>().ok_or(EvalError::NoOverload)?;
-            Ok(Value::Int(i64::try_from(f(version)).unwrap_or(i64::MAX)))
-        }
-        _ => Err(EvalError::NoOverload),
-    }
+    Ok(Value::Int(i64::try_from(f(library_value(arguments)?)).unwrap_or(i64::MAX)))
 }
 
 fn compare_versions(arguments: &[Value<'_>]) -> Result<Ordering, EvalError> {

@@ -9,7 +9,7 @@ use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::Value;
 
-use super::{Function, Library};
+use super::{Function, Library, single_text};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
@@ -49,11 +49,15 @@ pub(super) static LIBRARY: Library = Library {
             Traversal,
             last_index_of,
         ),
-        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| map_text(a, str::to_ascii_lowercase))
-            .with_result_size(ResultSize::First),
-        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| map_text(a, str::to_ascii_uppercase))
-            .with_result_size(ResultSize::First),
-        Function::new(&[".string.trim() -> string"], Text(1), |a| map_text(a, |s| s.trim().to_owned()))
+        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| {
+            Ok(Value::text(single_text(a)?.to_ascii_lowercase()))
+        })
+        .with_result_size(ResultSize::First),
+        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| {
+            Ok(Value::text(single_text(a)?.to_ascii_uppercase()))
+        })
+        .with_result_size(ResultSize::First),
+        Function::new(&[".string.trim() -> string"], Text(1), |a| Ok(Value::text(single_text(a)?.trim())))
             .with_result_size(ResultSize::First),
         Function::new(
             &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
@@ -81,13 +85,15 @@ pub(super) static LIBRARY: Library = Library {
             substring,
         )
         .with_result_size(ResultSize::First),
-        Function::new(&["strings.quote(string) -> string"], Text(1), |a| map_text(a, quote))
-            .with_result_size(ResultSize::Custom(|a, ty| {
-                let length = a.first().map_or(u64::MAX, |text| text.size.max);
-                // Escaping may double every character; two quotation marks are added.
-                let longest = length.saturating_mul(2).saturating_add(2);
-                ValueFacts::with_size(ty, Estimate { min: 2, max: longest })
-            })),
+        Function::new(&["strings.quote(string) -> string"], Text(1), |a| {
+            Ok(Value::text(quote(single_text(a)?)))
+        })
+        .with_result_size(ResultSize::Custom(|a, ty| {
+            let length = a.first().map_or(u64::MAX, |text| text.size.max);
+            // Escaping may double every character; two quotation marks are added.
+            let longest = length.saturating_mul(2).saturating_add(2);
+            ValueFacts::with_size(ty, Estimate { min: 2, max: longest })
+        })),
         Function::new(
             &[".string.format(list(dyn)) -> string"],
             Custom(format_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| text.size.map(read_cost))),
@@ -100,13 +106,6 @@ pub(super) static LIBRARY: Library = Library {
         ),
     ],
 };
-
-fn map_text<'a>(arguments: &[Value<'a>], f: fn(&str) -> String) -> Outcome<'a> {
-    match arguments {
-        [Value::String(s)] => Ok(Value::text(f(s.as_str()))),
-        _ => Err(EvalError::NoOverload),
-    }
-}
 
 fn test_texts<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> {
     match arguments {

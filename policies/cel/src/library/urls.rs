@@ -1,6 +1,5 @@
 //! URLs: absolute URLs and absolute paths, as in a request line.
 
-use std::any::Any;
 use std::collections::HashMap;
 
 use crate::cost::CallCost::{Custom, PassValue, Text};
@@ -10,60 +9,46 @@ use crate::estimate::Estimate;
 use crate::map::MapBuilder;
 use crate::value::{Opaque, Value};
 
-use super::{Function, Library};
+use super::{Function, Library, library_value, single_text};
 
 /// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        Function::new(&["isURL(string) -> bool"], Text(1), |a| match a {
-            [Value::String(s)] => Ok(Value::Bool(is_url(s.as_str()))),
-            _ => Err(EvalError::NoOverload),
-        }),
-        Function::new(&["url(string) -> net.URL"], Text(1), |a| match a {
-            [Value::String(s)] => Url::parse(s.as_str()).map(Value::opaque).map_err(|reason| {
-                let text = s.as_str();
+        Function::new(&["isURL(string) -> bool"], Text(1), |a| Ok(Value::Bool(is_url(single_text(a)?)))),
+        Function::new(&["url(string) -> net.URL"], Text(1), |a| {
+            let text = single_text(a)?;
+            Url::parse(text).map(Value::opaque).map_err(|reason| {
                 EvalError::failed(format!(
                     "URL parse error during conversion from string: parse {text:?}: {reason}"
                 ))
-            }),
-            _ => Err(EvalError::NoOverload),
+            })
         }),
         Function::new(&["string(net.URL) -> string"], PassValue, |a| {
-            with_url(a, |url| Ok(Value::text(&url.text)))
+            Ok(Value::text(&library_value::<Url>(a)?.text))
         }),
         Function::new(&[".net.URL.getScheme() -> string"], PassValue, |a| {
-            with_url(a, |url| Ok(Value::text(&url.scheme)))
+            Ok(Value::text(&library_value::<Url>(a)?.scheme))
         }),
         Function::new(&[".net.URL.getHost() -> string"], PassValue, |a| {
-            with_url(a, |url| Ok(Value::text(&url.host)))
+            Ok(Value::text(&library_value::<Url>(a)?.host))
         }),
         Function::new(&[".net.URL.getHostname() -> string"], PassValue, |a| {
-            with_url(a, |url| Ok(Value::text(url.name_and_port().0)))
+            Ok(Value::text(library_value::<Url>(a)?.name_and_port().0))
         }),
         Function::new(&[".net.URL.getPort() -> string"], PassValue, |a| {
-            with_url(a, |url| Ok(Value::text(url.name_and_port().1)))
+            Ok(Value::text(library_value::<Url>(a)?.name_and_port().1))
         }),
         Function::new(&[".net.URL.getEscapedPath() -> string"], PassValue, |a| {
-            with_url(a, |url| Ok(Value::text(url.escaped_path())))
+            Ok(Value::text(library_value::<Url>(a)?.escaped_path()))
         }),
         Function::new(
             &[".net.URL.getQuery() -> map(string, list(string))"],
             Custom(query_cost, |_| Estimate::exactly(1)),
-            |a| with_url(a, Url::query_map),
+            |a| library_value::<Url>(a)?.query_map(),
         ),
     ],
 };
-
-fn with_url<'a>(
-    arguments: &[Value<'a>],
-    f: fn(&Url) -> Result<Value<'a>, EvalError>,
-) -> Result<Value<'a>, EvalError> {
-    match arguments {
-        [value] => f(value.downcast::<Url>().ok_or(EvalError::NoOverload)?),
-        _ => Err(EvalError::NoOverload),
-    }
-}
 
 /// Whether a text is an absolute URL or an absolute path.
 pub fn is_url(text: &str) -> bool {
@@ -86,15 +71,11 @@ impl Opaque for Url {
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
-        other.as_any().downcast_ref::<Url>().is_some_and(|other| other.text == self.text)
+        other.downcast::<Url>().is_some_and(|other| other.text == self.text)
     }
 
     fn text_bytes(&self) -> u64 {
         self.text.len() as u64
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
     }
 }
 
@@ -192,7 +173,10 @@ impl Url {
 }
 
 /// Splits a URL into its scheme, `""` if absent, and the rest.
-fn split_scheme(text: &str) -> Result<(&str, &str), String> {
+///
+/// # Errors
+/// The reason why the scheme is malformed, with the text of Go.
+pub fn split_scheme(text: &str) -> Result<(&str, &str), String> {
     for (at, c) in text.char_indices() {
         match c {
             'a'..='z' | 'A'..='Z' => {}
