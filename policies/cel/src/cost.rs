@@ -40,11 +40,6 @@ impl Cost {
         self.used
     }
 
-    /// Remaining units.
-    pub fn left(&self) -> u64 {
-        self.limit.saturating_sub(self.used)
-    }
-
     /// Charges `units`.
     ///
     /// To limit the sum of several expressions, charge the used units of each to a common `Cost`.

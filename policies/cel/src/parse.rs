@@ -66,10 +66,7 @@ impl Converter {
             }),
             Parsed::Select(select) => Kind::Select(Box::new(self.convert(*select.operand)?), select.field),
             Parsed::Call(call) => Kind::Call {
-                target: match call.target {
-                    Some(target) => Some(Box::new(self.convert(*target)?)),
-                    None => None,
-                },
+                target: call.target.map(|target| self.convert(*target).map(Box::new)).transpose()?,
                 name: call.func_name,
                 arguments: self.convert_all(call.args)?,
             },

@@ -9,7 +9,7 @@
 use crate::types::{ListKind, Type};
 
 /// Type keyword of a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SchemaType {
     /// An object or a map.
     Object,
@@ -26,7 +26,23 @@ pub enum SchemaType {
     /// An integer or a string.
     IntOrString,
     /// No type.
+    #[default]
     Unspecified,
+}
+
+impl SchemaType {
+    /// The keyword; empty without a type and for an integer or a string.
+    pub fn name(self) -> &'static str {
+        match self {
+            SchemaType::Object => "object",
+            SchemaType::Array => "array",
+            SchemaType::String => "string",
+            SchemaType::Integer => "integer",
+            SchemaType::Number => "number",
+            SchemaType::Boolean => "boolean",
+            SchemaType::IntOrString | SchemaType::Unspecified => "",
+        }
+    }
 }
 
 /// Access to a schema, for the conversion to types and [`Bounds`](crate::Bounds).
