@@ -21,47 +21,41 @@ use apimachinery::object::{Map, Object, Value};
 /// character.
 const UNKNOWN_MARK: char = '?';
 
-/// Direction of a renaming.
-#[derive(Clone, Copy, Debug)]
-enum Direction<'a> {
-    ToStored(&'a Names),
-    ToServed(&'a Names),
+/// Finds the new name of a keyword; None if the name stays.
+type Rename<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+fn find_extension(keyword: &str, name: impl Fn(SchemaExtension) -> &'static str) -> Option<SchemaExtension> {
+    SchemaExtension::ALL.into_iter().find(|extension| name(*extension) == keyword)
 }
 
-impl Direction<'_> {
-    /// The new name of a keyword; None if the name stays.
-    fn rename(self, keyword: &str) -> Option<String> {
-        let find_extension = |name: fn(&Names, SchemaExtension) -> &'static str, names: &Names| {
-            SchemaExtension::ALL.into_iter().find(|extension| name(names, *extension) == keyword)
-        };
-        match self {
-            Direction::ToStored(names) => find_extension(Names::schema_extension, names)
-                .map(|extension| extension.stored_name().to_owned())
-                .or_else(|| find_extension(stored_name, names).map(|_| format!("{keyword}{UNKNOWN_MARK}"))),
-            Direction::ToServed(names) => find_extension(stored_name, names)
-                .map(|extension| names.schema_extension(extension).to_owned()),
+fn to_stored_name(keyword: &str, names: &Names) -> Option<String> {
+    match find_extension(keyword, |extension| names.schema_extension(extension)) {
+        Some(extension) => Some(extension.stored_name().to_owned()),
+        None => {
+            find_extension(keyword, SchemaExtension::stored_name).map(|_| format!("{keyword}{UNKNOWN_MARK}"))
         }
     }
 }
 
-fn stored_name(_: &Names, extension: SchemaExtension) -> &'static str {
-    extension.stored_name()
+fn to_served_name(keyword: &str, names: &Names) -> Option<String> {
+    let extension = find_extension(keyword, SchemaExtension::stored_name)?;
+    Some(names.schema_extension(extension).to_owned())
 }
 
 /// Renames the extensions of a decoded body to their stored names, in place.
 pub fn to_stored(definition: &mut Object, names: &Names) {
-    translate(definition, Direction::ToStored(names), names);
+    translate(definition, names, &|keyword| to_stored_name(keyword, names));
 }
 
 /// Renames the extensions of a stored definition to the names of the preset, in place.
 pub fn to_served(definition: &mut Object, names: &Names) {
-    translate(definition, Direction::ToServed(names), names);
+    translate(definition, names, &|keyword| to_served_name(keyword, names));
 }
 
 /// Renames the extensions of a schema from the stored names to the names of the preset.
 pub fn schema_to_served(schema: &mut Value, names: &Names) {
     if are_translated(names) {
-        translate_schema(schema, "", Direction::ToServed(names));
+        translate_schema(schema, "", &|keyword| to_served_name(keyword, names));
     }
 }
 
@@ -96,30 +90,30 @@ pub fn are_translated(names: &Names) -> bool {
     SchemaExtension::ALL.iter().any(|extension| names.schema_extension(*extension) != extension.stored_name())
 }
 
-fn translate(definition: &mut Object, direction: Direction<'_>, names: &Names) {
+fn translate(definition: &mut Object, names: &Names, rename: Rename<'_>) {
     if !are_translated(names) {
         return;
     }
     if let Some(spec) = definition.get_mut("spec").and_then(Value::as_object_mut) {
-        translate_spec(spec, "", direction);
+        translate_spec(spec, "", rename);
     }
     let entries = definition.0.get_mut("metadata").and_then(|metadata| metadata.get_mut("managedFields"));
     for entry in entries.and_then(Value::as_array_mut).into_iter().flatten() {
         let fields = entry.get_mut("fieldsV1").and_then(|fields| fields.get_mut("f:spec"));
         if let Some(spec) = fields.and_then(Value::as_object_mut) {
-            translate_spec(spec, "f:", direction);
+            translate_spec(spec, "f:", rename);
         }
     }
 }
 
 /// Translates the schemas of all versions. In a field set each field name has the prefix `f:`.
-fn translate_spec(spec: &mut Map<String, Value>, prefix: &str, direction: Direction<'_>) {
+fn translate_spec(spec: &mut Map<String, Value>, prefix: &str, rename: Rename<'_>) {
     let field = |name: &str| format!("{prefix}{name}");
     let schema_of = |version: &mut Value| {
         if let Some(schema) = version.get_mut(field("schema"))
             && let Some(schema) = schema.get_mut(field("openAPIV3Schema"))
         {
-            translate_schema(schema, prefix, direction);
+            translate_schema(schema, prefix, rename);
         }
     };
     match spec.get_mut(&field("versions")) {
@@ -130,10 +124,10 @@ fn translate_spec(spec: &mut Map<String, Value>, prefix: &str, direction: Direct
     }
 }
 
-fn translate_schema(schema: &mut Value, prefix: &str, direction: Direction<'_>) {
+fn translate_schema(schema: &mut Value, prefix: &str, rename: Rename<'_>) {
     let keywords = match schema {
         Value::Array(schemas) => {
-            schemas.iter_mut().for_each(|schema| translate_schema(schema, prefix, direction));
+            schemas.iter_mut().for_each(|schema| translate_schema(schema, prefix, rename));
             return;
         }
         Value::Object(keywords) => keywords,
@@ -143,10 +137,10 @@ fn translate_schema(schema: &mut Value, prefix: &str, direction: Direction<'_>) 
         match keyword.strip_prefix(prefix).unwrap_or("") {
             "properties" | "patternProperties" | "definitions" | "dependencies" => {
                 let parts = value.as_object_mut().into_iter().flatten();
-                parts.for_each(|(_, schema)| translate_schema(schema, prefix, direction));
+                parts.for_each(|(_, schema)| translate_schema(schema, prefix, rename));
             }
             "items" | "not" | "additionalProperties" | "additionalItems" | "allOf" | "anyOf" | "oneOf" => {
-                translate_schema(value, prefix, direction);
+                translate_schema(value, prefix, rename);
             }
             _ => {}
         }
@@ -154,7 +148,7 @@ fn translate_schema(schema: &mut Value, prefix: &str, direction: Direction<'_>) 
     let renamed: Vec<(String, String)> = keywords
         .keys()
         .filter_map(|keyword| {
-            let new = direction.rename(keyword.strip_prefix(prefix)?)?;
+            let new = rename(keyword.strip_prefix(prefix)?)?;
             Some((keyword.clone(), format!("{prefix}{new}")))
         })
         .collect();
