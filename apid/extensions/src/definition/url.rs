@@ -58,7 +58,7 @@ fn parse(text: &str) -> Result<Url<'_>, String> {
         return Err("net/url: invalid control character in URL".to_owned());
     }
     let (rest, fragment) = text.split_once('#').unwrap_or((text, ""));
-    let (scheme, rest) = split_scheme(rest)?;
+    let (scheme, rest) = expressions::split_scheme(rest)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let mut url = Url { scheme: scheme.to_ascii_lowercase(), query, fragment, ..Url::default() };
     let Some(rest) = rest.strip_prefix("//") else {
@@ -78,20 +78,6 @@ fn parse(text: &str) -> Result<Url<'_>, String> {
     check_escapes(url_path)?;
     (url.user, url.host) = (user, host);
     Ok(url)
-}
-
-/// Splits the scheme, which is empty for a relative URL.
-fn split_scheme(text: &str) -> Result<(&str, &str), String> {
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' => {}
-            b'0'..=b'9' | b'+' | b'-' | b'.' if at > 0 => {}
-            b':' if at == 0 => return Err("missing protocol scheme".to_owned()),
-            b':' => return Ok((text.get(..at).unwrap_or(""), text.get(at + 1..).unwrap_or(""))),
-            _ => break,
-        }
-    }
-    Ok(("", text))
 }
 
 fn check_host(host: &str) -> Result<(), String> {
