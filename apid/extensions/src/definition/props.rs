@@ -32,7 +32,7 @@ pub(crate) enum AdditionalProperties<'a> {
 }
 
 /// Keywords whose value is a map of schemas.
-const MAPS: [&str; 3] = ["properties", "patternProperties", "definitions"];
+const MAPS: [&str; 4] = ["properties", "patternProperties", "definitions", "dependencies"];
 
 /// Keywords whose value is a list of schemas.
 pub(crate) const JUNCTORS: [&str; 3] = ["allOf", "oneOf", "anyOf"];
@@ -122,11 +122,6 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// The schema of the values of a map.
-    pub(crate) fn additional_schema(self) -> Option<Props<'a>> {
-        self.schema("additionalProperties")
-    }
-
     /// A schema extension.
     pub(crate) fn extension(self, extension: SchemaExtension) -> Option<&'a Value> {
         self.get(extension.stored_name())
@@ -152,13 +147,11 @@ impl<'a> Props<'a> {
         if condition(self) {
             return true;
         }
-        let single = ["not", "items", "additionalProperties", "additionalItems"];
-        let many = self.list("items").iter().filter_map(Props::from_value);
-        single.into_iter().filter_map(|keyword| self.schema(keyword)).any(|part| part.any(condition))
-            || many.into_iter().any(|part| part.any(condition))
-            || JUNCTORS.iter().any(|keyword| self.branches(keyword).any(|part| part.any(condition)))
-            || MAPS.iter().any(|keyword| self.schemas(keyword).any(|(_, part)| part.any(condition)))
-            || self.schemas("dependencies").any(|(_, part)| part.any(condition))
+        let single = ["not", "items", "additionalProperties", "additionalItems"].into_iter();
+        let lists = ["items"].into_iter().chain(JUNCTORS).flat_map(|keyword| self.branches(keyword));
+        let maps = MAPS.into_iter().flat_map(|keyword| self.schemas(keyword)).map(|(_, part)| part);
+        let mut parts = single.filter_map(|keyword| self.schema(keyword)).chain(lists).chain(maps);
+        parts.any(|part| part.any(condition))
     }
 }
 

@@ -10,14 +10,13 @@ pub(crate) fn find_unsupported(schema: Props<'_>, names: &Names) -> Option<Strin
     if let Some(keyword) = unsupported_keyword(schema) {
         return Some(format!("OpenAPIV3Schema '{keyword}' is not supported"));
     }
-    let find_in_part = |schema: Option<Props<'_>>| schema.and_then(|schema| find_unsupported(schema, names));
-    let find_in_branches =
-        |keyword: &str| schema.branches(keyword).find_map(|branch| find_unsupported(branch, names));
-    find_in_part(schema.schema("not"))
-        .or_else(|| find_in_branches("allOf"))
-        .or_else(|| find_in_branches("anyOf"))
-        .or_else(|| find_in_branches("oneOf"))
-        .or_else(|| find_in_part(schema.additional_schema()))
+    let find_in_part = |schema: Props<'_>| find_unsupported(schema, names);
+    let mut branches = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|junctor| schema.branches(junctor));
+    schema
+        .schema("not")
+        .and_then(find_in_part)
+        .or_else(|| branches.find_map(find_in_part))
+        .or_else(|| schema.schema("additionalProperties").and_then(find_in_part))
         .or_else(|| {
             let extension = SchemaExtension::PreserveUnknownFields;
             (schema.extension(extension) == Some(&Value::Bool(false))).then(|| {
@@ -26,12 +25,11 @@ pub(crate) fn find_unsupported(schema: Props<'_>, names: &Names) -> Option<Strin
             })
         })
         .or_else(|| match schema.items() {
-            Items::Absent => None,
-            Items::One(items) => find_unsupported(items, names),
-            Items::Many([]) => None,
+            Items::Absent | Items::Many([]) => None,
+            Items::One(items) => find_in_part(items),
             Items::Many(_) => Some("OpenAPIV3Schema 'items' must be a schema, but is an array".to_owned()),
         })
-        .or_else(|| schema.schemas("properties").find_map(|(_, property)| find_unsupported(property, names)))
+        .or_else(|| schema.schemas("properties").find_map(|(_, property)| find_in_part(property)))
 }
 
 /// The first unsupported keyword of the schema itself.
