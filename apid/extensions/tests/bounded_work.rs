@@ -8,7 +8,7 @@
 use apimachinery::field::{ERRORS_MAX, FieldErrors, FieldPath};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Map, Object, Value};
-use extensions::definition::{self, CompiledChecks, Environment};
+use extensions::definition::{self, Environment};
 use serde_json::json;
 
 /// Number of versions without schemas.
@@ -32,8 +32,7 @@ fn version(index: usize) -> Value {
 fn validate(new: &Object, old: Option<&Object>) -> FieldErrors {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let no_rules = |_: &Map<String, Value>, _: &FieldPath| FieldErrors::new();
-    let checks = CompiledChecks { names: &names, metadata: &no_rules };
-    let environment = Environment { names: &names, checks: Some(&checks) };
+    let environment = Environment { names: &names, metadata: &no_rules };
     match old {
         Some(old) => definition::validate_update(new, old, environment),
         None => definition::validate_create(new, environment),

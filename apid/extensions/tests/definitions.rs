@@ -8,7 +8,7 @@ use apimachinery::field::{ERRORS_MAX, FieldErrors, FieldPath};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Map, Object, Value};
 use extensions::definition::conditions::{self, NamesInUse};
-use extensions::definition::{self, CompiledChecks, Environment, keywords};
+use extensions::definition::{self, Environment, keywords};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
@@ -149,12 +149,11 @@ fn random_definitions_are_validated_without_panic() {
         let second = if rng.random_bool(0.5) { first.clone() } else { random_schema(&mut rng, 3) };
         let mut new = definition(json!([version("v1", first), version("v2", second)]));
         for names in &names {
-            let checks = CompiledChecks { names, metadata: &no_rules };
-            let environment = Environment { names, checks: Some(&checks) };
+            let environment = Environment { names, metadata: &no_rules };
             let errors = definition::validate_create(&new, environment);
             valid += usize::from(errors.is_empty());
             definition::validate_update(&new, &old, environment);
-            definition::warnings(&new, Some(&old), &checks);
+            definition::warnings(&new, Some(&old));
             conditions::non_structural_schema(&new, names);
             conditions::accept_names(&new, &NamesInUse::default());
         }
@@ -169,14 +168,13 @@ fn random_definitions_are_validated_without_panic() {
 #[test]
 fn invalid_rule_hides_expression_errors_of_its_part() {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let checks = CompiledChecks { names: &names, metadata: &no_rules };
+    let environment = Environment { names: &names, metadata: &no_rules };
     let errors = |rules: Value| -> Vec<String> {
         let other = json!({"type": "string", "x-kubernetes-validations": [{"rule": "self.missing"}]});
         let part = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "x-kubernetes-validations": rules});
         let schema = json!({"type": "object", "properties": {"a": part, "b": other}});
         let version =
             json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
-        let environment = Environment { names: &names, checks: Some(&checks) };
         let errors = definition::validate_create(&definition(json!([version])), environment);
         let rule =
             |error: &str| Some(error.split_once("properties[a].x-kubernetes-validations")?.1.to_owned());
@@ -209,8 +207,7 @@ fn invalid_rule_hides_expression_errors_of_its_part() {
 #[test]
 fn large_schemas_return_bounded_errors() {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let checks = CompiledChecks { names: &names, metadata: &no_rules };
-    let environment = Environment { names: &names, checks: Some(&checks) };
+    let environment = Environment { names: &names, metadata: &no_rules };
     let wide = |part: Value, count: usize| -> Value {
         (0..count).map(|index| (format!("p{index}"), part.clone())).collect::<Map<_, _>>().into()
     };

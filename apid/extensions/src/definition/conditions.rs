@@ -20,8 +20,8 @@ use apimachinery::object::{Map, Object, Value};
 use serde_json::json;
 
 use super::approval::{Approval, approval};
-use super::certificates::validate_bundle;
 use super::conversion::Conversion;
+use super::props::Props;
 use super::spec::Spec;
 use super::structure::{find_unsupported, validate_structure};
 
@@ -76,10 +76,9 @@ impl NamesInUse {
     /// the definition that it passes to [`accept_names`].
     pub fn add(&mut self, definition: &Object) {
         let Some(names) = accepted_names(definition) else { return };
-        let text = |field: &str| names.get(field).and_then(Value::as_str).unwrap_or("").to_owned();
-        self.resources.extend([text("plural"), text("singular")]);
-        self.resources.extend(texts(names, "shortNames").map(str::to_owned));
-        self.kinds.extend([text("kind"), text("listKind")]);
+        let resources = [names.text("plural"), names.text("singular")];
+        self.resources.extend(resources.into_iter().chain(texts(names, "shortNames")).map(str::to_owned));
+        self.kinds.extend([names.text("kind"), names.text("listKind")].map(str::to_owned));
     }
 }
 
@@ -96,22 +95,18 @@ pub struct AcceptedNames {
 
 /// Whether the accepted names differ from the requested names; then [`accept_names`] must run.
 pub fn has_pending_names(definition: &Object) -> bool {
-    let requested = definition.at(&["spec", "names"]).and_then(Value::as_object);
-    requested.map(nonempty_fields) != accepted_names(definition).map(nonempty_fields)
+    requested_names(definition).map(nonempty_fields) != accepted_names(definition).map(nonempty_fields)
 }
 
 /// Computes the accepted names of a definition. A requested name conflicts if it is in `in_use`, except an
 /// accepted name of the same field. A short name may also equal the accepted plural or singular name.
 pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
     let empty = Map::new();
-    let requested = definition.at(&["spec", "names"]).and_then(Value::as_object).unwrap_or(&empty);
-    let accepted = accepted_names(definition).unwrap_or(&empty);
-    let text = |names: &Map<String, Value>, field: &str| {
-        names.get(field).and_then(Value::as_str).unwrap_or("").to_owned()
-    };
+    let requested = requested_names(definition).unwrap_or(Props(&empty));
+    let accepted = accepted_names(definition).unwrap_or(Props(&empty));
     let name_conflict = |field: &str, used: &BTreeSet<String>| {
-        let name = text(requested, field);
-        (name != text(accepted, field) && used.contains(&name)).then(|| already_in_use(&name))
+        let name = requested.text(field);
+        (name != accepted.text(field) && used.contains(name)).then(|| already_in_use(name))
     };
     let (resources, kinds) = (&in_use.resources, &in_use.kinds);
     let decisions = [
@@ -122,13 +117,13 @@ pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
         ("listKind", "ListKindConflict", name_conflict("listKind", kinds)),
         ("categories", "", None),
     ];
-    let mut names = accepted.clone();
+    let mut names = accepted.0.clone();
     // The condition shows the last conflict.
     let mut conflict = None;
     for (field, reason, message) in decisions {
         match message {
             Some(message) => conflict = Some((reason, message)),
-            None => copy_field(requested, &mut names, field),
+            None => copy_field(requested.0, &mut names, field),
         }
     }
     // `status.acceptedNames` always has these two fields.
@@ -165,9 +160,8 @@ pub fn established(definition: &Object) -> Option<Condition> {
     if !is_condition_true(definition, NAMES_ACCEPTED) || is_established(definition) {
         return None;
     }
-    let bundle =
-        Conversion::from_spec(Spec::new(definition).fields).map_or("", |conversion| conversion.bundle());
-    if !bundle.is_empty() && validate_bundle(bundle, &FieldPath::root()).is_some() {
+    let conversion = Conversion::from_spec(Spec::new(definition).fields);
+    if conversion.is_some_and(|conversion| conversion.has_invalid_bundle()) {
         let message = "The conversion webhook CABundle is invalid";
         return Some(Condition::new(ESTABLISHED, "False", "InvalidCABundle", message));
     }
@@ -183,7 +177,7 @@ pub fn non_structural_schema(definition: &Object, names: &Names) -> Option<Condi
     let mut errors = FieldErrors::new();
     for (index, version) in versions.iter().enumerate() {
         let schema = version.get("schema").and_then(|validation| validation.get("openAPIV3Schema"));
-        let Some(schema) = schema.and_then(super::props::Props::from_value) else { continue };
+        let Some(schema) = schema.and_then(Props::from_value) else { continue };
         if let Some(reason) = find_unsupported(schema, names) {
             let version = version.get("name").and_then(Value::as_str).unwrap_or("");
             let message = format!("failed to check validation schema for version {version}: {reason}");
@@ -217,16 +211,12 @@ pub fn approval_policy(definition: &Object, names: &Names) -> Option<Condition> 
 /// State of the deletion of the objects of a deleted definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// The definition is marked; see [`begin_deletion`].
-    Pending,
     /// Objects are being deleted.
     InProgress,
     /// The kind was never served, so that no objects exist.
     NeverEstablished,
     /// A step failed; the text names the step and the reason.
     Failed(String),
-    /// Objects remain after the deletion, for example because of their finalizers.
-    Remaining(String),
     /// No objects remain.
     Completed,
 }
@@ -234,17 +224,11 @@ pub enum Deletion {
 /// The condition `Terminating`.
 pub fn terminating(deletion: &Deletion) -> Condition {
     let (status, reason, message) = match deletion {
-        Deletion::Pending => (
-            "True",
-            "InstanceDeletionPending",
-            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        ),
         Deletion::InProgress => {
             ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
         }
         Deletion::NeverEstablished => ("False", "NeverEstablished", "resource was never established"),
         Deletion::Failed(message) => ("True", "InstanceDeletionFailed", message.as_str()),
-        Deletion::Remaining(message) => ("True", "InstanceDeletionCheck", message.as_str()),
         Deletion::Completed => ("False", "InstanceDeletionCompleted", "removed all instances"),
     };
     Condition::new(TERMINATING, status, reason, message)
@@ -253,20 +237,6 @@ pub fn terminating(deletion: &Deletion) -> Condition {
 /// Finalizer that keeps a definition until all its objects are deleted.
 pub fn cleanup_finalizer(names: &Names) -> String {
     format!("customresourcecleanup.{}", names.group("apiextensions"))
-}
-
-/// Prepares the first deletion of a definition: adds the finalizer and the condition `Terminating`.
-/// The caller sets `deletionTimestamp`.
-pub fn begin_deletion(definition: &mut Object, names: &Names, now: &str) {
-    let finalizer = cleanup_finalizer(names);
-    if !definition.finalizers().any(|known| known == finalizer) {
-        let finalizers = definition.meta_mut().entry("finalizers").or_insert(Value::Null);
-        match finalizers {
-            Value::Array(finalizers) => finalizers.push(finalizer.into()),
-            other => *other = vec![finalizer].into(),
-        }
-    }
-    set_condition(definition, &terminating(&Deletion::Pending), now);
 }
 
 /// Writes a condition. Returns whether the definition changed.
@@ -278,9 +248,7 @@ pub fn set_condition(definition: &mut Object, condition: &Condition, now: &str) 
         *conditions = Value::Array(Vec::new());
     }
     let Value::Array(conditions) = conditions else { return false };
-    let is_same_type =
-        |stored: &&mut Value| stored.get("type").and_then(Value::as_str) == Some(condition.condition);
-    let Some(stored) = conditions.iter_mut().find(is_same_type) else {
+    let Some(stored) = conditions.iter_mut().find(|stored| has_type(stored, condition.condition)) else {
         conditions.push(json!({
             "type": condition.condition,
             "status": condition.status,
@@ -311,7 +279,7 @@ pub fn remove_condition(definition: &mut Object, condition: &str) -> bool {
         return false;
     };
     let count = conditions.len();
-    conditions.retain(|stored| stored.get("type").and_then(Value::as_str) != Some(condition));
+    conditions.retain(|stored| !has_type(stored, condition));
     conditions.len() != count
 }
 
@@ -327,15 +295,23 @@ pub fn is_established(definition: &Object) -> bool {
 
 fn find_condition<'a>(definition: &'a Object, condition: &str) -> Option<&'a Value> {
     let conditions = definition.at(&["status", "conditions"])?.as_array()?;
-    conditions.iter().find(|stored| stored.get("type").and_then(Value::as_str) == Some(condition))
+    conditions.iter().find(|stored| has_type(stored, condition))
 }
 
-fn accepted_names(definition: &Object) -> Option<&Map<String, Value>> {
-    definition.at(&["status", "acceptedNames"])?.as_object()
+fn has_type(stored: &Value, condition: &str) -> bool {
+    stored.get("type").and_then(Value::as_str) == Some(condition)
 }
 
-fn texts<'a>(names: &'a Map<String, Value>, field: &str) -> impl Iterator<Item = &'a str> {
-    names.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+fn requested_names(definition: &Object) -> Option<Props<'_>> {
+    definition.at(&["spec", "names"]).and_then(Props::from_value)
+}
+
+fn accepted_names(definition: &Object) -> Option<Props<'_>> {
+    definition.at(&["status", "acceptedNames"]).and_then(Props::from_value)
+}
+
+fn texts<'a>(names: Props<'a>, field: &str) -> impl Iterator<Item = &'a str> {
+    names.list(field).iter().filter_map(Value::as_str)
 }
 
 fn copy_field(from: &Map<String, Value>, to: &mut Map<String, Value>, field: &str) {
@@ -350,11 +326,7 @@ fn already_in_use(name: &str) -> String {
 }
 
 /// The message about requested short names that are in use, except the accepted names of this definition.
-fn short_name_conflict(
-    requested: &Map<String, Value>,
-    accepted: &Map<String, Value>,
-    used: &BTreeSet<String>,
-) -> Option<String> {
+fn short_name_conflict(requested: Props<'_>, accepted: Props<'_>, used: &BTreeSet<String>) -> Option<String> {
     let held_names: BTreeSet<&str> = texts(accepted, "shortNames")
         .chain(["plural", "singular"].into_iter().filter_map(|field| accepted.get(field)?.as_str()))
         .collect();
@@ -367,14 +339,14 @@ fn short_name_conflict(
 }
 
 /// Fields that are neither null nor empty.
-fn nonempty_fields(names: &Map<String, Value>) -> Vec<(&String, &Value)> {
+fn nonempty_fields(names: Props<'_>) -> Vec<(&String, &Value)> {
     let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
         _ => false,
     };
-    names.iter().filter(|(_, value)| !is_empty(value)).collect()
+    names.0.iter().filter(|(_, value)| !is_empty(value)).collect()
 }
 
 #[cfg(test)]

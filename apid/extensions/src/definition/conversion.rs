@@ -51,17 +51,14 @@ impl<'a> Conversion<'a> {
         })
     }
 
-    /// The certificates of the webhook in base64; `""` if absent.
-    pub(super) fn bundle(&self) -> &'a str {
-        self.client_config.map_or("", |config| config.text("caBundle"))
+    /// Whether the webhook has certificates, and they are invalid.
+    pub(super) fn has_invalid_bundle(&self) -> bool {
+        let bundle = self.client_config.map_or("", |config| config.text("caBundle"));
+        !bundle.is_empty() && validate_bundle(bundle, &FieldPath::root()).is_some()
     }
 
-    /// Whether the review versions are absent or include one that apid sends.
-    pub(super) fn has_known_review_version_or_none(&self) -> bool {
-        self.review_versions.is_empty() || self.has_known_review_version()
-    }
-
-    fn has_known_review_version(&self) -> bool {
+    /// Whether the review versions include one that apid sends.
+    pub(super) fn has_known_review_version(&self) -> bool {
         let mut versions = self.review_versions.iter().filter_map(Value::as_str);
         versions.any(|version| REVIEW_VERSIONS.contains(&version))
     }
@@ -88,9 +85,7 @@ pub(super) fn validate_conversion(
         return errors;
     }
     match conversion.client_config {
-        None => {
-            errors.push(FieldError::required(&config_path, "required when strategy is set to Webhook"));
-        }
+        None => errors.push(FieldError::required(&config_path, "required when strategy is set to Webhook")),
         Some(config) => errors.extend(validate_client_config(config, rules, &config_path)),
     }
     errors.extend(validate_review_versions(&conversion, rules, &versions_path));

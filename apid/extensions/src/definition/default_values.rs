@@ -10,31 +10,33 @@
 //!
 //! INVARIANT (bounded work): a part of a schema compiles once for each default at the part or above it.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath, aggregate};
 use apimachinery::names::SchemaExtension;
 use apimachinery::object::{Map, Object, Value};
 
-use super::checks::{SchemaChecks, SchemaPart};
+use super::checks::{Environment, compile, has_unknown_fields};
 use super::props::Props;
-use super::schema_path::{ErrorSink, SchemaPath};
+use super::schema_path::{SchemaErrors, SchemaPath};
 
 /// Validates the defaults of a structural schema.
 pub(super) fn validate_defaults(
     schema: Props<'_>,
     requires_pruned: bool,
-    checks: &dyn SchemaChecks,
+    environment: Environment<'_>,
     path: &FieldPath,
 ) -> FieldErrors {
-    let mut walk = DefaultsWalk { checks, requires_pruned, errors: FieldErrors::new() };
+    let errors = SchemaErrors::new(environment.names);
+    let mut walk = DefaultsWalk { environment, requires_pruned, errors };
     walk.visit(schema, &SchemaPath::root(path), Position::root(schema));
-    walk.errors
+    walk.errors.found
 }
 
 /// Whether a structural schema has a default with fields that pruning drops.
-pub(super) fn has_unpruned_default(schema: Props<'_>, checks: &dyn SchemaChecks) -> bool {
+pub(super) fn has_unpruned_default(schema: Props<'_>) -> bool {
     schema.any(&mut |part| {
         let default = part.get("default").filter(|default| default.is_object() || default.is_array());
-        default.is_some_and(|default| checks.has_unknown_fields(SchemaPart::of_field(part), default))
+        let compiled = default.and_then(|default| Some((default, compile(part, false)?)));
+        compiled.is_some_and(|(default, schema)| has_unknown_fields(&schema, default))
     })
 }
 
@@ -84,9 +86,9 @@ impl<'a> Position<'a> {
 }
 
 struct DefaultsWalk<'a> {
-    checks: &'a dyn SchemaChecks,
+    environment: Environment<'a>,
     requires_pruned: bool,
-    errors: FieldErrors,
+    errors: SchemaErrors<'a>,
 }
 
 impl DefaultsWalk<'_> {
@@ -120,80 +122,51 @@ impl DefaultsWalk<'_> {
     }
 
     fn check(&mut self, schema: Props<'_>, default: &Value, path: &SchemaPath<'_>, position: Position<'_>) {
-        let part = SchemaPart { schema: schema.0, is_resource: position.is_root };
+        let Some(compiled) = compile(schema, position.is_root) else { return };
         if position.is_in_metadata {
             let object = position.build_embedded_object(default.clone());
-            if let Err(reason) = self.checks.check_metadata(position.embedded.0, object) {
+            if let Some(reason) = self.metadata_error(position.embedded, object) {
                 let detail = format!("must result in valid metadata: {reason}");
                 self.errors.add(path, |path| FieldError::invalid(path, default.clone(), &detail));
                 return;
             }
-        } else if self.requires_pruned && self.checks.has_unknown_fields(part, default) {
+        } else if self.requires_pruned && has_unknown_fields(&compiled, default) {
             let detail = "must not have unknown fields";
             self.errors.add(path, |path| FieldError::invalid(path, default.clone(), detail));
         }
-        self.errors.extend(self.checks.validate_value(part, default, &path.render()));
+        let validation = compiled.validate_value(default, &path.render(), self.environment.metadata);
+        self.errors.found.extend(validation.errors);
+    }
+
+    /// The reason why the type or the metadata of an object is invalid under the schema of an embedded object.
+    fn metadata_error(&self, embedded: Props<'_>, mut object: Object) -> Option<String> {
+        if let Err(error) = compile(embedded, true)?.conform(&mut object) {
+            return Some(error.to_string());
+        }
+        let errors = (self.environment.metadata)(object.meta()?, &FieldPath::new("metadata"));
+        (!errors.is_empty()).then(|| aggregate(&errors))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::names::{Names, Preset};
     use serde_json::json;
 
-    use super::super::checks::InvalidMetadata;
     use super::*;
-    use crate::structural::StoredRules;
 
-    /// Checks that compare types only.
-    struct TypeChecks;
-
-    impl SchemaChecks for TypeChecks {
-        fn has_unknown_fields(&self, part: SchemaPart<'_>, value: &Value) -> bool {
-            let known = part.schema.get("properties").and_then(Value::as_object);
-            let mut fields = value.as_object().into_iter().flatten();
-            fields.any(|(field, _)| !known.is_some_and(|known| known.contains_key(field)))
-        }
-
-        fn validate_value(&self, part: SchemaPart<'_>, value: &Value, path: &FieldPath) -> FieldErrors {
-            let is_text = part.schema.get("type").and_then(Value::as_str) == Some("string");
-            let error = FieldError::type_invalid(path, value.clone(), "type");
-            (is_text != value.is_string()).then_some(error).into_iter().collect()
-        }
-
-        fn check_metadata(
-            &self,
-            _embedded: &Map<String, Value>,
-            object: Object,
-        ) -> Result<(), InvalidMetadata> {
-            let is_valid = object.name() != "bad" && object.kind() == "Validation";
-            let path = FieldPath::new("metadata.name");
-            let error = || InvalidMetadata::Fields(FieldError::required(&path, "").into());
-            if is_valid { Ok(()) } else { Err(error()) }
-        }
-
-        fn stored_rules(&self, _schema: &Map<String, Value>) -> StoredRules {
-            StoredRules::default()
-        }
-
-        fn validate_expressions(
-            &self,
-            _schema: &Map<String, Value>,
-            _stored: &StoredRules,
-            _path: &FieldPath,
-            _is_skipped: &dyn Fn(&FieldPath) -> bool,
-        ) -> FieldErrors {
-            FieldErrors::new()
-        }
-
-        fn is_known_format(&self, _format: &str) -> bool {
-            true
-        }
+    /// Rules for metadata, which are in another crate: the name `bad` is invalid.
+    fn metadata_rules(metadata: &Map<String, Value>, path: &FieldPath) -> FieldErrors {
+        let is_bad = metadata.get("name").and_then(Value::as_str) == Some("bad");
+        is_bad.then(|| FieldError::required(&path.child("name"), "")).into_iter().collect()
     }
 
     #[track_caller]
     fn check(schema: Value, expected: &[&str]) {
-        let errors =
-            validate_defaults(Props::from_value(&schema).unwrap(), true, &TypeChecks, &FieldPath::new("s"));
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let environment = Environment { names: &names, metadata: &metadata_rules };
+        let props = Props::from_value(&schema).unwrap();
+        let errors = validate_defaults(props, true, environment, &FieldPath::new("s"));
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
     }
 
@@ -203,7 +176,9 @@ mod tests {
         check(schema_with(json!({"type": "string", "default": "a"})), &[]);
         check(
             schema_with(json!({"type": "string", "default": 1})),
-            &["s.properties[x].default: Invalid value: 1: type"],
+            &[
+                "s.properties[x].default: Invalid value: \"integer\":  in body must be of type string: \"integer\"",
+            ],
         );
         check(
             schema_with(json!({"type": "object", "default": {"y": 1}})),
@@ -212,10 +187,12 @@ mod tests {
         let items = json!({"type": "object", "properties": {"a": {"type": "string", "default": 1}}});
         check(
             schema_with(json!({"type": "array", "items": items})),
-            &["s.properties[x].items.properties[a].default: Invalid value: 1: type"],
+            &[
+                "s.properties[x].items.properties[a].default: Invalid value: \"integer\":  in body must be of type string: \"integer\"",
+            ],
         );
         let unpruned = schema_with(json!({"type": "object", "default": {"y": 1}}));
-        assert!(has_unpruned_default(Props::from_value(&unpruned).unwrap(), &TypeChecks));
+        assert!(has_unpruned_default(Props::from_value(&unpruned).unwrap()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::names::SchemaExtension;
 use apimachinery::object::{Map, Value};
 
-use super::checks::SchemaChecks;
+use super::checks::{Environment, compile};
 use super::props::Props;
 use super::spec::Spec;
 use crate::structural::StoredRules;
@@ -37,10 +37,11 @@ impl<'a> OldSchemas<'a> {
         self.schemas.contains(schema.0)
     }
 
-    fn rules(&self, checks: &dyn SchemaChecks) -> &StoredRules {
+    fn rules(&self) -> &StoredRules {
         self.rules.get_or_init(|| {
             let mut rules = StoredRules::default();
-            self.schemas.iter().for_each(|schema| rules.extend(checks.stored_rules(schema)));
+            let compiled = self.schemas.iter().filter_map(|schema| compile(Props(schema), true));
+            compiled.for_each(|schema| rules.extend(schema.stored_rules()));
             rules
         })
     }
@@ -51,7 +52,7 @@ pub(super) fn validate_expressions(
     schema: Props<'_>,
     old: &OldSchemas<'_>,
     errors: &FieldErrors,
-    checks: &dyn SchemaChecks,
+    environment: Environment<'_>,
     path: &FieldPath,
 ) -> FieldErrors {
     let has_rules = schema.any(&mut |part| part.extension(SchemaExtension::Validations).is_some());
@@ -59,7 +60,8 @@ pub(super) fn validate_expressions(
         return FieldErrors::new();
     }
     let is_skipped = |part: &FieldPath| has_error_at(part.as_str(), errors);
-    let found = checks.validate_expressions(schema.0, old.rules(checks), path, &is_skipped);
+    let Some(compiled) = compile(schema, true) else { return FieldErrors::new() };
+    let found = compiled.check_rules(path, old.rules(), environment.names, &is_skipped);
     if !old.contain(schema) {
         return found;
     }

@@ -2,40 +2,39 @@
 
 use std::collections::HashSet;
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::Value;
 
 use super::props::{Items, Props};
-use super::schema_path::{ErrorSink, SchemaPath};
+use super::schema_path::{SchemaErrors, SchemaPath};
 
 /// Validates the schema extensions of one part, without its validation rules.
 pub(super) fn validate_list_types(
     schema: Props<'_>,
     path: &SchemaPath<'_>,
-    names: &Names,
     requires_atomic_set_items: bool,
-    errors: &mut FieldErrors,
+    errors: &mut SchemaErrors<'_>,
 ) {
     let preserve = SchemaExtension::PreserveUnknownFields;
     if schema.extension(preserve) == Some(&Value::Bool(false)) {
-        errors.add(&path.field(names.schema_extension(preserve)), |path| {
+        errors.add(&path.field(errors.extension(preserve)), |path| {
             FieldError::invalid(path, false, "must be true or undefined")
         });
     }
     if let Some(map_type) = schema.extension_text(SchemaExtension::MapType) {
-        validate_type_of(schema, "object", SchemaExtension::MapType, path, names, errors);
+        validate_type_of(schema, "object", SchemaExtension::MapType, path, errors);
         if !matches!(map_type, "atomic" | "granular") {
-            let path = path.field(names.schema_extension(SchemaExtension::MapType));
+            let path = path.field(errors.extension(SchemaExtension::MapType));
             errors.add(&path, |path| FieldError::not_supported(path, map_type, &["atomic", "granular"]));
         }
     }
-    let list_path = path.field(names.schema_extension(SchemaExtension::ListType));
+    let list_path = path.field(errors.extension(SchemaExtension::ListType));
     let list_type = schema.extension_text(SchemaExtension::ListType);
     if let Some(list_type) = list_type {
-        let is_list = validate_type_of(schema, "array", SchemaExtension::ListType, path, names, errors);
+        let is_list = validate_type_of(schema, "array", SchemaExtension::ListType, path, errors);
         if is_list && requires_atomic_set_items && list_type == "set" {
-            validate_set_items(schema, path, names, errors);
+            validate_set_items(schema, path, errors);
         }
         if !matches!(list_type, "atomic" | "set" | "map") {
             errors.add(&list_path, |path| {
@@ -44,7 +43,7 @@ pub(super) fn validate_list_types(
         }
     }
     if !schema.extension_list(SchemaExtension::ListMapKeys).is_empty() && list_type != Some("map") {
-        let keys = names.schema_extension(SchemaExtension::ListMapKeys);
+        let keys = errors.extension(SchemaExtension::ListMapKeys);
         let detail = format!("must be map if {keys} is non-empty");
         errors.add(&list_path, |path| match list_type {
             None => FieldError::required(path, &detail),
@@ -52,7 +51,7 @@ pub(super) fn validate_list_types(
         });
     }
     if list_type == Some("map") {
-        validate_map_keys(schema, path, names, errors);
+        validate_map_keys(schema, path, errors);
     }
 }
 
@@ -62,57 +61,53 @@ fn validate_type_of(
     ty: &str,
     extension: SchemaExtension,
     path: &SchemaPath<'_>,
-    names: &Names,
-    errors: &mut FieldErrors,
+    errors: &mut SchemaErrors<'_>,
 ) -> bool {
     if schema.ty() == ty {
         return true;
     }
-    let detail = format!("must be {ty} if {} is specified", names.schema_extension(extension));
-    errors.add(&path.field("type"), |path| match schema.ty() {
-        "" => FieldError::required(path, &detail),
-        other => FieldError::invalid(path, other, &detail),
-    });
+    let detail = format!("must be {ty} if {} is specified", errors.extension(extension));
+    errors.require_text(&path.field("type"), schema.ty(), &detail);
     false
 }
 
 /// Validates that the items of a set are scalar or atomic.
-fn validate_set_items(schema: Props<'_>, path: &SchemaPath<'_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_set_items(schema: Props<'_>, path: &SchemaPath<'_>, errors: &mut SchemaErrors<'_>) {
     let Some(items) = schema.item_schema() else { return };
-    let list_type = items.extension_text(SchemaExtension::ListType);
-    let extension = match items.ty() {
-        "array" if list_type.is_some_and(|list_type| list_type != "atomic") => SchemaExtension::ListType,
-        "object" if items.extension_text(SchemaExtension::MapType) != Some("atomic") => {
-            SchemaExtension::MapType
-        }
-        _ => return,
-    };
-    let set = names.schema_extension(SchemaExtension::ListType);
+    let Some(extension) = granular_extension(items) else { return };
+    let set = errors.extension(SchemaExtension::ListType);
     let detail = format!("must be atomic as item of a list with {set}=set");
     let items_path = path.field("items");
     // The message shows the list type in both cases, as in kube-apiserver.
-    let value = list_type.map_or(Value::Null, Value::from);
-    errors.add(&items_path.field(names.schema_extension(extension)), |path| {
+    let value = items.extension_text(SchemaExtension::ListType).map_or(Value::Null, Value::from);
+    errors.add(&items_path.field(errors.extension(extension)), |path| {
         FieldError::invalid(path, value, &detail)
     });
 }
 
+/// The extension that makes values neither scalar nor atomic.
+fn granular_extension(schema: Props<'_>) -> Option<SchemaExtension> {
+    let (list, map) = (SchemaExtension::ListType, SchemaExtension::MapType);
+    match schema.ty() {
+        "array" => schema.extension_text(list).is_some_and(|ty| ty != "atomic").then_some(list),
+        "object" => (schema.extension_text(map) != Some("atomic")).then_some(map),
+        _ => None,
+    }
+}
+
 /// Validates that the keys of a map list name scalar properties of its items.
-fn validate_map_keys(schema: Props<'_>, path: &SchemaPath<'_>, names: &Names, errors: &mut FieldErrors) {
-    let list_type = names.schema_extension(SchemaExtension::ListType);
+fn validate_map_keys(schema: Props<'_>, path: &SchemaPath<'_>, errors: &mut SchemaErrors<'_>) {
+    let list_type = errors.extension(SchemaExtension::ListType);
     let keys = schema.extension_list(SchemaExtension::ListMapKeys);
-    let keys_path = path.field(names.schema_extension(SchemaExtension::ListMapKeys));
+    let keys_path = path.field(errors.extension(SchemaExtension::ListMapKeys));
     if keys.is_empty() {
-        let detail = format!("must not be empty if {list_type} is map");
-        errors.add(&keys_path, |path| FieldError::required(path, &detail));
+        errors.require(&keys_path, &format!("must not be empty if {list_type} is map"));
     }
     let items_path = path.field("items");
     let items = match schema.items() {
         Items::One(items) => items,
         Items::Absent => {
-            let detail = format!("must have a schema if {list_type} is map");
-            errors.add(&items_path, |path| FieldError::required(path, &detail));
-            return;
+            return errors.require(&items_path, &format!("must have a schema if {list_type} is map"));
         }
         Items::Many(list) => {
             let detail = format!("must only have a single schema if {list_type} is map");
@@ -150,38 +145,31 @@ fn validate_map_keys(schema: Props<'_>, path: &SchemaPath<'_>, names: &Names, er
 }
 
 /// Validates that the items of sets and map lists are not null, and that map keys always have a value.
-pub(super) fn validate_map_list(
-    schema: Props<'_>,
-    path: &SchemaPath<'_>,
-    names: &Names,
-    errors: &mut FieldErrors,
-) {
+pub(super) fn validate_map_list(schema: Props<'_>, path: &SchemaPath<'_>, errors: &mut SchemaErrors<'_>) {
     let Some(items) = schema.item_schema() else { return };
     let Some(list_type @ ("set" | "map")) = schema.extension_text(SchemaExtension::ListType) else { return };
     let items_path = path.field("items");
     if items.flag("nullable") {
-        let extension = names.schema_extension(SchemaExtension::ListType);
+        let extension = errors.extension(SchemaExtension::ListType);
         let detail = format!("cannot be nullable when {extension} is {list_type}");
-        errors.add(&items_path.field("nullable"), |path| FieldError::forbidden(path, &detail));
+        errors.forbid(&items_path.field("nullable"), &detail);
     }
     if list_type != "map" {
         return;
     }
     let required: HashSet<&str> = items.texts("required").collect();
     let properties = items_path.field("properties");
-    let reason =
-        format!("this property is in {}, so it", names.schema_extension(SchemaExtension::ListMapKeys));
+    let reason = format!("this property is in {}, so it", errors.extension(SchemaExtension::ListMapKeys));
     for key in schema.extension_list(SchemaExtension::ListMapKeys) {
         let key = key.as_str().unwrap_or("");
         let Some(property) = items.property(key) else { continue };
         let property_path = properties.key(key);
         if !required.contains(key) && property.get("default").is_none() {
             let detail = format!("{reason} must have a default or be a required property");
-            errors.add(&property_path.field("default"), |path| FieldError::required(path, &detail));
+            errors.require(&property_path.field("default"), &detail);
         }
         if property.flag("nullable") {
-            let detail = format!("{reason} cannot be nullable");
-            errors.add(&property_path.field("nullable"), |path| FieldError::forbidden(path, &detail));
+            errors.forbid(&property_path.field("nullable"), &format!("{reason} cannot be nullable"));
         }
     }
 }
@@ -189,31 +177,24 @@ pub(super) fn validate_map_list(
 /// Whether a schema or one of its parts has a set whose items are neither scalar nor atomic.
 pub(super) fn has_set_of_granular_items(schema: Props<'_>) -> bool {
     schema.any(&mut |part| {
-        let Some(items) = part.item_schema() else { return false };
-        let text = |extension| items.extension_text(extension);
-        part.extension_text(SchemaExtension::ListType) == Some("set")
-            && match items.ty() {
-                "array" => text(SchemaExtension::ListType).is_some_and(|list_type| list_type != "atomic"),
-                "object" => text(SchemaExtension::MapType) != Some("atomic"),
-                _ => false,
-            }
+        let is_set = part.extension_text(SchemaExtension::ListType) == Some("set");
+        is_set && part.item_schema().and_then(granular_extension).is_some()
     })
 }
 
 /// Whether a schema or one of its parts violates [`validate_map_list`].
 pub(super) fn has_invalid_map_list(schema: Props<'_>, names: &Names) -> bool {
-    let root = apimachinery::field::FieldPath::root();
+    let root = FieldPath::root();
     schema.any(&mut |part| {
-        let mut errors = FieldErrors::new();
-        validate_map_list(part, &SchemaPath::root(&root), names, &mut errors);
-        !errors.is_empty()
+        let mut errors = SchemaErrors::new(names);
+        validate_map_list(part, &SchemaPath::root(&root), &mut errors);
+        !errors.found.is_empty()
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apimachinery::field::FieldPath;
     use apimachinery::names::Preset;
     use serde_json::json;
 
@@ -222,10 +203,10 @@ mod tests {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let root = FieldPath::new("s");
         let (props, path) = (Props::from_value(&schema).unwrap(), SchemaPath::root(&root));
-        let mut errors = FieldErrors::new();
-        validate_list_types(props, &path, &names, true, &mut errors);
-        validate_map_list(props, &path, &names, &mut errors);
-        assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
+        let mut errors = SchemaErrors::new(&names);
+        validate_list_types(props, &path, true, &mut errors);
+        validate_map_list(props, &path, &mut errors);
+        assert_eq!(errors.found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
     }
 
     #[test]

@@ -28,7 +28,6 @@ mod approval;
 mod certificates;
 mod checks;
 mod columns;
-mod compiled_checks;
 pub mod conditions;
 mod conversion;
 mod default_values;
@@ -56,8 +55,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::{Object, Value};
 
-pub use checks::{InvalidMetadata, SchemaChecks, SchemaPart};
-pub use compiled_checks::CompiledChecks;
+pub use checks::Environment;
 pub use defaults::{record_stored_version, set_defaults, storage_version};
 pub use formats::warnings;
 
@@ -71,14 +69,7 @@ use spec::{Spec, Version};
 use subresources::validate_subresources;
 use update::Tolerance;
 
-/// Environment of the validation.
-#[derive(Clone, Copy)]
-pub struct Environment<'a> {
-    /// Names of the preset.
-    pub names: &'a Names,
-    /// Checks of defaults and expressions; without them both are not validated.
-    pub checks: Option<&'a dyn SchemaChecks>,
-}
+const SCOPES: [&str; 2] = ["Cluster", "Namespaced"];
 
 /// Validates a new definition, without the general rules of its metadata.
 pub fn validate_create(definition: &Object, environment: Environment<'_>) -> FieldErrors {
@@ -92,7 +83,7 @@ pub fn validate_create(definition: &Object, environment: Environment<'_>) -> Fie
 /// Validates an update of the main resource, without the general rules of its metadata.
 pub fn validate_update(definition: &Object, old: &Object, environment: Environment<'_>) -> FieldErrors {
     let spec = Spec::new(definition);
-    let tolerance = Tolerance::for_update(old, environment.names, environment.checks);
+    let tolerance = Tolerance::for_update(old, environment.names);
     let old_schemas = OldSchemas::from_spec(&Spec::new(old));
     let mut errors = validate_spec(&spec, tolerance, &old_schemas, environment);
     errors.extend(update::validate_immutable_fields(&spec, old));
@@ -119,11 +110,8 @@ fn validate_rest(definition: &Object, old: Option<&Object>, spec: &Spec<'_>, nam
         let extension = names.schema_extension(SchemaExtension::PreserveUnknownFields);
         let detail =
             format!("cannot set to true, set {extension} to true in spec.versions[*].schema instead");
-        errors.push(FieldError::invalid(
-            &FieldPath::new("spec").child("preserveUnknownFields"),
-            true,
-            &detail,
-        ));
+        let path = FieldPath::new("spec").child("preserveUnknownFields");
+        errors.push(FieldError::invalid(&path, true, &detail));
     }
     errors
 }
@@ -137,7 +125,7 @@ fn validate_spec(
     let path = FieldPath::new("spec");
     let versions_path = path.child("versions");
     let mut errors = name_rules::validate_group(spec.text("group"), &path.child("group"));
-    errors.extend(name_rules::validate_scope(spec.text("scope"), &path.child("scope")));
+    errors.extend(name_rules::validate_choice(spec.text("scope"), &path.child("scope"), &SCOPES));
     errors.extend(versions::validate_presence_of_schemas(spec, tolerance.requires_schema, &versions_path));
     let preserves = spec.preserves_unknown_fields();
     let has_defaults = spec.schemas().any(|schema| schema.any(&mut |part| part.get("default").is_some()));
@@ -148,8 +136,7 @@ fn validate_spec(
     if !preserves || has_defaults || spec.schemas().any(has_extension) {
         tolerance.requires_structure = true;
     }
-    let Environment { names, checks } = environment;
-    let rules = SchemaRules { names, tolerance: &tolerance, old, checks };
+    let rules = SchemaRules { environment, tolerance: &tolerance, old };
     for (index, version) in spec.versions.iter().enumerate() {
         let path = versions_path.index(index);
         errors.extend(name_rules::validate_label(version.name(), &path.child("name")));

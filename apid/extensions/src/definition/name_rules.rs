@@ -7,8 +7,6 @@ use apimachinery::object::{Object, Value};
 use super::props::Props;
 use super::spec::Spec;
 
-const SCOPES: [&str; 2] = ["Cluster", "Namespaced"];
-
 /// Prefix of the messages for names that may have upper-case letters.
 const MIXED_CASE: &str = "may have mixed case, but should otherwise match: ";
 
@@ -38,11 +36,6 @@ pub(super) fn validate_group(group: &str, path: &FieldPath) -> FieldErrors {
     } else {
         FieldErrors::new()
     }
-}
-
-/// Validates the scope.
-pub(super) fn validate_scope(scope: &str, path: &FieldPath) -> Option<FieldError> {
-    validate_choice(scope, path, &SCOPES)
 }
 
 /// Validates a required text with a fixed set of values.

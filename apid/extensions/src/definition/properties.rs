@@ -11,23 +11,12 @@ use apimachinery::object::Value;
 
 use super::list_types::{validate_list_types, validate_map_list};
 use super::props::{AdditionalProperties, Items, Props};
-use super::schema_path::{ErrorSink, SchemaPath};
+use super::schema_path::{SchemaErrors, SchemaPath};
+use super::update::Tolerance;
 use super::validation_rules::validate_rules;
 
 /// Types of OpenAPI v3.
 pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
-
-/// The rules of schema parts that an update enforces only if the old definition obeys them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PropertyRules<'a> {
-    pub(super) names: &'a Names,
-    /// Whether each `type` must be one of [`TYPES`].
-    pub(super) requires_known_types: bool,
-    /// Whether the items of a set must be scalar or atomic.
-    pub(super) requires_atomic_set_items: bool,
-    /// Whether the fields that are keys of a map list must be required or have a default.
-    pub(super) requires_map_keys: bool,
-}
 
 /// Properties that a part of a schema inherits from the parts above it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,17 +36,18 @@ enum DefaultBan<'a> {
 /// Validates a schema and its parts.
 pub(super) fn validate_properties(
     schema: Props<'_>,
-    rules: PropertyRules<'_>,
+    names: &Names,
+    tolerance: &Tolerance,
     path: &FieldPath,
 ) -> FieldErrors {
-    let mut walk = PropertiesWalk { rules, errors: FieldErrors::new() };
+    let mut walk = PropertiesWalk { tolerance, errors: SchemaErrors::new(names) };
     walk.visit(schema, &SchemaPath::root(path), Inherited::default(), true);
-    walk.errors
+    walk.errors.found
 }
 
 struct PropertiesWalk<'a> {
-    rules: PropertyRules<'a>,
-    errors: FieldErrors,
+    tolerance: &'a Tolerance,
+    errors: SchemaErrors<'a>,
 }
 
 impl PropertiesWalk<'_> {
@@ -88,12 +78,11 @@ impl PropertiesWalk<'_> {
             }
         }
         self.visit_map(schema, "dependencies", path, inherited);
-        let names = self.rules.names;
-        validate_list_types(schema, path, names, self.rules.requires_atomic_set_items, &mut self.errors);
-        if self.rules.requires_map_keys {
-            validate_map_list(schema, path, names, &mut self.errors);
+        validate_list_types(schema, path, self.tolerance.requires_atomic_set_items, &mut self.errors);
+        if self.tolerance.requires_map_keys {
+            validate_map_list(schema, path, &mut self.errors);
         }
-        validate_rules(schema, path, names, &mut self.errors);
+        validate_rules(schema, path, &mut self.errors);
     }
 
     fn visit_map(
@@ -115,8 +104,7 @@ impl PropertiesWalk<'_> {
         if schema.has_properties()
             && matches!(additional, AdditionalProperties::Allowed(false) | AdditionalProperties::Schema(_))
         {
-            let detail = "additionalProperties and properties are mutual exclusive";
-            self.errors.add(&path, |path| FieldError::forbidden(path, detail));
+            self.errors.forbid(&path, "additionalProperties and properties are mutual exclusive");
         }
         let AdditionalProperties::Schema(values) = additional else { return };
         let default_ban =
@@ -147,9 +135,9 @@ impl PropertiesWalk<'_> {
 
     /// Validates the keywords of one part.
     fn validate_keywords(&mut self, schema: Props<'_>, path: &SchemaPath<'_>, inherited: Inherited<'_>) {
-        let (errors, names) = (&mut self.errors, self.rules.names);
+        let errors = &mut self.errors;
         let ty = schema.ty();
-        if self.rules.requires_known_types && !ty.is_empty() && !TYPES.contains(&ty) {
+        if self.tolerance.requires_known_types && !ty.is_empty() && !TYPES.contains(&ty) {
             errors.add(&path.field("type"), |path| FieldError::not_supported(path, ty, &TYPES));
         }
         if let Some(ban) = inherited.default_ban.filter(|_| schema.get("default").is_some()) {
@@ -159,7 +147,7 @@ impl PropertiesWalk<'_> {
                     "must not be set inside additionalProperties applying to object metadata".to_owned()
                 }
             };
-            errors.add(&path.field("default"), |path| FieldError::forbidden(path, &detail));
+            errors.forbid(&path.field("default"), &detail);
         }
         let has_entries =
             |keyword: &str| schema.get(keyword).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
@@ -172,25 +160,22 @@ impl PropertiesWalk<'_> {
             ("$ref", schema.get("$ref").is_some()),
         ] {
             if is_set {
-                let detail = format!("{keyword} is not supported");
-                errors.add(&path.field(keyword), |path| FieldError::forbidden(path, &detail));
+                errors.forbid(&path.field(keyword), &format!("{keyword} is not supported"));
             }
         }
         if ty == "null" {
-            let detail = "type cannot be set to null, use nullable as an alternative";
-            errors.add(&path.field("type"), |path| FieldError::forbidden(path, detail));
+            errors.forbid(&path.field("type"), "type cannot be set to null, use nullable as an alternative");
         }
         if matches!(schema.items(), Items::Many(list) if !list.is_empty()) {
-            let detail = "items must be a schema object and not an array";
-            errors.add(&path.field("items"), |path| FieldError::forbidden(path, detail));
+            errors.forbid(&path.field("items"), "items must be a schema object and not an array");
         }
         if inherited.is_in_metadata && schema.has_extension(SchemaExtension::EmbeddedResource) {
-            let path = path.field(names.schema_extension(SchemaExtension::EmbeddedResource));
-            errors.add(&path, |path| FieldError::forbidden(path, "must not be used inside of resource meta"));
+            let path = path.field(errors.extension(SchemaExtension::EmbeddedResource));
+            errors.forbid(&path, "must not be used inside of resource meta");
         }
         if schema.flag("uniqueItems") {
             let detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
-            errors.add(&path.field("uniqueItems"), |path| FieldError::forbidden(path, detail));
+            errors.forbid(&path.field("uniqueItems"), detail);
         }
     }
 }
@@ -204,13 +189,8 @@ mod tests {
     #[track_caller]
     fn check(schema: Value, expected: &[&str]) {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        let rules = PropertyRules {
-            names: &names,
-            requires_known_types: true,
-            requires_atomic_set_items: true,
-            requires_map_keys: true,
-        };
-        let errors = validate_properties(Props::from_value(&schema).unwrap(), rules, &FieldPath::new("s"));
+        let (props, path) = (Props::from_value(&schema).unwrap(), FieldPath::new("s"));
+        let errors = validate_properties(props, &names, &Tolerance::CREATE, &path);
         assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
     }
 

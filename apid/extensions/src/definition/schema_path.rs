@@ -2,10 +2,11 @@
 //!
 //! # Contract
 //!
-//! A [`SchemaPath`] is a list on the stack that is rendered only for an error. [`ErrorSink`] renders an error
-//! only if the collector still keeps errors, so a walk costs the same with and without errors.
+//! A [`SchemaPath`] is a list on the stack that is rendered only for an error. [`SchemaErrors`] renders an error
+//! only if it still keeps errors, so a walk costs the same with and without errors.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::{Names, SchemaExtension};
 
 /// Path of a part of a schema.
 #[derive(Clone, Copy, Debug)]
@@ -29,26 +30,17 @@ impl<'a> SchemaPath<'a> {
     }
 
     /// The path of a keyword.
-    pub(crate) fn field<'b>(&'b self, name: &'b str) -> SchemaPath<'b>
-    where
-        'a: 'b,
-    {
+    pub(crate) fn field<'b>(&'b self, name: &'b str) -> SchemaPath<'b> {
         SchemaPath { parent: Some(self), step: SchemaPathStep::Field(name) }
     }
 
     /// The path of an entry of a map.
-    pub(crate) fn key<'b>(&'b self, key: &'b str) -> SchemaPath<'b>
-    where
-        'a: 'b,
-    {
+    pub(crate) fn key<'b>(&'b self, key: &'b str) -> SchemaPath<'b> {
         SchemaPath { parent: Some(self), step: SchemaPathStep::Key(key) }
     }
 
     /// The path of an item of a list.
-    pub(crate) fn index<'b>(&'b self, index: usize) -> SchemaPath<'b>
-    where
-        'a: 'b,
-    {
+    pub(crate) fn index<'b>(&'b self, index: usize) -> SchemaPath<'b> {
         SchemaPath { parent: Some(self), step: SchemaPathStep::Index(index) }
     }
 
@@ -64,26 +56,58 @@ impl<'a> SchemaPath<'a> {
     }
 }
 
-/// Collector of the errors of a walk.
-pub(crate) trait ErrorSink {
-    /// Adds an error; renders it only if the collector keeps it.
-    fn add(&mut self, path: &SchemaPath<'_>, error: impl FnOnce(&FieldPath) -> FieldError);
+/// The errors of a walk.
+pub(crate) struct SchemaErrors<'n> {
+    /// Names of the preset, for the texts of errors.
+    pub(crate) names: &'n Names,
+    /// The errors so far.
+    pub(crate) found: FieldErrors,
 }
 
-impl ErrorSink for FieldErrors {
-    fn add(&mut self, path: &SchemaPath<'_>, error: impl FnOnce(&FieldPath) -> FieldError) {
-        if self.is_full() {
+impl<'n> SchemaErrors<'n> {
+    /// No errors.
+    pub(crate) fn new(names: &'n Names) -> Self {
+        SchemaErrors { names, found: FieldErrors::new() }
+    }
+
+    /// The name of a schema extension in the texts of errors.
+    pub(crate) fn extension(&self, extension: SchemaExtension) -> &'static str {
+        self.names.schema_extension(extension)
+    }
+
+    /// Adds an error; renders it only if the collector keeps it.
+    pub(crate) fn add(&mut self, path: &SchemaPath<'_>, error: impl FnOnce(&FieldPath) -> FieldError) {
+        if self.found.is_full() {
             // The collector counts the error and drops its text.
-            self.push(FieldError::forbidden(&FieldPath::root(), ""));
+            self.found.push(FieldError::forbidden(&FieldPath::root(), ""));
         } else {
-            self.push(error(&path.render()));
+            self.found.push(error(&path.render()));
         }
+    }
+
+    /// Adds the error of a forbidden field.
+    pub(crate) fn forbid(&mut self, path: &SchemaPath<'_>, detail: &str) {
+        self.add(path, |path| FieldError::forbidden(path, detail));
+    }
+
+    /// Adds the error of a missing field.
+    pub(crate) fn require(&mut self, path: &SchemaPath<'_>, detail: &str) {
+        self.add(path, |path| FieldError::required(path, detail));
+    }
+
+    /// Adds the error of a text without a required value: of a missing text, or of another text.
+    pub(crate) fn require_text(&mut self, path: &SchemaPath<'_>, text: &str, detail: &str) {
+        self.add(path, |path| match text {
+            "" => FieldError::required(path, detail),
+            text => FieldError::invalid(path, text, detail),
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apimachinery::names::Preset;
 
     #[test]
     fn schema_path_renders_all_steps() {
@@ -97,12 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn error_sink_counts_errors_above_limit() {
+    fn schema_errors_count_errors_above_limit() {
         let start = FieldPath::new("spec");
-        let mut errors = FieldErrors::new();
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let mut errors = SchemaErrors::new(&names);
         for _ in 0..150 {
-            errors.add(&SchemaPath::root(&start), |path| FieldError::required(path, ""));
+            errors.require(&SchemaPath::root(&start), "");
         }
-        assert_eq!((errors.len(), errors.iter().count()), (150, 100));
+        assert_eq!((errors.found.len(), errors.found.iter().count()), (150, 100));
     }
 }

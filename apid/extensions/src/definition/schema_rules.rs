@@ -7,14 +7,14 @@
 //! only in a schema with valid defaults.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
-use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::names::SchemaExtension;
 use apimachinery::object::Value;
 use schema::InternalForm;
 
-use super::checks::SchemaChecks;
+use super::checks::Environment;
 use super::default_values::validate_defaults;
 use super::expressions::{OldSchemas, validate_expressions};
-use super::properties::{PropertyRules, validate_properties};
+use super::properties::validate_properties;
 use super::props::Props;
 use super::structure::{find_unsupported, validate_structure};
 use super::update::Tolerance;
@@ -55,10 +55,9 @@ const FORBIDDEN_EXTENSIONS: [SchemaExtension; 5] = [
 /// Environment of the rules for schemas.
 #[derive(Clone, Copy)]
 pub(super) struct SchemaRules<'a> {
-    pub(super) names: &'a Names,
+    pub(super) environment: Environment<'a>,
     pub(super) tolerance: &'a Tolerance,
     pub(super) old: &'a OldSchemas<'a>,
-    pub(super) checks: Option<&'a dyn SchemaChecks>,
 }
 
 /// Validates a schema. `path` is the path of the field that has `openAPIV3Schema`.
@@ -68,7 +67,8 @@ pub(super) fn validate_schema(
     rules: SchemaRules<'_>,
     path: &FieldPath,
 ) -> FieldErrors {
-    let (names, tolerance) = (rules.names, rules.tolerance);
+    let SchemaRules { environment, tolerance, old } = rules;
+    let names = environment.names;
     let path = path.child("openAPIV3Schema");
     let mut errors = FieldErrors::new();
     if has_status {
@@ -79,29 +79,21 @@ pub(super) fn validate_schema(
     }
     let mut unsupported_keyword = None;
     // Expressions need a structural schema with valid defaults.
-    let mut expression_checks = None;
+    let mut validates_expressions = false;
     if tolerance.requires_structure {
         unsupported_keyword = find_unsupported(schema, names);
         if unsupported_keyword.is_none() {
-            let structure = validate_structure(schema, names, &path);
-            let is_structural = structure.is_empty();
-            errors.extend(structure);
-            if let Some(checks) = rules.checks.filter(|_| is_structural) {
-                let defaults = validate_defaults(schema, tolerance.requires_pruned_defaults, checks, &path);
-                expression_checks = Some(checks).filter(|_| defaults.is_empty());
-                errors.extend(defaults);
+            let mut found = validate_structure(schema, names, &path);
+            if found.is_empty() {
+                found = validate_defaults(schema, tolerance.requires_pruned_defaults, environment, &path);
+                validates_expressions = found.is_empty();
             }
+            errors.extend(found);
         }
     }
-    let property_rules = PropertyRules {
-        names,
-        requires_known_types: tolerance.requires_known_types,
-        requires_atomic_set_items: tolerance.requires_atomic_set_items,
-        requires_map_keys: tolerance.requires_map_keys,
-    };
-    let properties = validate_properties(schema, property_rules, &path);
+    let properties = validate_properties(schema, names, tolerance, &path);
     let expressions =
-        expression_checks.map(|checks| validate_expressions(schema, rules.old, &properties, checks, &path));
+        validates_expressions.then(|| validate_expressions(schema, old, &properties, environment, &path));
     errors.extend(properties);
     errors.extend(expressions.unwrap_or_default());
     if errors.is_empty() {

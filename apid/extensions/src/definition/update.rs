@@ -4,15 +4,13 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-use super::certificates::validate_bundle;
-use super::checks::SchemaChecks;
 use super::conditions::is_established;
 use super::conversion::{Conversion, ConversionRules};
 use super::default_values::has_unpruned_default;
 use super::list_types::{has_invalid_map_list, has_set_of_granular_items};
 use super::properties::TYPES;
 use super::props::Props;
-use super::spec::{Spec, Version};
+use super::spec::Spec;
 use super::structure::{find_unsupported, validate_structure};
 
 /// Rules that an update enforces only if the old definition already obeys them.
@@ -47,38 +45,35 @@ impl Tolerance {
     };
 
     /// The rules for an update of an old definition.
-    pub(super) fn for_update(old: &Object, names: &Names, checks: Option<&dyn SchemaChecks>) -> Tolerance {
+    pub(super) fn for_update(old: &Object, names: &Names) -> Tolerance {
         let spec = Spec::new(old);
         let conversion = Conversion::from_spec(spec.fields);
-        let lacks_schema = spec.common.schema().is_none() && spec.versions.iter().any(lacks_schema);
+        let lacks_schema =
+            spec.common.schema().is_none() && spec.versions.iter().any(|version| version.schema().is_none());
         let is_structural = |schema: Props<'_>| {
             find_unsupported(schema, names).is_none()
                 && validate_structure(schema, names, &FieldPath::root()).is_empty()
         };
-        let bundle = conversion.map_or("", |conversion| conversion.bundle());
-        let has_invalid_bundle = !bundle.is_empty() && validate_bundle(bundle, &FieldPath::root()).is_some();
         Tolerance {
             requires_schema: !lacks_schema,
             requires_known_types: !spec
                 .schemas()
                 .any(|schema| schema.any(&mut |part| !part.ty().is_empty() && !TYPES.contains(&part.ty()))),
             requires_structure: spec.schemas().all(is_structural),
-            requires_pruned_defaults: !checks.is_some_and(|checks| {
-                spec.schemas().any(|schema| is_structural(schema) && has_unpruned_default(schema, checks))
-            }),
+            requires_pruned_defaults: !spec
+                .schemas()
+                .any(|schema| is_structural(schema) && has_unpruned_default(schema)),
             requires_atomic_set_items: !spec.schemas().any(has_set_of_granular_items),
             requires_map_keys: !spec.schemas().any(|schema| has_invalid_map_list(schema, names)),
             conversion: ConversionRules {
-                requires_known_review_version: conversion
-                    .is_none_or(|conversion| conversion.has_known_review_version_or_none()),
-                allows_invalid_bundle: !is_established(old) || has_invalid_bundle,
+                requires_known_review_version: conversion.is_none_or(|conversion| {
+                    conversion.review_versions.is_empty() || conversion.has_known_review_version()
+                }),
+                allows_invalid_bundle: !is_established(old)
+                    || conversion.is_some_and(|conversion| conversion.has_invalid_bundle()),
             },
         }
     }
-}
-
-fn lacks_schema(version: &Version<'_>) -> bool {
-    version.schema().is_none()
 }
 
 /// Validates that an update changes no immutable field.

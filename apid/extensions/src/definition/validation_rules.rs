@@ -1,12 +1,12 @@
 //! Syntax of validation rules, without the expressions themselves.
 
-use apimachinery::field::{FieldError, FieldErrors};
-use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::field::FieldError;
+use apimachinery::names::SchemaExtension;
 use apimachinery::object::Value;
 
 use super::field_path::resolve;
 use super::props::Props;
-use super::schema_path::{ErrorSink, SchemaPath};
+use super::schema_path::{SchemaErrors, SchemaPath};
 use super::structure::find_unsupported;
 use crate::path_names::PathSyntax;
 
@@ -17,14 +17,9 @@ const NOT_EMPTY: &str = "must be non-empty if specified";
 const ONE_LINE: &str = "must not contain line breaks";
 
 /// Validates the rules of one part of a schema.
-pub(super) fn validate_rules(
-    schema: Props<'_>,
-    path: &SchemaPath<'_>,
-    names: &Names,
-    errors: &mut FieldErrors,
-) {
+pub(super) fn validate_rules(schema: Props<'_>, path: &SchemaPath<'_>, errors: &mut SchemaErrors<'_>) {
     let rules = schema.extension_list(SchemaExtension::Validations);
-    let path = path.field(names.schema_extension(SchemaExtension::Validations));
+    let path = path.field(errors.extension(SchemaExtension::Validations));
     // Field paths of a schema that is not structural are not resolved.
     let mut is_structural = None;
     for (index, rule) in rules.iter().enumerate() {
@@ -47,7 +42,7 @@ pub(super) fn validate_rules(
         if has_line_break(field_path) {
             errors.add(&path, |path| FieldError::invalid(path, field_path, ONE_LINE));
         }
-        if *is_structural.get_or_insert_with(|| find_unsupported(schema, names).is_none())
+        if *is_structural.get_or_insert_with(|| find_unsupported(schema, errors.names).is_none())
             && resolve(field_path, schema, PathSyntax::DottedOrQuoted).is_err()
         {
             errors.add(&path, |path| FieldError::invalid(path, field_path, "must be a valid path"));
@@ -56,22 +51,21 @@ pub(super) fn validate_rules(
 }
 
 /// Validates the rule, the message and the message expression.
-fn validate_texts(rule: Props<'_>, path: &SchemaPath<'_>, errors: &mut FieldErrors) {
+fn validate_texts(rule: Props<'_>, path: &SchemaPath<'_>, errors: &mut SchemaErrors<'_>) {
     let (text, message) = (rule.text("rule").trim(), rule.text("message"));
     let message_path = path.field("message");
     if text.is_empty() {
-        errors.add(&path.field("rule"), |path| FieldError::required(path, "rule is not specified"));
+        errors.require(&path.field("rule"), "rule is not specified");
     } else if !message.is_empty() && message.trim().is_empty() {
         errors.add(&message_path, |path| FieldError::invalid(path, message, NOT_EMPTY));
     } else if has_line_break(message.trim()) {
         errors.add(&message_path, |path| FieldError::invalid(path, message, ONE_LINE));
     } else if has_line_break(text) && message.is_empty() {
-        let detail = "message must be specified if rule contains line breaks";
-        errors.add(&message_path, |path| FieldError::required(path, detail));
+        errors.require(&message_path, "message must be specified if rule contains line breaks");
     }
     let expression = rule.text("messageExpression");
     if !expression.is_empty() && expression.trim().is_empty() {
-        errors.add(&path.field("messageExpression"), |path| FieldError::required(path, NOT_EMPTY));
+        errors.require(&path.field("messageExpression"), NOT_EMPTY);
     }
 }
 
@@ -83,7 +77,7 @@ fn has_line_break(text: &str) -> bool {
 mod tests {
     use super::*;
     use apimachinery::field::FieldPath;
-    use apimachinery::names::Preset;
+    use apimachinery::names::{Names, Preset};
     use serde_json::json;
 
     #[track_caller]
@@ -91,10 +85,13 @@ mod tests {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let schema = json!({"properties": {"a": {"type": "string"}}, "x-kubernetes-validations": [rule]});
         let root = FieldPath::new("s");
-        let mut errors = FieldErrors::new();
-        validate_rules(Props::from_value(&schema).unwrap(), &SchemaPath::root(&root), &names, &mut errors);
-        let errors: Vec<String> =
-            errors.iter().map(|error| error.to_string().replace("s.x-svc-validations[0].", "")).collect();
+        let mut errors = SchemaErrors::new(&names);
+        validate_rules(Props::from_value(&schema).unwrap(), &SchemaPath::root(&root), &mut errors);
+        let errors: Vec<String> = errors
+            .found
+            .iter()
+            .map(|error| error.to_string().replace("s.x-svc-validations[0].", ""))
+            .collect();
         assert_eq!(errors, expected, "{schema}");
     }
 

@@ -9,7 +9,6 @@ use regex::Regex;
 use schema::InternalForm;
 
 use super::name_rules::validate_label;
-use super::schema_path::{ErrorSink, SchemaPath};
 use super::spec::{Spec, Version};
 
 /// Maximum length of a deprecation warning in bytes; a longer warning is an error.
@@ -128,10 +127,10 @@ pub(super) fn validate_stored_versions(stored: &[Value], spec: &Spec<'_>, path: 
     let mut missing: BTreeMap<&str, usize> = names.collect();
     for version in &spec.versions {
         if missing.remove(version.name()).is_none() && version.is_storage() {
-            errors.add(&SchemaPath::root(path), |path| {
-                let detail = format!("must have the storage version {}", version.name());
-                FieldError::invalid(path, stored.to_vec(), &detail)
-            });
+            let detail = format!("must have the storage version {}", version.name());
+            // The collector drops further errors, so they do not need a copy of the list.
+            let shown = if errors.is_full() { Vec::new() } else { stored.to_vec() };
+            errors.push(FieldError::invalid(path, shown, &detail));
         }
     }
     let mut missing: Vec<(&str, usize)> = missing.into_iter().collect();

@@ -9,7 +9,7 @@
 use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use extensions::definition::{self, CompiledChecks, Environment, keywords};
+use extensions::definition::{self, Environment, keywords};
 
 use crate::{
     Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Translation, metadata,
@@ -50,22 +50,20 @@ impl Strategy for CustomResourceDefinition {
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {
-        let checks = checks(ctx);
-        definition::validate_create(object, Environment { names: ctx.names, checks: Some(&checks) })
+        definition::validate_create(object, environment(ctx))
     }
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == STATUS {
             return definition::validate_status_update(new);
         }
-        let checks = checks(ctx);
-        definition::validate_update(new, old, Environment { names: ctx.names, checks: Some(&checks) })
+        definition::validate_update(new, old, environment(ctx))
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
         match ctx.subresource {
             STATUS => Vec::new(),
-            _ => definition::warnings(new, old, &checks(ctx)),
+            _ => definition::warnings(new, old),
         }
     }
 
@@ -94,6 +92,6 @@ impl Translation for CustomResourceDefinition {
 }
 
 /// Names preset and metadata validation, which the checks of schema defaults and expressions need.
-fn checks<'a>(ctx: &Context<'a>) -> CompiledChecks<'a> {
-    CompiledChecks { names: ctx.names, metadata: &metadata::validate_embedded }
+fn environment<'a>(ctx: &Context<'a>) -> Environment<'a> {
+    Environment { names: ctx.names, metadata: &metadata::validate_embedded }
 }

@@ -1,13 +1,13 @@
 //! Completeness: each field that a junctor (`allOf`, `anyOf`, `oneOf`, `not`) at the root names is declared
 //! elsewhere.
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldError;
 
 use crate::definition::props::Props;
-use crate::definition::schema_path::{ErrorSink, SchemaPath};
+use crate::definition::schema_path::{SchemaErrors, SchemaPath};
 
 /// Validates the junctors of the root. As in kube-apiserver, junctors of other parts have no such rule.
-pub(super) fn validate(schema: Props<'_>, root: &SchemaPath<'_>, errors: &mut FieldErrors) {
+pub(super) fn validate(schema: Props<'_>, root: &SchemaPath<'_>, errors: &mut SchemaErrors<'_>) {
     validate_junctors(schema, Some(schema), root, root, errors);
 }
 
@@ -17,7 +17,7 @@ fn validate_junctors(
     described: Option<Props<'_>>,
     path: &SchemaPath<'_>,
     branch_path: &SchemaPath<'_>,
-    errors: &mut FieldErrors,
+    errors: &mut SchemaErrors<'_>,
 ) {
     if let Some(not) = branch.schema("not") {
         validate_branch(not, described, path, &branch_path.field("not"), errors);
@@ -35,11 +35,12 @@ fn validate_branch(
     described: Option<Props<'_>>,
     path: &SchemaPath<'_>,
     branch_path: &SchemaPath<'_>,
-    errors: &mut FieldErrors,
+    errors: &mut SchemaErrors<'_>,
 ) {
     if described.is_none() {
-        report(path, branch_path, errors);
-        return;
+        return errors.add(path, |path| {
+            FieldError::required(path, &format!("because it is defined in {}", branch_path.render()))
+        });
     }
     validate_junctors(branch, described, path, branch_path, errors);
     if let Some(items) = branch.item_schema() {
@@ -51,10 +52,4 @@ fn validate_branch(
         let described = described.and_then(|described| described.property(name));
         validate_branch(property, described, &properties.key(name), &branch_properties.key(name), errors);
     }
-}
-
-fn report(path: &SchemaPath<'_>, branch_path: &SchemaPath<'_>, errors: &mut FieldErrors) {
-    errors.add(path, |path| {
-        FieldError::required(path, &format!("because it is defined in {}", branch_path.render()))
-    });
 }

@@ -21,15 +21,15 @@ use apimachinery::names::Names;
 pub(super) use unsupported::find_unsupported;
 
 use super::props::Props;
-use super::schema_path::SchemaPath;
+use super::schema_path::{SchemaErrors, SchemaPath};
 
 /// Validates the structure of a schema without unsupported keywords.
 pub(super) fn validate_structure(schema: Props<'_>, names: &Names, path: &FieldPath) -> FieldErrors {
     let root = SchemaPath::root(path);
-    let mut errors = FieldErrors::new();
-    invariants::validate(schema, invariants::Level::Root, &root, names, &mut errors);
+    let mut errors = SchemaErrors::new(names);
+    invariants::validate(schema, invariants::Level::Root, &root, &mut errors);
     completeness::validate(schema, &root, &mut errors);
-    sort(errors)
+    sort(errors.found)
 }
 
 /// Sorts the kept errors by their messages.

@@ -1,13 +1,12 @@
 //! Rules for the keywords that only restrict values: junctors (`allOf`, `anyOf`, `oneOf`, `not`) and
 //! `pattern`.
 
-use apimachinery::field::{FieldError, FieldErrors};
-use apimachinery::names::{Names, SchemaExtension};
+use apimachinery::field::FieldError;
+use apimachinery::names::SchemaExtension;
 use apimachinery::object::Value;
 
 use crate::definition::props::Props;
-use crate::definition::schema_path::{ErrorSink, SchemaPath};
-use crate::structural::pattern_error;
+use crate::definition::schema_path::{SchemaErrors, SchemaPath};
 
 /// The `anyOf` of an integer-or-string schema. It may name types, so the rules for junctors skip it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,31 +49,25 @@ pub(super) fn validate_value_rules(
     schema: Props<'_>,
     skipped: SkippedAnyOf,
     path: &SchemaPath<'_>,
-    names: &Names,
-    errors: &mut FieldErrors,
+    errors: &mut SchemaErrors<'_>,
 ) {
-    let any_of = path.field("anyOf");
-    if skipped != SkippedAnyOf::Own {
-        for (index, branch) in schema.branches("anyOf").enumerate() {
-            validate_branch(branch, SkippedAnyOf::None, &any_of.index(index), names, errors);
+    for junctor in ["anyOf", "allOf", "oneOf"] {
+        if junctor == "anyOf" && skipped == SkippedAnyOf::Own {
+            continue;
+        }
+        let junctor_path = path.field(junctor);
+        for (index, branch) in schema.branches(junctor).enumerate() {
+            let is_skipped = junctor == "allOf" && index == 0 && skipped == SkippedAnyOf::InFirstAllOf;
+            let skipped = if is_skipped { SkippedAnyOf::Own } else { SkippedAnyOf::None };
+            validate_branch(branch, skipped, &junctor_path.index(index), errors);
         }
     }
-    let all_of = path.field("allOf");
-    for (index, branch) in schema.branches("allOf").enumerate() {
-        let is_skipped = index == 0 && skipped == SkippedAnyOf::InFirstAllOf;
-        let skipped = if is_skipped { SkippedAnyOf::Own } else { SkippedAnyOf::None };
-        validate_branch(branch, skipped, &all_of.index(index), names, errors);
-    }
-    let one_of = path.field("oneOf");
-    for (index, branch) in schema.branches("oneOf").enumerate() {
-        validate_branch(branch, SkippedAnyOf::None, &one_of.index(index), names, errors);
-    }
     if let Some(not) = schema.schema("not") {
-        validate_branch(not, SkippedAnyOf::None, &path.field("not"), names, errors);
+        validate_branch(not, SkippedAnyOf::None, &path.field("not"), errors);
     }
     let text = schema.text("pattern");
     if !text.is_empty()
-        && let Some(reason) = pattern_error(text)
+        && let Err(reason) = expressions::pattern(text)
     {
         let detail = format!("must be a valid regular expression, but isn't: {reason}");
         errors.add(&path.field("pattern"), |path| FieldError::invalid(path, text, &detail));
@@ -86,24 +79,22 @@ fn validate_branch(
     schema: Props<'_>,
     skipped: SkippedAnyOf,
     path: &SchemaPath<'_>,
-    names: &Names,
-    errors: &mut FieldErrors,
+    errors: &mut SchemaErrors<'_>,
 ) {
     const EMPTY: &str = "must be empty to be structural";
     const UNDEFINED: &str = "must be undefined to be structural";
     const FALSE: &str = "must be false to be structural";
 
-    validate_value_rules(schema, skipped, path, names, errors);
+    validate_value_rules(schema, skipped, path, errors);
     if let Some(items) = schema.item_schema() {
-        validate_branch(items, SkippedAnyOf::None, &path.field("items"), names, errors);
+        validate_branch(items, SkippedAnyOf::None, &path.field("items"), errors);
     }
     let properties = path.field("properties");
     for (name, property) in schema.schemas("properties") {
-        validate_branch(property, SkippedAnyOf::None, &properties.key(name), names, errors);
+        validate_branch(property, SkippedAnyOf::None, &properties.key(name), errors);
     }
-    let mut forbid = |keyword: &str, detail: &str| {
-        errors.add(&path.field(keyword), |path| FieldError::forbidden(path, detail));
-    };
+    let names = errors.names;
+    let mut forbid = |keyword: &str, detail: &str| errors.forbid(&path.field(keyword), detail);
     for keyword in ["type", "title", "description"] {
         if !schema.text(keyword).is_empty() {
             forbid(keyword, EMPTY);
@@ -137,7 +128,6 @@ fn validate_branch(
         }
     }
     if schema.property("metadata").is_some() {
-        let detail = "must not be specified in a nested context";
-        errors.add(&properties.key("metadata"), |path| FieldError::forbidden(path, detail));
+        errors.forbid(&properties.key("metadata"), "must not be specified in a nested context");
     }
 }

@@ -157,11 +157,9 @@ fn approval_condition_exists_only_in_protected_groups() {
 #[test]
 fn terminating_condition_follows_deletion() {
     for (deletion, status, reason) in [
-        (Deletion::Pending, "True", "InstanceDeletionPending"),
         (Deletion::InProgress, "True", "InstanceDeletionInProgress"),
         (Deletion::NeverEstablished, "False", "NeverEstablished"),
         (Deletion::Failed("could not list".to_owned()), "True", "InstanceDeletionFailed"),
-        (Deletion::Remaining("2 remain".to_owned()), "True", "InstanceDeletionCheck"),
         (Deletion::Completed, "False", "InstanceDeletionCompleted"),
     ] {
         let condition = terminating(&deletion);
@@ -170,12 +168,7 @@ fn terminating_condition_follows_deletion() {
 }
 
 #[test]
-fn first_deletion_adds_finalizer_once() {
+fn cleanup_finalizer_has_domain_of_preset() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
-    let mut widget = definition("widgets", "Widget", json!([]));
-    begin_deletion(&mut widget, &names, "1");
-    begin_deletion(&mut widget, &names, "2");
-    let finalizers: Vec<&str> = widget.finalizers().collect();
-    assert_eq!(finalizers, ["customresourcecleanup.apiextensions.example.test"]);
-    assert_eq!(find_condition(&widget, TERMINATING).unwrap()["lastTransitionTime"], "1");
+    assert_eq!(cleanup_finalizer(&names), "customresourcecleanup.apiextensions.example.test");
 }
