@@ -274,6 +274,10 @@ impl Parser<'_> {
         while self.chars.next_if(|c| c.is_whitespace()).is_some() {}
     }
 
+    fn take_while(&mut self, accepts: impl Fn(&char) -> bool) -> String {
+        std::iter::from_fn(|| self.chars.next_if(&accepts)).collect()
+    }
+
     /// Parses steps until the end, or until one of `ends`.
     fn parse_steps(&mut self, ends: &[char]) -> Result<JsonPath, JsonPathError> {
         let mut steps = Vec::new();
@@ -336,29 +340,24 @@ impl Parser<'_> {
     /// Parses the content of brackets.
     fn parse_brackets(&mut self) -> Result<JsonPathStep, JsonPathError> {
         self.skip_spaces();
-        let step = match self.chars.peek() {
-            Some('?') => {
-                self.chars.next();
-                self.parse_filter()?
-            }
-            Some('*') => {
-                self.chars.next();
-                JsonPathStep::Wildcard
-            }
-            Some('\'' | '"') => {
-                let mut names = vec![self.parse_quoted()?];
+        let step = if self.skip('?') {
+            self.parse_filter()?
+        } else if self.skip('*') {
+            JsonPathStep::Wildcard
+        } else if matches!(self.chars.peek(), Some('\'' | '"')) {
+            let mut names = vec![self.parse_quoted()?];
+            self.skip_spaces();
+            while self.skip(',') {
                 self.skip_spaces();
-                while self.skip(',') {
-                    self.skip_spaces();
-                    names.push(self.parse_quoted()?);
-                    self.skip_spaces();
-                }
-                match names.as_mut_slice() {
-                    [name] => JsonPathStep::Field(std::mem::take(name)),
-                    _ => JsonPathStep::Fields(names.into()),
-                }
+                names.push(self.parse_quoted()?);
+                self.skip_spaces();
             }
-            _ => self.parse_indexes()?,
+            match names.as_mut_slice() {
+                [name] => JsonPathStep::Field(std::mem::take(name)),
+                _ => JsonPathStep::Fields(names.into()),
+            }
+        } else {
+            self.parse_indexes()?
         };
         self.skip_spaces();
         match self.skip(']') {
@@ -369,33 +368,25 @@ impl Parser<'_> {
 
     fn parse_indexes(&mut self) -> Result<JsonPathStep, JsonPathError> {
         let first = self.parse_integer()?;
-        match self.chars.peek() {
-            Some(':') => {
-                self.chars.next();
-                let end = self.parse_integer()?;
-                let stride = if self.skip(':') { self.parse_integer()?.unwrap_or(1) } else { 1 };
-                match stride {
-                    1.. => Ok(JsonPathStep::Slice { start: first, end, stride }),
-                    _ => Err(error("step must be > 0")),
-                }
-            }
-            _ => {
-                let invalid = || error("invalid array index");
-                let mut indexes = vec![first.ok_or_else(invalid)?];
-                while self.skip(',') {
-                    self.skip_spaces();
-                    indexes.push(self.parse_integer()?.ok_or_else(invalid)?);
-                }
-                Ok(JsonPathStep::Indexes(indexes.into()))
-            }
+        if self.skip(':') {
+            let end = self.parse_integer()?;
+            let stride = if self.skip(':') { self.parse_integer()?.unwrap_or(1) } else { 1 };
+            return match stride {
+                1.. => Ok(JsonPathStep::Slice { start: first, end, stride }),
+                _ => Err(error("step must be > 0")),
+            };
         }
+        let invalid = || error("invalid array index");
+        let mut indexes = vec![first.ok_or_else(invalid)?];
+        while self.skip(',') {
+            self.skip_spaces();
+            indexes.push(self.parse_integer()?.ok_or_else(invalid)?);
+        }
+        Ok(JsonPathStep::Indexes(indexes.into()))
     }
 
     fn parse_integer(&mut self) -> Result<Option<i64>, JsonPathError> {
-        let mut text = String::new();
-        while let Some(c) = self.chars.next_if(|c| c.is_ascii_digit() || *c == '-') {
-            text.push(c);
-        }
+        let text = self.take_while(|c| c.is_ascii_digit() || *c == '-');
         self.skip_spaces();
         if text.is_empty() {
             return Ok(None);
@@ -423,10 +414,7 @@ impl Parser<'_> {
         }
         let left = self.parse_operand()?;
         self.skip_spaces();
-        let mut symbol = String::new();
-        while let Some(c) = self.chars.next_if(|c| matches!(c, '=' | '!' | '<' | '>')) {
-            symbol.push(c);
-        }
+        let symbol = self.take_while(|c| matches!(c, '=' | '!' | '<' | '>'));
         let comparison = match symbol.as_str() {
             "" => None,
             "==" => Some(Comparison::Equal),
@@ -437,10 +425,8 @@ impl Parser<'_> {
             ">=" => Some(Comparison::GreaterOrEqual),
             other => return Err(error(&format!("unrecognized filter operator {other}"))),
         };
-        let comparison = match comparison {
-            None => None,
-            Some(comparison) => Some((comparison, self.parse_operand()?)),
-        };
+        let comparison =
+            comparison.map(|symbol| Ok::<_, JsonPathError>((symbol, self.parse_operand()?))).transpose()?;
         self.skip_spaces();
         match self.skip(')') {
             true => Ok(JsonPathStep::Filter(Box::new(Filter { left, comparison }))),
@@ -451,22 +437,16 @@ impl Parser<'_> {
     fn parse_operand(&mut self) -> Result<Operand, JsonPathError> {
         const ENDS: [char; 7] = ['=', '!', '<', '>', ')', ' ', '&'];
         self.skip_spaces();
+        if self.skip('$') {
+            return self.parse_steps(&ENDS).map(Operand::Root);
+        }
+        if self.skip('@') || self.chars.peek() == Some(&'.') {
+            return self.parse_steps(&ENDS).map(Operand::Path);
+        }
         match self.chars.peek() {
-            Some('@') => {
-                self.chars.next();
-                self.parse_steps(&ENDS).map(Operand::Path)
-            }
-            Some('$') => {
-                self.chars.next();
-                self.parse_steps(&ENDS).map(Operand::Root)
-            }
-            Some('.') => self.parse_steps(&ENDS).map(Operand::Path),
             Some('\'' | '"') => Ok(Operand::Literal(Value::from(&*self.parse_quoted()?))),
             _ => {
-                let mut text = String::new();
-                while let Some(c) = self.chars.next_if(|c| !ENDS.contains(c)) {
-                    text.push(c);
-                }
+                let text = self.take_while(|c| !ENDS.contains(c));
                 let literal: Option<Value> = serde_json::from_str(&text).ok();
                 let scalar = literal.filter(|value| !value.is_object() && !value.is_array());
                 scalar.map(Operand::Literal).ok_or_else(|| error("unrecognized value in filter"))
