@@ -8,6 +8,7 @@
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
+use apimachinery::duration;
 use regex::Regex;
 
 /// A format: its name without dashes, and its test.
@@ -20,7 +21,7 @@ static FORMATS: [Format; 24] = [
     ("creditcard", is_card_number),
     ("date", is_date),
     ("datetime", is_date_time),
-    ("duration", is_duration),
+    ("duration", |text| duration::parse_nanos(text).is_ok() || has_worded_duration(text)),
     ("email", is_email),
     ("hexcolor", |text| {
         let digits = text.strip_prefix('#').unwrap_or(text);
@@ -35,7 +36,7 @@ static FORMATS: [Format; 24] = [
     ("mac", is_mac),
     ("password", |_| true),
     ("rgbcolor", is_rgb_color),
-    ("ssn", is_social_security_number),
+    ("ssn", |text| matches(&SOCIAL_SECURITY_NUMBER, text)),
     ("uri", expressions::is_url),
     ("uuid", |text| is_uuid(text, None)),
     ("uuid3", |text| is_uuid(text, Some('3'))),
@@ -66,6 +67,32 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
+/// A regular expression, compiled on first use.
+type Pattern = LazyLock<Option<Regex>>;
+
+/// Numbers of the known card issuers, by their first digits and lengths.
+static CARD_NUMBER: Pattern = LazyLock::new(|| {
+    let of_13_or_16_digits = "4[0-9]{12}(?:[0-9]{3})?";
+    let of_14_digits = "3(?:0[0-5]|[68][0-9])[0-9]{11}";
+    let of_15_digits = "(?:3[47][0-9]{2}|2131|1800)[0-9]{11}";
+    let of_16_digits = "(?:5[1-5][0-9]{2}|6011|65[0-9]{2}|35[0-9]{2})[0-9]{12}";
+    Regex::new(&format!("^(?:{of_13_or_16_digits}|{of_14_digits}|{of_15_digits}|{of_16_digits})$")).ok()
+});
+
+static SOCIAL_SECURITY_NUMBER: Pattern =
+    LazyLock::new(|| Regex::new("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$").ok());
+
+static UUID: Pattern = LazyLock::new(|| {
+    Regex::new("^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$").ok()
+});
+
+/// One letter or symbol of any script.
+static LETTER_OR_SYMBOL: Pattern = LazyLock::new(|| Regex::new(r"^[\p{L}\p{S}]$").ok());
+
+fn matches(pattern: &Pattern, text: &str) -> bool {
+    pattern.as_ref().is_some_and(|regex| regex.is_match(text))
+}
+
 /// Padded standard base64 of at least one group.
 fn is_base64(text: &str) -> bool {
     let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
@@ -82,32 +109,16 @@ fn is_cidr(text: &str) -> bool {
 
 /// Card numbers of the known issuers with a valid check digit; separators are ignored.
 fn is_card_number(text: &str) -> bool {
-    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
-    let starts = |prefix: &[u32]| digits.starts_with(prefix);
-    let has_known_issuer = match digits.len() {
-        13 => starts(&[4]),
-        14 => starts(&[3, 6]) || starts(&[3, 8]) || (0..=5).any(|third| starts(&[3, 0, third])),
-        15 => starts(&[3, 4]) || starts(&[3, 7]) || starts(&[2, 1, 3, 1]) || starts(&[1, 8, 0, 0]),
-        16 => {
-            starts(&[4])
-                || (1..=5).any(|second| starts(&[5, second]))
-                || starts(&[6, 0, 1, 1])
-                || starts(&[6, 5])
-                || starts(&[3, 5])
-        }
-        _ => false,
-    };
-    let sum: u32 = digits
-        .iter()
-        .rev()
-        .enumerate()
+    let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+    let reversed = digits.chars().rev().filter_map(|c| c.to_digit(10)).enumerate();
+    let sum: u32 = reversed
         .map(|(at, digit)| match at % 2 {
-            0 => *digit,
-            _ if *digit > 4 => digit * 2 - 9,
+            0 => digit,
+            _ if digit > 4 => digit * 2 - 9,
             _ => digit * 2,
         })
         .sum();
-    has_known_issuer && sum.is_multiple_of(10)
+    matches(&CARD_NUMBER, &digits) && sum.is_multiple_of(10)
 }
 
 fn is_date(text: &str) -> bool {
@@ -167,44 +178,6 @@ fn is_zone(text: &str) -> bool {
     offset.split_once(':').is_some_and(|(hours, minutes)| {
         hours.len() == 2 && minutes.len() == 2 && is_digits(hours) && is_digits(minutes)
     })
-}
-
-/// A Go duration, or numbers with units in words.
-fn is_duration(text: &str) -> bool {
-    is_go_duration(text) || has_worded_duration(text)
-}
-
-fn is_go_duration(text: &str) -> bool {
-    let mut rest = text.strip_prefix(['+', '-']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    let mut seconds = 0.0_f64;
-    while !rest.is_empty() {
-        let number_end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let (number, after) = rest.split_at(number_end);
-        if !number.bytes().any(|b| b.is_ascii_digit()) || number.matches('.').count() > 1 {
-            return false;
-        }
-        let unit_end = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
-        let (unit, next) = after.split_at(unit_end);
-        let factor = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return false,
-        };
-        seconds += number.parse::<f64>().unwrap_or(f64::INFINITY) * factor;
-        rest = next;
-    }
-    // A Go duration is a number of nanoseconds in 64 bits.
-    seconds < 9_223_372_036.854_776
 }
 
 /// Whether a text contains a number with a unit such as `5 minutes`.
@@ -315,12 +288,9 @@ fn is_hostname(text: &str) -> bool {
 fn is_host_char(c: char) -> bool {
     match c.is_ascii() {
         true => c.is_ascii_alphanumeric() || "$+<=>^`|~".contains(c),
-        false => LETTERS_AND_SYMBOLS.as_ref().is_some_and(|class| class.is_match(c.encode_utf8(&mut [0; 4]))),
+        false => matches(&LETTER_OR_SYMBOL, c.encode_utf8(&mut [0; 4])),
     }
 }
-
-/// One letter or symbol of any script.
-static LETTERS_AND_SYMBOLS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^[\p{L}\p{S}]$").ok());
 
 /// The digits of an ISBN, without spaces and dashes.
 fn isbn_digits(text: &str) -> String {
@@ -372,40 +342,14 @@ fn is_rgb_color(text: &str) -> bool {
     parts.len() == 3 && parts.iter().all(is_component)
 }
 
-fn is_social_security_number(text: &str) -> bool {
-    let length_with_separator = |text: &str, length: usize| -> Option<usize> {
-        let digits = text.get(..length).filter(|digits| is_digits(digits))?;
-        let rest = text.get(digits.len()..)?;
-        Some(length + usize::from(rest.starts_with(['-', ' '])))
-    };
-    let Some(first) = length_with_separator(text, 3) else { return false };
-    let rest = text.get(first..).unwrap_or_default();
-    let Some(second) = length_with_separator(rest, 2) else { return false };
-    let last = rest.get(second..).unwrap_or_default();
-    last.len() == 4 && is_digits(last)
-}
-
 /// A UUID with optional dashes. Versions 4 and 5 also have a variant digit.
 fn is_uuid(text: &str, version: Option<char>) -> bool {
-    let mut rest = text;
-    for (index, length) in [8, 4, 4, 4, 12].into_iter().enumerate() {
-        if index > 0 {
-            rest = rest.strip_prefix('-').unwrap_or(rest);
-        }
-        let Some((group, after)) = rest.get(..length).zip(rest.get(length..)) else { return false };
-        let first = group.chars().next().unwrap_or_default();
-        let is_variant = matches!(first, '8' | '9' | 'a' | 'b' | 'A' | 'B');
-        let has_valid_start = match (index, version) {
-            (2, Some(version)) => first == version,
-            (3, Some('4' | '5')) => is_variant,
-            _ => true,
-        };
-        if !has_valid_start || !is_hex(group) {
-            return false;
-        }
-        rest = after;
-    }
-    rest.is_empty()
+    let mut digits = text.chars().filter(|c| *c != '-');
+    let (version_digit, variant_digit) = (digits.nth(12), digits.nth(3));
+    let has_variant = variant_digit.is_some_and(|c| "89abAB".contains(c));
+    matches(&UUID, text)
+        && (version.is_none() || version == version_digit)
+        && (has_variant || !matches!(version, Some('4' | '5')))
 }
 
 #[cfg(test)]

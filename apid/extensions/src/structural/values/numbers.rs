@@ -5,8 +5,11 @@
 //! A limit loses its fraction before it is compared with an integer, as in the reference. A multiple has a
 //! relative tolerance of 1e-9, because the quotient is a float. Texts show numbers in the shortest form.
 
+use std::cmp::Ordering;
+
 use apimachinery::field::FieldError;
 use apimachinery::object::{Number, Value};
+use expressions::double_text;
 
 use super::super::node::Constraints;
 use super::super::place::Place;
@@ -30,17 +33,17 @@ pub(super) fn check(
     {
         fail(check, place, "a multiple of", &number.limit_text(factor));
     }
-    if let Some(limit) = constraints.minimum
-        && number.is_below(limit, constraints.exclusive_minimum)
-    {
-        let words = if constraints.exclusive_minimum { "greater than" } else { "greater than or equal to" };
-        fail(check, place, words, &number.limit_text(limit));
-    }
-    if let Some(limit) = constraints.maximum
-        && number.is_above(limit, constraints.exclusive_maximum)
-    {
-        let words = if constraints.exclusive_maximum { "less than" } else { "less than or equal to" };
-        fail(check, place, words, &number.limit_text(limit));
+    let (minimum, maximum) = (constraints.minimum, constraints.maximum);
+    for (limit, is_exclusive, wrong_order, words) in [
+        (minimum, constraints.exclusive_minimum, Ordering::Less, "greater than"),
+        (maximum, constraints.exclusive_maximum, Ordering::Greater, "less than"),
+    ] {
+        let Some(limit) = limit else { continue };
+        let order = number.compare(limit);
+        if order == Some(wrong_order) || is_exclusive && order == Some(Ordering::Equal) {
+            let or_equal = if is_exclusive { "" } else { " or equal to" };
+            fail(check, place, &format!("{words}{or_equal}"), &number.limit_text(limit));
+        }
     }
 }
 
@@ -76,23 +79,11 @@ impl DecodedNumber {
         }
     }
 
-    fn is_below(&self, limit: f64, is_exclusive: bool) -> bool {
-        match *self {
-            DecodedNumber::Integer(integer) => {
-                let limit = truncate(limit);
-                integer < limit || is_exclusive && integer == limit
-            }
-            DecodedNumber::Float(float) => float < limit || is_exclusive && float <= limit,
-        }
-    }
-
-    fn is_above(&self, limit: f64, is_exclusive: bool) -> bool {
-        match *self {
-            DecodedNumber::Integer(integer) => {
-                let limit = truncate(limit);
-                integer > limit || is_exclusive && integer == limit
-            }
-            DecodedNumber::Float(float) => float > limit || is_exclusive && float >= limit,
+    /// Order of the number and a limit; None for NaN.
+    fn compare(&self, limit: f64) -> Option<Ordering> {
+        match self {
+            DecodedNumber::Integer(integer) => Some(integer.cmp(&truncate(limit))),
+            DecodedNumber::Float(float) => float.partial_cmp(&limit),
         }
     }
 
@@ -100,7 +91,7 @@ impl DecodedNumber {
     fn limit_text(&self, limit: f64) -> String {
         match self {
             DecodedNumber::Integer(_) if truncate(limit) != 0 || limit == 0.0 => truncate(limit).to_string(),
-            _ => format_float(limit),
+            _ => double_text(limit),
         }
     }
 }
@@ -139,21 +130,6 @@ pub(super) fn is_same(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The shortest text of a float, with an exponent below 1e-4 and from 1e21.
-fn format_float(float: f64) -> String {
-    let size = float.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) {
-        let text = format!("{float:e}");
-        let Some((digits, exponent)) = text.split_once('e') else { return text };
-        let (sign, exponent) = match exponent.strip_prefix('-') {
-            Some(exponent) => ('-', exponent),
-            None => ('+', exponent),
-        };
-        return format!("{digits}e{sign}{exponent:0>2}");
-    }
-    format!("{float}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,7 +144,7 @@ mod tests {
             (-0.25, "-0.25"),
             (1e20, "100000000000000000000"),
         ] {
-            assert_eq!(format_float(float), text);
+            assert_eq!(double_text(float), text);
         }
     }
 
