@@ -8,8 +8,9 @@
 
 use apimachinery::names::SchemaExtension;
 use apimachinery::object::{Map, Value};
+use expressions::SchemaType;
 
-use super::node::{Additional, Constraints, Flag, Junctors, Kind, ListType, Node, Pattern, Property};
+use super::node::{Additional, Constraints, Flag, Junctors, ListType, Node, Pattern, Property};
 use super::rules::Rules;
 use super::values::is_supported_format;
 
@@ -29,17 +30,13 @@ pub enum SchemaError {
 
 /// Compiles the schema of a kind.
 pub(super) fn root(schema: &Value) -> Result<Node, SchemaError> {
-    let mut node = part(schema)?;
+    let mut node = compile_node(schema, 0)?;
     node.set(Flag::Embedded, true);
     Ok(node)
 }
 
-/// Compiles one node with its descendants.
-pub(super) fn part(schema: &Value) -> Result<Node, SchemaError> {
-    compile_node(schema, 0)
-}
-
-fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaError> {
+/// Compiles one node below `depth` levels, with its descendants.
+pub(super) fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaError> {
     let Value::Object(schema) = schema else { return Err(SchemaError::NotAnObject) };
     if depth >= DEPTH_MAX {
         return Err(SchemaError::TooDeep);
@@ -54,10 +51,7 @@ fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaError> {
             Some(values @ Value::Object(_)) => Additional::Schema(Box::new(compile_node(values, depth)?)),
             _ => Additional::Absent,
         },
-        items: match schema.get("items") {
-            Some(part @ Value::Object(_)) => Some(Box::new(compile_node(part, depth)?)),
-            _ => None,
-        },
+        items: compile_keyword(schema, "items", depth)?,
         constraints: compile_constraints(schema, depth)?.map(Box::new),
         default: schema.get("default").filter(|value| !value.is_null()).cloned().map(Box::new),
         rules: schema.get(SchemaExtension::Validations.stored_name()).and_then(Rules::read).map(Box::new),
@@ -82,18 +76,28 @@ fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaError> {
     Ok(node)
 }
 
-fn read_kind(schema: &Map<String, Value>) -> Kind {
+/// Compiles the schema of a keyword; None if the keyword has no schema.
+fn compile_keyword(
+    schema: &Map<String, Value>,
+    keyword: &str,
+    depth: usize,
+) -> Result<Option<Box<Node>>, SchemaError> {
+    let part = schema.get(keyword).filter(|part| part.is_object());
+    part.map(|part| compile_node(part, depth).map(Box::new)).transpose()
+}
+
+fn read_kind(schema: &Map<String, Value>) -> SchemaType {
     if schema.get(SchemaExtension::IntOrString.stored_name()).and_then(Value::as_bool).unwrap_or(false) {
-        return Kind::IntOrString;
+        return SchemaType::IntOrString;
     }
     match schema.get("type").and_then(Value::as_str) {
-        Some("object") => Kind::Object,
-        Some("array") => Kind::Array,
-        Some("string") => Kind::String,
-        Some("integer") => Kind::Integer,
-        Some("number") => Kind::Number,
-        Some("boolean") => Kind::Boolean,
-        _ => Kind::Unspecified,
+        Some("object") => SchemaType::Object,
+        Some("array") => SchemaType::Array,
+        Some("string") => SchemaType::String,
+        Some("integer") => SchemaType::Integer,
+        Some("number") => SchemaType::Number,
+        Some("boolean") => SchemaType::Boolean,
+        _ => SchemaType::Unspecified,
     }
 }
 
@@ -149,10 +153,7 @@ fn compile_junctors(schema: &Map<String, Value>, depth: usize) -> Result<Option<
         all_of: list("allOf")?,
         any_of: list("anyOf")?,
         one_of: list("oneOf")?,
-        not: match schema.get("not") {
-            Some(part @ Value::Object(_)) => Some(Box::new(compile_node(part, depth)?)),
-            _ => None,
-        },
+        not: compile_keyword(schema, "not", depth)?,
     };
     let is_empty = junctors.all_of.is_empty()
         && junctors.any_of.is_empty()

@@ -4,64 +4,29 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
-use apimachinery::object::{Map, Value};
+use apimachinery::object::Value;
 
 use super::node::{Flag, ListType, Node};
+use super::place::Data;
+use super::walk::{visit_fields, visit_value};
 
-/// Whether any set or map list of an object has duplicates.
-pub(super) fn has_duplicates(node: &Node, fields: &Map<String, Value>) -> bool {
-    !duplicates(node, fields).is_empty()
-}
-
-/// The errors of all set and map lists of an object.
-pub(super) fn duplicates(node: &Node, fields: &Map<String, Value>) -> FieldErrors {
+/// The errors of all set and map lists of a value at a path.
+pub(super) fn duplicates(node: &Node, data: Data<'_>, path: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    visit_fields(node, fields, &FieldPath::root(), &mut errors);
-    errors
-}
-
-/// Like [`duplicates`], for a single value.
-pub(super) fn duplicates_of_value(node: &Node, value: &Value, path: &FieldPath) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    visit(node, value, path, &mut errors);
-    errors
-}
-
-fn visit_fields(node: &Node, fields: &Map<String, Value>, path: &FieldPath, errors: &mut FieldErrors) {
-    if !node.has(Flag::HasUniqueLists) || errors.is_full() {
-        return;
-    }
-    for (name, value) in fields {
-        match (node.property(name), node.additional()) {
-            (Some(child), _) if child.has(Flag::HasUniqueLists) => {
-                visit(child, value, &path.child(name), errors);
-            }
-            (None, Some(child)) if child.has(Flag::HasUniqueLists) => {
-                visit(child, value, &path.key(name), errors);
-            }
+    let flags = [Flag::HasUniqueLists];
+    let mut visit = |node: &Node, value: &Value, path: &FieldPath| {
+        match (&node.list, value) {
+            (ListType::Set, Value::Array(items)) => check_set(items, path, &mut errors),
+            (ListType::Map(keys), Value::Array(items)) => check_map(items, keys, path, &mut errors),
             _ => {}
         }
+        !(value.is_object() && errors.is_full())
+    };
+    match data {
+        Data::Object(fields) => visit_fields(node, fields, path, &flags, &mut visit),
+        Data::Other(value) => visit_value(node, value, path, &flags, &mut visit),
     }
-}
-
-fn visit(node: &Node, value: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    match value {
-        Value::Object(fields) => visit_fields(node, fields, path, errors),
-        Value::Array(items) => {
-            match &node.list {
-                ListType::Set => check_set(items, path, errors),
-                ListType::Map(keys) => check_map(items, keys, path, errors),
-                ListType::Unspecified | ListType::Atomic => {}
-            }
-            let child = node.items.as_deref().filter(|child| child.has(Flag::HasUniqueLists));
-            if let Some(child) = child {
-                for (index, item) in items.iter().enumerate() {
-                    visit(child, item, &path.index(index), errors);
-                }
-            }
-        }
-        _ => {}
-    }
+    errors
 }
 
 fn check_set(items: &[Value], path: &FieldPath, errors: &mut FieldErrors) {

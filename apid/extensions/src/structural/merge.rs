@@ -8,28 +8,25 @@
 
 use std::sync::Arc;
 
+use expressions::SchemaType;
 use schema::merge::{Field, Key, List, Merge, Patch, Scalar, StructRef, StructType};
 
-use super::node::{Flag, Kind, ListType, Node};
+use super::node::{Flag, ListType, Node};
 
-/// The merge type of the objects of a kind.
-pub(super) fn object(root: &Node) -> Merge {
-    merge(root)
-}
-
-fn merge(node: &Node) -> Merge {
+/// The merge type of the values of a node.
+pub(super) fn merge(node: &Node) -> Merge {
     let atomic = node.has(Flag::AtomicMap);
     match node.kind {
-        Kind::String => Merge::Scalar(Scalar::String),
-        Kind::Integer | Kind::Number => Merge::Scalar(Scalar::Number),
-        Kind::Boolean => Merge::Scalar(Scalar::Bool),
-        Kind::IntOrString => Merge::Scalar(Scalar::Any),
-        Kind::Unspecified => Merge::Untyped { atomic },
-        Kind::Array => {
+        SchemaType::String => Merge::Scalar(Scalar::String),
+        SchemaType::Integer | SchemaType::Number => Merge::Scalar(Scalar::Number),
+        SchemaType::Boolean => Merge::Scalar(Scalar::Bool),
+        SchemaType::IntOrString => Merge::Scalar(Scalar::Any),
+        SchemaType::Unspecified => Merge::Untyped { atomic },
+        SchemaType::Array => {
             let items = node.items.as_deref().map_or(Merge::Untyped { atomic: false }, merge);
             Merge::List { items: Box::new(items), list: list(node) }
         }
-        Kind::Object => match node.additional() {
+        SchemaType::Object => match node.additional() {
             Some(values) if node.properties.is_empty() => {
                 Merge::Map { values: Box::new(merge(values)), atomic }
             }
@@ -53,11 +50,8 @@ fn structure(node: &Node, atomic: bool) -> Merge {
     if node.has(Flag::Embedded) {
         fields.push(field("apiVersion", Merge::Scalar(Scalar::String)));
         fields.push(field("kind", Merge::Scalar(Scalar::String)));
-        let metadata = super::metadata::schema();
-        fields.push(field(
-            "metadata",
-            metadata.map_or(Merge::Untyped { atomic: false }, schema::Schema::merge),
-        ));
+        let metadata = super::metadata::schema().map(schema::Schema::merge);
+        fields.push(field("metadata", metadata.unwrap_or(Merge::Untyped { atomic: false })));
     }
     let rest = node.preserves_unknown().then_some(Merge::Untyped { atomic: false });
     Merge::Struct(StructRef::own(Arc::new(StructType::new(fields, atomic, rest))))

@@ -12,20 +12,11 @@ use schema::{Schema, TypeError};
 
 use super::MetadataRules;
 use super::node::{Flag, Node};
+use super::walk::{visit_fields, visit_value};
 
 /// The built-in schema of metadata.
 pub(super) fn schema() -> Option<&'static Schema> {
     Schema::of("meta/v1.ObjectMeta")
-}
-
-/// Conforms the metadata of an object. Returns the paths of unknown fields.
-pub(super) fn conform_root(object: &mut Object) -> Result<Vec<String>, TypeError> {
-    conform(&mut object.0, &FieldPath::root())
-}
-
-/// Drops malformed metadata of a stored object.
-pub(super) fn repair_root(object: &mut Object) {
-    repair(&mut object.0);
 }
 
 /// Conforms the metadata of embedded objects, below the root.
@@ -63,8 +54,8 @@ pub(super) fn repair_embedded(root: &Node, fields: &mut Map<String, Value>) {
     drop(each_embedded_below(root, fields, &FieldPath::root(), visit));
 }
 
-/// Conforms `metadata` among the fields of an object at a path.
-fn conform(fields: &mut Map<String, Value>, path: &FieldPath) -> Result<Vec<String>, TypeError> {
+/// Conforms `metadata` among the fields of an object at a path. Returns the paths of unknown fields.
+pub(super) fn conform(fields: &mut Map<String, Value>, path: &FieldPath) -> Result<Vec<String>, TypeError> {
     let (Some(schema), Some(value)) = (schema(), fields.get_mut("metadata")) else { return Ok(Vec::new()) };
     let path = path.child("metadata");
     let Value::Object(metadata) = value else {
@@ -85,7 +76,7 @@ fn conform(fields: &mut Map<String, Value>, path: &FieldPath) -> Result<Vec<Stri
 }
 
 /// Conforms `metadata` and drops fields with malformed values.
-fn repair(fields: &mut Map<String, Value>) {
+pub(super) fn repair(fields: &mut Map<String, Value>) {
     let (Some(schema), Some(value)) = (schema(), fields.get_mut("metadata")) else { return };
     let Value::Object(metadata) = value else {
         *value = Value::Object(Map::new());
@@ -164,9 +155,10 @@ pub(super) fn validate_embedded(
     fields: &Map<String, Value>,
     metadata: MetadataRules<'_>,
 ) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    EmbeddedValidator { metadata, errors: &mut errors }.validate_fields(root, fields, &FieldPath::root());
-    errors
+    let mut validator = EmbeddedValidator { metadata, errors: FieldErrors::new() };
+    let visit = &mut |node: &Node, value: &Value, path: &FieldPath| validator.validate(node, value, path);
+    visit_fields(root, fields, &FieldPath::root(), &EMBEDDED, visit);
+    validator.errors
 }
 
 /// Like [`validate_embedded`], for a single value, which may be an embedded object itself.
@@ -176,48 +168,28 @@ pub(super) fn validate_embedded_value(
     path: &FieldPath,
     metadata: MetadataRules<'_>,
 ) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    EmbeddedValidator { metadata, errors: &mut errors }.validate_value(node, value, path);
-    errors
+    let mut validator = EmbeddedValidator { metadata, errors: FieldErrors::new() };
+    let visit = &mut |node: &Node, value: &Value, path: &FieldPath| validator.validate(node, value, path);
+    visit_value(node, value, path, &EMBEDDED, visit);
+    validator.errors
 }
+
+/// The flags of embedded objects, and of values with embedded objects below them.
+const EMBEDDED: [Flag; 2] = [Flag::Embedded, Flag::HasEmbedded];
 
 /// Validates the types and metadata of embedded objects in a walk.
 struct EmbeddedValidator<'a> {
     metadata: MetadataRules<'a>,
-    errors: &'a mut FieldErrors,
+    errors: FieldErrors,
 }
 
 impl EmbeddedValidator<'_> {
-    fn validate_fields(&mut self, node: &Node, fields: &Map<String, Value>, path: &FieldPath) {
-        if !node.has(Flag::HasEmbedded) {
-            return;
+    /// Validates a value if it is an embedded object. Returns whether it can have embedded objects below it.
+    fn validate(&mut self, node: &Node, value: &Value, path: &FieldPath) -> bool {
+        if let (true, Value::Object(fields)) = (node.has(Flag::Embedded), value) {
+            self.validate_object(fields, path);
         }
-        for (name, value) in fields {
-            match (node.property(name), node.additional()) {
-                (Some(child), _) => self.validate_value(child, value, &path.child(name)),
-                (None, Some(child)) => self.validate_value(child, value, &path.key(name)),
-                (None, None) => {}
-            }
-        }
-    }
-
-    fn validate_value(&mut self, node: &Node, value: &Value, path: &FieldPath) {
-        match value {
-            Value::Object(fields) => {
-                if node.has(Flag::Embedded) {
-                    self.validate_object(fields, path);
-                }
-                self.validate_fields(node, fields, path);
-            }
-            Value::Array(items) if node.has(Flag::HasEmbedded) => {
-                if let Some(child) = node.items.as_deref() {
-                    for (index, item) in items.iter().enumerate() {
-                        self.validate_value(child, item, &path.index(index));
-                    }
-                }
-            }
-            _ => {}
-        }
+        node.has(Flag::HasEmbedded)
     }
 
     /// Validates one embedded object: `apiVersion` and `kind` are required, `metadata` is not.
@@ -251,17 +223,13 @@ impl EmbeddedValidator<'_> {
         check: impl Fn(&str) -> Option<String>,
     ) {
         let path = path.child(name);
-        match fields.get(name) {
-            None => self.errors.push(FieldError::required(&path, "")),
-            Some(Value::String(text)) if text.is_empty() => self.errors.push(FieldError::required(&path, "")),
-            Some(Value::String(text)) => {
-                if let Some(detail) = check(text) {
-                    self.errors.push(FieldError::invalid(&path, text.as_str(), &detail));
-                }
+        let error = match fields.get(name) {
+            Some(Value::String(text)) if !text.is_empty() => {
+                check(text).map(|detail| FieldError::invalid(&path, text.as_str(), &detail))
             }
-            Some(other) => {
-                self.errors.push(FieldError::invalid(&path, other.clone(), "must be a string"));
-            }
-        }
+            None | Some(Value::String(_)) => Some(FieldError::required(&path, "")),
+            Some(other) => Some(FieldError::invalid(&path, other.clone(), "must be a string")),
+        };
+        self.errors.extend(error);
     }
 }

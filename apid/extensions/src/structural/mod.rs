@@ -42,6 +42,7 @@ mod place;
 mod prune;
 mod rules;
 mod values;
+mod walk;
 
 use std::sync::{Arc, OnceLock};
 
@@ -54,9 +55,10 @@ use schema::{ConformReport, TypeError};
 pub use compile::{DEPTH_MAX, SchemaError};
 pub use json_path::{JsonPath, JsonPathError};
 pub use rules::StoredRules;
-pub use values::{is_supported_format, pattern_error};
+pub use values::is_supported_format;
 
 use node::Node;
+use place::Data;
 
 /// Validates the metadata of an embedded object at a path, as the metadata of a built-in object.
 pub type MetadataRules<'a> = &'a dyn Fn(&Map<String, Value>, &FieldPath) -> FieldErrors;
@@ -98,7 +100,7 @@ impl Schema {
     ///
     /// The node or one of its parts is not an object, or the node is deeper than [`DEPTH_MAX`].
     pub fn part(schema: &Value) -> Result<Schema, SchemaError> {
-        Ok(Schema::new(compile::part(schema)?))
+        Ok(Schema::new(compile::compile_node(schema, 0)?))
     }
 
     fn new(root: Node) -> Schema {
@@ -122,7 +124,7 @@ impl Schema {
     ///
     /// The first metadata field of a wrong type; the response is 400.
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
-        let mut unknown = metadata::conform_root(object)?;
+        let mut unknown = metadata::conform(&mut object.0, &FieldPath::root())?;
         unknown.extend(self.prune(object));
         defaults::drop_nulls(self.root(), &mut object.0);
         unknown.extend(metadata::conform_embedded(self.root(), &mut object.0)?);
@@ -139,7 +141,7 @@ impl Schema {
 
     /// Converts an object of another version: as [`read`](Self::read), without defaults.
     pub fn repair(&self, object: &mut Object) {
-        metadata::repair_root(object);
+        metadata::repair(&mut object.0);
         self.prune(object);
         defaults::drop_nulls(self.root(), &mut object.0);
         metadata::repair_embedded(self.root(), &mut object.0);
@@ -168,41 +170,27 @@ impl Schema {
     /// duplicates are tolerated everywhere. The order of causes is: values, metadata of embedded objects,
     /// duplicates, rules.
     pub fn validate(&self, new: &Object, old: Option<&Object>, metadata: MetadataRules<'_>) -> Validation {
-        self.validate_after(FieldErrors::new(), new, old, metadata)
-    }
-
-    /// Validates an object as [`validate`](Self::validate), after earlier errors of the object.
-    /// Earlier errors come first. A blocking error among them prevents the rules from running.
-    pub fn validate_after(
-        &self,
-        earlier: FieldErrors,
-        new: &Object,
-        old: Option<&Object>,
-        metadata: MetadataRules<'_>,
-    ) -> Validation {
-        let mut errors = earlier;
-        errors.extend(values::object(self.root(), &new.0, old.map(|old| &old.0)));
-        errors.extend(metadata::validate_embedded(self.root(), &new.0, metadata));
-        let tolerated = old.is_some_and(|old| lists::has_duplicates(self.root(), &old.0));
+        let (root, path) = (self.root(), FieldPath::root());
+        let (data, old) = (Data::Object(&new.0), old.map(|old| Data::Object(&old.0)));
+        let mut errors = values::validate(root, data, old, &path);
+        errors.extend(metadata::validate_embedded(root, &new.0, metadata));
+        let tolerated = old.is_some_and(|old| !lists::duplicates(root, old, &path).is_empty());
         if !tolerated {
-            errors.extend(lists::duplicates(self.root(), &new.0));
+            errors.extend(lists::duplicates(root, data, &path));
         }
-        let mut validation = Validation { errors, warnings: Vec::new() };
-        rules::validate(self.root(), new, old, &mut validation);
-        validation
+        rules::validate(root, data, old, &path, errors)
     }
 
     /// Validates a single value such as a default. Paths of errors begin with `path`; texts name paths
     /// below the value. Also validates the metadata of embedded objects, and runs the rules.
     pub fn validate_value(&self, value: &Value, path: &FieldPath, metadata: MetadataRules<'_>) -> Validation {
-        let mut errors = metadata::validate_embedded_value(self.root(), value, path, metadata);
+        let (root, data) = (self.root(), Data::from_value(value));
+        let mut errors = metadata::validate_embedded_value(root, value, path, metadata);
         if errors.is_empty() {
-            errors = values::value(self.root(), value, path);
-            errors.extend(lists::duplicates_of_value(self.root(), value, path));
+            errors = values::validate(root, data, None, path);
+            errors.extend(lists::duplicates(root, data, path));
         }
-        let mut validation = Validation { errors, warnings: Vec::new() };
-        rules::validate_value(self.root(), value, path, &mut validation);
-        validation
+        rules::validate(root, data, None, path, errors)
     }
 
     /// Validates the expressions of the schema for a definition; `path` is the path of the schema.
@@ -225,12 +213,7 @@ impl Schema {
 
     /// The merge type of the objects, for server-side apply and patches.
     pub fn merge(&self) -> Merge {
-        self.0.merge.get_or_init(|| merge::object(self.root())).clone()
-    }
-
-    /// Whether the schema keeps unknown fields of the whole object.
-    pub fn preserves_unknown_fields(&self) -> bool {
-        self.root().preserves_unknown()
+        self.0.merge.get_or_init(|| merge::merge(self.root())).clone()
     }
 }
 

@@ -11,7 +11,7 @@ use super::rules::Rules;
 /// A node of a compiled schema.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    pub(super) kind: Kind,
+    pub(super) kind: SchemaType,
     pub(super) list: ListType,
     pub(super) flags: u8,
     /// Properties, sorted by name.
@@ -28,20 +28,6 @@ pub(super) struct Node {
 pub(super) struct Property {
     pub(super) name: Box<str>,
     pub(super) node: Node,
-}
-
-/// The `type` of a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Kind {
-    #[default]
-    Unspecified,
-    Object,
-    Array,
-    String,
-    Integer,
-    Number,
-    Boolean,
-    IntOrString,
 }
 
 /// The list type of a node.
@@ -136,21 +122,6 @@ impl Pattern {
     }
 }
 
-impl Kind {
-    /// The type name; empty for nodes without a type and for the kind `IntOrString`.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Kind::Unspecified | Kind::IntOrString => "",
-            Kind::Object => "object",
-            Kind::Array => "array",
-            Kind::String => "string",
-            Kind::Integer => "integer",
-            Kind::Number => "number",
-            Kind::Boolean => "boolean",
-        }
-    }
-}
-
 impl Node {
     pub(super) fn has(&self, flag: Flag) -> bool {
         self.flags & flag as u8 != 0
@@ -192,6 +163,11 @@ impl Node {
         properties.chain(self.additional()).chain(self.items.as_deref())
     }
 
+    /// Whether the node has any of these flags.
+    pub(super) fn has_any(&self, flags: &[Flag]) -> bool {
+        flags.iter().any(|flag| self.has(*flag))
+    }
+
     fn constraint<T>(&self, read: impl Fn(&Constraints) -> Option<T>) -> Option<T> {
         self.constraints.as_deref().and_then(read)
     }
@@ -205,16 +181,7 @@ pub(super) fn is_type_or_metadata(field: &str) -> bool {
 /// The interface of schemas for CEL types and cost estimates.
 impl expressions::Schema for Node {
     fn schema_type(&self) -> SchemaType {
-        match self.kind {
-            Kind::Unspecified => SchemaType::Unspecified,
-            Kind::Object => SchemaType::Object,
-            Kind::Array => SchemaType::Array,
-            Kind::String => SchemaType::String,
-            Kind::Integer => SchemaType::Integer,
-            Kind::Number => SchemaType::Number,
-            Kind::Boolean => SchemaType::Boolean,
-            Kind::IntOrString => SchemaType::IntOrString,
-        }
+        self.kind
     }
 
     fn format(&self) -> Option<&str> {
@@ -222,19 +189,15 @@ impl expressions::Schema for Node {
     }
 
     fn properties(&self) -> Vec<(&str, &dyn expressions::Schema)> {
-        let pairs = self.properties.iter().map(|property| {
-            let node: &dyn expressions::Schema = &property.node;
-            (property.name.as_ref(), node)
-        });
-        pairs.collect()
+        self.properties.iter().map(|property| (property.name.as_ref(), &property.node as &_)).collect()
     }
 
     fn additional_properties(&self) -> Option<&dyn expressions::Schema> {
-        self.additional().map(|node| node as &dyn expressions::Schema)
+        self.additional().map(|node| node as &_)
     }
 
     fn items(&self) -> Option<&dyn expressions::Schema> {
-        self.items.as_deref().map(|node| node as &dyn expressions::Schema)
+        self.items.as_deref().map(|node| node as &_)
     }
 
     fn list_kind(&self) -> ListKind {
@@ -262,14 +225,13 @@ impl expressions::Schema for Node {
     }
 
     fn longest_enum(&self) -> Option<u64> {
-        let values = self.constraints.as_deref().and_then(|constraints| constraints.values.as_deref())?;
+        let values = self.constraints.as_deref()?.values.as_deref()?;
         values.iter().filter_map(Value::as_str).map(|text| text.len() as u64).max()
     }
 
     fn requires(&self, property: &str) -> bool {
-        self.constraints
-            .as_deref()
-            .is_some_and(|constraints| constraints.required.iter().any(|name| **name == *property))
+        let constraints = self.constraints.as_deref();
+        constraints.is_some_and(|constraints| constraints.required.iter().any(|name| **name == *property))
     }
 
     fn has_default(&self) -> bool {

@@ -28,7 +28,7 @@ use super::node::Node;
 
 pub(super) use check::check;
 pub(super) use field_path::resolve;
-pub(super) use run::{validate, validate_value};
+pub(super) use run::validate;
 
 /// Name of the CEL variable with the value.
 const SELF: &str = "self";

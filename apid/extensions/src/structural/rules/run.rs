@@ -8,12 +8,12 @@
 
 use std::sync::Arc;
 
-use apimachinery::field::{FieldError, FieldErrorKind, FieldPath};
-use apimachinery::object::{Object, Value};
-use expressions::{Cost, EvalError, Program, Type, Value as CelValue, limits};
+use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
+use apimachinery::object::Value;
+use expressions::{Cost, EvalError, Program, SchemaType, Type, Value as CelValue, limits};
 
 use super::super::Validation;
-use super::super::node::{Flag, Kind, ListType, Node};
+use super::super::node::{Flag, ListType, Node};
 use super::super::place::{Data, Place, PlaceStep, item_key, items_by_key};
 use super::super::values::is_blocking;
 use super::{CompiledRule, OLD_SELF, Rule, SELF};
@@ -30,39 +30,28 @@ const BLOCKED: &str = "some validation rules were not checked because the object
 const BUDGET: &str =
     "validation failed due to running out of cost budget, no further validation rules will be run";
 
-/// Runs the rules on an object, unless it has blocking errors.
+/// Runs the rules on an object or a single value at a path, unless its other errors are blocking. Returns the
+/// other errors and those of the rules.
 pub(in super::super) fn validate(
-    root: &Node,
-    new: &Object,
-    old: Option<&Object>,
-    validation: &mut Validation,
-) {
-    let old = old.map(|old| Data::Object(&old.0));
-    run(&Place::root(root, Data::Object(&new.0), old), old, &FieldPath::root(), validation);
-}
-
-/// Runs the rules on a single value.
-pub(in super::super) fn validate_value(
     node: &Node,
-    value: &Value,
-    path: &FieldPath,
-    validation: &mut Validation,
-) {
-    run(&Place::root(node, Data::from_value(value), None), None, path, validation);
-}
-
-fn run(place: &Place<'_, '_>, old: Option<Data<'_>>, base: &FieldPath, validation: &mut Validation) {
-    if !place.node.has(Flag::HasRules) {
-        return;
+    data: Data<'_>,
+    old: Option<Data<'_>>,
+    base: &FieldPath,
+    errors: FieldErrors,
+) -> Validation {
+    let mut validation = Validation { errors, warnings: Vec::new() };
+    if !node.has(Flag::HasRules) {
+        return validation;
     }
     if validation.errors.iter().any(is_blocking) {
         let path = if base.as_str().is_empty() { FieldPath::new("<nil>") } else { base.clone() };
         validation.errors.push(FieldError::invalid(&path, Value::Null, BLOCKED));
-        return;
+        return validation;
     }
     let mut run = RuleRun { base, tolerates: old.is_some(), budget: limits::OBJECT, validation };
     // The result is ignored: an early end of the walk has already added its error.
-    let _ = run.visit(place, old);
+    let _ = run.visit(&Place::root(node, data, old), old);
+    run.validation
 }
 
 /// Ends the evaluation of all rules because a cost limit is exceeded. The error is reported already.
@@ -75,13 +64,13 @@ struct RuleRun<'e> {
     tolerates: bool,
     /// Remaining cost units for all rules.
     budget: u64,
-    validation: &'e mut Validation,
+    validation: Validation,
 }
 
 impl RuleRun<'_> {
     fn visit(&mut self, place: &Place<'_, '_>, old: Option<Data<'_>>) -> Result<(), StopRules> {
         let node = place.node;
-        if !node.has(Flag::HasRules) || node.kind == Kind::Unspecified || place.data.is_null() {
+        if !node.has(Flag::HasRules) || node.kind == SchemaType::Unspecified || place.data.is_null() {
             return Ok(());
         }
         let old = old.filter(|old| !old.is_null());

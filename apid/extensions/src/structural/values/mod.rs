@@ -18,28 +18,15 @@ mod numbers;
 
 use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Value};
+use expressions::SchemaType;
 
-use super::node::{Additional, Constraints, Flag, Junctors, Kind, Node};
+use super::node::{Additional, Constraints, Flag, Junctors, Node};
 use super::place::{Data, Place, PlaceStep};
 
 pub use formats::is_supported_format;
 
-/// The reason why a `pattern` is malformed; None for a valid pattern.
-pub fn pattern_error(pattern: &str) -> Option<String> {
-    expressions::pattern(pattern).err().map(|error| error.to_string())
-}
-
-/// Validates an object, with the object that it replaces.
-pub(super) fn object(root: &Node, new: &Map<String, Value>, old: Option<&Map<String, Value>>) -> FieldErrors {
-    validate(root, Data::Object(new), old.map(Data::Object), &FieldPath::root())
-}
-
-/// Validates a single value; paths of errors begin with `base`.
-pub(super) fn value(node: &Node, value: &Value, base: &FieldPath) -> FieldErrors {
-    validate(node, Data::from_value(value), None, base)
-}
-
-fn validate(node: &Node, data: Data<'_>, old: Option<Data<'_>>, base: &FieldPath) -> FieldErrors {
+/// Validates an object or a single value, with the one that it replaces; paths of errors begin with `base`.
+pub(super) fn validate(node: &Node, data: Data<'_>, old: Option<Data<'_>>, base: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let mut check = Check { base, tolerates: old.is_some(), errors: &mut errors };
     check.check_value(&Place::root(node, data, old));
@@ -125,24 +112,28 @@ impl Check<'_> {
     fn check_kind(&mut self, place: &Place<'_, '_>) -> u64 {
         let (node, data) = (place.node, place.data);
         let format = node.constraints.as_deref().and_then(|known| known.format.as_deref());
-        if node.kind == Kind::Unspecified && format.is_none() {
+        if node.kind == SchemaType::Unspecified && format.is_none() {
             return 0;
         }
         let (ty, number_format) = json_type(data);
         let is_valid_kind = match (node.kind, data) {
-            (_, Data::Other(Value::Null)) => node.has(Flag::Nullable) || node.kind == Kind::Unspecified,
+            (_, Data::Other(Value::Null)) => node.has(Flag::Nullable) || node.kind == SchemaType::Unspecified,
             // A format replaces the type for texts and lists.
             (kind, Data::Other(Value::String(_) | Value::Array(_)))
-                if format.is_some() && !matches!(kind, Kind::Number | Kind::Integer | Kind::IntOrString) =>
+                if format.is_some()
+                    && !matches!(
+                        kind,
+                        SchemaType::Number | SchemaType::Integer | SchemaType::IntOrString
+                    ) =>
             {
                 true
             }
-            (Kind::Object, Data::Object(_))
-            | (Kind::Array, Data::Other(Value::Array(_)))
-            | (Kind::String | Kind::IntOrString, Data::Other(Value::String(_)))
-            | (Kind::Boolean, Data::Other(Value::Bool(_)))
-            | (Kind::Number, Data::Other(Value::Number(_))) => true,
-            (Kind::Integer | Kind::IntOrString, Data::Other(Value::Number(number))) => {
+            (SchemaType::Object, Data::Object(_))
+            | (SchemaType::Array, Data::Other(Value::Array(_)))
+            | (SchemaType::String | SchemaType::IntOrString, Data::Other(Value::String(_)))
+            | (SchemaType::Boolean, Data::Other(Value::Bool(_)))
+            | (SchemaType::Number, Data::Other(Value::Number(_))) => true,
+            (SchemaType::Integer | SchemaType::IntOrString, Data::Other(Value::Number(number))) => {
                 numbers::is_integer(number)
             }
             _ => false,
@@ -154,7 +145,7 @@ impl Check<'_> {
             format.filter(|_| !matches!(data, Data::Other(Value::String(_) | Value::Array(_) | Value::Null)));
         let expected = match (format, node.kind) {
             (Some(format), _) => format,
-            (None, Kind::IntOrString) => "integer,string",
+            (None, SchemaType::IntOrString) => "integer,string",
             (None, kind) => kind.name(),
         };
         let actual = if format.is_some() { number_format } else { ty };
@@ -389,18 +380,14 @@ fn add_closest(errors: &mut FieldErrors, passed: &mut u64, closest: Option<(Fiel
 
 /// The JSON type of a value, and the format of a number.
 fn json_type(data: Data<'_>) -> (&'static str, &'static str) {
-    let value = match data {
-        Data::Object(_) => return ("object", ""),
-        Data::Other(value) => value,
-    };
-    match value {
-        Value::Null => ("null", ""),
-        Value::Bool(_) => ("boolean", ""),
-        Value::Number(number) if number.is_i64() => ("integer", "int64"),
-        Value::Number(_) => ("number", "float64"),
-        Value::String(_) => ("string", ""),
-        Value::Array(_) => ("array", ""),
-        Value::Object(_) => ("object", ""),
+    match data {
+        Data::Object(_) | Data::Other(Value::Object(_)) => ("object", ""),
+        Data::Other(Value::Null) => ("null", ""),
+        Data::Other(Value::Bool(_)) => ("boolean", ""),
+        Data::Other(Value::Number(number)) if number.is_i64() => ("integer", "int64"),
+        Data::Other(Value::Number(_)) => ("number", "float64"),
+        Data::Other(Value::String(_)) => ("string", ""),
+        Data::Other(Value::Array(_)) => ("array", ""),
     }
 }
 
