@@ -90,12 +90,7 @@ impl Operator {
 
     /// Parses the name of an operator in access reviews; None: there is no such operator.
     pub fn parse(word: &str) -> Option<Self> {
-        match word {
-            "In" => Some(Operator::In),
-            "NotIn" => Some(Operator::NotIn),
-            "Exists" => Some(Operator::Exists),
-            "DoesNotExist" => Some(Operator::DoesNotExist),
-            _ => None,
-        }
+        let all = [Operator::In, Operator::NotIn, Operator::Exists, Operator::DoesNotExist];
+        all.into_iter().find(|operator| operator.as_str() == word)
     }
 }

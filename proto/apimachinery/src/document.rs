@@ -243,12 +243,7 @@ impl Document {
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<T, Vec<DocumentError>> {
-        let errors = self.error_list(false);
-        let Some(object) = self.object(&errors) else { return Err(errors.into_list()) };
-        let mut fields = Fields::new(object, self.root.clone(), &errors);
-        let decoded = decode(&mut fields);
-        fields.finish();
-        if errors.is_empty() { Ok(decoded) } else { Err(errors.into_list()) }
+        self.decode_object(false, decode).map(|(decoded, _)| decoded)
     }
 
     /// Decodes the document as an object; returns unknown and duplicate fields as warnings with the result.
@@ -260,7 +255,16 @@ impl Document {
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<(T, Vec<DocumentError>), Vec<DocumentError>> {
-        let errors = self.error_list(true);
+        self.decode_object(true, decode)
+    }
+
+    /// Decodes the document as an object; returns the warnings with the result.
+    fn decode_object<T>(
+        &self,
+        is_lenient: bool,
+        decode: impl FnOnce(&mut Fields<'_>) -> T,
+    ) -> Result<(T, Vec<DocumentError>), Vec<DocumentError>> {
+        let errors = self.error_list(is_lenient);
         let Some(object) = self.object(&errors) else { return Err(errors.into_list()) };
         let mut fields = Fields::new(object, self.root.clone(), &errors);
         let decoded = decode(&mut fields);

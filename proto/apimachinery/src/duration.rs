@@ -101,20 +101,18 @@ fn integer(digits: &str) -> Result<i128, DurationError> {
 /// Formats a duration as Go prints it: `5m0s`, `1h0m0s`, `1.5s`, `500ms`, `0s`.
 pub fn format(duration: Duration) -> String {
     let nanos = duration.as_nanos();
-    let decimal = |unit: u128| {
+    let decimal = |nanos: u128, unit: u128| {
         let text = format!("{}.{:0width$}", nanos / unit, nanos % unit, width = unit.ilog10() as usize);
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
     match nanos {
         0 => "0s".to_owned(),
         1..=999 => format!("{nanos}ns"),
-        1_000..=999_999 => format!("{}µs", decimal(1_000)),
-        1_000_000..=999_999_999 => format!("{}ms", decimal(1_000_000)),
+        1_000..=999_999 => format!("{}µs", decimal(nanos, 1_000)),
+        1_000_000..=999_999_999 => format!("{}ms", decimal(nanos, 1_000_000)),
         _ => {
             let (hours, minutes) = (duration.as_secs() / 3600, duration.as_secs() / 60 % 60);
-            let below_minute = Duration::new(duration.as_secs() % 60, duration.subsec_nanos()).as_nanos();
-            let seconds = format!("{}.{:09}", below_minute / 1_000_000_000, below_minute % 1_000_000_000);
-            let seconds = seconds.trim_end_matches('0').trim_end_matches('.');
+            let seconds = decimal(nanos % 60_000_000_000, 1_000_000_000);
             match (hours, minutes) {
                 (0, 0) => format!("{seconds}s"),
                 (0, minutes) => format!("{minutes}m{seconds}s"),

@@ -83,32 +83,22 @@ pub enum FieldErrorKind {
 impl FieldErrorKind {
     /// Returns the `reason` of a cause of this kind.
     pub fn reason(self) -> &'static str {
-        match self {
-            FieldErrorKind::NotFound => "FieldValueNotFound",
-            FieldErrorKind::Required => "FieldValueRequired",
-            FieldErrorKind::Duplicate => "FieldValueDuplicate",
-            FieldErrorKind::Invalid => "FieldValueInvalid",
-            FieldErrorKind::NotSupported => "FieldValueNotSupported",
-            FieldErrorKind::Forbidden => "FieldValueForbidden",
-            FieldErrorKind::TooLong => "FieldValueTooLong",
-            FieldErrorKind::TooMany => "FieldValueTooMany",
-            FieldErrorKind::TypeInvalid => "FieldValueTypeInvalid",
-            FieldErrorKind::Internal => "InternalError",
-        }
+        self.texts().0
     }
 
-    /// Returns the beginning of the message, which follows the path.
-    fn message_prefix(self) -> &'static str {
+    /// Returns the `reason` of a cause, and the beginning of the message, which follows the path.
+    fn texts(self) -> (&'static str, &'static str) {
         match self {
-            FieldErrorKind::NotFound => "Not found",
-            FieldErrorKind::Required => "Required value",
-            FieldErrorKind::Duplicate => "Duplicate value",
-            FieldErrorKind::Invalid | FieldErrorKind::TypeInvalid => "Invalid value",
-            FieldErrorKind::NotSupported => "Unsupported value",
-            FieldErrorKind::Forbidden => "Forbidden",
-            FieldErrorKind::TooLong => "Too long",
-            FieldErrorKind::TooMany => "Too many",
-            FieldErrorKind::Internal => "Internal error",
+            FieldErrorKind::NotFound => ("FieldValueNotFound", "Not found"),
+            FieldErrorKind::Required => ("FieldValueRequired", "Required value"),
+            FieldErrorKind::Duplicate => ("FieldValueDuplicate", "Duplicate value"),
+            FieldErrorKind::Invalid => ("FieldValueInvalid", "Invalid value"),
+            FieldErrorKind::NotSupported => ("FieldValueNotSupported", "Unsupported value"),
+            FieldErrorKind::Forbidden => ("FieldValueForbidden", "Forbidden"),
+            FieldErrorKind::TooLong => ("FieldValueTooLong", "Too long"),
+            FieldErrorKind::TooMany => ("FieldValueTooMany", "Too many"),
+            FieldErrorKind::TypeInvalid => ("FieldValueTypeInvalid", "Invalid value"),
+            FieldErrorKind::Internal => ("InternalError", "Internal error"),
         }
     }
 }
@@ -244,11 +234,8 @@ impl FieldError {
 
     /// Returns the message without the path, for a cause.
     pub fn body(&self) -> String {
-        if self.tail.is_empty() {
-            self.kind.message_prefix().to_owned()
-        } else {
-            format!("{}: {}", self.kind.message_prefix(), self.tail)
-        }
+        let (_, prefix) = self.kind.texts();
+        if self.tail.is_empty() { prefix.to_owned() } else { format!("{prefix}: {}", self.tail) }
     }
 }
 
@@ -405,44 +392,30 @@ impl<I: IntoIterator<Item = FieldError>> FieldErrorSource<Items> for I {
     }
 }
 
-/// List of errors for [`Status::invalid`](crate::status::Status::invalid).
-pub trait FieldErrorList {
-    /// Returns the errors, of which the Status reports the first [`ERRORS_MAX`].
-    fn kept(&self) -> &[FieldError];
+impl AsRef<[FieldError]> for FieldErrors {
+    fn as_ref(&self) -> &[FieldError] {
+        &self.kept
+    }
+}
 
-    /// Returns the number of errors beyond those of [`FieldErrorList::kept`].
+/// List of errors for [`Status::invalid`](crate::status::Status::invalid), which reports the first [`ERRORS_MAX`]
+/// errors of the slice.
+pub trait FieldErrorList: AsRef<[FieldError]> {
+    /// Returns the number of errors beyond those of the slice.
     fn more(&self) -> usize {
         0
     }
 }
 
 impl FieldErrorList for FieldErrors {
-    fn kept(&self) -> &[FieldError] {
-        &self.kept
-    }
-
     fn more(&self) -> usize {
         self.more + self.more_tagged
     }
 }
 
-impl FieldErrorList for [FieldError] {
-    fn kept(&self) -> &[FieldError] {
-        self
-    }
-}
-
-impl FieldErrorList for Vec<FieldError> {
-    fn kept(&self) -> &[FieldError] {
-        self
-    }
-}
-
-impl<const N: usize> FieldErrorList for [FieldError; N] {
-    fn kept(&self) -> &[FieldError] {
-        self
-    }
-}
+impl FieldErrorList for [FieldError] {}
+impl FieldErrorList for Vec<FieldError> {}
+impl<const N: usize> FieldErrorList for [FieldError; N] {}
 
 /// Joins errors as the reference does: one error has no brackets, several errors have.
 pub fn aggregate(errors: &[impl fmt::Display]) -> String {

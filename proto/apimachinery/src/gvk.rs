@@ -46,11 +46,7 @@ pub struct GroupResource {
 
 impl fmt::Display for GroupResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() {
-            f.write_str(&self.resource)
-        } else {
-            write!(f, "{}.{}", self.resource, self.group)
-        }
+        write_with_group(f, &self.resource, &self.group)
     }
 }
 
@@ -65,10 +61,10 @@ pub struct GroupKind {
 
 impl fmt::Display for GroupKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() {
-            f.write_str(&self.kind)
-        } else {
-            write!(f, "{}.{}", self.kind, self.group)
-        }
+        write_with_group(f, &self.kind, &self.group)
     }
+}
+
+fn write_with_group(f: &mut fmt::Formatter<'_>, name: &str, group: &str) -> fmt::Result {
+    if group.is_empty() { f.write_str(name) } else { write!(f, "{name}.{group}") }
 }

@@ -17,6 +17,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::format;
+
 /// Names preset of a server: one of the two columns of requirements appendix (f).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
@@ -101,8 +103,6 @@ pub struct Names {
     pub protobuf_media_type: &'static str,
     /// Prefix of OpenAPI schema extensions, with the trailing dash.
     pub extension_prefix: &'static str,
-    /// Full name of the extension that marks an embedded object.
-    pub embedded_extension: &'static str,
     /// Name of the environment variable with the ExecCredential for a credential plugin.
     pub exec_info_env: &'static str,
     /// Name of the backing-store health check.
@@ -166,14 +166,21 @@ impl SchemaExtension {
 
     /// Returns the name in stored definitions, which is the same under both presets.
     pub fn stored_name(self) -> &'static str {
+        self.names().0
+    }
+
+    /// Returns the name under the preset `kubernetes` and the name under `svc`.
+    fn names(self) -> (&'static str, &'static str) {
         match self {
-            SchemaExtension::PreserveUnknownFields => "x-kubernetes-preserve-unknown-fields",
-            SchemaExtension::EmbeddedResource => "x-kubernetes-embedded-resource",
-            SchemaExtension::IntOrString => "x-kubernetes-int-or-string",
-            SchemaExtension::ListType => "x-kubernetes-list-type",
-            SchemaExtension::ListMapKeys => "x-kubernetes-list-map-keys",
-            SchemaExtension::MapType => "x-kubernetes-map-type",
-            SchemaExtension::Validations => "x-kubernetes-validations",
+            SchemaExtension::PreserveUnknownFields => {
+                ("x-kubernetes-preserve-unknown-fields", "x-svc-preserve-unknown-fields")
+            }
+            SchemaExtension::EmbeddedResource => ("x-kubernetes-embedded-resource", "x-svc-embedded-type"),
+            SchemaExtension::IntOrString => ("x-kubernetes-int-or-string", "x-svc-int-or-string"),
+            SchemaExtension::ListType => ("x-kubernetes-list-type", "x-svc-list-type"),
+            SchemaExtension::ListMapKeys => ("x-kubernetes-list-map-keys", "x-svc-list-map-keys"),
+            SchemaExtension::MapType => ("x-kubernetes-map-type", "x-svc-map-type"),
+            SchemaExtension::Validations => ("x-kubernetes-validations", "x-svc-validations"),
         }
     }
 }
@@ -204,7 +211,6 @@ impl Names {
                 api_service: "kubernetes",
                 protobuf_media_type: "application/vnd.kubernetes.protobuf",
                 extension_prefix: "x-kubernetes-",
-                embedded_extension: "x-kubernetes-embedded-resource",
                 exec_info_env: "KUBERNETES_EXEC_INFO",
                 store_check: "etcd",
                 behaviour: Behaviour {
@@ -228,7 +234,6 @@ impl Names {
                 api_service: "svc",
                 protobuf_media_type: "application/vnd.svc.protobuf",
                 extension_prefix: "x-svc-",
-                embedded_extension: "x-svc-embedded-type",
                 exec_info_env: "SVC_EXEC_INFO",
                 store_check: "storage",
                 behaviour: Behaviour {
@@ -388,17 +393,10 @@ impl Names {
 
     /// Returns the name of a schema extension in requests and responses.
     pub fn schema_extension(&self, extension: SchemaExtension) -> &'static str {
-        if self.preset == Preset::Kubernetes {
-            return extension.stored_name();
-        }
-        match extension {
-            SchemaExtension::PreserveUnknownFields => "x-svc-preserve-unknown-fields",
-            SchemaExtension::EmbeddedResource => "x-svc-embedded-type",
-            SchemaExtension::IntOrString => "x-svc-int-or-string",
-            SchemaExtension::ListType => "x-svc-list-type",
-            SchemaExtension::ListMapKeys => "x-svc-list-map-keys",
-            SchemaExtension::MapType => "x-svc-map-type",
-            SchemaExtension::Validations => "x-svc-validations",
+        let (kubernetes, svc) = extension.names();
+        match self.preset {
+            Preset::Kubernetes => kubernetes,
+            Preset::Svc => svc,
         }
     }
 
@@ -475,14 +473,8 @@ impl Names {
 }
 
 fn check_domain(domain: &str) -> Result<(), NamesError> {
-    let label = |l: &str| {
-        !l.is_empty()
-            && l.len() <= 63
-            && l.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-            && !l.starts_with('-')
-            && !l.ends_with('-')
-    };
-    if domain.len() > 200 || !domain.contains('.') || !domain.split('.').all(label) {
+    let is_label = |part: &str| format::label(part).is_empty();
+    if domain.len() > 200 || !domain.contains('.') || !domain.split('.').all(is_label) {
         return Err(NamesError::InvalidDomain(domain.to_owned()));
     }
     if domain.ends_with(KUBERNETES_GROUP_DOMAIN) || domain.ends_with(KUBERNETES_LABEL_DOMAIN) {
@@ -623,10 +615,9 @@ mod tests {
             assert_eq!(kubernetes.schema_extension(extension), extension.stored_name());
             assert!(svc.schema_extension(extension).starts_with(svc.extension_prefix));
         }
-        for names in [&kubernetes, &svc] {
-            let embedded = names.schema_extension(SchemaExtension::EmbeddedResource);
-            assert_eq!(embedded, names.embedded_extension);
-        }
+        let embedded =
+            [&kubernetes, &svc].map(|names| names.schema_extension(SchemaExtension::EmbeddedResource));
+        assert_eq!(embedded, ["x-kubernetes-embedded-resource", "x-svc-embedded-type"]);
     }
 
     #[test]

@@ -80,8 +80,10 @@ fn size_errors(object: &Object) -> Vec<FieldError> {
 }
 
 fn check_selector(selector: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let raw = path.child("rawSelector");
-    check_bytes(MAX_RAW_SELECTOR_BYTES, selector.get("rawSelector"), &raw, errors);
+    let raw = selector.get("rawSelector").and_then(Value::as_str).unwrap_or_default();
+    if raw.len() > MAX_RAW_SELECTOR_BYTES {
+        errors.push(FieldError::too_long(&path.child("rawSelector"), MAX_RAW_SELECTOR_BYTES));
+    }
     let path = path.child("requirements");
     let requirements = selector.get("requirements").and_then(Value::as_array);
     let requirements = requirements.map(Vec::as_slice).unwrap_or_default();
@@ -97,12 +99,6 @@ fn count_items(list: Option<&Value>) -> usize {
 fn check_count(max: usize, actual: usize, path: &FieldPath, errors: &mut Vec<FieldError>) {
     if actual > max {
         errors.push(FieldError::too_many(path, actual, max));
-    }
-}
-
-fn check_bytes(max: usize, text: Option<&Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    if text.and_then(Value::as_str).is_some_and(|text| text.len() > max) {
-        errors.push(FieldError::too_long(path, max));
     }
 }
 

@@ -97,47 +97,35 @@ pub enum Reason {
 impl Reason {
     /// Returns the reason in the body.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::Unknown => "",
-            Reason::BadRequest => "BadRequest",
-            Reason::Unauthorized => "Unauthorized",
-            Reason::Forbidden => "Forbidden",
-            Reason::NotFound => "NotFound",
-            Reason::MethodNotAllowed => "MethodNotAllowed",
-            Reason::NotAcceptable => "NotAcceptable",
-            Reason::AlreadyExists => "AlreadyExists",
-            Reason::Conflict => "Conflict",
-            Reason::Gone => "Gone",
-            Reason::Expired => "Expired",
-            Reason::RequestEntityTooLarge => "RequestEntityTooLarge",
-            Reason::UnsupportedMediaType => "UnsupportedMediaType",
-            Reason::Invalid => "Invalid",
-            Reason::TooManyRequests => "TooManyRequests",
-            Reason::InternalError => "InternalError",
-            Reason::ServerTimeout => "ServerTimeout",
-            Reason::ServiceUnavailable => "ServiceUnavailable",
-            Reason::Timeout => "Timeout",
-        }
+        self.text_and_code().0
     }
 
     /// Returns the HTTP code of the reason.
     pub fn code(self) -> u16 {
+        self.text_and_code().1
+    }
+
+    fn text_and_code(self) -> (&'static str, u16) {
         match self {
-            Reason::BadRequest => 400,
-            Reason::Unauthorized => 401,
-            Reason::Forbidden => 403,
-            Reason::NotFound => 404,
-            Reason::MethodNotAllowed => 405,
-            Reason::NotAcceptable => 406,
-            Reason::AlreadyExists | Reason::Conflict => 409,
-            Reason::Gone | Reason::Expired => 410,
-            Reason::RequestEntityTooLarge => 413,
-            Reason::UnsupportedMediaType => 415,
-            Reason::Invalid => 422,
-            Reason::TooManyRequests => 429,
-            Reason::Unknown | Reason::InternalError | Reason::ServerTimeout => 500,
-            Reason::ServiceUnavailable => 503,
-            Reason::Timeout => 504,
+            Reason::Unknown => ("", 500),
+            Reason::BadRequest => ("BadRequest", 400),
+            Reason::Unauthorized => ("Unauthorized", 401),
+            Reason::Forbidden => ("Forbidden", 403),
+            Reason::NotFound => ("NotFound", 404),
+            Reason::MethodNotAllowed => ("MethodNotAllowed", 405),
+            Reason::NotAcceptable => ("NotAcceptable", 406),
+            Reason::AlreadyExists => ("AlreadyExists", 409),
+            Reason::Conflict => ("Conflict", 409),
+            Reason::Gone => ("Gone", 410),
+            Reason::Expired => ("Expired", 410),
+            Reason::RequestEntityTooLarge => ("RequestEntityTooLarge", 413),
+            Reason::UnsupportedMediaType => ("UnsupportedMediaType", 415),
+            Reason::Invalid => ("Invalid", 422),
+            Reason::TooManyRequests => ("TooManyRequests", 429),
+            Reason::InternalError => ("InternalError", 500),
+            Reason::ServerTimeout => ("ServerTimeout", 500),
+            Reason::ServiceUnavailable => ("ServiceUnavailable", 503),
+            Reason::Timeout => ("Timeout", 504),
         }
     }
 }
@@ -210,15 +198,8 @@ impl Status {
 
     /// Creates the result of a delete that returns no object.
     pub fn success(details: Details) -> Self {
-        Status {
-            code: 200,
-            reason: Reason::Unknown,
-            remote_reason: String::new(),
-            message: String::new(),
-            details: Some(Box::new(details)),
-            success: true,
-            continue_token: String::new(),
-        }
+        let status = Self::failure(Reason::Unknown, "").with_details(details);
+        Status { code: 200, success: true, ..status }
     }
 
     /// Creates the result of a successful action subresource such as a binding or an eviction: 201.
@@ -250,22 +231,13 @@ impl Status {
             (_, "") => format!("{resource} is forbidden: {reason}"),
             _ => format!("{resource} {} is forbidden: {reason}", quote_name(name)),
         };
-        Self::failure(Reason::Forbidden, message).with_details(Details {
-            name: name.to_owned(),
-            group: resource.group.clone(),
-            kind: resource.resource.clone(),
-            ..Details::default()
-        })
+        Self::resource_failure(Reason::Forbidden, resource, name, message)
     }
 
     /// 404 on an object: `configmaps "x" not found`.
     pub fn not_found(resource: &GroupResource, name: &str) -> Self {
-        Self::resource_failure(
-            Reason::NotFound,
-            resource,
-            name,
-            format!("{resource} {} not found", quote_name(name)),
-        )
+        let message = format!("{resource} {} not found", quote_name(name));
+        Self::resource_failure(Reason::NotFound, resource, name, message)
     }
 
     /// 404 on a resource that an existing group version does not serve.
@@ -276,11 +248,8 @@ impl Status {
 
     /// 405: the resource exists and does not support the HTTP method.
     pub fn method_not_allowed() -> Self {
-        Self::failure(
-            Reason::MethodNotAllowed,
-            "the server does not allow this method on the requested resource",
-        )
-        .with_details(Details::default())
+        let message = "the server does not allow this method on the requested resource";
+        Self::failure(Reason::MethodNotAllowed, message).with_details(Details::default())
     }
 
     /// 501: discovery lists the resource, but this release does not implement it.
@@ -298,20 +267,14 @@ impl Status {
 
     /// 406: the client accepts none of the media types in `accepted`.
     pub fn not_acceptable(accepted: &[&str]) -> Self {
-        Self::failure(
-            Reason::NotAcceptable,
-            format!("only the following media types are accepted: {}", accepted.join(", ")),
-        )
+        let message = format!("only the following media types are accepted: {}", accepted.join(", "));
+        Self::failure(Reason::NotAcceptable, message)
     }
 
     /// 409: the name exists.
     pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
-        Self::resource_failure(
-            Reason::AlreadyExists,
-            resource,
-            name,
-            format!("{resource} {} already exists", quote_name(name)),
-        )
+        let message = format!("{resource} {} already exists", quote_name(name));
+        Self::resource_failure(Reason::AlreadyExists, resource, name, message)
     }
 
     /// 409: `Operation cannot be fulfilled on configmaps "x": <reason>`.
@@ -358,7 +321,7 @@ impl Status {
 
     /// 422 with a cause for each of the first 100 errors. The message contains the number of further errors.
     pub fn invalid<E: FieldErrorList + ?Sized>(kind: &GroupKind, name: &str, errors: &E) -> Self {
-        let all = errors.kept();
+        let all = errors.as_ref();
         let kept = all.get(..ERRORS_MAX).unwrap_or(all);
         let more = all.len() - kept.len() + errors.more();
         let mut seen = HashSet::with_capacity(kept.len());
@@ -393,12 +356,9 @@ impl Status {
 
     /// 500. The client sees the message: it must not contain unnecessary internal information.
     pub fn internal(message: impl fmt::Display) -> Self {
-        Self::failure(Reason::InternalError, format!("Internal error occurred: {message}")).with_details(
-            Details {
-                causes: vec![Cause { message: message.to_string(), ..Cause::default() }],
-                ..Details::default()
-            },
-        )
+        let causes = vec![Cause { message: message.to_string(), ..Cause::default() }];
+        Self::failure(Reason::InternalError, format!("Internal error occurred: {message}"))
+            .with_details(Details { causes, ..Details::default() })
     }
 
     /// 503 with `Retry-After`.
@@ -461,14 +421,12 @@ impl Status {
 
 impl Details {
     fn to_value(&self) -> Value {
-        let mut out = Map::new();
-        for (field, text) in
-            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
-        {
-            if !text.is_empty() {
-                out.insert(field.into(), truncate_escaped(text, TEXT_MAX).into());
-            }
-        }
+        let mut out = texts_to_map([
+            ("name", &self.name),
+            ("group", &self.group),
+            ("kind", &self.kind),
+            ("uid", &self.uid),
+        ]);
         if !self.causes.is_empty() {
             let mut room = CAUSES_MAX;
             let causes = self.causes.iter().map_while(|cause| {
@@ -492,14 +450,15 @@ impl Cause {
     }
 
     fn to_value(&self) -> Value {
-        let mut out = Map::new();
-        for (field, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
-            if !text.is_empty() {
-                out.insert(field.into(), truncate_escaped(text, TEXT_MAX).into());
-            }
-        }
-        Value::Object(out)
+        let fields = [("reason", &self.reason), ("message", &self.message), ("field", &self.field)];
+        Value::Object(texts_to_map(fields))
     }
+}
+
+/// Returns the texts that are not empty, truncated to the limit, by their fields.
+fn texts_to_map<const N: usize>(fields: [(&str, &String); N]) -> Map<String, Value> {
+    let texts = fields.into_iter().filter(|(_, text)| !text.is_empty());
+    texts.map(|(field, text)| (field.to_owned(), truncate_escaped(text, TEXT_MAX).into())).collect()
 }
 
 impl fmt::Display for Status {

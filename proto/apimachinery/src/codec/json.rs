@@ -17,7 +17,9 @@
 use std::io;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_json::ser::Formatter;
+use serde::ser::{Error as _, Serialize, Serializer};
+use serde_json::ser::{Formatter, PrettyFormatter};
+use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 use super::duplicates::{Duplicates, Path};
@@ -76,15 +78,14 @@ pub fn encode_into(out: &mut Vec<u8>, value: &Value) {
 /// Encodes with an indentation of two spaces, for `?pretty=true`.
 pub fn encode_pretty(value: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
-    write(&mut out, value, Pretty(serde_json::ser::PrettyFormatter::new()));
+    write(&mut out, &GoFloats(value), PrettyFormatter::new());
     out
 }
 
 /// Appends an encoded tree. This cannot fail: keys are strings, numbers are finite, and a vector accepts
 /// every byte.
-fn write(out: &mut Vec<u8>, value: &Value, formatter: impl Formatter) {
-    let written =
-        serde::Serialize::serialize(value, &mut serde_json::Serializer::with_formatter(out, formatter));
+fn write(out: &mut Vec<u8>, value: &impl Serialize, formatter: impl Formatter) {
+    let written = value.serialize(&mut serde_json::Serializer::with_formatter(out, formatter));
     debug_assert!(written.is_ok(), "a JSON tree encodes into memory");
 }
 
@@ -113,48 +114,22 @@ impl Formatter for Compact {
     }
 }
 
-/// Indented form with Go's floats.
-struct Pretty(serde_json::ser::PrettyFormatter<'static>);
+/// A tree whose floats serialize as Go's floats with every formatter.
+struct GoFloats<'v>(&'v Value);
 
-impl Formatter for Pretty {
-    fn write_f64<W: io::Write + ?Sized>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
-        out.write_all(float_text(value).as_bytes())
-    }
-
-    fn begin_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_array(out)
-    }
-
-    fn end_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_array(out)
-    }
-
-    fn begin_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_array_value(out, first)
-    }
-
-    fn end_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_array_value(out)
-    }
-
-    fn begin_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_object(out)
-    }
-
-    fn end_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_object(out)
-    }
-
-    fn begin_object_key<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_object_key(out, first)
-    }
-
-    fn begin_object_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.begin_object_value(out)
-    }
-
-    fn end_object_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
-        self.0.end_object_value(out)
+impl Serialize for GoFloats<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Value::Array(items) => serializer.collect_seq(items.iter().map(GoFloats)),
+            Value::Object(map) => {
+                serializer.collect_map(map.iter().map(|(key, value)| (key, GoFloats(value))))
+            }
+            Value::Number(number) if number.is_f64() => {
+                let text = float_text(number.as_f64().unwrap_or_default());
+                RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)
+            }
+            other => other.serialize(serializer),
+        }
     }
 }
 
