@@ -16,7 +16,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -34,24 +33,14 @@ const MAX_DOCUMENT_ERRORS: usize = 100;
 const MAX_NAME_CHARS: usize = 40;
 
 /// An error of a file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[error("{}{text}", .line.map(|line| format!("line {line}: ")).unwrap_or_default())]
 pub struct DocumentError {
     /// The line in the file, from 1; None if unknown.
     pub line: Option<usize>,
     /// The path of the field, if the error concerns a field, and the problem.
     pub text: String,
 }
-
-impl fmt::Display for DocumentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "line {line}: {}", self.text),
-            None => f.write_str(&self.text),
-        }
-    }
-}
-
-impl std::error::Error for DocumentError {}
 
 /// Formats the errors of a file in one line, for the log.
 pub fn join_errors(errors: &[DocumentError]) -> String {
@@ -266,9 +255,7 @@ impl Document {
     ) -> Result<(T, Vec<DocumentError>), Vec<DocumentError>> {
         let errors = self.error_list(is_lenient);
         let Some(object) = self.object(&errors) else { return Err(errors.into_list()) };
-        let mut fields = Fields::new(object, self.root.clone(), &errors);
-        let decoded = decode(&mut fields);
-        fields.finish();
+        let decoded = Fields::decode(object, self.root.clone(), &errors, decode);
         if errors.is_empty() { Ok((decoded, sorted(errors.warnings))) } else { Err(errors.into_list()) }
     }
 
@@ -305,8 +292,17 @@ pub struct Fields<'d> {
 }
 
 impl<'d> Fields<'d> {
-    fn new(object: &'d Map<String, Value>, path: FieldPath, errors: &'d ErrorList) -> Self {
-        Fields { object, path, errors, known: Vec::new(), is_map: false }
+    /// Decodes an object, and records its unknown fields.
+    fn decode<T>(
+        object: &'d Map<String, Value>,
+        path: FieldPath,
+        errors: &'d ErrorList,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let mut fields = Fields { object, path, errors, known: Vec::new(), is_map: false };
+        let decoded = read(&mut fields);
+        fields.finish();
+        decoded
     }
 
     /// The path of the object.
@@ -401,39 +397,39 @@ impl<'d> Fields<'d> {
 
     /// A list of strings; empty if absent.
     pub fn texts(&mut self, name: &'static str) -> Vec<String> {
-        let Some(items) = self.typed(name, "a list of strings", Value::as_array) else { return Vec::new() };
-        let mut texts = Vec::with_capacity(items.len());
-        for (index, item) in items.iter().enumerate() {
-            match item.as_str() {
-                Some(text) => texts.push(text.to_owned()),
-                None => self.add_wrong_type(&self.path.child(name).index(index), item, "a string"),
-            }
-        }
-        texts
+        self.items(name, "a list of strings", "a string", |_, item| item.as_str().map(str::to_owned))
     }
 
     /// An object; None if absent.
     pub fn object<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Fields<'d>) -> T) -> Option<T> {
         let object = self.typed(name, "an object", Value::as_object)?;
-        let mut fields = Fields::new(object, self.path.child(name), self.errors);
-        let decoded = read(&mut fields);
-        fields.finish();
-        Some(decoded)
+        Some(Fields::decode(object, self.path.child(name), self.errors, read))
     }
 
     /// A list of objects; empty if absent.
     pub fn objects<T>(&mut self, name: &'static str, mut read: impl FnMut(&mut Fields<'d>) -> T) -> Vec<T> {
-        let Some(items) = self.typed(name, "a list of objects", Value::as_array) else { return Vec::new() };
+        let errors = self.errors;
+        self.items(name, "a list of objects", "an object", |path, item| {
+            Some(Fields::decode(item.as_object()?, path.clone(), errors, &mut read))
+        })
+    }
+
+    /// A list whose items have one type; empty if absent. An item of a wrong type, for which `read` returns None, is
+    /// left out.
+    fn items<T>(
+        &mut self,
+        name: &'static str,
+        description: &str,
+        item_description: &str,
+        mut read: impl FnMut(&FieldPath, &'d Value) -> Option<T>,
+    ) -> Vec<T> {
+        let Some(items) = self.typed(name, description, Value::as_array) else { return Vec::new() };
         let mut decoded = Vec::with_capacity(items.len());
         for (index, item) in items.iter().enumerate() {
             let path = self.path.child(name).index(index);
-            match item.as_object() {
-                Some(object) => {
-                    let mut fields = Fields::new(object, path, self.errors);
-                    decoded.push(read(&mut fields));
-                    fields.finish();
-                }
-                None => self.add_wrong_type(&path, item, "an object"),
+            match read(&path, item) {
+                Some(value) => decoded.push(value),
+                None => self.add_wrong_type(&path, item, item_description),
             }
         }
         decoded

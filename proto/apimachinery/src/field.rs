@@ -193,12 +193,8 @@ impl FieldError {
 
     /// `Too many: <actual>: must have at most <max> items`.
     pub fn too_many(path: &FieldPath, actual: usize, max: usize) -> Self {
-        Self::with_value(
-            FieldErrorKind::TooMany,
-            path,
-            &Value::from(actual),
-            &format!("must have at most {max} items"),
-        )
+        let detail = format!("must have at most {max} items");
+        Self::with_value(FieldErrorKind::TooMany, path, &Value::from(actual), &detail)
     }
 
     /// `Internal error: detail`.

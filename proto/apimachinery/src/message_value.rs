@@ -141,10 +141,8 @@ fn shorten_to(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
     }
-    match start(text, max) {
-        None => Cow::Borrowed(text),
-        Some(start) => Cow::Owned(format!("{start}… ({} bytes)", text.len())),
-    }
+    let shortened = start(text, max).map(|start| format!("{start}… ({} bytes)", text.len()));
+    shortened.map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 fn quote_to(s: &str, max: usize) -> String {

@@ -291,10 +291,8 @@ impl Names {
 
     /// Returns the stem of a full group name; the inverse of [`Names::group`]. None: not a group of this API.
     pub fn stem<'a>(&self, group: &'a str) -> Option<&'a str> {
-        let stem = match group.strip_suffix(self.group_domain.as_str()).and_then(|s| s.strip_suffix('.')) {
-            Some(stem) => stem,
-            None => group,
-        };
+        let stem = group.strip_suffix(self.group_domain.as_str()).and_then(|s| s.strip_suffix('.'));
+        let stem = stem.unwrap_or(group);
         (self.group(stem) == group).then_some(stem)
     }
 

@@ -11,8 +11,6 @@
 //! Parsing works on decimal digits, so an input may have any length. Only whole numbers of at most 18 digits
 //! are computed as machine integers. The time is linear in the length of the input.
 
-use std::cmp::Ordering;
-
 /// Power of ten of the finest scale of quantities: 10^-9.
 pub const NANO: i32 = -9;
 /// Power of ten of the finest scale of resource lists: 10^-3.
@@ -33,7 +31,7 @@ pub enum QuantityError {
 const DECIMAL: [(&str, i32); 10] =
     [("n", -3), ("u", -2), ("m", -1), ("", 0), ("k", 1), ("M", 2), ("G", 3), ("T", 4), ("P", 5), ("E", 6)];
 /// Power of 1024 of each binary suffix.
-const BINARY: [(&str, u32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("Pi", 5), ("Ei", 6)];
+const BINARY: [(&str, i32); 6] = [("Ki", 1), ("Mi", 2), ("Gi", 3), ("Ti", 4), ("Pi", 5), ("Ei", 6)];
 
 /// The notation of a quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,16 +43,6 @@ pub enum Form {
     Exponent,
     /// A number with a binary suffix.
     Binary,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Suffix {
-    /// Power of ten.
-    Decimal(i32),
-    /// Power of ten, written `e3`.
-    Exponent(i32),
-    /// Power of 1024.
-    Binary(u32),
 }
 
 /// Returns the canonical form of a quantity, rounded up to 10^`finest`; None when `text` is canonical.
@@ -100,17 +88,13 @@ fn nanos_of_whole_number(text: &str) -> Option<(i128, Form)> {
         return None;
     }
     let number: i128 = digits.parse::<i64>().ok()?.into();
-    match read_suffix(suffix).ok()? {
-        Suffix::Decimal(power) => {
-            let factor = 10_i128.pow(u32::try_from(power - NANO).ok()?);
-            Some((number.saturating_mul(factor), Form::Decimal))
-        }
-        Suffix::Binary(power) => {
-            let value = (number << (10 * power)).min(i64::MAX.into());
-            Some((value * 10_i128.pow(NANO.unsigned_abs()), Form::Binary))
-        }
-        Suffix::Exponent(_) => None,
-    }
+    let (form, power) = read_suffix(suffix).ok()?;
+    let nanos = match form {
+        Form::Decimal => number.saturating_mul(10_i128.pow(u32::try_from(power - NANO).ok()?)),
+        Form::Binary => (number << (10 * power)).min(i64::MAX.into()) * 10_i128.pow(NANO.unsigned_abs()),
+        Form::Exponent => return None,
+    };
+    Some((nanos, form))
 }
 
 /// Returns the canonical form of a quantity in billionths.
@@ -141,24 +125,15 @@ fn parse(text: &str) -> Result<(bool, Decimal, Form), QuantityError> {
     if whole.is_empty() && fraction.is_empty() && !unsigned.starts_with('.') {
         return Err(QuantityError::Format);
     }
-    let suffix = read_suffix(rest)?;
+    let (form, power) = read_suffix(rest)?;
     let mut number = Decimal::new(whole, fraction);
-    let form = match suffix {
-        Suffix::Decimal(power) => {
-            number.exponent += i64::from(power);
-            Form::Decimal
-        }
-        Suffix::Exponent(power) => {
-            number.exponent += i64::from(power);
-            Form::Exponent
-        }
-        Suffix::Binary(power) => {
-            number.double(10 * power);
-            number.round_up(NANO);
-            number.cap();
-            Form::Binary
-        }
-    };
+    if form == Form::Binary {
+        number.double(10 * power);
+        number.round_up(NANO);
+        number.cap();
+    } else {
+        number.exponent += i64::from(power);
+    }
     Ok((negative, number, form))
 }
 
@@ -172,16 +147,17 @@ fn split_digits(text: &str) -> (&str, &str) {
     text.split_at(text.bytes().position(|b| !b.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-fn read_suffix(text: &str) -> Result<Suffix, QuantityError> {
+/// Reads a suffix: the notation, and the power of ten, or of 1024 for a binary suffix.
+fn read_suffix(text: &str) -> Result<(Form, i32), QuantityError> {
     if let Some((_, power)) = DECIMAL.iter().find(|(suffix, _)| *suffix == text) {
-        return Ok(Suffix::Decimal(3 * power));
+        return Ok((Form::Decimal, 3 * power));
     }
     if let Some((_, power)) = BINARY.iter().find(|(suffix, _)| *suffix == text) {
-        return Ok(Suffix::Binary(*power));
+        return Ok((Form::Binary, *power));
     }
     if let Some(exponent) = text.strip_prefix(['e', 'E']) {
         // Rust's parser accepts one sign, like the parser of the reference.
-        return exponent.parse().map(Suffix::Exponent).map_err(|_| QuantityError::Suffix);
+        return exponent.parse().map(|power| (Form::Exponent, power)).map_err(|_| QuantityError::Suffix);
     }
     let letters = text.trim_start_matches(|c| "eEinumkKMGTP".contains(c));
     let digits = letters.strip_prefix(['+', '-']).unwrap_or(letters);
@@ -210,7 +186,7 @@ impl Decimal {
     ///
     /// Digits far above 2^63 or far below a billionth are cut first, to limit the work. They do not affect
     /// the result after [`Decimal::cap`] and rounding.
-    fn double(&mut self, times: u32) {
+    fn double(&mut self, times: i32) {
         /// Number of digits kept before and after the decimal point.
         const KEPT: i64 = 40;
         if self.magnitude() > KEPT {
@@ -265,17 +241,8 @@ impl Decimal {
     /// Limits the value to 2^63 - 1.
     fn cap(&mut self) {
         let max: Vec<u8> = i64::MAX.to_string().bytes().map(|b| b - b'0').collect();
-        let exceeds_max = match self.magnitude().cmp(&19) {
-            Ordering::Less => false,
-            Ordering::Greater => true,
-            Ordering::Equal => {
-                // Digits after the point count only if all digits before it equal the maximum.
-                let whole_digits = self.digits.get(..19).unwrap_or(&self.digits);
-                whole_digits.iter().chain(std::iter::repeat(&0)).take(19).cmp(max.iter()) == Ordering::Greater
-                    || (whole_digits == max && self.digits.iter().skip(19).any(|d| *d != 0))
-            }
-        };
-        if exceeds_max {
+        // Numbers of the same magnitude compare like their digits.
+        if (self.magnitude(), &self.digits) > (19, &max) {
             *self = Decimal { digits: max, exponent: 0 };
         }
     }
@@ -287,9 +254,6 @@ impl Decimal {
             .digits
             .iter()
             .fold(0_i128, |number, digit| number.saturating_mul(10).saturating_add(i128::from(*digit)));
-        if number == 0 {
-            return 0;
-        }
         let zeros = u32::try_from(self.exponent - i64::from(NANO)).ok();
         let factor = zeros.and_then(|zeros| 10_i128.checked_pow(zeros)).unwrap_or(i128::MAX);
         number.saturating_mul(factor)

@@ -178,13 +178,10 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
-        match self.rest.split_at_checked(count) {
-            Some((taken, rest)) => {
-                self.rest = rest;
-                Ok(taken)
-            }
-            None => Err(self.syntax_error("unexpected end")),
-        }
+        let parts = self.rest.split_at_checked(count);
+        let (taken, rest) = parts.ok_or_else(|| self.syntax_error("unexpected end"))?;
+        self.rest = rest;
+        Ok(taken)
     }
 
     /// Reads the head of the next item: its type with its length or value.
@@ -271,10 +268,10 @@ impl<'a> Reader<'a> {
         };
         match (head, encoding) {
             (Header::Bytes(_), Some(encoding)) => Ok(encoding(&bytes)),
-            _ => match std::str::from_utf8(&bytes) {
-                Ok(text) => Ok(text.to_owned()),
-                Err(_) => Err(self.syntax_error("a text that is not UTF-8")),
-            },
+            _ => {
+                let text = std::str::from_utf8(&bytes).map(str::to_owned);
+                text.map_err(|_| self.syntax_error("a text that is not UTF-8"))
+            }
         }
     }
 

@@ -14,6 +14,7 @@
 //! [`Budget`] before they enter the tree. Without the budget, the tree of a list of objects of one key each
 //! would take about 80 times the size of the document.
 
+use std::fmt::{Display, LowerExp};
 use std::io;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -102,6 +103,17 @@ pub(super) fn float_text(value: f64) -> String {
     } else {
         let text = format!("{value:e}");
         if text.contains("e-") { text } else { text.replacen('e', "e+", 1) }
+    }
+}
+
+/// Formats a finite float like Go's `%g`: with an exponent of at least two digits below 1e-4 and from 1e6 on.
+pub fn short_float_text(value: impl Display + LowerExp) -> String {
+    let scientific = format!("{value:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    match exponent.parse::<i32>().unwrap_or_default() {
+        -4..6 => value.to_string(),
+        exponent @ ..0 => format!("{digits}e-{:02}", -exponent),
+        exponent => format!("{digits}e+{exponent:02}"),
     }
 }
 
@@ -223,11 +235,6 @@ impl<'de> Visitor<'de> for Node<'_, '_> {
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
         self.state.charge(Cost::text(value.len()))?;
         Ok(Value::String(value.to_owned()))
-    }
-
-    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
-        self.state.charge(Cost::text(value.len()))?;
-        Ok(Value::String(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {

@@ -3,7 +3,7 @@
 use data_encoding::BASE64;
 use serde_json::{Number, Value};
 
-use crate::codec::json::float_text;
+use crate::codec::json::{float_text, short_float_text};
 
 /// Namespace of the tags `!!str`, `!!int`, ...
 pub(super) const CORE: &str = "tag:yaml.org,2002:";
@@ -69,8 +69,6 @@ fn number(value: f64) -> Result<Number, ScalarError> {
 }
 
 /// Formats a float key like Go's `%g` in single precision.
-///
-/// An exponent of at least two digits is used below 1e-4 and from 1e6 on.
 fn float_key(value: f64) -> String {
     if value.is_nan() {
         return ".nan".to_owned();
@@ -80,18 +78,7 @@ fn float_key(value: f64) -> String {
     if single.is_infinite() {
         return if single > 0.0 { ".inf" } else { "-.inf" }.to_owned();
     }
-    let magnitude = single.abs();
-    if single == 0.0 || (1e-4..1e6).contains(&magnitude) {
-        return single.to_string();
-    }
-    let text = format!("{single:e}");
-    match text.split_once('e') {
-        Some((digits, exponent)) => {
-            let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-            format!("{digits}e{sign}{exponent:0>2}")
-        }
-        None => text,
-    }
+    short_float_text(single)
 }
 
 /// Resolves a plain scalar without a tag.

@@ -140,13 +140,9 @@ fn write_text(out: &mut String, text: &str) {
     } else if !text.chars().all(is_printable) {
         write_double_quoted(out, text);
     } else if text.contains(['"', '\\']) {
-        out.push('\'');
-        out.push_str(&text.replace('\'', "''"));
-        out.push('\'');
+        out.extend(["'", &text.replace('\'', "''"), "'"]);
     } else {
-        out.push('"');
-        out.push_str(text);
-        out.push('"');
+        out.extend(["\"", text, "\""]);
     }
 }
 
