@@ -25,6 +25,7 @@ use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, RwLock};
 use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry};
 
 pub use process::{ProcessMetrics, raise};
@@ -115,6 +116,11 @@ impl MetricConstructor<Histogram> for Buckets {
     }
 }
 
+/// Labels of a family of metrics.
+pub trait Labels: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static {}
+
+impl<L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static> Labels for L {}
+
 /// Function that sets gauges to their current values before a scrape.
 type Collector = Box<dyn Fn() + Send + Sync>;
 
@@ -170,50 +176,26 @@ impl Metrics {
     }
 
     /// Declares a counter by labels.
-    pub fn counter<L>(&self, definition: &Definition) -> Counters<L>
-    where
-        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    {
-        let family = Counters::<L>::default();
+    pub fn counter<L: Labels>(&self, definition: &Definition) -> Counters<L> {
         if !definition.name.ends_with("_total") {
             self.unsuffixed.write().push(definition.name);
         }
-        self.register(
-            definition,
-            definition.name.strip_suffix("_total").unwrap_or(definition.name),
-            family.clone(),
-        );
-        family
+        self.register(definition, Family::default())
     }
 
     /// Declares an integer gauge by labels.
-    pub fn gauge<L>(&self, definition: &Definition) -> Gauges<L>
-    where
-        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    {
-        let family = Gauges::<L>::default();
-        self.register(definition, definition.name, family.clone());
-        family
+    pub fn gauge<L: Labels>(&self, definition: &Definition) -> Gauges<L> {
+        self.register(definition, Family::default())
     }
 
     /// Declares a float gauge by labels.
-    pub fn float_gauge<L>(&self, definition: &Definition) -> FloatGauges<L>
-    where
-        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    {
-        let family = FloatGauges::<L>::default();
-        self.register(definition, definition.name, family.clone());
-        family
+    pub fn float_gauge<L: Labels>(&self, definition: &Definition) -> FloatGauges<L> {
+        self.register(definition, Family::default())
     }
 
     /// Declares a histogram by labels.
-    pub fn histogram<L>(&self, definition: &Definition, buckets: &'static [f64]) -> Histograms<L>
-    where
-        L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static,
-    {
-        let family = Histograms::<L>::new_with_constructor(Buckets(buckets));
-        self.register(definition, definition.name, family.clone());
-        family
+    pub fn histogram<L: Labels>(&self, definition: &Definition, buckets: &'static [f64]) -> Histograms<L> {
+        self.register(definition, Family::new_with_constructor(Buckets(buckets)))
     }
 
     /// Adds a function that sets gauges to their current values before each scrape. It must be fast.
@@ -228,45 +210,27 @@ impl Metrics {
 
     /// Declares a float counter without labels.
     pub fn single_float_counter(&self, definition: &Definition) -> Counter<f64, AtomicU64> {
-        let counter = Counter::default();
-        self.register(
-            definition,
-            definition.name.strip_suffix("_total").unwrap_or(definition.name),
-            counter.clone(),
-        );
-        counter
+        self.register(definition, Counter::default())
     }
 
     /// Declares a float gauge without labels.
     pub fn single_float_gauge(&self, definition: &Definition) -> Gauge<f64, AtomicU64> {
-        let gauge = Gauge::default();
-        self.register(definition, definition.name, gauge.clone());
-        gauge
+        self.register(definition, Gauge::default())
     }
 
     /// Declares a counter without labels.
     pub fn single_counter(&self, definition: &Definition) -> Counter {
-        let counter = Counter::default();
-        self.register(
-            definition,
-            definition.name.strip_suffix("_total").unwrap_or(definition.name),
-            counter.clone(),
-        );
-        counter
+        self.register(definition, Counter::default())
     }
 
     /// Declares an integer gauge without labels.
     pub fn single_gauge(&self, definition: &Definition) -> Gauge {
-        let gauge = Gauge::default();
-        self.register(definition, definition.name, gauge.clone());
-        gauge
+        self.register(definition, Gauge::default())
     }
 
     /// Declares a histogram without labels.
     pub fn single_histogram(&self, definition: &Definition, buckets: &'static [f64]) -> Histogram {
-        let histogram = Buckets(buckets).new_metric();
-        self.register(definition, definition.name, histogram.clone());
-        histogram
+        self.register(definition, Buckets(buckets).new_metric())
     }
 
     /// Returns all metrics in the text format.
@@ -283,14 +247,20 @@ impl Metrics {
         text::to_prometheus_text(&open_metrics, &self.unsuffixed.read())
     }
 
-    fn register(&self, definition: &Definition, name: &str, metric: impl Metric) {
+    /// Registers a metric and returns it. The library appends `_total` to the name of each counter.
+    fn register<M: Metric + Clone + TypedMetric>(&self, definition: &Definition, metric: M) -> M {
         if let Some(minor) = definition.deprecated {
             tracing::warn!(metric = definition.name, since = format!("1.{minor}"), "metric is deprecated");
         }
         self.declared.write().push(*definition);
         if !definition.is_hidden() || self.show_hidden {
-            self.registry.write().register(name, definition.help_text(), metric);
+            let name = match M::TYPE {
+                MetricType::Counter => definition.name.strip_suffix("_total").unwrap_or(definition.name),
+                _ => definition.name,
+            };
+            self.registry.write().register(name, definition.help_text(), metric.clone());
         }
+        metric
     }
 }
 

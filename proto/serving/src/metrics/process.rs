@@ -9,37 +9,28 @@ use std::sync::atomic::AtomicU64;
 
 use super::{Counter, Definition, Gauge, Metrics, Stability};
 
-const CPU: Definition = Definition::new(
-    "process_cpu_seconds_total",
-    Stability::Alpha,
-    "User and system processor time of the process in seconds",
-);
-const MAX_FDS: Definition =
-    Definition::new("process_max_fds", Stability::Alpha, "Maximum number of open file descriptors");
-const OPEN_FDS: Definition =
-    Definition::new("process_open_fds", Stability::Alpha, "Number of open file descriptors");
-const RESIDENT: Definition =
-    Definition::new("process_resident_memory_bytes", Stability::Alpha, "Resident memory in bytes");
-const VIRTUAL: Definition =
-    Definition::new("process_virtual_memory_bytes", Stability::Alpha, "Virtual memory in bytes");
-const VIRTUAL_MAX: Definition = Definition::new(
+const fn alpha(name: &'static str, help: &'static str) -> Definition {
+    Definition::new(name, Stability::Alpha, help)
+}
+
+const CPU: Definition =
+    alpha("process_cpu_seconds_total", "User and system processor time of the process in seconds");
+const MAX_FDS: Definition = alpha("process_max_fds", "Maximum number of open file descriptors");
+const OPEN_FDS: Definition = alpha("process_open_fds", "Number of open file descriptors");
+const RESIDENT: Definition = alpha("process_resident_memory_bytes", "Resident memory in bytes");
+const VIRTUAL: Definition = alpha("process_virtual_memory_bytes", "Virtual memory in bytes");
+const VIRTUAL_MAX: Definition = alpha(
     "process_virtual_memory_max_bytes",
-    Stability::Alpha,
     "Maximum virtual memory in bytes; 1.8446744073709552e+19 without a limit",
 );
-const START: Definition = Definition::new(
-    "process_start_time_seconds",
-    Stability::Alpha,
-    "Start time of the process in seconds since 1970",
-);
-const RECEIVED: Definition = Definition::new(
+const START: Definition =
+    alpha("process_start_time_seconds", "Start time of the process in seconds since 1970");
+const RECEIVED: Definition = alpha(
     "process_network_receive_bytes_total",
-    Stability::Alpha,
     "Bytes that all network interfaces of the process have received",
 );
-const SENT: Definition = Definition::new(
+const SENT: Definition = alpha(
     "process_network_transmit_bytes_total",
-    Stability::Alpha,
     "Bytes that all network interfaces of the process have sent",
 );
 

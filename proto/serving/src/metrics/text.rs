@@ -8,6 +8,8 @@
 
 use std::collections::BTreeMap;
 
+use apimachinery::codec::json::short_float_text;
+
 /// Converts the OpenMetrics text of the library. `unsuffixed`: names of counters that do not end in `_total`.
 pub(super) fn to_prometheus_text(open_metrics: &str, unsuffixed: &[&str]) -> String {
     let mut families: BTreeMap<String, String> = BTreeMap::new();
@@ -62,30 +64,21 @@ impl FamilyText {
     }
 
     fn add_sample(&mut self, line: &str) {
+        let part = line.strip_prefix(self.name.as_str()).unwrap_or(line);
         if let Some((from, to)) = &self.renamed
             && let Some(rest) = line.strip_prefix(from.as_str())
         {
-            self.text.push_str(to);
-            self.text.push_str(rest);
-            self.text.push('\n');
-            return;
+            self.text.extend([to.as_str(), rest, "\n"]);
+        } else if !self.is_histogram {
+            self.text.extend([line, "\n"]);
+        } else if part.starts_with("_bucket") {
+            self.text.extend([with_go_bound(line).as_str(), "\n"]);
+        } else {
+            if part.starts_with("_sum") {
+                self.flush_totals();
+            }
+            self.totals.extend([line, "\n"]);
         }
-        if !self.is_histogram {
-            self.text.push_str(line);
-            self.text.push('\n');
-            return;
-        }
-        let part = line.strip_prefix(self.name.as_str()).unwrap_or(line);
-        if part.starts_with("_bucket") {
-            self.text.push_str(&with_go_bound(line));
-            self.text.push('\n');
-            return;
-        }
-        if part.starts_with("_sum") {
-            self.flush_totals();
-        }
-        self.totals.push_str(line);
-        self.totals.push('\n');
     }
 
     fn flush_totals(&mut self) {
@@ -114,18 +107,8 @@ pub(super) fn go_float(value: f64) -> String {
     if value.is_infinite() {
         return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
     }
-    let scientific = format!("{value:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
-    let exponent: i32 = exponent.parse().unwrap_or_default();
-    if value == 0.0 || (-4..EXPONENT_FROM).contains(&exponent) {
-        return value.to_string();
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{digits}e{sign}{:02}", exponent.abs())
+    short_float_text(value)
 }
-
-/// The power of ten from which Go writes a number with an exponent.
-const EXPONENT_FROM: i32 = 6;
 
 #[cfg(test)]
 mod tests {
