@@ -110,7 +110,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     tracing::info!(
         version = build.version,
         commit = build.commit,
-        date = build.date,
+        date = build.date(),
         compiler = build.compiler,
         "authd starts"
     );

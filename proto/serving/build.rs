@@ -14,20 +14,19 @@ use std::env;
 use std::path::Path;
 use std::process::Command;
 
-#[path = "src/build_date.rs"]
-mod build_date;
-
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=src/build_date.rs");
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
     let commit = env::var("BUILD_COMMIT").ok().or_else(|| is_release.then(commit).flatten());
     println!("cargo::rustc-env=BUILD_COMMIT={}", commit.unwrap_or_default());
-    let epoch = env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse().ok());
+    let epoch = env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let seconds = epoch.or_else(|| is_release.then(seconds_now).flatten());
-    println!("cargo::rustc-env=BUILD_DATE={}", seconds.map(build_date::format).unwrap_or_default());
+    println!(
+        "cargo::rustc-env=BUILD_SECONDS={}",
+        seconds.map(|seconds| seconds.to_string()).unwrap_or_default()
+    );
     let rustc = env::var("RUSTC").ok().and_then(|rustc| output(&rustc, &["--version"]));
     println!("cargo::rustc-env=BUILD_COMPILER={}", rustc.unwrap_or_default());
 }

@@ -47,7 +47,7 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
             "gitVersion": RELEASE,
             "gitCommit": build.commit_id(),
             "gitTreeState": build.tree_state(),
-            "buildDate": build.date,
+            "buildDate": build.date(),
             "goVersion": "",
             "compiler": build.compiler,
             "platform": build.platform(),

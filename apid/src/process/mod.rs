@@ -116,7 +116,7 @@ pub fn run_with(config: Config, options: RunOptions) -> ExitCode {
     tracing::info!(
         version = build.version,
         commit = build.commit,
-        date = build.date,
+        date = build.date(),
         compiler = build.compiler,
         "apid starts"
     );

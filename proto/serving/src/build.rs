@@ -9,7 +9,7 @@
 pub const INFO: BuildInfo = BuildInfo {
     version: env!("CARGO_PKG_VERSION"),
     commit: env!("BUILD_COMMIT"),
-    date: env!("BUILD_DATE"),
+    seconds: env!("BUILD_SECONDS"),
     compiler: env!("BUILD_COMPILER"),
 };
 
@@ -20,8 +20,8 @@ pub struct BuildInfo {
     pub version: &'static str,
     /// The commit; `-dirty` marks uncommitted changes, as a hint (see the build script).
     pub commit: &'static str,
-    /// The date, as RFC 3339 text.
-    pub date: &'static str,
+    /// The seconds since 1970 at the build, in decimal digits.
+    pub seconds: &'static str,
     /// The compiler with its version.
     pub compiler: &'static str,
 }
@@ -41,6 +41,13 @@ impl BuildInfo {
         }
     }
 
+    /// The date of the build, as RFC 3339 text.
+    pub fn date(&self) -> String {
+        let seconds = self.seconds.parse().ok();
+        let date = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+        date.map(|date| date.to_string()).unwrap_or_default()
+    }
+
     /// Operating system and processor, such as `linux/x86_64`.
     pub fn platform(&self) -> String {
         format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH)
@@ -48,12 +55,14 @@ impl BuildInfo {
 
     /// The text of `--version`, without the name of the program.
     pub fn text(&self) -> String {
-        let or_unknown = |fact: &'static str| if fact.is_empty() { "unknown" } else { fact };
+        fn or_unknown(fact: &str) -> &str {
+            if fact.is_empty() { "unknown" } else { fact }
+        }
         format!(
             "{}\ncommit: {}\nbuild date: {}\ncompiler: {}\nplatform: {}\n",
             self.version,
             or_unknown(self.commit),
-            or_unknown(self.date),
+            or_unknown(&self.date()),
             or_unknown(self.compiler),
             self.platform()
         )
@@ -66,17 +75,13 @@ mod tests {
 
     #[test]
     fn build_info_text_contains_all_facts_and_marks_unknown_ones() {
-        let build = BuildInfo {
-            version: "1.2.3",
-            commit: "abc-dirty",
-            date: "2026-01-02T03:04:05Z",
-            compiler: "rustc 1",
-        };
+        let build =
+            BuildInfo { version: "1.2.3", commit: "abc-dirty", seconds: "1767323045", compiler: "rustc 1" };
         assert_eq!((build.commit_id(), build.tree_state()), ("abc", "dirty"));
         for fact in ["1.2.3", "abc-dirty", "2026-01-02T03:04:05Z", "rustc 1"] {
             assert!(build.text().contains(fact), "{}", build.text());
         }
-        let unknown = BuildInfo { version: "1", commit: "", date: "", compiler: "" };
+        let unknown = BuildInfo { version: "1", commit: "", seconds: "", compiler: "" };
         assert_eq!((unknown.tree_state(), unknown.text().matches("unknown").count()), ("", 3));
         assert!(INFO.compiler.starts_with("rustc "), "{INFO:?}");
     }

@@ -30,7 +30,7 @@
 //!            authority.issue(&CertificateRequest, &CertificateParameters { usages, not_before, not_after }) -> Result<String, CertError>
 //!            write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError>   atomic, by rename
 //!
-//! build      INFO: BuildInfo { version, commit, date, compiler }                      recorded by the build script
+//! build      INFO: BuildInfo { version, commit, seconds, compiler }; date()           recorded by the build script
 //!
 //! arguments  flag_value(&[String], name), has_flag(..), without_flag(Vec<String>, name)   flags before clap parses them
 //!
@@ -53,7 +53,7 @@
 //! client     Client::new(&Settings { trust: Trust::{System, Authorities, Insecure}, server_name, identity, proxy, user_agent })
 //!              Trust::from_pem(&[u8]), Identity::from_pem(cert, key); no redirects, any status is a response
 //!            client.get(url, Limits { within, bytes }).await -> Result<ClientResponse { status, headers, body }, CallError>
-//!            client.post_json(url, Bytes, limits), client.send(Request<Bytes>, limits); answer.json(), retry_after()
+//!            client.send(Request<Bytes>, limits); request(Method, url, Bytes); answer.json(), retry_after()
 //!            retry::Backoff::WEBHOOK.call(&dyn Rng, || client.get(..)).await -> (Result<ClientResponse, CallError>, attempts)
 //!            Remote::new(target, user_agent, &Names, Arc<dyn Clock>) -> Result<Remote, Vec<String>>
 //!            remote.post(Bytes, limits).await, remote.send(Method, path, Bytes, limits).await
@@ -77,8 +77,6 @@
 pub mod arguments;
 pub mod body;
 pub mod build;
-#[cfg(test)]
-mod build_date;
 mod cancellations;
 pub mod certs;
 pub mod client;

@@ -41,7 +41,7 @@ pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &Bui
         ("git_version", RELEASE),
         ("git_commit", build.commit_id()),
         ("git_tree_state", build.tree_state()),
-        ("build_date", build.date),
+        ("build_date", build.date().as_str()),
         ("go_version", ""),
         ("compiler", build.compiler),
     ]

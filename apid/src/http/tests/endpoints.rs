@@ -261,7 +261,7 @@ async fn discovery_documents_list_groups_versions_and_resources() {
     let build = serving::build::INFO;
     assert_eq!(
         (&version["gitCommit"], &version["buildDate"], &version["compiler"]),
-        (&json!(build.commit_id()), &json!(build.date), &json!(build.compiler))
+        (&json!(build.commit_id()), &json!(build.date()), &json!(build.compiler))
     );
     let release = version["gitVersion"].as_str().unwrap();
     let patch = release.strip_prefix("v1.33.").unwrap_or_else(|| panic!("{release}"));
