@@ -33,6 +33,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::certs;
 use crate::handshake_signatures::verify_handshake_signatures;
 use crate::reload::{Snapshot, Watch};
+use crate::trust::parse_certificates;
 
 /// TLS files of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,25 +54,21 @@ impl TlsFiles {
     }
 }
 
-/// Error from loading TLS files.
+/// Error from loading TLS files: a file is unreadable or not PEM of the expected kind, certificate and key do not
+/// match, or the TLS library rejects them.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// A file could not be read or is not PEM of the expected kind.
-    #[error("{path}: {problem}", path = path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Description of the problem.
-        problem: String,
-    },
-    /// Certificate and key do not match, or the TLS library rejects them.
-    #[error("{cert}: {problem}", cert = cert.display())]
-    Pair {
-        /// Path of the certificate.
-        cert: PathBuf,
-        /// Description of the problem.
-        problem: String,
-    },
+#[error("{path}: {problem}", path = path.display())]
+pub struct TlsError {
+    /// Path of the file; of a pair, the path of the certificate.
+    pub path: PathBuf,
+    /// Description of the problem.
+    pub problem: String,
+}
+
+impl TlsError {
+    fn new(path: &Path, problem: impl ToString) -> Self {
+        TlsError { path: path.to_owned(), problem: problem.to_string() }
+    }
 }
 
 /// TLS configuration of a server. New connections use the current configuration.
@@ -98,8 +95,7 @@ impl ServingTls {
     /// See [`TlsError`].
     pub fn load(files: TlsFiles) -> Result<Arc<Self>, TlsError> {
         let snapshot = Snapshot::new(files.paths());
-        let tickets = aws_lc_rs::Ticketer::new()
-            .map_err(|e| TlsError::Pair { cert: files.cert.clone(), problem: e.to_string() })?;
+        let tickets = aws_lc_rs::Ticketer::new().map_err(|e| TlsError::new(&files.cert, e))?;
         let current = ArcSwap::from_pointee(build_config(&files, &tickets)?);
         let expiration = AtomicI64::new(expiration(&files.cert).unwrap_or_default());
         Ok(Arc::new(ServingTls { files, current, tickets, snapshot: Mutex::new(snapshot), expiration }))
@@ -165,20 +161,15 @@ pub fn client_chain(connection: &rustls::ServerConnection) -> Vec<Bytes> {
 ///
 /// The file is not readable, contains no certificate, or contains invalid data.
 pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let file_error = |problem: String| TlsError::File { path: path.to_owned(), problem };
-    let bytes = std::fs::read(path).map_err(|e| file_error(e.to_string()))?;
-    let found = CertificateDer::pem_slice_iter(&bytes)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|e| file_error(e.to_string()))?;
-    if found.is_empty() { Err(file_error("contains no certificate".to_owned())) } else { Ok(found) }
+    let bytes = std::fs::read(path).map_err(|e| TlsError::new(path, e))?;
+    parse_certificates(&bytes).map_err(|e| TlsError::new(path, e))
 }
 
 fn build_config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let pair_error = |problem: String| TlsError::Pair { cert: files.cert.clone(), problem };
+    let pair_error = |problem: String| TlsError::new(&files.cert, problem);
     let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|e| TlsError::File { path: files.key.clone(), problem: e.to_string() })?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|e| TlsError::new(&files.key, e))?;
     let key = provider.key_provider.load_private_key(key).map_err(|e| pair_error(e.to_string()))?;
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
@@ -205,19 +196,14 @@ fn build_config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<
 fn subjects(path: &Path) -> Result<Vec<DistinguishedName>, TlsError> {
     let certificates = certificates(path)?;
     let subject = |certificate: &CertificateDer<'_>| match X509Certificate::from_der(certificate) {
-        Ok((_, parsed)) => {
-            let mut inner = parsed.subject().as_raw();
-            // Only the content of the sequence is used, because `in_sequence` adds the header again.
-            inner = x509_parser::der_parser::asn1_rs::Any::from_der(inner).map_or(inner, |(_, any)| any.data);
-            Ok(DistinguishedName::in_sequence(inner))
-        }
-        Err(e) => Err(TlsError::File { path: path.to_owned(), problem: e.to_string() }),
+        Ok((_, parsed)) => Ok(DistinguishedName::from(parsed.subject().as_raw().to_vec())),
+        Err(e) => Err(TlsError::new(path, e)),
     };
     certificates.iter().map(subject).collect()
 }
 
-/// Verifier of client certificates that accepts any chain and verifies only the handshake signature of its
-/// leaf.
+/// Verifier of client certificates that accepts any chain with a leaf of version 3 and verifies only the handshake
+/// signature of the leaf.
 #[derive(Debug)]
 struct PossessionOnly {
     hints: Vec<DistinguishedName>,
@@ -239,14 +225,14 @@ impl ClientCertVerifier for PossessionOnly {
 
     fn verify_client_cert(
         &self,
-        _leaf: &CertificateDer<'_>,
+        leaf: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
+        check_version(leaf).map(|()| ClientCertVerified::assertion())
     }
 
-    verify_handshake_signatures!(provider, check_version);
+    verify_handshake_signatures!(provider);
 }
 
 /// Error: the TLS library does not support the X.509 version of a client certificate.

@@ -41,12 +41,7 @@ impl Trust {
     ///
     /// The text contains no certificate, or an invalid one.
     pub fn from_pem(pem: &[u8]) -> Result<Self, SettingsError> {
-        let authorities = CertificateDer::pem_slice_iter(pem)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|e| SettingsError(e.to_string()))?;
-        if authorities.is_empty() {
-            return Err(SettingsError("contains no certificate".to_owned()));
-        }
+        let authorities = parse_certificates(pem)?;
         build_root_store(&authorities)?;
         Ok(Trust::Authorities(authorities))
     }
@@ -84,6 +79,16 @@ impl Trust {
     }
 }
 
+/// Parses all certificates of a PEM text, of which there is at least one.
+pub(crate) fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|e| SettingsError(e.to_string()))?;
+    if certificates.is_empty() {
+        return Err(SettingsError("contains no certificate".to_owned()));
+    }
+    Ok(certificates)
+}
+
 fn build_root_store(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, SettingsError> {
     let mut store = RootCertStore::empty();
     for authority in authorities {
@@ -107,7 +112,7 @@ fn system_roots() -> Result<RootCertStore, SettingsError> {
 #[derive(Clone)]
 pub struct Identity {
     key: Arc<CertifiedKey>,
-    digest: [u8; 32],
+    digest: digest::Digest,
 }
 
 impl Identity {
@@ -118,12 +123,8 @@ impl Identity {
     /// The certificate or the key is invalid or missing, or they do not match. The error contains nothing of
     /// the key.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, SettingsError> {
-        let chain = CertificateDer::pem_slice_iter(certificate)
-            .collect::<Result<Vec<_>, _>>()
+        let chain = parse_certificates(certificate)
             .map_err(|e| SettingsError(format!("the client certificate: {e}")))?;
-        if chain.is_empty() {
-            return Err(SettingsError("the client certificate: contains no certificate".to_owned()));
-        }
         // The error of the PEM reader is not used, because it could quote the key.
         let parsed = PrivateKeyDer::from_pem_slice(key)
             .map_err(|_| SettingsError("the client key: contains no private key in PEM".to_owned()))?;
@@ -135,33 +136,26 @@ impl Identity {
         match certified.keys_match() {
             Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
             Err(_) => {
-                return Err(SettingsError(
-                    "the client key does not belong to the client certificate".to_owned(),
-                ));
+                let problem = "the client key does not belong to the client certificate";
+                return Err(SettingsError(problem.to_owned()));
             }
         }
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(&certificate.len().to_le_bytes());
         context.update(certificate);
         context.update(key);
-        let mut digest = [0; 32];
-        digest.copy_from_slice(context.finish().as_ref());
-        Ok(Identity { key: Arc::new(certified), digest })
+        Ok(Identity { key: Arc::new(certified), digest: context.finish() })
     }
 
     /// Makes a TLS configuration send the certificate to servers that request one.
     pub fn configure(&self, tls: &mut ClientConfig) {
-        tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(CertifiedKey {
-            cert: self.key.cert.clone(),
-            key: Arc::clone(&self.key.key),
-            ocsp: None,
-        }));
+        tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(Arc::clone(&self.key)));
     }
 }
 
 impl PartialEq for Identity {
     fn eq(&self, other: &Self) -> bool {
-        self.digest == other.digest
+        self.digest.as_ref() == other.digest.as_ref()
     }
 }
 
