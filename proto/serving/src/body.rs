@@ -59,27 +59,9 @@ impl Default for Body {
     }
 }
 
-impl From<Bytes> for Body {
-    fn from(bytes: Bytes) -> Self {
-        Body(BodyKind::Whole(bytes))
-    }
-}
-
-impl From<Vec<u8>> for Body {
-    fn from(bytes: Vec<u8>) -> Self {
-        Bytes::from(bytes).into()
-    }
-}
-
-impl From<String> for Body {
-    fn from(text: String) -> Self {
-        Bytes::from(text).into()
-    }
-}
-
-impl From<&'static str> for Body {
-    fn from(text: &'static str) -> Self {
-        Bytes::from_static(text.as_bytes()).into()
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        Body(BodyKind::Whole(bytes.into()))
     }
 }
 

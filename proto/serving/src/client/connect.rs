@@ -1,7 +1,6 @@
 //! Client connections: direct or through a proxy, then TLS if the URL requires TLS.
 
 use std::future::Future;
-use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,14 +8,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, Write};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
 use super::tls_end::{RecordTracker, TolerantStream};
@@ -127,37 +129,29 @@ impl Connector {
 
     async fn connect(self, destination: Uri) -> Result<Stream, ConnectError> {
         let https = destination.scheme_str() == Some("https");
-        let io: Box<dyn Io> = match self.route.proxy(&destination) {
+        let io: Stream = match self.route.proxy(&destination) {
             None => Box::new(self.tcp.clone().call(destination.clone()).await?),
             Some(proxy) => self.connect_through(&proxy, with_port(destination.clone(), https)?).await?,
         };
         if !https {
-            return Ok(Stream { io, http2: false });
+            return Ok(io);
         }
         let name = match &self.server_name {
             Some(name) => name.clone(),
             None => host_name(&destination)?,
         };
-        let stream = TokioIo::new(Stream { io, http2: false });
+        let stream = TokioIo::new(io);
         let connector = TlsConnector::from(self.tls);
         if !self.accepts_missing_close {
-            let tls = connector.connect(name, stream).await?;
-            let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-            return Ok(Stream { io: Box::new(TokioIo::new(tls)), http2 });
+            return Ok(Box::new(TokioIo::new(connector.connect(name, stream).await?)));
         }
         let (tracked, is_between_records) = RecordTracker::new(stream);
         let tls = connector.connect(name, tracked).await?;
-        let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
-        let tolerant = TolerantStream::new(tls, is_between_records);
-        Ok(Stream { io: Box::new(TokioIo::new(tolerant)), http2 })
+        Ok(Box::new(TokioIo::new(TolerantStream::new(tls, is_between_records))))
     }
 
     /// Connects to a destination through a proxy.
-    async fn connect_through(
-        &self,
-        proxy: &Intercept,
-        destination: Uri,
-    ) -> Result<Box<dyn Io>, ConnectError> {
+    async fn connect_through(&self, proxy: &Intercept, destination: Uri) -> Result<Stream, ConnectError> {
         let address = proxy.uri().clone();
         if address.scheme_str().is_some_and(|scheme| scheme.starts_with("socks5")) {
             let mut socks = SocksV5::new(address, self.tcp.clone());
@@ -171,7 +165,7 @@ impl Connector {
         if let Some(auth) = proxy.basic_auth() {
             tunnel = tunnel.with_auth(auth.clone());
         }
-        Ok(Box::new(tunnel.call(destination).await?))
+        Ok(tunnel.call(destination).await?)
     }
 }
 
@@ -225,68 +219,45 @@ impl Service<Uri> for ProxyConnector {
     fn call(&mut self, proxy: Uri) -> Self::Future {
         let (mut tcp, tls) = (self.tcp.clone(), Arc::clone(&self.tls));
         Box::pin(async move {
-            let plain = Stream { io: Box::new(tcp.call(proxy.clone()).await?), http2: false };
+            let plain: Stream = Box::new(tcp.call(proxy.clone()).await?);
             if proxy.scheme_str() != Some("https") {
                 return Ok(plain);
             }
             let tls = TlsConnector::from(tls).connect(host_name(&proxy)?, TokioIo::new(plain)).await?;
-            Ok(Stream { io: Box::new(TokioIo::new(tls)), http2: false })
+            Ok(Box::new(TokioIo::new(tls)) as Stream)
         })
     }
 }
 
-trait Io: Read + Write + Send + Unpin {}
-
-impl<T: Read + Write + Send + Unpin> Io for T {}
-
 /// TCP or TLS connection, direct or through a proxy.
-pub(super) struct Stream {
-    io: Box<dyn Io>,
-    http2: bool,
+pub(super) type Stream = Box<dyn Io>;
+
+/// Connection of any kind.
+pub(super) trait Io: Read + Write + Send + Unpin {
+    /// Whether the server has selected HTTP/2 in the TLS handshake.
+    fn is_http2(&self) -> bool;
+}
+
+impl Io for TokioIo<TcpStream> {
+    fn is_http2(&self) -> bool {
+        false
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for TokioIo<TlsStream<S>> {
+    fn is_http2(&self) -> bool {
+        self.inner().get_ref().1.alpn_protocol() == Some(b"h2")
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for TokioIo<TolerantStream<TlsStream<S>>> {
+    fn is_http2(&self) -> bool {
+        self.inner().stream.get_ref().1.alpn_protocol() == Some(b"h2")
+    }
 }
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        if self.http2 { Connected::new().negotiated_h2() } else { Connected::new() }
-    }
-}
-
-impl Read for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: ReadBufCursor<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.io).poll_read(context, into)
-    }
-}
-
-impl Write for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.io).poll_shutdown(context)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffers: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.io).poll_write_vectored(context, buffers)
+        if self.as_ref().is_http2() { Connected::new().negotiated_h2() } else { Connected::new() }
     }
 }

@@ -198,20 +198,6 @@ impl Client {
         self.send(request(Method::GET, url, Bytes::new())?, limits).await
     }
 
-    /// Sends `POST` with a JSON body to a URL.
-    ///
-    /// # Errors
-    ///
-    /// See [`CallError`].
-    pub async fn post_json(
-        &self,
-        url: &str,
-        body: Bytes,
-        limits: Limits,
-    ) -> Result<ClientResponse, CallError> {
-        self.send(request(Method::POST, url, body)?, limits).await
-    }
-
     /// Sends a request to an absolute `http` or `https` URL.
     ///
     /// # Errors

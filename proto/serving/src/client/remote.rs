@@ -303,13 +303,10 @@ impl FileContents {
             }
             _ => None,
         };
-        let authorization = match read_authorization(target) {
-            Ok(header) => header,
-            Err(mistake) => {
-                mistakes.push(mistake.to_string());
-                None
-            }
-        };
+        let authorization = read_authorization(target).unwrap_or_else(|mistake| {
+            mistakes.push(mistake.to_string());
+            None
+        });
         if mistakes.is_empty() { Ok(FileContents { trust, identity, authorization }) } else { Err(mistakes) }
     }
 }
@@ -330,20 +327,11 @@ fn record_mistake<T, E: std::fmt::Display>(
 #[derive(Debug, thiserror::Error)]
 enum HeaderError {
     #[error("{file}: {problem}", file = file.display())]
-    TokenFile { file: PathBuf, problem: TokenFileError },
+    TokenFile { file: PathBuf, problem: std::io::Error },
     #[error("the credentials contain characters that a header cannot contain")]
     Credentials,
     #[error("as: `{0}` cannot be sent")]
     Impersonation(String),
-}
-
-/// Reason why a token file gives no token.
-#[derive(Debug, thiserror::Error)]
-enum TokenFileError {
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-    #[error("contains no token")]
-    Empty,
 }
 
 /// Returns the `Authorization` header of the configured token or password; None without both.
@@ -369,10 +357,10 @@ fn read_authorization(target: &Target) -> Result<Option<HeaderValue>, HeaderErro
     secret_header(&format!("Basic {}", STANDARD.encode(pair))).map(Some)
 }
 
-fn read_token(file: &PathBuf) -> Result<Secret, TokenFileError> {
+fn read_token(file: &PathBuf) -> std::io::Result<Secret> {
     let content = std::fs::read(file)?;
     let token = content.trim_ascii();
-    if token.is_empty() { Err(TokenFileError::Empty) } else { Ok(Secret::new(token)) }
+    if token.is_empty() { Err(std::io::Error::other("contains no token")) } else { Ok(Secret::new(token)) }
 }
 
 fn bearer_header(token: &Secret) -> Result<HeaderValue, HeaderError> {

@@ -84,14 +84,7 @@ pub fn is_transient(outcome: &Result<ClientResponse, CallError>) -> bool {
                 || answer.status == StatusCode::TOO_MANY_REQUESTS
                 || (!answer.status.is_success() && answer.retry_after().is_some())
         }
-        Err(CallError::Broken(_)) => true,
-        Err(
-            CallError::Timeout(_)
-            | CallError::Unreachable(_)
-            | CallError::TooLarge(_)
-            | CallError::Request(_)
-            | CallError::Credentials(_),
-        ) => false,
+        Err(error) => matches!(error, CallError::Broken(_)),
     }
 }
 

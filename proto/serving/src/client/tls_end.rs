@@ -86,7 +86,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for RecordTracker<S> {
 
 /// A connection above TLS that ends normally without `close_notify` between two records.
 pub(super) struct TolerantStream<S> {
-    stream: S,
+    pub(super) stream: S,
     is_between_records: Arc<AtomicBool>,
 }
 

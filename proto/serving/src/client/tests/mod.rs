@@ -185,7 +185,10 @@ async fn requests_are_json_and_share_connections() {
         user_agent: "tester/1".into(),
         ..Settings::default()
     });
-    let answer = client.post_json(&server.url("/p?q=1"), Bytes::from("{}"), LIMITS).await.unwrap();
+    let answer = {
+        let post = request(Method::POST, &server.url("/p?q=1"), Bytes::from("{}")).unwrap();
+        client.send(post, LIMITS).await.unwrap()
+    };
     assert_eq!((answer.status.as_u16(), answer.json().unwrap()["a"].as_u64()), (201, Some(1)));
     for _ in 0..5 {
         client.get(&server.url("/"), LIMITS).await.unwrap();
