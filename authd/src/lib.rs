@@ -91,7 +91,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let names = &flags.shared.names;
     // `configure` reports invalid names.
     if let (Some(file), Ok(names)) = (file, Names::new(names.names, &names.api_domain)) {
-        mistakes.extend(file.check_version(&names).err().map(|error| error.to_string()));
+        mistakes.extend(file.check_version(&names).err());
     }
     let clock = Arc::new(SystemClock::new());
     if serving::log::init(flags.shared.log.verbosity, flags.shared.log.logging_format, clock).is_err() {

@@ -120,7 +120,7 @@ impl Reader<'_> {
         }));
         let names = names?;
         if let Some(Err(mistake)) = self.file.as_ref().map(|file| file.check_version(&names)) {
-            self.mistakes.push(mistake.to_string());
+            self.mistakes.push(mistake);
         }
         let enabled_versions = self.enabled_versions(&flags.general, versions, gates.as_ref(), &names);
         let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);

@@ -44,15 +44,8 @@ const BACKDATING: Duration = Duration::from_secs(3600);
 /// Error from generating or reading certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum CertError {
-    /// A file could not be read or written.
-    #[error("{path}: {source}", path = path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// I/O error.
-        source: io::Error,
-    },
-    /// A file has invalid content, or is missing while the other file of its pair exists.
+    /// A file could not be read or written, has invalid content, or is missing while the other file of its pair
+    /// exists.
     #[error("{path}: {problem}", path = path.display())]
     Unusable {
         /// Path of the file.
@@ -68,6 +61,16 @@ pub enum CertError {
 impl CertError {
     fn unusable(path: &Path, problem: impl ToString) -> Self {
         CertError::Unusable { path: path.to_owned(), problem: problem.to_string() }
+    }
+
+    fn missing_key(path: &Path) -> Self {
+        let remedy = "restore the key or remove the certificate";
+        Self::unusable(path, format!("missing, but its certificate exists; {remedy}"))
+    }
+
+    fn missing_certificate(path: &Path) -> Self {
+        let remedy = "restore the certificate or remove the key";
+        Self::unusable(path, format!("missing, but its key exists; {remedy}"))
     }
 }
 
@@ -131,16 +134,10 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     let (has_cert, has_key) = (pair.cert.exists(), pair.key.exists());
     let has_authority = pair.ca.exists() && pair.ca_key.exists();
     if has_cert && !has_key {
-        return Err(CertError::unusable(
-            &pair.key,
-            "missing, but its certificate exists; restore the key or remove the certificate",
-        ));
+        return Err(CertError::missing_key(&pair.key));
     }
     if has_key && !has_cert && !has_authority {
-        return Err(CertError::unusable(
-            &pair.cert,
-            "missing, but its key exists; restore the certificate or remove the key",
-        ));
+        return Err(CertError::missing_certificate(&pair.cert));
     }
     if has_cert && !has_authority {
         return Ok(pair);
@@ -208,14 +205,8 @@ impl Authority {
     pub fn ensure(cert: &Path, key: &Path, common_name: &str, now: Timestamp) -> Result<Self, CertError> {
         match (cert.exists(), key.exists()) {
             (true, true) => Self::load(cert, key),
-            (true, false) => Err(CertError::unusable(
-                key,
-                "missing, but its certificate exists; restore the key or remove the certificate",
-            )),
-            (false, true) => Err(CertError::unusable(
-                cert,
-                "missing, but its key exists; restore the certificate or remove the key",
-            )),
+            (true, false) => Err(CertError::missing_key(key)),
+            (false, true) => Err(CertError::missing_certificate(cert)),
             (false, false) => {
                 let generated = Self::generate(common_name, now)?;
                 write(key, generated.key.as_bytes(), 0o600)?;
@@ -435,7 +426,7 @@ fn read_key(path: &Path) -> Result<KeyPair, CertError> {
 }
 
 fn read(path: &Path) -> Result<String, CertError> {
-    fs::read_to_string(path).map_err(|source| CertError::File { path: path.to_owned(), source })
+    fs::read_to_string(path).map_err(|error| CertError::unusable(path, error))
 }
 
 /// Creates a directory of mode 0700, including its parents.
@@ -445,20 +436,17 @@ fn make_dir(dir: &Path) -> Result<(), CertError> {
         .recursive(true)
         .mode(0o700)
         .create(dir)
-        .map_err(|source| CertError::File { path: dir.to_owned(), source })
+        .map_err(|error| CertError::unusable(dir, error))
 }
 
 /// Writes a file under a temporary name, syncs it and renames it. The file has its mode from the beginning.
 ///
 /// # Errors
 ///
-/// [`CertError::File`].
+/// [`CertError::Unusable`].
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
-    let file_error = |source| CertError::File { path: path.to_owned(), source };
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}", std::process::id()));
-    let part = PathBuf::from(part);
-    let result = (|| {
+    let part = path.with_added_extension(std::process::id().to_string());
+    let result: io::Result<()> = (|| {
         let _ = fs::remove_file(&part);
         let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
         file.write_all(content)?;
@@ -469,7 +457,7 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
     if result.is_err() {
         let _ = fs::remove_file(&part);
     }
-    result.map_err(file_error)
+    result.map_err(|error| CertError::unusable(path, error))
 }
 
 /// Encodes a certificate as PEM.

@@ -26,21 +26,14 @@ const EMULATED: &str = "--emulated-version";
 const MIN_COMPATIBLE: &str = "--min-compatibility-version";
 
 /// An error in the value of a flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{flag}`: {problem}")]
 pub struct VersionError {
     /// The flag, with its dashes.
     pub flag: &'static str,
     /// The problem.
     pub problem: String,
 }
-
-impl fmt::Display for VersionError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}`: {}", self.flag, self.problem)
-    }
-}
-
-impl std::error::Error for VersionError {}
 
 /// The minor releases (of 1.x) of both flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

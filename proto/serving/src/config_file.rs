@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use apimachinery::document::{Document, Fields};
-use apimachinery::names::{Names, Preset};
+use apimachinery::names::Names;
 use apimachinery::object::Value;
 
 use crate::arguments::{flag_value, has_flag};
@@ -68,16 +68,6 @@ pub struct ServerConfiguration {
 /// The beginning of each error of a file.
 fn error_prefix(path: &Path) -> String {
     format!("`--config`: file `{}`", path.display())
-}
-
-/// The error of a file whose API version is not that of the names preset.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}: apiVersion: `{api_version}` must be `{expected}` with --names={preset}", error_prefix(path))]
-pub struct ApiVersionMismatch {
-    path: PathBuf,
-    api_version: String,
-    expected: String,
-    preset: Preset,
 }
 
 impl ServerConfiguration {
@@ -134,17 +124,16 @@ impl ServerConfiguration {
     /// # Errors
     ///
     /// The version is not that of the preset.
-    pub fn check_version(&self, names: &Names) -> Result<(), ApiVersionMismatch> {
+    pub fn check_version(&self, names: &Names) -> Result<(), String> {
         let expected = format!("{}/{VERSION}", names.group(GROUP));
         if self.api_version == expected {
             return Ok(());
         }
-        Err(ApiVersionMismatch {
-            path: self.path.clone(),
-            api_version: self.api_version.clone(),
-            expected,
-            preset: names.preset(),
-        })
+        Err(self.error(format_args!(
+            "apiVersion: `{}` must be `{expected}` with --names={}",
+            self.api_version,
+            names.preset()
+        )))
     }
 
     /// Formats an error of this file.

@@ -14,13 +14,8 @@ use apimachinery::duration::DurationError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlagValueError {
     /// The value is not a duration.
-    #[error("`{text}`: {error}")]
-    Duration {
-        /// The value.
-        text: String,
-        /// The defect.
-        error: DurationError,
-    },
+    #[error("`{0}`: {1}")]
+    Duration(String, DurationError),
     /// The value is not a boolean.
     #[error("`{0}` is neither true nor false")]
     Boolean(String),
@@ -35,8 +30,7 @@ pub enum FlagValueError {
 ///
 /// The text is not a duration, or exceeds 64 bits of nanoseconds.
 pub fn duration(text: &str) -> Result<Duration, FlagValueError> {
-    apimachinery::duration::parse(text)
-        .map_err(|error| FlagValueError::Duration { text: text.to_owned(), error })
+    apimachinery::duration::parse(text).map_err(|error| FlagValueError::Duration(text.to_owned(), error))
 }
 
 /// Parses a boolean as Go does.

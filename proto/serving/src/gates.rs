@@ -10,8 +10,6 @@
 
 mod table;
 
-use std::fmt;
-
 use crate::compatibility::CURRENT;
 pub use table::{GATES, Gate, GateDefinition, Milestone, Stage};
 
@@ -23,16 +21,9 @@ const ALL_BETA: &str = "AllBeta";
 const COMPONENT: &str = "kube:";
 
 /// All errors in a value of `--feature-gates`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.join("; "))]
 pub struct GateErrors(pub Vec<String>);
-
-impl fmt::Display for GateErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("; "))
-    }
-}
-
-impl std::error::Error for GateErrors {}
 
 /// States of all feature gates in a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +43,7 @@ impl Default for FeatureGates {
 impl FeatureGates {
     /// Returns the defaults of a minor release. A gate of a later release is off.
     fn from_release(release: u32) -> Self {
-        let default =
-            |gate: &GateDefinition| gate.milestone(release).is_some_and(|milestone| milestone.default);
-        FeatureGates { release, on: GATES.iter().map(default).collect() }
+        Parser::new(release).build_gates()
     }
 
     /// Parses `A=true,B=false` for an emulated minor release; returns the gates and the warnings.
@@ -65,7 +54,7 @@ impl FeatureGates {
     ///
     /// All errors in the value.
     pub fn parse(text: &str, release: u32) -> Result<(Self, Vec<String>), GateErrors> {
-        let mut parser = Parser { release, requested: vec![None; GATES.len()], ..Parser::default() };
+        let mut parser = Parser::new(release);
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).for_each(|part| parser.add(part));
         if !parser.errors.is_empty() {
             return Err(GateErrors(parser.errors));
@@ -121,6 +110,10 @@ struct Parser {
 }
 
 impl Parser {
+    fn new(release: u32) -> Self {
+        Parser { release, requested: vec![None; GATES.len()], ..Parser::default() }
+    }
+
     /// Adds a pair `GATE=BOOL`.
     fn add(&mut self, pair: &str) {
         let Some((name, value)) = pair.split_once('=').map(|(name, value)| (name.trim(), value.trim()))

@@ -11,6 +11,7 @@
 //!
 //! The texts are those of Kubernetes. The last line of a verbose response follows the names preset.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -128,18 +129,12 @@ impl Checks {
     fn answer_all(&self, endpoint: &str, query: &str, own_name: bool) -> HealthAnswer {
         let parameters: Vec<(String, String)> = parameters(query).collect();
         let verbose = parameters.iter().any(|(name, _)| name == "verbose");
-        let mut excluded: Vec<&str> = parameters
-            .iter()
-            .filter(|(name, _)| name == "exclude")
-            .map(|(_, value)| value.as_str())
-            .collect();
-        excluded.sort_unstable();
-        excluded.dedup();
+        let excluded = parameters.iter().filter(|(name, _)| name == "exclude");
+        let mut excluded: BTreeSet<&str> = excluded.map(|(_, value)| value.as_str()).collect();
         let mut lines = String::new();
         let mut failures = Vec::new();
         for Check { name, probe } in &self.checks {
-            let line = if let Some(index) = excluded.iter().position(|excluded| *excluded == &**name) {
-                excluded.remove(index);
+            let line = if excluded.remove(&**name) {
                 format!("[+]{name} excluded: ok\n")
             } else if let Err(reason) = probe() {
                 failures.push((name.to_string(), reason));

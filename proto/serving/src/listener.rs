@@ -113,16 +113,12 @@ pub fn unix(path: &Path) -> io::Result<UnixListener> {
         |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", path.display()));
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            return Err(listen_error(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "the file exists and is not a socket",
-            )));
+            let problem = "the file exists and is not a socket";
+            return Err(listen_error(io::Error::new(io::ErrorKind::AlreadyExists, problem)));
         }
         Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            return Err(listen_error(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "a process is already listening",
-            )));
+            let problem = "a process is already listening";
+            return Err(listen_error(io::Error::new(io::ErrorKind::AddrInUse, problem)));
         }
         Ok(_) => fs::remove_file(path).map_err(listen_error)?,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -130,9 +126,7 @@ pub fn unix(path: &Path) -> io::Result<UnixListener> {
     }
     // The socket is bound in a private directory and moved once it has its mode, so that no other user connects
     // before.
-    let mut directory = path.as_os_str().to_owned();
-    directory.push(format!(".{}", std::process::id()));
-    let directory = PathBuf::from(directory);
+    let directory = path.with_added_extension(std::process::id().to_string());
     fs::DirBuilder::new().mode(0o700).create(&directory).map_err(listen_error)?;
     let private_path = directory.join("s");
     let result = UnixListener::bind(&private_path).and_then(|listener| {

@@ -26,6 +26,7 @@ mod protocol;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,20 +57,12 @@ pub enum ExecError {
         "the credential plugin `{0}` must have standard input (interactiveMode Always), and there is no terminal"
     )]
     NoInput(String),
-    /// The program could not be started, failed, took too long, or printed too much.
+    /// The program could not be started, failed, took too long, printed too much, or printed invalid output.
     #[error("the credential plugin `{command}` {problem}")]
     Failed {
         /// Command of the configuration.
         command: String,
         /// Description of the failure.
-        problem: String,
-    },
-    /// The output of the program is invalid.
-    #[error("the credential plugin `{command}` printed {problem}")]
-    Output {
-        /// Command of the configuration.
-        command: String,
-        /// Description of the problem.
         problem: String,
     },
 }
@@ -100,14 +93,9 @@ pub fn terminal() -> Option<File> {
 
 /// Configured plugin with its cached credentials.
 pub struct Plugin {
-    command: String,
+    exec: Exec,
     /// Path of the program, if the command contains a slash; otherwise the command is searched on `PATH`.
     path: Option<PathBuf>,
-    args: Vec<String>,
-    env: Vec<(String, Secret)>,
-    api_version: String,
-    hint: String,
-    interactive: InteractiveMode,
     /// Name of the environment variable with the ExecCredential.
     info_env: &'static str,
     cluster: Option<ClusterInfo>,
@@ -119,7 +107,7 @@ pub struct Plugin {
 
 impl std::fmt::Debug for Plugin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Plugin").field("command", &self.command).finish_non_exhaustive()
+        f.debug_struct("Plugin").field("command", &self.exec.command).finish_non_exhaustive()
     }
 }
 
@@ -133,28 +121,23 @@ impl Plugin {
     ///
     /// All mistakes in the configuration.
     pub fn new(
-        plugin: &Exec,
+        exec: &Exec,
         names: &Names,
         cluster: ClusterInfo,
         input: Option<File>,
         timeout: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Vec<String>> {
-        let mistakes = plugin.mistakes(names);
+        let mistakes = exec.mistakes(names);
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let path = plugin.command.contains('/').then(|| plugin.dir.join(&plugin.command));
+        let path = exec.command.contains('/').then(|| exec.dir.join(&exec.command));
         Ok(Plugin {
-            command: plugin.command.clone(),
+            exec: exec.clone(),
             path,
-            args: plugin.args.clone(),
-            env: plugin.env.clone(),
-            api_version: plugin.api_version.clone(),
-            hint: plugin.install_hint.clone(),
-            interactive: plugin.mode(),
             info_env: names.exec_info_env,
-            cluster: plugin.provide_cluster_info.then_some(cluster),
+            cluster: exec.provide_cluster_info.then_some(cluster),
             input,
             timeout,
             clock,
@@ -189,34 +172,31 @@ impl Plugin {
     }
 
     async fn run(&self) -> Result<Credentials, ExecError> {
-        let input = match (self.interactive, &self.input) {
+        let Exec { command, args, env, api_version, install_hint, .. } = &self.exec;
+        let input = match (self.exec.mode(), &self.input) {
             (InteractiveMode::Never, _) | (InteractiveMode::IfAvailable, None) => None,
             (InteractiveMode::IfAvailable | InteractiveMode::Always, Some(input)) => Some(input),
-            (InteractiveMode::Always, None) => return Err(ExecError::NoInput(self.command.clone())),
+            (InteractiveMode::Always, None) => return Err(ExecError::NoInput(command.clone())),
         };
-        let info = protocol::build_input(&self.api_version, input.is_some(), self.cluster.as_ref());
-        let run_error = |error: process::RunError| ExecError::Failed {
-            command: self.command.clone(),
-            problem: error.to_string(),
-        };
+        let info = protocol::build_input(api_version, input.is_some(), self.cluster.as_ref());
+        let failure = |problem: String| ExecError::Failed { command: command.clone(), problem };
         let program = match &self.path {
             Some(path) => path.exists().then(|| path.clone()),
-            None => process::find_on_path(&self.command),
+            None => process::find_on_path(command),
         };
         let program = program.ok_or_else(|| ExecError::NotInstalled {
-            command: self.command.clone(),
-            hint: self.hint.clone(),
+            command: command.clone(),
+            hint: install_hint.clone(),
         })?;
-        let mut command = tokio::process::Command::new(program);
-        command.args(&self.args);
-        for (name, value) in &self.env {
-            let value = std::os::unix::ffi::OsStrExt::from_bytes(value.bytes());
-            command.env(name, std::ffi::OsStr::to_os_string(value));
+        let mut program = tokio::process::Command::new(program);
+        program.args(args);
+        for (name, value) in env {
+            program.env(name, std::ffi::OsStr::from_bytes(value.bytes()));
         }
-        command.env(self.info_env, info);
-        let stdout = process::run(command, input, self.timeout).await.map_err(run_error)?;
-        protocol::parse_output(&stdout, &self.api_version)
-            .map_err(|error| ExecError::Output { command: self.command.clone(), problem: error.to_string() })
+        program.env(self.info_env, info);
+        let run = process::run(program, input, self.timeout).await;
+        let stdout = run.map_err(|error| failure(error.to_string()))?;
+        protocol::parse_output(&stdout, api_version).map_err(|error| failure(format!("printed {error}")))
     }
 }
 

@@ -7,6 +7,7 @@ use apimachinery::object::{Map, Value};
 use apimachinery::time;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
 
 use super::Credentials;
 use crate::client_config::{Cluster, Secret};
@@ -60,11 +61,7 @@ pub(super) fn build_input(api_version: &str, interactive: bool, cluster: Option<
         spec.insert("cluster".to_owned(), Value::Object(cluster.fields.clone()));
     }
     spec.insert("interactive".to_owned(), Value::Bool(interactive));
-    let mut document = Map::new();
-    document.insert("kind".to_owned(), Value::String(KIND.to_owned()));
-    document.insert("apiVersion".to_owned(), Value::String(api_version.to_owned()));
-    document.insert("spec".to_owned(), Value::Object(spec));
-    Value::Object(document).to_string()
+    json!({"kind": KIND, "apiVersion": api_version, "spec": spec}).to_string()
 }
 
 /// Invalid output, as the rest of "the plugin printed …". It quotes only versions and kinds.
