@@ -64,20 +64,15 @@ pub fn parse(
             return Ok(ParsedLine::Text(error.render().to_string()));
         }
         let mistake = Mistake::new(&error);
-        mistakes.push(mistake.text);
-        let Some(range) = mistake.argument.find(&arguments, &command) else { return Err(mistakes) };
+        mistakes.push(mistake.text.clone());
+        let Some(range) = mistake.find_argument(&arguments, &command) else { return Err(mistakes) };
         arguments.drain(range);
     }
 }
 
-/// A mistake and its argument.
+/// A mistake and its argument, as clap names it.
 struct Mistake {
     text: String,
-    argument: InvalidArgument,
-}
-
-/// The argument of a mistake, as clap names it.
-struct InvalidArgument {
     /// The flag with its dashes, or a word that is not a flag.
     name: String,
     /// The invalid value; None for an unknown argument, empty for a missing value.
@@ -109,13 +104,11 @@ impl Mistake {
             }
             (_, None) => error.render().to_string().lines().next().unwrap_or_default().to_owned(),
         };
-        Mistake { text, argument: InvalidArgument { name, value } }
+        Mistake { text, name, value }
     }
-}
 
-impl InvalidArgument {
     /// Returns the range of the flag and its value among the arguments; None if they are not there.
-    fn find(&self, arguments: &[String], command: &Command) -> Option<std::ops::Range<usize>> {
+    fn find_argument(&self, arguments: &[String], command: &Command) -> Option<std::ops::Range<usize>> {
         let short = command
             .get_arguments()
             .find(|arg| arg.get_long().is_some_and(|long| self.name.strip_prefix("--") == Some(long)))

@@ -10,7 +10,7 @@ use super::{AuthdFlags, SharedFlags};
 /// The command line must declare [`AuthdFlags`] and [`SharedFlags`].
 pub fn given_arguments(matches: &ArgMatches) -> Vec<String> {
     let mut arguments = Vec::new();
-    for arg in declared_flags::<AuthdFlags>().iter().chain(&declared_flags::<SharedFlags>()) {
+    for arg in &flags_of_authd() {
         let Some(name) = arg.get_long().filter(|_| is_given(matches, arg)) else { continue };
         let values = matches.get_raw(arg.get_id().as_str()).into_iter().flatten();
         arguments.extend(values.map(|value| format!("--{name}={}", value.to_string_lossy())));
@@ -28,9 +28,12 @@ pub fn given_names(matches: &ArgMatches) -> Vec<String> {
 
 /// Whether authd reads a flag, whether or not apid reads it too.
 pub fn is_flag_of_authd(name: &str) -> bool {
-    let is_named = |arg: &Arg| arg.get_long() == Some(name);
-    declared_flags::<AuthdFlags>().iter().any(is_named)
-        || declared_flags::<SharedFlags>().iter().any(is_named)
+    flags_of_authd().iter().any(|arg| arg.get_long() == Some(name))
+}
+
+/// The flags that authd reads.
+fn flags_of_authd() -> Vec<Arg> {
+    [declared_flags::<AuthdFlags>(), declared_flags::<SharedFlags>()].concat()
 }
 
 fn declared_flags<F: Args>() -> Vec<Arg> {
