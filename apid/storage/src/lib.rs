@@ -95,6 +95,16 @@ pub enum Op {
     Delete(Revision),
 }
 
+impl Op {
+    /// Size of the new value in bytes; 0 for a delete.
+    fn value_length(&self) -> usize {
+        match self {
+            Op::Create(value) | Op::Update(value, _) => value.len(),
+            Op::Delete(_) => 0,
+        }
+    }
+}
+
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -211,11 +221,7 @@ pub const MAX_KEY: usize = 4096;
 
 /// Checks the key and the value against [`MAX_KEY`] and [`MAX_VALUE`].
 fn check_size(key: &str, op: &Op) -> Result<()> {
-    let value_length = match op {
-        Op::Create(value) | Op::Update(value, _) => value.len(),
-        Op::Delete(_) => 0,
-    };
-    match (key.len(), value_length) {
+    match (key.len(), op.value_length()) {
         (length, _) if length > MAX_KEY => Err(Error::TooLarge(length)),
         (_, length) if length > MAX_VALUE => Err(Error::TooLarge(length)),
         _ => Ok(()),

@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use fjall::config::FilterPolicy;
@@ -178,9 +178,7 @@ pub(super) fn rewrite_journals(path: &Path) -> io::Result<()> {
         if journal.extension().is_none_or(|extension| extension != "jnl") {
             continue;
         }
-        let mut unfinished = journal.clone().into_os_string();
-        unfinished.push(".new");
-        let unfinished = PathBuf::from(unfinished);
+        let unfinished = journal.with_added_extension("new");
         copy(&mut File::open(&journal)?, &mut File::create(&unfinished)?)?;
         std::fs::rename(&unfinished, &journal)?;
     }

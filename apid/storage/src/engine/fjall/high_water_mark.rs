@@ -17,6 +17,8 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use super::ignore_not_found;
+
 const MAGIC: &[u8; 8] = b"apidmark";
 const SLOT_DISTANCE: u64 = 4096;
 const SLOT_BYTES: usize = 8 + 4 + 5 * 8 + 4;
@@ -60,11 +62,8 @@ pub(super) enum HighWaterMarkError {
 impl HighWaterMark {
     /// Opens the file; None when the file is missing.
     pub(super) fn open(path: &Path) -> Result<Option<HighWaterMark>, HighWaterMarkError> {
-        let file = match OpenOptions::new().read(true).write(true).open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let opened = OpenOptions::new().read(true).write(true).open(path);
+        let Some(file) = ignore_not_found(opened)? else { return Ok(None) };
         let mut bytes = Vec::new();
         (&file).read_to_end(&mut bytes)?;
         let newest = decode_slots(&bytes).into_iter().flatten().max_by_key(|(count, _)| *count);

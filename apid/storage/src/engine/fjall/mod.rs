@@ -274,7 +274,7 @@ impl FjallStore {
     /// records the flushed revisions.
     pub async fn maintain(&self) -> Result<()> {
         let (answer, response) = oneshot::channel();
-        self.send_command(WriterCommand::Maintain { answer })?;
+        self.state.queue.send_command(WriterCommand::Maintain { answer })?;
         response.await.map_err(|_| closed_error())?
     }
 
@@ -293,10 +293,6 @@ impl FjallStore {
             Ok(Page { rows, revision, more })
         };
         tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?
-    }
-
-    fn send_command(&self, command: WriterCommand) -> Result<()> {
-        self.state.queue.send_command(command).map_err(|_| closed_error())
     }
 
     /// Waits for the end of the writer thread and the watchdog thread.
@@ -340,7 +336,7 @@ impl Store for FjallStore {
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
         check_size(key, &op)?;
         let (answer, response) = oneshot::channel();
-        self.state.queue.send_commit(Commit { key: key.into(), op, answer }).map_err(|_| closed_error())?;
+        self.state.queue.send_commit(Commit { key: key.into(), op, answer })?;
         response.await.map_err(|_| closed_error())?
     }
 
@@ -361,7 +357,7 @@ impl Store for FjallStore {
 
     async fn compact(&self, upto: Revision) -> Result<()> {
         let (answer, response) = oneshot::channel();
-        self.send_command(WriterCommand::Compact { upto, answer })?;
+        self.state.queue.send_command(WriterCommand::Compact { upto, answer })?;
         response.await.map_err(|_| closed_error())?
     }
 
@@ -397,7 +393,7 @@ impl Store for FjallStore {
 
     async fn close(&self) {
         let (answer, response) = oneshot::channel();
-        if self.send_command(WriterCommand::Close { answer }).is_ok() {
+        if self.state.queue.send_command(WriterCommand::Close { answer }).is_ok() {
             // An error means that the writer thread has ended already.
             let _ = response.await;
         }
@@ -409,7 +405,7 @@ impl Drop for FjallStore {
     fn drop(&mut self) {
         let (answer, _) = oneshot::channel();
         // An error means that the store is closed already.
-        let _ = self.send_command(WriterCommand::Close { answer });
+        let _ = self.state.queue.send_command(WriterCommand::Close { answer });
         self.join();
     }
 }
@@ -419,10 +415,7 @@ fn make_dirs(dir: &Path) -> io::Result<()> {
     if dir.is_dir() {
         return Ok(());
     }
-    let parent = match dir.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let parent = parent(dir);
     make_dirs(parent)?;
     match std::fs::create_dir(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -431,17 +424,26 @@ fn make_dirs(dir: &Path) -> io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
+/// The directory that contains a path.
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns the result of an access to a file or folder; None when the file or folder does not exist.
+fn ignore_not_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
 /// Checks that no process has a store open. A directory without a store is not an error.
 ///
 /// # Errors
 ///
 /// [`OpenError::Locked`], or the lock file is not accessible.
 pub fn check_unlocked(dir: &Path) -> Result<(), OpenError> {
-    let file = match File::open(dir.join("lock")) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
+    let Some(file) = ignore_not_found(File::open(dir.join("lock")))? else { return Ok(()) };
     // Checks of several processes at the same time do not exclude each other.
     match file.try_lock_shared() {
         Ok(()) => Ok(()),
@@ -490,7 +492,7 @@ fn verify_files(dir: &Path, mark: &MarkValues) -> Result<Option<JournalEnd>, Err
         Ok(VerifyOutcome { suspicion: None, journal_end }) => return Ok(journal_end),
         Ok(VerifyOutcome { suspicion: Some(suspicion), journal_end }) => (suspicion, true, journal_end),
         Err(FileProblem::Unreadable(error)) => return Err(error),
-        Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => (problem, false, None),
+        Err(FileProblem::Damaged(problem)) => (problem, false, None),
     };
     let lost = match Survey::read(dir) {
         Ok(survey) if is_suspicion && survey.is_sound() => return Ok(journal_end),

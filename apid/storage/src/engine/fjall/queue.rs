@@ -7,6 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use super::state::closed_error;
 use crate::{CommitOutcome, Op, Result, Revision};
 
 /// A commit request and its response channel.
@@ -58,25 +59,22 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Adds a commit; returns the commit when the queue is closed.
-    pub(super) fn send_commit(&self, commit: Commit) -> Result<(), Commit> {
-        let mut state = self.state.lock();
-        if state.closed {
-            return Err(commit);
-        }
-        state.commits.push_back(commit);
-        drop(state);
-        self.arrived.notify_one();
-        Ok(())
+    /// Adds a commit. Returns `Unavailable` when the queue is closed.
+    pub(super) fn send_commit(&self, commit: Commit) -> Result<()> {
+        self.send(|state| state.commits.push_back(commit))
     }
 
-    /// Adds a command; returns the command when the queue is closed.
-    pub(super) fn send_command(&self, command: WriterCommand) -> Result<(), WriterCommand> {
+    /// Adds a command. Returns `Unavailable` when the queue is closed.
+    pub(super) fn send_command(&self, command: WriterCommand) -> Result<()> {
+        self.send(|state| state.commands.push(command))
+    }
+
+    fn send(&self, add: impl FnOnce(&mut QueueState)) -> Result<()> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(command);
+            return Err(closed_error());
         }
-        state.commands.push(command);
+        add(&mut state);
         drop(state);
         self.arrived.notify_one();
         Ok(())
@@ -96,17 +94,12 @@ impl Queue {
             self.arrived.wait_for(&mut state, timeout);
         }
         let mut bytes = 0;
-        let mut count = 0;
-        for commit in state.commits.iter().take(BATCH_COMMITS) {
-            bytes += match &commit.op {
-                Op::Create(value) | Op::Update(value, _) => value.len(),
-                Op::Delete(_) => 0,
-            };
-            count += 1;
-            if bytes >= BATCH_BYTES {
-                break;
-            }
-        }
+        let batch = state.commits.iter().take(BATCH_COMMITS).take_while(|commit| {
+            let has_room = bytes < BATCH_BYTES;
+            bytes += commit.op.value_length();
+            has_room
+        });
+        let count = batch.count();
         let commits = state.commits.drain(..count).collect();
         QueuedRequests { commits, commands: std::mem::take(&mut state.commands) }
     }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use super::super::ignore_not_found;
+
 const START: u8 = 1;
 const ITEM: u8 = 2;
 const END: u8 = 3;
@@ -61,12 +63,8 @@ impl JournalEnd {
 
 /// The end of the newest journal of a store without acknowledged writes; None without a journal.
 pub(in super::super) fn unacknowledged_end(database: &Path) -> io::Result<Option<JournalEnd>> {
-    let newest = match journals(database) {
-        Ok(mut journals) => journals.pop(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(error),
-    };
-    let Some((_, newest)) = newest else { return Ok(None) };
+    let mut journals = ignore_not_found(journals(database))?.unwrap_or_default();
+    let Some((_, newest)) = journals.pop() else { return Ok(None) };
     let mut batches = Batches::open(&newest, 0)?;
     while batches.next()?.is_some() {}
     Ok(Some(batches.into_journal_end(newest)))
@@ -121,9 +119,6 @@ pub(in super::super) struct Batches<R = BufReader<File>> {
     raw: Vec<u8>,
 }
 
-/// The end of reading: the next bytes are no batch.
-struct EndOfBatches;
-
 impl Batches {
     /// Opens a journal. Reading begins at offset `from`, which must be 0 or the start of a batch.
     pub(in super::super) fn open(path: &Path, from: u64) -> io::Result<Batches> {
@@ -145,11 +140,14 @@ impl<'a> Batches<&'a [u8]> {
 impl<R: Read> Batches<R> {
     /// Reads the next batch; None at the end of the readable part.
     pub(in super::super) fn next(&mut self) -> io::Result<Option<Batch>> {
-        let batch = self.read_batch()?;
-        if batch.is_ok() {
-            self.end = self.size - self.unread;
+        match self.read_batch() {
+            Ok(batch) => {
+                self.end = self.size - self.unread;
+                Ok(Some(batch))
+            }
+            Err(ReadStop::Ended) => Ok(None),
+            Err(ReadStop::Failed(error)) => Err(error),
         }
-        Ok(batch.ok())
     }
 
     /// End offset of the last complete batch. Valid only after the end of reading.
@@ -162,31 +160,24 @@ impl<R: Read> Batches<R> {
         JournalEnd { path, offset: self.end, size: self.size }
     }
 
-    fn read_batch(&mut self) -> io::Result<Result<Batch, EndOfBatches>> {
-        let mut read = || -> Result<Batch, ReadStop> {
-            let [START] = self.read_array::<1>()? else { return Err(ReadStop::Ended) };
-            let count = u32::from_le_bytes(self.read_array()?);
-            let seqno = u64::from_le_bytes(self.read_array()?);
+    fn read_batch(&mut self) -> Result<Batch, ReadStop> {
+        let [START] = self.read_array::<1>()? else { return Err(ReadStop::Ended) };
+        let count = u32::from_le_bytes(self.read_array()?);
+        let seqno = u64::from_le_bytes(self.read_array()?);
+        self.raw.clear();
+        let mut hash = Xxh3::new();
+        let mut items = Vec::new();
+        for _ in 0..count {
+            items.extend(self.read_row()?);
+            hash.update(&self.raw);
             self.raw.clear();
-            let mut hash = Xxh3::new();
-            let mut items = Vec::new();
-            for _ in 0..count {
-                items.extend(self.read_row()?);
-                hash.update(&self.raw);
-                self.raw.clear();
-            }
-            let [END] = self.read_array::<1>()? else { return Err(ReadStop::Ended) };
-            let checksum = u64::from_le_bytes(self.read_array()?);
-            if self.read_array::<4>()? != *TRAILER || hash.digest() != checksum {
-                return Err(ReadStop::Ended);
-            }
-            Ok(Batch { seqno, items })
-        };
-        match read() {
-            Ok(batch) => Ok(Ok(batch)),
-            Err(ReadStop::Ended) => Ok(Err(EndOfBatches)),
-            Err(ReadStop::Failed(error)) => Err(error),
         }
+        let [END] = self.read_array::<1>()? else { return Err(ReadStop::Ended) };
+        let checksum = u64::from_le_bytes(self.read_array()?);
+        if self.read_array::<4>()? != *TRAILER || hash.digest() != checksum {
+            return Err(ReadStop::Ended);
+        }
+        Ok(Batch { seqno, items })
     }
 
     /// Reads one row; None is the marker of a cleared keyspace, which this engine never writes.

@@ -8,6 +8,7 @@
 use std::io;
 use std::path::Path;
 
+use super::super::ignore_not_found;
 use super::FileProblem;
 
 /// A table that a manifest lists.
@@ -25,19 +26,15 @@ pub(in super::super) struct ListedTable {
 /// lists.
 pub(in super::super) fn read(folder: &Path) -> Result<Vec<ListedTable>, FileProblem> {
     let damaged_error = |text: &str| FileProblem::Damaged(format!("{} {text}", super::short_path(folder)));
-    let missing_error = |error: io::Error, text: &str| match error.kind() {
-        io::ErrorKind::NotFound => damaged_error(text),
-        _ => error.into(),
-    };
-    let current = std::fs::read(folder.join("current"))
-        .map_err(|error| missing_error(error, "has no file `current`"))?;
+    let current = ignore_not_found(std::fs::read(folder.join("current")))?
+        .ok_or_else(|| damaged_error("has no file `current`"))?;
     let (number, rest) =
         current.split_first_chunk::<8>().ok_or_else(|| damaged_error("has a truncated file `current`"))?;
     let (checksum, kind) =
         rest.split_first_chunk::<16>().ok_or_else(|| damaged_error("has a truncated file `current`"))?;
     let path = folder.join(format!("v{}", u64::from_le_bytes(*number)));
-    let bytes = std::fs::read(&path)
-        .map_err(|error| missing_error(error, "has no manifest with the number in `current`"))?;
+    let bytes = ignore_not_found(std::fs::read(&path))?
+        .ok_or_else(|| damaged_error("has no manifest with the number in `current`"))?;
     if kind != [0] || xxhash_rust::xxh3::xxh3_128(&bytes) != u128::from_le_bytes(*checksum) {
         return Err(damaged_error("has a manifest that fails its checksum"));
     }

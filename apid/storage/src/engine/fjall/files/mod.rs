@@ -27,7 +27,6 @@ pub(super) mod table;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -35,7 +34,7 @@ use self::journal::JournalEnd;
 use self::manifest::ListedTable;
 use super::database::map_io_error;
 use super::high_water_mark::MarkValues;
-use super::layout;
+use super::{ignore_not_found, layout};
 use crate::Error;
 
 /// fjall's folder of keyspaces.
@@ -79,10 +78,9 @@ fn numbered_entries(folder: &Path, suffix: &str) -> io::Result<Vec<(u64, PathBuf
 /// The reason why the engine does not open the files.
 #[derive(Debug)]
 pub(super) enum FileProblem {
-    /// A file is missing or differs from the bytes that were written. The affected rows are not known yet.
+    /// A file is missing or differs from the bytes that were written, or acknowledged revisions are missing. The
+    /// affected rows are not known yet.
     Damaged(String),
-    /// Acknowledged revisions are missing.
-    Lost(String),
     /// The files cannot be read.
     Unreadable(Error),
 }
@@ -96,7 +94,7 @@ impl From<io::Error> for FileProblem {
 impl From<FileProblem> for Error {
     fn from(problem: FileProblem) -> Self {
         match problem {
-            FileProblem::Damaged(problem) | FileProblem::Lost(problem) => Error::Corrupt(problem),
+            FileProblem::Damaged(problem) => Error::Corrupt(problem),
             FileProblem::Unreadable(error) => error,
         }
     }
@@ -147,7 +145,7 @@ pub(super) fn verify_journals(database: &Path, mark: &MarkValues) -> Result<Veri
         read_journals(database, mark.flushed.versions, persisted)?;
     let newest = newest_in_journals.max(newest_in_tables);
     if newest < mark.revision {
-        return Err(FileProblem::Lost(format!(
+        return Err(FileProblem::Damaged(format!(
             "the journals are readable up to revision {newest}, but writes up to revision {} were acknowledged",
             mark.revision
         )));
@@ -185,13 +183,10 @@ pub(super) fn keyspace_numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(Stri
 
 /// Checks the version file of fjall.
 pub(super) fn check_version(database: &Path) -> Result<(), FileProblem> {
-    match std::fs::read(database.join("version")) {
-        Ok(bytes) if bytes == VERSION => Ok(()),
-        Ok(_) => Err(FileProblem::Damaged("fjall's file `version` is damaged".to_owned())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(FileProblem::Damaged("fjall's file `version` is missing".to_owned()))
-        }
-        Err(error) => Err(error.into()),
+    match ignore_not_found(std::fs::read(database.join("version")))? {
+        Some(bytes) if bytes == VERSION => Ok(()),
+        Some(_) => Err(FileProblem::Damaged("fjall's file `version` is damaged".to_owned())),
+        None => Err(FileProblem::Damaged("fjall's file `version` is missing".to_owned())),
     }
 }
 
@@ -199,7 +194,7 @@ pub(super) fn check_version(database: &Path) -> Result<(), FileProblem> {
 fn verify_tables(tables: &[(u64, PathBuf, ListedTable)]) -> Result<(), FileProblem> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from).min(tables.len().max(1));
     let next = Mutex::new(tables.iter());
-    let first_problem = Arc::new(Mutex::new(None));
+    let first_problem = Mutex::new(None);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -213,8 +208,7 @@ fn verify_tables(tables: &[(u64, PathBuf, ListedTable)]) -> Result<(), FileProbl
             });
         }
     });
-    let problem = first_problem.lock().take();
-    problem.map_or(Ok(()), Err)
+    first_problem.into_inner().map_or(Ok(()), Err)
 }
 
 /// The readable content of the journals.
@@ -288,7 +282,7 @@ fn read_journals(
 /// The database holds data, or reading or removing it failed.
 pub(super) fn remove_interrupted_creation(database: &Path) -> Result<(), Error> {
     let reason = match check_version(database) {
-        Err(FileProblem::Damaged(reason) | FileProblem::Lost(reason)) if database.is_dir() => reason,
+        Err(FileProblem::Damaged(reason)) if database.is_dir() => reason,
         Err(FileProblem::Unreadable(error)) => return Err(error),
         _ => return Ok(()),
     };
@@ -298,11 +292,7 @@ pub(super) fn remove_interrupted_creation(database: &Path) -> Result<(), Error> 
                 return Ok(false);
             }
         }
-        let folders = match keyspaces(database) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            folders => folders?,
-        };
-        Ok(folders.is_empty())
+        Ok(ignore_not_found(keyspaces(database))?.unwrap_or_default().is_empty())
     };
     if !is_empty().map_err(|error| map_io_error(&error))? {
         return Err(Error::Corrupt(reason));

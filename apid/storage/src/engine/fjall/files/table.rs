@@ -19,6 +19,7 @@ use lsm_tree::table::{Block, DataBlock};
 use lsm_tree::{CompressionType, ValueType};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use super::super::ignore_not_found;
 use super::FileProblem;
 
 /// The magic number of a block.
@@ -36,12 +37,8 @@ pub(in super::super) fn table_files(folder: &Path) -> io::Result<Vec<(u64, PathB
 
 /// Compares a table with its checksum.
 pub(super) fn verify(path: &Path, checksum: u128, buffer: &mut [u8]) -> Result<(), FileProblem> {
-    let mut file = File::open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            FileProblem::Damaged(format!("table {} is missing", super::short_path(path)))
-        }
-        _ => error.into(),
-    })?;
+    let mut file = ignore_not_found(File::open(path))?
+        .ok_or_else(|| FileProblem::Damaged(format!("table {} is missing", super::short_path(path))))?;
     let mut hash = Xxh3Default::new();
     loop {
         match file.read(buffer) {

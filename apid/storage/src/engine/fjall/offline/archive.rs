@@ -1,7 +1,6 @@
 //! The backup file, as `FORMAT.md` specifies. Reading detects every change and every truncation.
 //!
-//! [`ArchiveEncoder`] makes the bytes. [`ArchiveWriter`] writes the bytes to a file; a server sends them to a
-//! client.
+//! [`ArchiveEncoder`] makes the bytes, which an [`ArchiveFile`] stores and a server sends to a client.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -11,7 +10,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::super::database::map_io_error;
-use super::{BackupSummary, Identity};
+use super::{BackupSummary, Identity, rename};
 use crate::{Error, MAX_KEY, MAX_VALUE, Result, Revision};
 
 const MAGIC: &[u8; 16] = b"apid backup\nv1\n\0";
@@ -88,9 +87,7 @@ impl ArchiveFile {
             let reason = format!("`{}` exists already; choose another file", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
-        let mut unfinished = path.as_os_str().to_owned();
-        unfinished.push(".new");
-        let unfinished = PathBuf::from(unfinished);
+        let unfinished = path.with_added_extension("new");
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
         Ok(ArchiveFile { file: BufWriter::with_capacity(1 << 20, file), path: path.to_owned(), unfinished })
     }
@@ -126,53 +123,12 @@ impl ArchiveFile {
     pub fn finish(mut self) -> io::Result<()> {
         self.file.flush()?;
         self.file.get_ref().sync_all()?;
-        std::fs::rename(&self.unfinished, &self.path)?;
-        let parent = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+        rename(&self.unfinished, &self.path)
     }
 
     /// Removes the incomplete file.
     pub fn discard(self) {
         let _ = std::fs::remove_file(&self.unfinished);
-    }
-}
-
-/// A writer of backup files.
-pub(super) struct ArchiveWriter {
-    file: ArchiveFile,
-    encoder: ArchiveEncoder,
-    buffer: Vec<u8>,
-}
-
-impl ArchiveWriter {
-    /// Creates a file.
-    pub(super) fn create(path: &Path, identity: &Identity, revision: u64) -> io::Result<ArchiveWriter> {
-        let file = ArchiveFile::create(path)?;
-        let mut buffer = Vec::new();
-        let encoder = ArchiveEncoder::begin(identity, revision, &mut buffer);
-        let mut writer = ArchiveWriter { file, encoder, buffer };
-        writer.write_buffer()?;
-        Ok(writer)
-    }
-
-    /// Adds an object.
-    pub(super) fn add(&mut self, key: &str, revision: u64, value: &[u8]) -> io::Result<()> {
-        self.encoder.add(key, revision, value, &mut self.buffer);
-        self.write_buffer()
-    }
-
-    /// Writes the trailer, syncs, and renames the file. Returns the numbers of objects and bytes.
-    pub(super) fn finish(mut self) -> io::Result<(u64, u64)> {
-        let counts = self.encoder.finish(&mut self.buffer);
-        self.file.write(&self.buffer)?;
-        self.file.finish()?;
-        Ok(counts)
-    }
-
-    fn write_buffer(&mut self) -> io::Result<()> {
-        self.file.write(&self.buffer)?;
-        self.buffer.clear();
-        Ok(())
     }
 }
 
@@ -189,7 +145,7 @@ pub(super) struct ArchiveReader {
 }
 
 impl ArchiveReader {
-    /// Opens a file that [`ArchiveWriter`] wrote, and reads its header.
+    /// Opens the file of a backup, and reads its header.
     pub(super) fn open(path: &Path) -> Result<ArchiveReader> {
         let file = File::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` does not exist", path.display())),

@@ -25,14 +25,14 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use self::archive::ArchiveReader;
 pub use self::archive::{ArchiveEncoder, ArchiveFile};
-use self::archive::{ArchiveReader, ArchiveWriter};
 use self::build::StoreBuilder;
 use super::database::Tables;
 use super::reader::RowLimits;
 pub use super::survey::LossReport;
 use super::survey::Survey;
-use super::{Identity, OpenError, reader, recovery};
+use super::{Identity, OpenError, parent, reader, recovery};
 use crate::{Error, Revision};
 
 /// Minimum difference between the new revisions of a repaired or restored store and all earlier revisions.
@@ -244,17 +244,22 @@ pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let tables = Tables::open(&database, CACHE_BYTES, journal_end)?;
     let recovered = recovery::compare(&tables, mark.values())?;
     let identity = recovery::identity(&tables)?;
-    let mut writer = ArchiveWriter::create(file, &identity, recovered.revision)?;
+    let (mut file, mut buffer) = (ArchiveFile::create(file)?, Vec::new());
+    let mut encoder = ArchiveEncoder::begin(&identity, recovered.revision, &mut buffer);
     let (mut start, mut more) = (String::new(), true);
     while more {
         let (rows, has_more) = reader::range_at(&tables, "", &start, PAGE_LIMITS, recovered.revision)?;
         more = has_more;
         for row in rows {
-            writer.add(&row.key, row.revision.0, &row.value)?;
+            encoder.add(&row.key, row.revision.0, &row.value, &mut buffer);
+            file.write(&buffer)?;
+            buffer.clear();
             start = format!("{}\0", row.key);
         }
     }
-    let (objects, bytes) = writer.finish()?;
+    let (objects, bytes) = encoder.finish(&mut buffer);
+    file.write(&buffer)?;
+    file.finish()?;
     Ok(BackupSummary { identity, revision: Revision(recovered.revision), objects, bytes })
 }
 
@@ -289,14 +294,10 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, Open
         Ok::<(), OpenError>(())
     })();
     let build_result = fill_result.and_then(|()| build.finish(newest, resume_revision(newest, now)));
-    let revision = match build_result {
-        Ok(revision) => revision,
-        Err(error) => {
-            // The unfinished store holds nothing that the file lacks.
-            let _ = std::fs::remove_dir_all(&unfinished);
-            return Err(error);
-        }
-    };
+    let revision = build_result.inspect_err(|_| {
+        // The unfinished store holds nothing that the file lacks.
+        let _ = std::fs::remove_dir_all(&unfinished);
+    })?;
     rename(&unfinished, dir)?;
     let (objects, bytes) = archive.counts();
     let archived = BackupSummary { identity, revision: Revision(newest), objects, bytes };
@@ -341,9 +342,8 @@ fn replace(dir: &Path, new: &Path, kept: &Path) -> io::Result<()> {
     }
 }
 
-/// Renames a directory and syncs its parent.
+/// Renames a file or directory and syncs its parent.
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::rename(from, to)?;
-    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent)?.sync_all()
+    File::open(parent(to))?.sync_all()
 }

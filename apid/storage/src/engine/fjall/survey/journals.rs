@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::super::files::{self, journal};
 use super::super::high_water_mark::MarkValues;
-use super::super::layout;
+use super::super::{ignore_not_found, layout};
 use super::Survey;
 use super::rows::Keyspace;
 
@@ -64,10 +64,7 @@ impl Survey {
         database: &Path,
         keyspaces: &mut BTreeMap<u64, Keyspace>,
     ) -> io::Result<()> {
-        let journals = match journal::journals(database) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            journals => journals?,
-        };
+        let journals = ignore_not_found(journal::journals(database))?.unwrap_or_default();
         self.journals = journals.len();
         let in_tables = keyspaces.values().filter_map(Keyspace::newest_entry).max();
         let flushed_by_mark = self.acknowledged().map_or(0, |mark| mark.flushed.versions);

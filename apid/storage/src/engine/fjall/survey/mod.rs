@@ -31,11 +31,11 @@ use self::journals::{Gap, Part};
 use self::loss_report::DamagedPlaces;
 pub use self::loss_report::LossReport;
 use self::rows::{Keyspace, RowKind};
-use super::Identity;
 use super::database::map_io_error;
 use super::files::{self, FileProblem, journal, manifest, table};
 use super::high_water_mark::{self, MarkValues};
 use super::layout::{self, Jump, LogEntry, META_COMPACTED, META_IDENTITY, META_JUMP, META_TRIMMED, Tag};
+use super::{Identity, ignore_not_found};
 
 /// The kind of a row of `versions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,20 +93,14 @@ impl Survey {
         let database = dir.join("fjall");
         let mut keyspaces: BTreeMap<u64, Keyspace> = BTreeMap::new();
         match files::check_version(&database) {
-            Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => {
-                survey.damaged_places.push(|| problem)
-            }
+            Err(FileProblem::Damaged(problem)) => survey.damaged_places.push(|| problem),
             Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
             Ok(()) => {}
         }
-        let folders = match files::keyspaces(&database) {
-            Ok(folders) => folders,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                survey.damaged_places.push(|| "the folder `keyspaces` is missing".to_owned());
-                Vec::new()
-            }
-            Err(error) => return Err(error),
-        };
+        let folders = ignore_not_found(files::keyspaces(&database))?.unwrap_or_else(|| {
+            survey.damaged_places.push(|| "the folder `keyspaces` is missing".to_owned());
+            Vec::new()
+        });
         for (number, folder) in &folders {
             let keyspace = survey.read_tables(folder)?;
             keyspaces.insert(*number, keyspace);
@@ -132,14 +126,11 @@ impl Survey {
     }
 
     fn read_mark(&mut self, path: &Path) -> io::Result<()> {
-        let slots = match std::fs::read(path) {
-            Ok(bytes) => high_water_mark::decode_slots(&bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.damaged_places.push(|| "the high-water mark file `mark` is missing".to_owned());
-                return Ok(());
-            }
-            Err(error) => return Err(error),
+        let Some(bytes) = ignore_not_found(std::fs::read(path))? else {
+            self.damaged_places.push(|| "the high-water mark file `mark` is missing".to_owned());
+            return Ok(());
         };
+        let slots = high_water_mark::decode_slots(&bytes);
         let unreadable = slots.iter().filter(|slot| slot.is_none()).count();
         let mut found: Vec<_> = slots.into_iter().flatten().collect();
         found.sort_unstable_by_key(|(count, _)| std::cmp::Reverse(*count));
@@ -159,13 +150,9 @@ impl Survey {
         let tables = match manifest::read(folder) {
             Ok(listed) => listed.into_iter().map(|listed| (listed.id, Some(listed))).collect(),
             Err(FileProblem::Unreadable(error)) => return Err(io::Error::other(error)),
-            Err(FileProblem::Damaged(problem) | FileProblem::Lost(problem)) => {
+            Err(FileProblem::Damaged(problem)) => {
                 self.damaged_places.push(|| format!("{problem}; reading all tables in its folder"));
-                let ids = match table::table_files(folder) {
-                    Ok(ids) => ids,
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-                    Err(error) => return Err(error),
-                };
+                let ids = ignore_not_found(table::table_files(folder))?.unwrap_or_default();
                 ids.into_iter().map(|(id, _)| (id, None)).collect::<Vec<_>>()
             }
         };
@@ -180,13 +167,8 @@ impl Survey {
                 keyspace.persisted = keyspace.persisted.map(|highest| highest.max(row.seqno + offset));
                 keyspace.add(row.key, row.seqno + offset, row.value.as_ref());
             });
-            let unreadable_ranges = match read {
-                Ok(unreadable_ranges) => unreadable_ranges,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    vec![table::UnreadableRange { after: None, before: None }]
-                }
-                Err(error) => return Err(error),
-            };
+            let unreadable_ranges = ignore_not_found(read)?
+                .unwrap_or_else(|| vec![table::UnreadableRange { after: None, before: None }]);
             self.bytes += std::fs::metadata(&path).map_or(0, |file| file.len());
             self.tables.push(path.clone());
             if is_whole {
@@ -215,35 +197,27 @@ impl Survey {
             self.lost.between.push((name(range.after), name(range.before)));
         }
         for (key, row) in keyspace.rows {
-            let version = match row.kind {
-                RowKind::Removed => continue,
-                RowKind::Unreadable => {
-                    self.record_damaged_row(&key);
-                    continue;
-                }
+            match row.kind {
+                RowKind::Removed => {}
+                RowKind::Unreadable => self.record_damaged_row(&key),
                 RowKind::Entry(entry) => {
                     self.revision = self.revision.max(entry.revision);
                     self.log.insert(entry.revision, *entry);
-                    continue;
                 }
                 RowKind::Meta(row) => {
                     if self.read_meta_row(&key, &row).is_err() {
                         self.record_damaged_row(&key);
                     }
-                    continue;
                 }
-                RowKind::Object => VersionKind::Object,
-                RowKind::Deleted => VersionKind::Deleted,
-            };
-            match decode_version_key(&key) {
-                Some((_, revision)) => self.revision = self.revision.max(revision),
-                None => {
-                    self.record_damaged_row(&key);
-                    continue;
-                }
+                RowKind::Version(version) => match decode_version_key(&key) {
+                    Some((_, revision)) => {
+                        self.revision = self.revision.max(revision);
+                        self.persisted = keyspace.persisted;
+                        self.versions.insert(key, version);
+                    }
+                    None => self.record_damaged_row(&key),
+                },
             }
-            self.persisted = keyspace.persisted;
-            self.versions.insert(key, version);
         }
     }
 
@@ -317,10 +291,8 @@ impl Survey {
                     visited = visit(&row.key, row.value.as_ref());
                 }
             });
-            match read {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(map_io_error(&error)),
-                _ => visited?,
-            }
+            ignore_not_found(read).map_err(|error| map_io_error(&error))?;
+            visited?;
         }
         for Part { path, begin, end } in &self.parts {
             let mut batches = journal::Batches::open(path, *begin).map_err(|error| map_io_error(&error))?;

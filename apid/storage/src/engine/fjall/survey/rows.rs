@@ -6,16 +6,15 @@ use bytes::Bytes;
 
 use super::super::files::table;
 use super::super::layout::{self, LogEntry, Tag};
+use super::VersionKind;
 
 /// The kind and content of a row.
 #[derive(Debug)]
 pub(super) enum RowKind {
     /// A removal.
     Removed,
-    /// `versions`: an object.
-    Object,
-    /// `versions`: a tombstone.
-    Deleted,
+    /// `versions`.
+    Version(VersionKind),
     /// `log`. Boxed, because most rows are in `versions`.
     Entry(Box<LogEntry>),
     /// `meta`: the encoded row.
@@ -30,8 +29,8 @@ impl RowKind {
         let Some(row) = row else { return RowKind::Removed };
         match layout::tag(row) {
             Some(Tag::Object | Tag::Deleted) => match layout::decode_version(key, row) {
-                Ok(version) if version.value.is_some() => RowKind::Object,
-                Ok(_) => RowKind::Deleted,
+                Ok(version) if version.value.is_some() => RowKind::Version(VersionKind::Object),
+                Ok(_) => RowKind::Version(VersionKind::Deleted),
                 Err(_) => RowKind::Unreadable,
             },
             Some(Tag::Created | Tag::Updated | Tag::Removed) => match layout::decode_entry(key, row) {
@@ -81,8 +80,7 @@ impl Keyspace {
 
     /// The newest revision in the `versions` keyspace; None for other keyspaces.
     pub(super) fn newest_version(&self) -> Option<u64> {
-        let versions =
-            self.rows.iter().filter(|(_, known)| matches!(known.kind, RowKind::Object | RowKind::Deleted));
+        let versions = self.rows.iter().filter(|(_, known)| matches!(known.kind, RowKind::Version(_)));
         versions.filter_map(|(key, _)| Some(layout::split_version_key(key).ok()?.1)).max()
     }
 }
