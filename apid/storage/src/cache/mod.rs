@@ -108,15 +108,9 @@ pub struct DecodeError {
     reason: String,
 }
 
-impl From<String> for DecodeError {
-    fn from(reason: String) -> Self {
-        DecodeError { reason }
-    }
-}
-
-impl From<&str> for DecodeError {
-    fn from(reason: &str) -> Self {
-        DecodeError { reason: reason.to_owned() }
+impl<T: Into<String>> From<T> for DecodeError {
+    fn from(reason: T) -> Self {
+        DecodeError { reason: reason.into() }
     }
 }
 

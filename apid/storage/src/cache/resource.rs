@@ -267,20 +267,25 @@ impl<D: Decode> Resource<D> {
 
     /// The newest state of all keys, and the changes of a scope after it.
     pub async fn snapshot_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Snapshot<D>, Watcher<D>)> {
-        let scope: Arc<str> = Arc::from(scope);
-        self.with_loaded(|loaded, revision| {
-            let snapshot = Snapshot::new(revision, loaded.items.clone());
-            (snapshot, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
-        })
-        .await
+        self.start_watch(scope, |_, snapshot| snapshot).await
     }
 
     /// As [`Resource::snapshot_and_watch`], with a revocable snapshot for a reader that may be slow.
     pub async fn pin_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Pin<D>, Watcher<D>)> {
+        self.start_watch(scope, |loaded, snapshot| loaded.pins.pin(snapshot)).await
+    }
+
+    /// Converts the newest state of all keys, and registers a watcher of the changes of a scope after it.
+    async fn start_watch<S>(
+        self: &Arc<Self>,
+        scope: &str,
+        convert: impl Fn(&mut Loaded<D>, Snapshot<D>) -> S,
+    ) -> Result<(S, Watcher<D>)> {
         let scope: Arc<str> = Arc::from(scope);
         self.with_loaded(|loaded, revision| {
-            let pin = loaded.pins.pin(Snapshot::new(revision, loaded.items.clone()));
-            (pin, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
+            let snapshot = Snapshot::new(revision, loaded.items.clone());
+            let state = convert(loaded, snapshot);
+            (state, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
         })
         .await
     }

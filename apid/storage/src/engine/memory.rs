@@ -95,6 +95,16 @@ impl MemoryShared {
         }
         Ok(requested.0)
     }
+
+    /// The changes of a prefix after a readable revision, up to another.
+    fn changes(&self, prefix: &str, after: u64, upto: u64) -> Result<Vec<Change>> {
+        let state = self.state.read();
+        self.resolve_revision(&state, Some(Revision(after)))?;
+        self.resolve_revision(&state, Some(Revision(upto)))?;
+        let later = state.history.range(after + 1..).map(|(_, change)| change);
+        let changes = later.take_while(|change| change.revision.0 <= upto);
+        Ok(changes.filter(|change| change.key.starts_with(prefix)).cloned().collect())
+    }
 }
 
 impl MemoryState {
@@ -196,14 +206,8 @@ impl Store for MemoryStore {
 
     async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
         self.shared.check_open()?;
-        let state = self.shared.state.read();
-        self.shared.resolve_revision(&state, Some(after))?;
-        self.shared.resolve_revision(&state, Some(upto.max(after)))?;
-        let between = after.0 + 1..=upto.0.max(after.0);
-        let changes = if between.is_empty() { None } else { Some(state.history.range(between)) };
-        let changes = changes.into_iter().flatten().map(|(_, change)| change);
-        let changes = changes.filter(|change| change.key.starts_with(prefix)).cloned().collect();
-        Ok(RevisionRange { changes, through: upto.max(after) })
+        let through = upto.max(after);
+        Ok(RevisionRange { changes: self.shared.changes(prefix, after.0, through.0)?, through })
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {
@@ -244,7 +248,7 @@ impl Watch for MemoryWatch {
             self.shared.check_open()?;
             let upto = *self.published.borrow_and_update();
             if self.position < upto {
-                let changes = self.read(upto)?;
+                let changes = self.shared.changes(&self.prefix, self.position, upto)?;
                 self.position = upto;
                 if !changes.is_empty() {
                     return Ok(changes);
@@ -254,17 +258,5 @@ impl Watch for MemoryWatch {
                 return Err(Error::Unavailable("the store is closed".to_owned()));
             }
         }
-    }
-}
-
-impl MemoryWatch {
-    fn read(&self, upto: u64) -> Result<Vec<Change>> {
-        let state = self.shared.state.read();
-        if self.position < state.compacted {
-            let requested = Revision(self.position);
-            return Err(Error::Compacted { requested, compacted: Revision(state.compacted) });
-        }
-        let changes = state.history.range(self.position + 1..=upto).map(|(_, change)| change);
-        Ok(changes.filter(|change| change.key.starts_with(&self.prefix)).cloned().collect())
     }
 }

@@ -61,12 +61,8 @@ impl SpaceCheck {
 
     /// Checks whether the space suffices for reopening the database after a failed write.
     pub(super) fn check_reopen(&self) -> Result<()> {
-        check_space(
-            SpaceEffect::Shrink,
-            DiskUsage { free: free_bytes(&self.dir)?, used: 0 },
-            self.reserve,
-            None,
-        )
+        let usage = DiskUsage { free: free_bytes(&self.dir)?, used: 0 };
+        check_space(SpaceEffect::Shrink, usage, self.reserve, None)
     }
 }
 

@@ -12,12 +12,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use fjall::AbstractTree;
-use parking_lot::{Condvar, Mutex};
 
 use super::state::SharedState;
 
@@ -31,7 +31,8 @@ pub(super) type OnStall = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The watchdog thread; ends when this value is dropped.
 pub(super) struct Watchdog {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    /// Ends the thread when it is dropped.
+    stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -42,28 +43,22 @@ impl Watchdog {
         mut detector: StallDetector,
         on_stall: OnStall,
     ) -> std::io::Result<Watchdog> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let thread_stop = stop.clone();
+        let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name("store-watchdog".to_owned()).spawn(move || {
-            let (stopped, wake) = &*thread_stop;
-            let mut stopped = stopped.lock();
-            while !*stopped {
-                wake.wait_for(&mut stopped, INTERVAL);
+            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if let Some(reason) = detector.find_stall(&sample(&state, clock.monotonic())) {
                     on_stall(&reason);
                     return;
                 }
             }
         })?;
-        Ok(Watchdog { stop, thread: Some(thread) })
+        Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
     }
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        let (stopped, wake) = &*self.stop;
-        *stopped.lock() = true;
-        wake.notify_all();
+        drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // The thread panics only if the callback panics, and then the process is ending.
             let _ = thread.join();
