@@ -32,7 +32,6 @@ use super::RELEASE;
 mod compressed_document;
 mod custom;
 mod descriptions;
-mod gnostic;
 mod kinds;
 mod operations;
 mod parameters;

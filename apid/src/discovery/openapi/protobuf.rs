@@ -1,183 +1,192 @@
-//! Conversion of OpenAPI 2 JSON to Protobuf messages.
+//! Encoding of OpenAPI 2 JSON as the Protobuf message `openapi.v2.Document` of gnostic.
+//!
+//! # Contract
+//!
+//! [`encode`] writes each JSON member that a table lists as a field. Maps are lists of named values.
 //!
 //! # Invariants
 //!
 //! INVARIANT (equal documents): the message contains everything in the JSON; a test converts it back.
+//!
+//! # Reference
+//!
+//! Field numbers of the package `openapi.v2`, file `OpenAPIv2.proto` of gnostic, limited to the used fields.
 
+use prost::encoding;
 use serde_json::{Map, Value};
 
-use super::gnostic::{
-    AdditionalProperties, Any, AnyParameter, ApiKey, BodyParameter, Definitions, Info, ItemsItem,
-    JsonReference, NamedAny, NamedParameter, NamedPathItem, NamedResponseValue, NamedSchema,
-    NamedSecurityDefinition, NamedStringArray, NonBodyParameter, Operation, Parameter, ParameterDefinitions,
-    ParameterOrReference, ParameterSubSchema, ParametersItem, PathItem, PathParameter, QueryParameter,
-    Response, ResponseValue, Responses, Schema, SchemaItem, SecurityDefinition, SecurityDefinitions,
-    SecurityRequirement, TypeItem,
-};
+use Type::{Entries, Flag, List, Message, OneOf, Text, Wrapped, Yaml};
 
-pub(super) fn info(info: &Value) -> Info {
-    Info { title: text(info, "title"), version: text(info, "version") }
+/// A field of a message: its number, the JSON member with its value, and its type.
+pub(super) type Field = (u32, &'static str, Type);
+
+/// A field of a message with a choice of fields: its number, the condition on the JSON value, and its type.
+pub(super) type Variant = (u32, fn(&Value) -> bool, &'static Type);
+
+/// The type of a field.
+#[derive(Clone, Copy)]
+pub(super) enum Type {
+    /// A string.
+    Text,
+    /// A boolean; JSON contains only true.
+    Flag,
+    /// Any value as the text of its JSON, which is valid YAML.
+    Yaml,
+    /// A repeated field with the elements of a JSON list.
+    List(&'static Type),
+    /// A repeated field with the members of a JSON object as named values.
+    Entries(&'static Type),
+    /// A message with the members of a JSON object.
+    Message(&'static [Field]),
+    /// A message with the value in one field; gnostic has further fields, which are not used.
+    Wrapped(u32, &'static Type),
+    /// A message with the value in the first field whose condition is met.
+    OneOf(&'static [Variant]),
 }
 
-pub(super) fn security(list: &Value) -> Vec<SecurityRequirement> {
-    let entries = list.as_array().into_iter().flatten();
-    entries
-        .map(|entry| SecurityRequirement {
-            additional_properties: members(entry)
-                .map(|(name, scopes)| NamedStringArray {
-                    name: name.clone(),
-                    value: Some(TypeItem { value: strings(scopes) }),
-                })
-                .collect(),
-        })
-        .collect()
+/// In the place of a JSON member: all members whose names have this prefix, as named values of the type.
+pub(super) const EXTENSIONS: &str = "x-";
+
+/// The fields of a document.
+pub(super) static DOCUMENT: &[Field] = &[
+    (1, "swagger", Text),
+    (2, "info", Message(&[(1, "title", Text), (2, "version", Text)])),
+    (8, "paths", Wrapped(2, &Entries(&PATH_ITEM))),
+    (9, "definitions", Wrapped(1, &Entries(&SCHEMA))),
+    (10, "parameters", Wrapped(1, &Entries(&PARAMETER))),
+    (12, "security", List(&Wrapped(1, &Entries(&Wrapped(1, &List(&Text)))))),
+    (13, "securityDefinitions", Wrapped(1, &Entries(&Wrapped(2, &API_KEY)))),
+];
+
+static PATH_ITEM: Type = Message(&[
+    (2, "get", OPERATION),
+    (3, "put", OPERATION),
+    (4, "post", OPERATION),
+    (5, "delete", OPERATION),
+    (6, "options", OPERATION),
+    (7, "head", OPERATION),
+    (8, "patch", OPERATION),
+    (9, "parameters", List(&PARAMETER_ITEM)),
+]);
+
+static OPERATION: Type = Message(&[
+    (1, "tags", List(&Text)),
+    (3, "description", Text),
+    (5, "operationId", Text),
+    (6, "produces", List(&Text)),
+    (7, "consumes", List(&Text)),
+    (8, "parameters", List(&PARAMETER_ITEM)),
+    (9, "responses", Wrapped(1, &Entries(&Wrapped(1, &RESPONSE)))),
+    (10, "schemes", List(&Text)),
+    (11, "deprecated", Flag),
+    (13, EXTENSIONS, ANY),
+]);
+
+static PARAMETER_ITEM: Type =
+    OneOf(&[(2, |item| item.get("$ref").is_some(), &REFERENCE), (1, |_| true, &PARAMETER)]);
+
+static REFERENCE: Type = Message(&[(1, "$ref", Text)]);
+
+static PARAMETER: Type =
+    OneOf(&[(1, |parameter| is_in(parameter, "body"), &BODY_PARAMETER), (2, |_| true, &NON_BODY_PARAMETER)]);
+
+static BODY_PARAMETER: Type =
+    Message(&[(2, "name", Text), (3, "in", Text), (4, "required", Flag), (5, "schema", SCHEMA)]);
+
+static NON_BODY_PARAMETER: Type =
+    OneOf(&[(4, |parameter| is_in(parameter, "path"), &PATH_PARAMETER), (3, |_| true, &QUERY_PARAMETER)]);
+
+static PATH_PARAMETER: Type = Message(&[
+    (1, "required", Flag),
+    (2, "in", Text),
+    (3, "description", Text),
+    (4, "name", Text),
+    (5, "type", Text),
+    (19, "uniqueItems", Flag),
+]);
+
+static QUERY_PARAMETER: Type = Message(&[
+    (2, "in", Text),
+    (3, "description", Text),
+    (4, "name", Text),
+    (6, "type", Text),
+    (20, "uniqueItems", Flag),
+]);
+
+static RESPONSE: Type = Message(&[(1, "description", Text), (2, "schema", Wrapped(1, &SCHEMA))]);
+
+static SCHEMA: Type = Message(&[
+    (1, "$ref", Text),
+    (2, "format", Text),
+    (4, "description", Text),
+    (19, "required", List(&Text)),
+    (20, "enum", List(&ANY)),
+    (21, "additionalProperties", Wrapped(1, &SCHEMA)),
+    (22, "type", Wrapped(1, &Text)),
+    (23, "items", Wrapped(1, &SCHEMA)),
+    (25, "properties", Wrapped(1, &Entries(&SCHEMA))),
+    (31, EXTENSIONS, ANY),
+]);
+
+static ANY: Type = Wrapped(2, &Yaml);
+
+static API_KEY: Type =
+    Message(&[(1, "type", Text), (2, "name", Text), (3, "in", Text), (4, "description", Text)]);
+
+fn is_in(parameter: &Value, location: &str) -> bool {
+    parameter.get("in").is_some_and(|value| value == location)
 }
 
-pub(super) fn security_definitions(name: &str, scheme: &Value) -> SecurityDefinitions {
-    let api_key = ApiKey {
-        ty: text(scheme, "type"),
-        name: text(scheme, "name"),
-        place: text(scheme, "in"),
-        description: text(scheme, "description"),
-    };
-    SecurityDefinitions {
-        additional_properties: vec![NamedSecurityDefinition {
-            name: name.to_owned(),
-            value: Some(SecurityDefinition { api_key: Some(api_key) }),
-        }],
-    }
+/// Encodes a document, or a part of it: a decoder merges the parts.
+pub(super) fn encode(document: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_fields(DOCUMENT, document, &mut out);
+    out
 }
 
-pub(super) fn parameters(parameters: &Value) -> ParameterDefinitions {
-    let named_parameter = |(name, value): (&String, &Value)| NamedParameter {
-        name: name.clone(),
-        value: Some(parameter(value)),
-    };
-    ParameterDefinitions { additional_properties: members(parameters).map(named_parameter).collect() }
-}
-
-pub(super) fn path_item(path: &str, item: &Value) -> NamedPathItem {
-    let method_operation = |method: &str| item.get(method).map(operation);
-    let value = PathItem {
-        get: method_operation("get"),
-        put: method_operation("put"),
-        post: method_operation("post"),
-        delete: method_operation("delete"),
-        options: method_operation("options"),
-        head: method_operation("head"),
-        patch: method_operation("patch"),
-        parameters: parameter_items(item),
-    };
-    NamedPathItem { name: path.to_owned(), value: Some(value) }
-}
-
-fn operation(value: &Value) -> Operation {
-    let responses = value.get("responses").into_iter().flat_map(members).map(|(code, response)| {
-        let schema = response.get("schema").map(|value| SchemaItem { schema: Some(schema(value)) });
-        let response = Response { description: text(response, "description"), schema };
-        NamedResponseValue { name: code.clone(), value: Some(ResponseValue { response: Some(response) }) }
-    });
-    let list = |name: &str| value.get(name).map(strings).unwrap_or_default();
-    Operation {
-        tags: list("tags"),
-        description: text(value, "description"),
-        operation_id: text(value, "operationId"),
-        produces: list("produces"),
-        consumes: list("consumes"),
-        parameters: parameter_items(value),
-        responses: Some(Responses { response_code: responses.collect() }),
-        schemes: list("schemes"),
-        deprecated: value.get("deprecated").is_some(),
-        vendor_extension: extensions(value),
-    }
-}
-
-fn parameter_items(parent: &Value) -> Vec<ParametersItem> {
-    let list = parent.get("parameters").and_then(Value::as_array).into_iter().flatten();
-    list.map(|value| {
-        let item = if value.get("$ref").is_some() {
-            ParameterOrReference::Reference(JsonReference { reference: text(value, "$ref") })
-        } else {
-            ParameterOrReference::Parameter(parameter(value))
-        };
-        ParametersItem { oneof: Some(item) }
-    })
-    .collect()
-}
-
-fn parameter(value: &Value) -> Parameter {
-    let place = text(value, "in");
-    let (name, description) = (text(value, "name"), text(value, "description"));
-    let (ty, unique_items) = (text(value, "type"), value.get("uniqueItems").is_some());
-    let required = value.get("required").is_some();
-    let non_body = |parameter| AnyParameter::NonBody(NonBodyParameter { oneof: Some(parameter) });
-    let parameter = match place.as_str() {
-        "body" => AnyParameter::Body(BodyParameter {
-            name,
-            place,
-            required,
-            schema: value.get("schema").map(|value| Box::new(schema(value))),
-        }),
-        "path" => non_body(ParameterSubSchema::Path(PathParameter {
-            required,
-            place,
-            description,
-            name,
-            ty,
-            unique_items,
-        })),
-        _ => {
-            non_body(ParameterSubSchema::Query(QueryParameter { place, description, name, ty, unique_items }))
+fn encode_fields(fields: &[Field], object: &Value, out: &mut Vec<u8>) {
+    for (number, name, field_type) in fields {
+        if *name == EXTENSIONS {
+            let extensions = members(object).filter(|(name, _)| name.starts_with(EXTENSIONS));
+            extensions.for_each(|(name, value)| encode_entry(*number, name, field_type, value, out));
+        } else if let Some(value) = object.get(name) {
+            encode_field(*number, field_type, value, out);
         }
-    };
-    Parameter { oneof: Some(parameter) }
-}
-
-pub(super) fn named_schema(name: &str, value: &Value) -> NamedSchema {
-    NamedSchema { name: name.to_owned(), value: Some(schema(value)) }
-}
-
-fn schema(value: &Value) -> Schema {
-    let list = |name: &str| value.get(name).map(strings).unwrap_or_default();
-    Schema {
-        reference: text(value, "$ref"),
-        format: text(value, "format"),
-        description: text(value, "description"),
-        required: list("required"),
-        enumeration: value.get("enum").and_then(Value::as_array).into_iter().flatten().map(any).collect(),
-        additional_properties: value
-            .get("additionalProperties")
-            .map(|value| Box::new(AdditionalProperties { schema: Some(Box::new(schema(value))) })),
-        ty: value.get("type").map(|ty| TypeItem { value: vec![ty.as_str().unwrap_or_default().to_owned()] }),
-        items: value.get("items").map(|value| ItemsItem { schema: vec![schema(value)] }),
-        properties: value.get("properties").map(|properties| Definitions {
-            additional_properties: members(properties)
-                .map(|(name, value)| named_schema(name, value))
-                .collect(),
-        }),
-        vendor_extension: extensions(value),
     }
 }
 
-/// Returns the members whose names start with `x-`.
-fn extensions(value: &Value) -> Vec<NamedAny> {
-    let members = members(value).filter(|(name, _)| name.starts_with("x-"));
-    members.map(|(name, value)| NamedAny { name: name.clone(), value: Some(any(value)) }).collect()
+fn encode_field(number: u32, field_type: &Type, value: &Value, out: &mut Vec<u8>) {
+    let mut content = Vec::new();
+    match field_type {
+        Text => content.extend(value.as_str().unwrap_or_default().as_bytes()),
+        Flag => return encoding::bool::encode(number, &true, out),
+        Yaml => content.extend(format!("{value}\n").as_bytes()),
+        List(element) => {
+            let elements = value.as_array().into_iter().flatten();
+            return elements.for_each(|value| encode_field(number, element, value, out));
+        }
+        Entries(entry) => {
+            return members(value).for_each(|(name, value)| encode_entry(number, name, entry, value, out));
+        }
+        Message(fields) => encode_fields(fields, value, &mut content),
+        Wrapped(inner_number, inner) => encode_field(*inner_number, inner, value, &mut content),
+        OneOf(variants) => {
+            if let Some((number, _, variant)) = variants.iter().find(|(_, is_met, _)| is_met(value)) {
+                encode_field(*number, variant, value, &mut content);
+            }
+        }
+    }
+    encoding::bytes::encode(number, &content, out);
 }
 
-/// Encodes a value as YAML; JSON is valid YAML.
-fn any(value: &Value) -> Any {
-    Any { yaml: format!("{value}\n") }
+/// Encodes a named value: a message with the fields `name` and `value`.
+fn encode_entry(number: u32, name: &String, value_type: &Type, value: &Value, out: &mut Vec<u8>) {
+    let mut entry = Vec::new();
+    encoding::string::encode(1, name, &mut entry);
+    encode_field(2, value_type, value, &mut entry);
+    encoding::bytes::encode(number, &entry, out);
 }
 
 fn members(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
     value.as_object().into_iter().flat_map(Map::iter)
-}
-
-fn text(value: &Value, name: &str) -> String {
-    value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn strings(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -2,10 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use apimachinery::names::Preset;
-use prost::Message as _;
-
 use super::*;
+use apimachinery::names::Preset;
 
 mod read_back;
 
@@ -376,7 +374,7 @@ fn openapi_v2_protobuf_equals_json() {
     for preset in [Preset::Kubernetes, Preset::Svc] {
         let api = api(preset);
         let json = read(&api.v2().unwrap());
-        let message = gnostic::Document::decode(api.v2_protobuf().unwrap().decompress().unwrap()).unwrap();
+        let message = api.v2_protobuf().unwrap().decompress().unwrap();
         let back = read_back::document(&message);
         for part in ["swagger", "info", "parameters", "security", "securityDefinitions"] {
             assert_eq!(back[part], json[part], "{part}");
@@ -389,6 +387,49 @@ fn openapi_v2_protobuf_equals_json() {
             }
         }
     }
+}
+
+#[test]
+fn openapi_v2_protobuf_has_field_numbers_of_gnostic() {
+    let document = json!({
+        "swagger": "2.0",
+        "paths": {"/p": {
+            "get": {
+                "operationId": "o",
+                "deprecated": true,
+                "responses": {"200": {"description": "OK", "schema": {"$ref": "#/definitions/d"}}},
+                "x-a": "b",
+            },
+            "parameters": [
+                {"$ref": "#/parameters/q"},
+                {"in": "path", "name": "n", "required": true, "type": "string", "uniqueItems": true},
+                {"in": "query", "name": "w", "type": "boolean", "uniqueItems": true},
+                {"in": "body", "name": "body", "required": true, "schema": {"$ref": "#/definitions/d"}},
+            ],
+        }},
+        "definitions": {"d": {
+            "type": "object",
+            "required": ["a"],
+            "enum": ["e"],
+            "properties": {"a": {"type": "array", "items": {"type": "string", "format": "byte"}}},
+            "additionalProperties": {"type": "string"},
+            "x-m": {"k": 1},
+        }},
+        "security": [{"t": []}],
+        "securityDefinitions": {"t": {"type": "apiKey", "in": "header", "name": "authorization"}},
+    });
+    let message: &[u8] =
+        b"\x0a\x032.0B\xbd\x01\x12\xba\x01\x0a\x02/p\x12\xb3\x01\x12:*\x01oJ$\x0a\"\x0a\x03200\x12\x1b\x0a\
+          \x19\x0a\x02OK\x12\x13\x0a\x11\x0a\x0f#/definitions/dX\x01j\x0d\x0a\x03x-a\x12\x06\x12\x04\"b\"\
+          \x0aJ\x12\x12\x10\x0a\x0e#/parameters/qJ\x1c\x0a\x1a\x12\x18\"\x16\x08\x01\x12\x04path\"\x01n*\x06\
+          string\x98\x01\x01J\x1c\x0a\x1a\x12\x18\x1a\x16\x12\x05query\"\x01w2\x07boolean\xa0\x01\x01J%\x0a#\
+          \x0a!\x12\x04body\x1a\x04body \x01*\x11\x0a\x0f#/definitions/dJm\x0ak\x0a\x01d\x12f\x9a\x01\x01a\
+          \xa2\x01\x06\x12\x04\"e\"\x0a\xaa\x01\x0d\x0a\x0b\xb2\x01\x08\x0a\x06string\xb2\x01\x08\x0a\x06obj\
+          ect\xca\x01'\x0a%\x0a\x01a\x12 \xb2\x01\x07\x0a\x05array\xba\x01\x13\x0a\x11\x12\x04byte\xb2\x01\
+          \x08\x0a\x06string\xfa\x01\x11\x0a\x03x-m\x12\x0a\x12\x08{\"k\":1}\x0ab\x07\x0a\x05\x0a\x01t\x12\
+          \x00j(\x0a&\x0a\x01t\x12!\x12\x1f\x0a\x06apiKey\x12\x0dauthorization\x1a\x06header";
+    assert_eq!(protobuf::encode(&document), message);
+    assert_eq!(read_back::document(message), document);
 }
 
 #[test]

@@ -8,13 +8,12 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use prost::Message as _;
 use serde_json::{Map, Value, json};
 
 use super::compressed_document::{CompressedDocument, DocumentCompressor};
 use super::operations::{self, Operation, Path};
 use super::types::Types;
-use super::{OpenApi, OpenApiVersion, add_extensions, gnostic, parameters, protobuf, security_scheme};
+use super::{OpenApi, OpenApiVersion, add_extensions, parameters, protobuf, security_scheme};
 
 /// The `swagger` version of the document.
 const VERSION: &str = "2.0";
@@ -93,28 +92,19 @@ pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
     let paths = paths(api);
     let mut compressor = DocumentCompressor::new();
     // A Protobuf decoder merges concatenated parts: fields, and entries of repeated fields.
-    let mut write_part = |document: gnostic::Document| compressor.write_all(&document.encode_to_vec());
-    write_part(gnostic::Document {
-        swagger: VERSION.to_owned(),
-        info: Some(protobuf::info(&api.info())),
-        parameters: Some(protobuf::parameters(&general_parameters())),
-        security: protobuf::security(&security()),
-        security_definitions: Some(protobuf::security_definitions("BearerToken", &security_scheme())),
-        ..gnostic::Document::default()
-    })?;
+    let mut write_part = |part: Value| compressor.write_all(&protobuf::encode(&part));
+    write_part(json!({
+        "swagger": VERSION,
+        "info": api.info(),
+        "parameters": general_parameters(),
+        "security": security(),
+        "securityDefinitions": {"BearerToken": security_scheme()},
+    }))?;
     for (name, tagged) in &paths {
-        write_part(gnostic::Document {
-            paths: Some(gnostic::Paths { path: vec![protobuf::path_item(name, &item(tagged, &types))] }),
-            ..gnostic::Document::default()
-        })?;
+        write_part(json!({"paths": {name: item(tagged, &types)}}))?;
     }
     for (name, definition) in definitions(&paths, &types) {
-        write_part(gnostic::Document {
-            definitions: Some(gnostic::Definitions {
-                additional_properties: vec![protobuf::named_schema(&name, &definition)],
-            }),
-            ..gnostic::Document::default()
-        })?;
+        write_part(json!({"definitions": {name: definition}}))?;
     }
     compressor.finish()
 }

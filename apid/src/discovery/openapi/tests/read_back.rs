@@ -1,130 +1,76 @@
-//! Conversion of the Protobuf messages of an OpenAPI 2 document to JSON, for tests.
+//! Conversion of the Protobuf message of an OpenAPI 2 document to JSON, for tests.
 
-use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
-use crate::discovery::openapi::gnostic::{
-    Any, AnyParameter, Definitions, Document, NamedAny, Operation, Parameter, ParameterOrReference,
-    ParameterSubSchema, ParametersItem, Schema,
-};
+use prost::encoding::{WireType, decode_key, decode_varint};
+use serde_json::{Map, Value};
 
-/// Returns an object without its empty members.
-fn without_empty_members(value: Value) -> Value {
-    let Value::Object(map) = value else { return value };
-    let is_empty = |value: &Value| match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(list) => list.is_empty(),
-        _ => false,
-    };
-    Value::Object(map.into_iter().filter(|(_, value)| !is_empty(value)).collect())
+use crate::discovery::openapi::protobuf::{DOCUMENT, EXTENSIONS, Field, Type};
+
+/// The contents of the fields of a message by number. The content of a boolean is empty.
+type Contents<'b> = BTreeMap<u32, Vec<&'b [u8]>>;
+
+pub(super) fn document(bytes: &[u8]) -> Value {
+    object(DOCUMENT, bytes)
 }
 
-fn any(any: &Any) -> Value {
-    serde_json::from_str(&any.yaml).unwrap()
-}
-
-fn extend(value: &mut Value, extensions: &[NamedAny]) {
-    for extension in extensions {
-        value[&extension.name] = any(extension.value.as_ref().unwrap());
-    }
-}
-
-pub(super) fn document(document: &Document) -> Value {
-    let info = document.info.as_ref().unwrap();
-    let paths = &document.paths.as_ref().unwrap().path;
-    let security = document.security.iter().map(|requirement| {
-        let named = requirement.additional_properties.iter();
-        named.map(|named| (named.name.clone(), json!(named.value.as_ref().unwrap().value))).collect::<Value>()
-    });
-    let schemes = document.security_definitions.as_ref().unwrap().additional_properties.iter().map(|named| {
-        let key = named.value.as_ref().unwrap().api_key.as_ref().unwrap();
-        let value =
-            json!({"type": key.ty, "name": key.name, "in": key.place, "description": key.description});
-        (named.name.clone(), value)
-    });
-    let parameters = document.parameters.as_ref().unwrap().additional_properties.iter();
-    json!({
-        "swagger": document.swagger,
-        "info": {"title": info.title, "version": info.version},
-        "security": security.collect::<Value>(),
-        "securityDefinitions": schemes.collect::<Value>(),
-        "parameters":
-            parameters.map(|named| (named.name.clone(), parameter(named.value.as_ref().unwrap()))).collect::<Value>(),
-        "paths": paths.iter().map(|named| {
-            let item = named.value.as_ref().unwrap();
-            let mut map = Map::new();
-            for (method, it) in [
-                ("get", &item.get), ("put", &item.put), ("post", &item.post), ("delete", &item.delete),
-                ("options", &item.options), ("head", &item.head), ("patch", &item.patch),
-            ] {
-                map.extend(it.as_ref().map(|it| (method.to_owned(), operation(it))));
+fn contents(mut bytes: &[u8]) -> Contents<'_> {
+    let mut contents = Contents::new();
+    while !bytes.is_empty() {
+        let (number, wire_type) = decode_key(&mut bytes).unwrap();
+        let length = usize::try_from(decode_varint(&mut bytes).unwrap()).unwrap();
+        let content = match wire_type {
+            WireType::LengthDelimited => bytes.split_off(..length).unwrap(),
+            _ => {
+                assert_eq!((wire_type, length), (WireType::Varint, 1), "field {number} is no true boolean");
+                &[]
             }
-            map.insert("parameters".to_owned(), parameters_of(&item.parameters));
-            (named.name.clone(), Value::Object(map))
-        }).collect::<Value>(),
-        "definitions": definitions(document.definitions.as_ref().unwrap()),
-    })
+        };
+        contents.entry(number).or_default().push(content);
+    }
+    contents
 }
 
-fn operation(operation: &Operation) -> Value {
-    let responses = operation.responses.as_ref().unwrap().response_code.iter().map(|named| {
-        let response = named.value.as_ref().unwrap().response.as_ref().unwrap();
-        let schema = response.schema.as_ref().map(|item| schema(item.schema.as_ref().unwrap()));
-        (
-            named.name.clone(),
-            without_empty_members(json!({"description": response.description, "schema": schema})),
-        )
-    });
-    let mut value = without_empty_members(json!({
-        "tags": operation.tags, "description": operation.description, "operationId": operation.operation_id,
-        "produces": operation.produces, "consumes": operation.consumes, "schemes": operation.schemes,
-        "deprecated": operation.deprecated, "parameters": parameters_of(&operation.parameters),
-        "responses": responses.collect::<Value>(),
-    }));
-    extend(&mut value, &operation.vendor_extension);
-    value
+fn object(fields: &'static [Field], bytes: &[u8]) -> Value {
+    let mut object = Map::new();
+    for (number, contents) in contents(bytes) {
+        let (_, name, field_type) = fields.iter().find(|(known, ..)| *known == number).unwrap();
+        if *name == EXTENSIONS {
+            let Value::Object(extensions) = value(&Type::Entries(field_type), &contents) else { panic!() };
+            object.extend(extensions);
+        } else {
+            object.insert((*name).to_owned(), value(field_type, &contents));
+        }
+    }
+    Value::Object(object)
 }
 
-fn parameters_of(items: &[ParametersItem]) -> Value {
-    let value = |item: &ParametersItem| match item.oneof.as_ref().unwrap() {
-        ParameterOrReference::Reference(reference) => json!({"$ref": reference.reference}),
-        ParameterOrReference::Parameter(it) => parameter(it),
-    };
-    items.iter().map(value).collect()
-}
-
-fn parameter(parameter: &Parameter) -> Value {
-    without_empty_members(match parameter.oneof.as_ref().unwrap() {
-        AnyParameter::Body(body) => json!({
-            "name": body.name, "in": body.place, "required": body.required, "schema": schema(body.schema.as_ref().unwrap()),
-        }),
-        AnyParameter::NonBody(other) => match other.oneof.as_ref().unwrap() {
-            ParameterSubSchema::Path(path) => json!({
-                "name": path.name, "in": path.place, "required": path.required, "description": path.description,
-                "type": path.ty, "uniqueItems": path.unique_items,
-            }),
-            ParameterSubSchema::Query(query) => json!({
-                "name": query.name, "in": query.place, "description": query.description,
-                "type": query.ty, "uniqueItems": query.unique_items,
-            }),
-        },
-    })
-}
-
-fn definitions(definitions: &Definitions) -> Value {
-    let all = definitions.additional_properties.iter();
-    all.map(|named| (named.name.clone(), schema(named.value.as_ref().unwrap()))).collect()
-}
-
-fn schema(of: &Schema) -> Value {
-    let mut value = without_empty_members(json!({
-        "$ref": of.reference, "format": of.format, "description": of.description, "required": of.required,
-        "enum": of.enumeration.iter().map(any).collect::<Vec<_>>(),
-        "additionalProperties": of.additional_properties.as_ref().map(|it| schema(it.schema.as_ref().unwrap())),
-        "type": of.ty.as_ref().map(|ty| ty.value[0].clone()),
-        "items": of.items.as_ref().map(|items| schema(&items.schema[0])),
-        "properties": of.properties.as_ref().map(definitions),
-    }));
-    extend(&mut value, &of.vendor_extension);
-    value
+/// Returns the value of a field. `all` has the contents of all occurrences of the field.
+fn value(field_type: &Type, all: &[&[u8]]) -> Value {
+    match field_type {
+        Type::Text => str::from_utf8(all.last().unwrap()).unwrap().into(),
+        Type::Flag => true.into(),
+        Type::Yaml => serde_json::from_slice(all.last().unwrap()).unwrap(),
+        Type::List(element) => all.iter().map(|content| value(element, &[content])).collect(),
+        Type::Entries(entry) => {
+            let named = all.iter().map(|bytes| {
+                let fields = contents(bytes);
+                (str::from_utf8(fields[&1][0]).unwrap().to_owned(), value(entry, &fields[&2]))
+            });
+            Value::Object(named.collect())
+        }
+        Type::Message(fields) => object(fields, &all.concat()),
+        Type::Wrapped(number, inner) => {
+            let message = all.concat();
+            value(inner, contents(&message).get(number).map_or(&[], Vec::as_slice))
+        }
+        Type::OneOf(variants) => {
+            let message = all.concat();
+            let fields = contents(&message);
+            let (number, contents) = fields.first_key_value().unwrap();
+            assert_eq!(fields.len(), 1, "a choice has one field");
+            let (.., variant) = variants.iter().find(|(known, ..)| known == number).unwrap();
+            value(variant, contents)
+        }
+    }
 }
