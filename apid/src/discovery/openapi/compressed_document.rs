@@ -22,19 +22,15 @@ pub struct CompressedDocument {
     size: usize,
     hash: String,
     /// The decompressed document, while a response refers to it.
-    plain: Arc<Mutex<Weak<DecompressedDocument>>>,
+    plain: Arc<Mutex<Weak<Vec<u8>>>>,
 }
 
-/// A decompressed document.
-#[derive(Debug)]
-struct DecompressedDocument(Vec<u8>);
-
 /// Owner of the `Bytes` of a decompressed document.
-struct DecompressedOwner(Arc<DecompressedDocument>);
+struct DecompressedOwner(Arc<Vec<u8>>);
 
 impl AsRef<[u8]> for DecompressedOwner {
     fn as_ref(&self) -> &[u8] {
-        &self.0.0
+        &self.0
     }
 }
 
@@ -64,7 +60,7 @@ impl CompressedDocument {
             None => {
                 let mut plain = Vec::with_capacity(self.size);
                 GzDecoder::new(&*self.gzip).read_to_end(&mut plain)?;
-                let plain = Arc::new(DecompressedDocument(plain));
+                let plain = Arc::new(plain);
                 *weak_document = Arc::downgrade(&plain);
                 plain
             }

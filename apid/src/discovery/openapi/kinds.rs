@@ -33,18 +33,17 @@ impl GroupVersionKind {
 }
 
 /// The kinds of schema types.
+#[derive(Default)]
 pub(super) struct Kinds {
     by_type: BTreeMap<String, BTreeSet<GroupVersionKind>>,
     /// The custom kinds by type.
     custom: BTreeMap<String, KindRef>,
-    no_kinds: BTreeSet<GroupVersionKind>,
 }
 
 impl Kinds {
     /// Collects the kinds of a registry, and the kinds that each group has, such as `DeleteOptions`.
     pub(super) fn new(registry: &Registry, names: &Names) -> Self {
-        let mut kinds =
-            Kinds { by_type: BTreeMap::new(), custom: BTreeMap::new(), no_kinds: BTreeSet::new() };
+        let mut kinds = Kinds::default();
         kinds.add("meta/v1.Status", GroupVersionKind::new("", "v1", "Status"));
         kinds.add_shared("", "v1");
         for resource in registry.resources() {
@@ -91,14 +90,14 @@ impl Kinds {
         self.by_type.entry(type_name.to_owned()).or_default().insert(kind);
     }
 
-    /// Returns the kinds of a type, sorted.
-    pub(super) fn of_type(&self, type_name: &str) -> &BTreeSet<GroupVersionKind> {
-        self.by_type.get(type_name).unwrap_or(&self.no_kinds)
+    /// Returns the kinds of a type, sorted; None for a type that is no kind.
+    pub(super) fn of_type(&self, type_name: &str) -> Option<&BTreeSet<GroupVersionKind>> {
+        self.by_type.get(type_name)
     }
 
     /// Returns the description of a type that is a kind; None for another type.
     pub(super) fn describe(&self, type_name: &str) -> Option<String> {
-        let kind = self.of_type(type_name).first()?;
+        let kind = self.of_type(type_name)?.first()?;
         let group_version = if kind.group.is_empty() {
             format!("the core group, {}", kind.version)
         } else {

@@ -18,7 +18,7 @@
 //!
 //! Requirements D-EP-47 and D-META-38; OpenAPI 2.0 and 3.0.0. Extensions carry the prefix of the preset.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::sync::{Arc, OnceLock};
 
@@ -79,8 +79,6 @@ struct V3 {
 
 /// A group version and its resources, in the order of the registry.
 struct GroupVersionResources {
-    /// Path of the document: `api/v1` or `apis/<group>/<version>`.
-    path: String,
     version: String,
     resources: Vec<Arc<Resource>>,
 }
@@ -175,11 +173,11 @@ impl OpenApi {
     fn build_v3(&self) -> io::Result<V3> {
         let mut documents = BTreeMap::new();
         let mut paths = Map::new();
-        for group_version in self.group_versions() {
-            let document = self.find_or_build(&group_version)?;
-            let location = OpenApi::v3_location(&group_version.path, document.hash());
-            paths.insert(group_version.path.clone(), json!({"serverRelativeURL": location}));
-            documents.insert(group_version.path, document);
+        for (path, group_version) in self.group_versions() {
+            let document = self.find_or_build(&path, &group_version)?;
+            let location = OpenApi::v3_location(&path, document.hash());
+            paths.insert(path.clone(), json!({"serverRelativeURL": location}));
+            documents.insert(path, document);
         }
         self.cached_documents.lock().retain(|path, _| documents.contains_key(path));
         Ok(V3 { index: compress_document(&json!({"paths": paths}))?, documents })
@@ -187,18 +185,22 @@ impl OpenApi {
 
     /// Returns the document of a group version. Builds the document unless one is cached for the same
     /// resources.
-    fn find_or_build(&self, group_version: &GroupVersionResources) -> io::Result<CompressedDocument> {
+    fn find_or_build(
+        &self,
+        path: &str,
+        group_version: &GroupVersionResources,
+    ) -> io::Result<CompressedDocument> {
         let is_same = |resources: &[Arc<Resource>]| {
             resources.iter().map(Arc::as_ptr).eq(group_version.resources.iter().map(Arc::as_ptr))
         };
-        if let Some((resources, document)) = self.cached_documents.lock().get(&group_version.path)
+        if let Some((resources, document)) = self.cached_documents.lock().get(path)
             && is_same(resources)
         {
             return Ok(document.clone());
         }
         let document = compress_document(&v3::document(self, group_version))?;
         let resources = group_version.resources.clone();
-        self.cached_documents.lock().insert(group_version.path.clone(), (resources, document.clone()));
+        self.cached_documents.lock().insert(path.to_owned(), (resources, document.clone()));
         Ok(document)
     }
 
@@ -206,9 +208,9 @@ impl OpenApi {
         self.kinds.get_or_init(|| kinds::Kinds::new(&self.registry, &self.names))
     }
 
-    fn group_versions(&self) -> Vec<GroupVersionResources> {
-        let mut group_versions: Vec<GroupVersionResources> = Vec::new();
-        let mut indexes: HashMap<String, usize> = HashMap::new();
+    /// The served resources by path of the OpenAPI 3 document: `api/v1` or `apis/<group>/<version>`.
+    fn group_versions(&self) -> BTreeMap<String, GroupVersionResources> {
+        let mut group_versions: BTreeMap<String, GroupVersionResources> = BTreeMap::new();
         for resource in self.registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions() {
@@ -217,17 +219,8 @@ impl OpenApi {
                 } else {
                     format!("apis/{group}/{version}")
                 };
-                match indexes.get(&path).and_then(|index| group_versions.get_mut(*index)) {
-                    Some(known) => known.resources.push(Arc::clone(resource)),
-                    None => {
-                        indexes.insert(path.clone(), group_versions.len());
-                        group_versions.push(GroupVersionResources {
-                            path,
-                            version: version.to_owned(),
-                            resources: vec![Arc::clone(resource)],
-                        });
-                    }
-                }
+                let new = || GroupVersionResources { version: version.to_owned(), resources: Vec::new() };
+                group_versions.entry(path).or_insert_with(new).resources.push(Arc::clone(resource));
             }
         }
         group_versions
@@ -249,8 +242,21 @@ fn security_scheme() -> Value {
     json!({"type": "apiKey", "in": "header", "name": "authorization", "description": "Bearer token"})
 }
 
-/// Adds `deprecated` and the vendor extensions of an operation to its JSON.
-fn add_extensions(operation: &operations::Operation, names: &Names, value: &mut Map<String, Value>) {
+/// Adds responses, `deprecated` and vendor extensions to the JSON of an operation. `body` is the member that
+/// describes the body of each successful response.
+fn add_results(
+    operation: &operations::Operation,
+    names: &Names,
+    body: (&str, &Value),
+    value: &mut Map<String, Value>,
+) {
+    let success = |&code: &u16| {
+        let (name, body) = body;
+        (code.to_string(), json!({"description": reason_phrase(code), name: body}))
+    };
+    let mut responses: Map<String, Value> = operation.codes.iter().map(success).collect();
+    responses.insert("401".into(), json!({"description": reason_phrase(401)}));
+    value.insert("responses".into(), Value::Object(responses));
     if operation.deprecated {
         value.insert("deprecated".into(), true.into());
     }

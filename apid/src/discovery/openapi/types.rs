@@ -8,6 +8,7 @@ use schema::facts::{self, Field, Shape};
 use serde_json::{Map, Value, json};
 
 use super::kinds::{CUSTOM, Kinds};
+use super::operations::Operation;
 use super::{OpenApiVersion, custom, descriptions};
 
 /// The type name of the body of a patch. The schema table does not contain this type.
@@ -70,6 +71,14 @@ impl Types<'_> {
         json!({"$ref": format!("{prefix}{}", self.definition_name(type_name))})
     }
 
+    /// Returns the schema of the response of an operation.
+    pub(super) fn response(&self, operation: &Operation) -> Value {
+        match &operation.response {
+            Some(type_name) => self.reference(type_name),
+            None => json!({"type": "string"}),
+        }
+    }
+
     fn extension(&self, name: &str) -> String {
         format!("{}{name}", self.names.extension_prefix)
     }
@@ -111,8 +120,7 @@ impl Types<'_> {
         if let Some(text) = self.kinds.describe(type_name).filter(|_| !has_description) {
             schema.insert("description".into(), text.into());
         }
-        let kinds = self.kinds.of_type(type_name);
-        if !kinds.is_empty() {
+        if let Some(kinds) = self.kinds.of_type(type_name) {
             schema.insert(
                 self.extension("group-version-kind"),
                 kinds.iter().map(|kind| kind.to_value()).collect(),
@@ -218,20 +226,18 @@ impl Types<'_> {
                 facts.insert("default".into(), default);
             }
         }
-        if let Some(list) = field.list {
-            facts.insert(self.extension("list-type"), list.into());
-        }
         if !field.keys.is_empty() {
             facts.insert(self.extension("list-map-keys"), json!(field.keys));
         }
-        if let Some(map) = field.map {
-            facts.insert(self.extension("map-type"), map.into());
-        }
-        if let Some(patch) = field.patch {
-            facts.insert(self.extension("patch-strategy"), patch.into());
-        }
-        if let Some(key) = field.merge_key {
-            facts.insert(self.extension("patch-merge-key"), key.into());
+        for (name, value) in [
+            ("list-type", field.list),
+            ("map-type", field.map),
+            ("patch-strategy", field.patch),
+            ("patch-merge-key", field.merge_key),
+        ] {
+            if let Some(value) = value {
+                facts.insert(self.extension(name), value.into());
+            }
         }
         self.shape(&field.shape, facts, refer)
     }

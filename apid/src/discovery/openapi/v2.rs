@@ -13,7 +13,9 @@ use serde_json::{Map, Value, json};
 use super::compressed_document::{CompressedDocument, DocumentCompressor};
 use super::operations::{self, Operation, Path};
 use super::types::Types;
-use super::{OpenApi, OpenApiVersion, add_extensions, parameters, protobuf, security_scheme};
+use super::{
+    GroupVersionResources, OpenApi, OpenApiVersion, add_results, parameters, protobuf, security_scheme,
+};
 
 /// The `swagger` version of the document.
 const VERSION: &str = "2.0";
@@ -25,19 +27,16 @@ struct TaggedPath {
 }
 
 fn paths(api: &OpenApi) -> BTreeMap<String, TaggedPath> {
-    let group_versions = api.group_versions();
-    let resources = group_versions.iter().flat_map(|group_version| {
-        group_version.resources.iter().map(|r| (r, group_version.version.as_str()))
-    });
-    resources
-        .flat_map(|(resource, version)| {
+    let mut paths = BTreeMap::new();
+    for GroupVersionResources { version, resources } in api.group_versions().values() {
+        for resource in resources {
             let tag = operations::tag(resource, version);
-            let resource_paths = operations::paths(resource, version, &api.names);
-            resource_paths
-                .into_iter()
-                .map(move |path| (path.path.clone(), TaggedPath { path, tag: tag.clone() }))
-        })
-        .collect()
+            for path in operations::paths(resource, version, &api.names) {
+                paths.insert(path.path.clone(), TaggedPath { path, tag: tag.clone() });
+            }
+        }
+    }
+    paths
 }
 
 fn definitions(paths: &BTreeMap<String, TaggedPath>, types: &Types<'_>) -> BTreeMap<String, Value> {
@@ -159,15 +158,6 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
     if !parameters.is_empty() {
         value.insert("parameters".into(), Value::Array(parameters));
     }
-    let schema = match &operation.response {
-        Some(type_name) => types.reference(type_name),
-        None => json!({"type": "string"}),
-    };
-    let response =
-        |code: u16| (code.to_string(), json!({"description": super::reason_phrase(code), "schema": schema}));
-    let mut responses: Map<String, Value> = operation.codes.iter().map(|code| response(*code)).collect();
-    responses.insert("401".into(), json!({"description": super::reason_phrase(401)}));
-    value.insert("responses".into(), Value::Object(responses));
-    add_extensions(operation, types.names, &mut value);
+    add_results(operation, types.names, ("schema", &types.response(operation)), &mut value);
     Value::Object(value)
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::operations::{self, Operation, Path};
 use super::parameters;
 use super::types::Types;
-use super::{GroupVersionResources, OpenApi, OpenApiVersion, add_extensions, security_scheme};
+use super::{GroupVersionResources, OpenApi, OpenApiVersion, add_results, security_scheme};
 
 /// Builds the document of a group version.
 pub(super) fn document(api: &OpenApi, group_version: &GroupVersionResources) -> Value {
@@ -64,20 +64,8 @@ fn operation_value(operation: &Operation, types: &Types<'_>, tag: &str) -> Value
         }
         value.insert("requestBody".into(), Value::Object(body));
     }
-    let schema = match &operation.response {
-        Some(type_name) => types.reference(type_name),
-        None => json!({"type": "string"}),
-    };
-    let mut responses = Map::new();
-    for code in operation.codes {
-        let description = super::reason_phrase(*code);
-        let content = content(&operation.produces, &schema);
-        let response = json!({"description": description, "content": content});
-        responses.insert(code.to_string(), response);
-    }
-    responses.insert("401".into(), json!({"description": super::reason_phrase(401)}));
-    value.insert("responses".into(), Value::Object(responses));
-    add_extensions(operation, types.names, &mut value);
+    let content = content(&operation.produces, &types.response(operation));
+    add_results(operation, types.names, ("content", &content), &mut value);
     Value::Object(value)
 }
 
