@@ -2,9 +2,7 @@
 //!
 //! The reductions of service accounts and nodes contain only name, uid and deletion time.
 
-use authproto::auth::{
-    MirrorConfigMap, MirrorNode, MirrorObject, MirrorSecret, MirrorServiceAccount, mirror_object::Kind,
-};
+use authproto::auth::{MirrorConfigMap, MirrorObject, MirrorSecret, mirror_object::Kind};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -14,14 +12,10 @@ use std::collections::BTreeMap;
 use super::PolicyNames;
 use super::meta::{Meta, MetadataOnly, StringMap, select_entries};
 
-pub(super) fn reduce_service_account(bytes: &[u8]) -> Option<MirrorObject> {
+/// Reduces a service account or a node to its metadata.
+pub(super) fn reduce_metadata(bytes: &[u8], kind: Kind) -> Option<MirrorObject> {
     let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
-    Some(metadata.object(StringMap::new(), StringMap::new(), Kind::ServiceAccount(MirrorServiceAccount {})))
-}
-
-pub(super) fn reduce_node(bytes: &[u8]) -> Option<MirrorObject> {
-    let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
-    Some(metadata.object(StringMap::new(), StringMap::new(), Kind::Node(MirrorNode {})))
+    Some(metadata.object(StringMap::new(), StringMap::new(), kind))
 }
 
 /// The fields of a Secret or ConfigMap that its reduction uses.

@@ -17,8 +17,7 @@ pub(super) struct Meta<'a> {
     pub(super) name: Cow<'a, str>,
     #[serde(borrow, default)]
     pub(super) uid: Cow<'a, str>,
-    #[serde(borrow)]
-    pub(super) deletion_timestamp: Option<Cow<'a, str>>,
+    pub(super) deletion_timestamp: Option<String>,
     #[serde(borrow)]
     labels: Option<&'a RawValue>,
     #[serde(borrow)]

@@ -23,7 +23,9 @@ mod tests;
 mod volumes;
 
 use apimachinery::names::Names;
-use authproto::auth::{MirrorKey, MirrorObject, Named, mirror_key, mirror_object};
+use authproto::auth::{
+    MirrorKey, MirrorNode, MirrorObject, MirrorServiceAccount, Named, mirror_key, mirror_object,
+};
 use kinds::Registry;
 
 pub(super) use policy::Rule;
@@ -220,10 +222,15 @@ impl Reductions {
             MirroredKind::RoleBinding | MirroredKind::ClusterRoleBinding => {
                 policy::reduce_binding(value, entry.kind, policy_names)
             }
-            MirroredKind::ServiceAccount => identities::reduce_service_account(value),
+            MirroredKind::ServiceAccount => identities::reduce_metadata(
+                value,
+                mirror_object::Kind::ServiceAccount(MirrorServiceAccount {}),
+            ),
             MirroredKind::Secret => identities::reduce_secret(value, policy_names),
             MirroredKind::Pod => pods::reduce_pod(value, policy_names),
-            MirroredKind::Node => identities::reduce_node(value),
+            MirroredKind::Node => {
+                identities::reduce_metadata(value, mirror_object::Kind::Node(MirrorNode {}))
+            }
             MirroredKind::ConfigMap => identities::reduce_config_map(value),
             MirroredKind::Volume => volumes::reduce_volume(value),
             MirroredKind::VolumeAttachment | MirroredKind::ResourceSlice => {

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::PolicyNames;
 use super::meta::{Meta, StringMap};
-use super::references::{DriverSource, OptionalText, Reference, driver_secret_references};
+use super::references::{DriverSource, Reference, driver_secret_references};
 
 /// A pod whose spec has not been parsed.
 #[derive(Deserialize)]
@@ -121,30 +121,29 @@ struct PodReferences {
 }
 
 impl PodReferences {
-    fn add_secret(&mut self, reference: &Reference<'_>) {
-        self.secrets.extend(reference.name.as_deref().map(str::to_owned));
+    fn add_secret(&mut self, reference: &Reference) {
+        self.secrets.extend(reference.name.clone());
     }
 
-    fn add_config_map(&mut self, reference: &Reference<'_>) {
-        self.config_maps.extend(reference.name.as_deref().map(str::to_owned));
+    fn add_config_map(&mut self, reference: &Reference) {
+        self.config_maps.extend(reference.name.clone());
+    }
+
+    fn add_source(&mut self, source: &Source) {
+        source.secret_ref.iter().for_each(|reference| self.add_secret(reference));
+        source.config_map_ref.iter().for_each(|reference| self.add_config_map(reference));
     }
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodSpec<'a> {
-    #[serde(borrow)]
-    node_name: OptionalText<'a>,
-    #[serde(borrow)]
-    service_account_name: OptionalText<'a>,
-    #[serde(borrow)]
-    image_pull_secrets: Option<Vec<Reference<'a>>>,
-    #[serde(borrow)]
-    init_containers: Option<Vec<Container<'a>>>,
-    #[serde(borrow)]
-    containers: Option<Vec<Container<'a>>>,
-    #[serde(borrow)]
-    ephemeral_containers: Option<Vec<Container<'a>>>,
+    node_name: Option<String>,
+    service_account_name: Option<String>,
+    image_pull_secrets: Option<Vec<Reference>>,
+    init_containers: Option<Vec<Container>>,
+    containers: Option<Vec<Container>>,
+    ephemeral_containers: Option<Vec<Container>>,
     #[serde(borrow)]
     volumes: Option<Vec<PodVolume<'a>>>,
     #[serde(borrow)]
@@ -153,40 +152,34 @@ struct PodSpec<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Container<'a> {
-    #[serde(borrow)]
-    env: Option<Vec<Variable<'a>>>,
-    #[serde(borrow)]
-    env_from: Option<Vec<Source<'a>>>,
+struct Container {
+    env: Option<Vec<Variable>>,
+    env_from: Option<Vec<Source>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Variable<'a> {
-    #[serde(borrow)]
-    value_from: Option<Source<'a>>,
+struct Variable {
+    value_from: Option<Source>,
 }
 
-/// The source of environment variables: one key (`valueFrom`) or all keys (`envFrom`) of an object.
+/// The source of environment variables, or of files in a projected volume.
+///
+/// `valueFrom` uses one key of an object, `envFrom` and a projected volume use several keys.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Source<'a> {
-    #[serde(borrow, alias = "secretKeyRef")]
-    secret_ref: Option<Reference<'a>>,
-    #[serde(borrow, alias = "configMapKeyRef")]
-    config_map_ref: Option<Reference<'a>>,
+struct Source {
+    #[serde(alias = "secretKeyRef", alias = "secret")]
+    secret_ref: Option<Reference>,
+    #[serde(alias = "configMapKeyRef", alias = "configMap")]
+    config_map_ref: Option<Reference>,
 }
 
-impl Container<'_> {
+impl Container {
     fn collect_references(&self, references: &mut PodReferences) {
         let variable_sources = self.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref());
         for source in variable_sources.chain(self.env_from.iter().flatten()) {
-            if let Some(reference) = &source.secret_ref {
-                references.add_secret(reference);
-            }
-            if let Some(reference) = &source.config_map_ref {
-                references.add_config_map(reference);
-            }
+            references.add_source(source);
         }
     }
 }
@@ -196,77 +189,50 @@ impl Container<'_> {
 struct PodVolume<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(borrow)]
-    secret: Option<SecretVolume<'a>>,
-    #[serde(borrow)]
-    azure_file: Option<SecretVolume<'a>>,
-    #[serde(borrow)]
-    config_map: Option<Reference<'a>>,
-    #[serde(borrow)]
-    persistent_volume_claim: Option<VolumeClaimSource<'a>>,
+    secret: Option<SecretVolume>,
+    azure_file: Option<SecretVolume>,
+    config_map: Option<Reference>,
+    persistent_volume_claim: Option<VolumeClaimSource>,
     ephemeral: Option<serde::de::IgnoredAny>,
-    #[serde(borrow)]
-    projected: Option<Projected<'a>>,
-    #[serde(borrow)]
-    csi: Option<EphemeralCsi<'a>>,
-    #[serde(borrow)]
-    cephfs: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    cinder: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    flex_volume: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    iscsi: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    rbd: Option<DriverSource<'a>>,
-    #[serde(borrow, rename = "scaleIO")]
-    scale_io: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    storageos: Option<DriverSource<'a>>,
+    projected: Option<Projected>,
+    csi: Option<EphemeralCsi>,
+    cephfs: Option<DriverSource>,
+    cinder: Option<DriverSource>,
+    flex_volume: Option<DriverSource>,
+    iscsi: Option<DriverSource>,
+    rbd: Option<DriverSource>,
+    #[serde(rename = "scaleIO")]
+    scale_io: Option<DriverSource>,
+    storageos: Option<DriverSource>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SecretVolume<'a> {
-    #[serde(borrow)]
-    secret_name: OptionalText<'a>,
+struct SecretVolume {
+    secret_name: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct VolumeClaimSource<'a> {
-    #[serde(borrow)]
-    claim_name: OptionalText<'a>,
+struct VolumeClaimSource {
+    claim_name: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Projected<'a> {
-    #[serde(borrow)]
-    sources: Option<Vec<Projection<'a>>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Projection<'a> {
-    #[serde(borrow)]
-    secret: Option<Reference<'a>>,
-    #[serde(borrow)]
-    config_map: Option<Reference<'a>>,
+struct Projected {
+    sources: Option<Vec<Source>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct EphemeralCsi<'a> {
-    #[serde(borrow)]
-    node_publish_secret_ref: Option<Reference<'a>>,
+struct EphemeralCsi {
+    node_publish_secret_ref: Option<Reference>,
 }
 
 impl PodVolume<'_> {
     fn collect_references(&self, pod: &str, references: &mut PodReferences) {
         let secret_volumes = [&self.secret, &self.azure_file].into_iter().flatten();
-        references
-            .secrets
-            .extend(secret_volumes.filter_map(|volume| volume.secret_name.as_deref().map(str::to_owned)));
+        references.secrets.extend(secret_volumes.filter_map(|volume| volume.secret_name.clone()));
         let driver_secrets = driver_secret_references([
             &self.cephfs,
             &self.cinder,
@@ -284,15 +250,10 @@ impl PodVolume<'_> {
             references.add_config_map(reference);
         }
         for source in self.projected.iter().filter_map(|projected| projected.sources.as_ref()).flatten() {
-            if let Some(reference) = &source.secret {
-                references.add_secret(reference);
-            }
-            if let Some(reference) = &source.config_map {
-                references.add_config_map(reference);
-            }
+            references.add_source(source);
         }
         if let Some(claim) = &self.persistent_volume_claim {
-            references.volume_claims.extend(claim.claim_name.as_deref().map(str::to_owned));
+            references.volume_claims.extend(claim.claim_name.clone());
         } else if self.ephemeral.is_some() {
             // The name of the claim that the ephemeral-volume controller creates.
             references.volume_claims.insert(format!("{pod}-{}", self.name));
@@ -305,8 +266,7 @@ impl PodVolume<'_> {
 struct PodClaim<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(borrow)]
-    resource_claim_name: OptionalText<'a>,
+    resource_claim_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -314,6 +274,5 @@ struct PodClaim<'a> {
 struct ClaimStatus<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
-    #[serde(borrow)]
-    resource_claim_name: OptionalText<'a>,
+    resource_claim_name: Option<String>,
 }

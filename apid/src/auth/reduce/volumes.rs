@@ -11,65 +11,50 @@ use serde::Deserialize;
 
 use super::MirroredKind;
 use super::meta::{Meta, StringMap};
-use super::references::{DriverSource, OptionalText, Reference, driver_secret_references};
+use super::references::{DriverSource, Reference, driver_secret_references};
 
 #[derive(Deserialize)]
 struct Volume<'a> {
     #[serde(borrow)]
     metadata: Meta<'a>,
-    #[serde(borrow)]
-    spec: Option<VolumeSpec<'a>>,
+    spec: Option<VolumeSpec>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct VolumeSpec<'a> {
-    #[serde(borrow)]
-    claim_ref: Option<Reference<'a>>,
-    #[serde(borrow)]
-    azure_file: Option<AzureFile<'a>>,
-    #[serde(borrow)]
-    csi: Option<PersistentCsi<'a>>,
-    #[serde(borrow)]
-    cephfs: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    cinder: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    flex_volume: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    iscsi: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    rbd: Option<DriverSource<'a>>,
-    #[serde(borrow, rename = "scaleIO")]
-    scale_io: Option<DriverSource<'a>>,
-    #[serde(borrow)]
-    storageos: Option<DriverSource<'a>>,
+struct VolumeSpec {
+    claim_ref: Option<Reference>,
+    azure_file: Option<AzureFile>,
+    csi: Option<PersistentCsi>,
+    cephfs: Option<DriverSource>,
+    cinder: Option<DriverSource>,
+    flex_volume: Option<DriverSource>,
+    iscsi: Option<DriverSource>,
+    rbd: Option<DriverSource>,
+    #[serde(rename = "scaleIO")]
+    scale_io: Option<DriverSource>,
+    storageos: Option<DriverSource>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct AzureFile<'a> {
-    #[serde(borrow)]
-    secret_name: OptionalText<'a>,
-    #[serde(borrow)]
-    secret_namespace: OptionalText<'a>,
+struct AzureFile {
+    secret_name: Option<String>,
+    secret_namespace: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PersistentCsi<'a> {
-    #[serde(borrow)]
-    node_publish_secret_ref: Option<Reference<'a>>,
-    #[serde(borrow)]
-    node_stage_secret_ref: Option<Reference<'a>>,
-    #[serde(borrow)]
-    node_expand_secret_ref: Option<Reference<'a>>,
+struct PersistentCsi {
+    node_publish_secret_ref: Option<Reference>,
+    node_stage_secret_ref: Option<Reference>,
+    node_expand_secret_ref: Option<Reference>,
 }
 
-impl VolumeSpec<'_> {
+impl VolumeSpec {
     /// The Secrets that nodes use, as pairs of namespace (`""` when the reference has none) and name.
     fn secrets(&self) -> Vec<(&str, &str)> {
-        fn pair<'s>(namespace: &'s OptionalText<'_>, name: &'s OptionalText<'_>) -> (&'s str, &'s str) {
+        fn pair<'s>(namespace: &'s Option<String>, name: &'s Option<String>) -> (&'s str, &'s str) {
             (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
         }
         let driver_secrets = driver_secret_references([
@@ -93,10 +78,10 @@ impl VolumeSpec<'_> {
 /// Reduces a PersistentVolume to its claim and the Secrets that nodes use to mount it.
 pub(super) fn reduce_volume(bytes: &[u8]) -> Option<MirrorObject> {
     let Volume { metadata, spec } = serde_json::from_slice(bytes).ok()?;
-    let spec = spec.unwrap_or_default();
-    let claim = spec.claim_ref.as_ref().map(|claim| Named {
-        namespace: claim.namespace.as_deref().unwrap_or_default().to_owned(),
-        name: claim.name.as_deref().unwrap_or_default().to_owned(),
+    let mut spec = spec.unwrap_or_default();
+    let claim = spec.claim_ref.take().map(|claim| Named {
+        namespace: claim.namespace.unwrap_or_default(),
+        name: claim.name.unwrap_or_default(),
     });
     let mut secrets = Vec::new();
     if let Some(claim) = &claim {
@@ -116,21 +101,19 @@ pub(super) fn reduce_volume(bytes: &[u8]) -> Option<MirrorObject> {
 struct NodeBoundObject<'a> {
     #[serde(borrow)]
     metadata: Meta<'a>,
-    #[serde(borrow)]
-    spec: Option<NodeBoundSpec<'a>>,
+    spec: Option<NodeBoundSpec>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct NodeBoundSpec<'a> {
-    #[serde(borrow)]
-    node_name: OptionalText<'a>,
+struct NodeBoundSpec {
+    node_name: Option<String>,
 }
 
 /// Reduces a VolumeAttachment or ResourceSlice to its node.
 pub(super) fn reduce_node_bound_object(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
     let NodeBoundObject { metadata, spec } = serde_json::from_slice(bytes).ok()?;
-    let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default().into_owned();
+    let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default();
     let node_bound = MirrorPlaced { node_name };
     let kind = match kind {
         MirroredKind::ResourceSlice => Kind::ResourceSlice(node_bound),
