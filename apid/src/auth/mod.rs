@@ -383,7 +383,8 @@ impl Auth {
     ) -> Result<Arc<CachedDecision>, AuthdError> {
         if self.link.cache_serves() {
             let epoch = self.epochs.count();
-            let is_valid = |validity: &Validity| validity.is_valid(&self.revisions, epoch, &*self.clock);
+            let is_valid =
+                |validity: &Validity| validity.is_valid(&self.revisions, epoch, &*self.clock, Duration::ZERO);
             let cache_hit = self.decisions.find(user, attributes, is_valid);
             if let Some(auth_metrics) = self.auth_metrics.get() {
                 auth_metrics.count_decision_lookup(cache_hit.is_some());

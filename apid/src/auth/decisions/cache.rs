@@ -114,29 +114,11 @@ impl Validity {
         self.epoch == Some(epoch) && revisions.unchanged(&self.dependencies, self.as_of)
     }
 
-    /// Whether the decision [is current](Validity::is_current) and its TTL has not ended.
+    /// Whether the decision [is current](Validity::is_current) and its TTL, which is at least `min_ttl`, has not
+    /// ended. An open watch has the minimum [`MIN_WATCH_TTL`].
     ///
     /// Reads `clock` only if the decision has a TTL.
     pub(in crate::auth) fn is_valid(
-        &self,
-        revisions: &PolicyRevisions,
-        epoch: u64,
-        clock: &dyn Clock,
-    ) -> bool {
-        self.is_valid_at(revisions, epoch, clock, Duration::ZERO)
-    }
-
-    /// As [`Validity::is_valid`] for an open watch, with [`MIN_WATCH_TTL`] as the minimum TTL.
-    pub(in crate::auth) fn is_valid_for_watch(
-        &self,
-        revisions: &PolicyRevisions,
-        epoch: u64,
-        clock: &dyn Clock,
-    ) -> bool {
-        self.is_valid_at(revisions, epoch, clock, MIN_WATCH_TTL)
-    }
-
-    fn is_valid_at(
         &self,
         revisions: &PolicyRevisions,
         epoch: u64,

@@ -15,7 +15,7 @@
 //! authorization as of an older revision is equivalent while its dependencies have not advanced, because a
 //! policy write advances the policy vector before any later event becomes visible.
 //! INVARIANT (bounded reliance): a watch relies on a webhook response for its TTL or for
-//! [`MIN_WATCH_TTL`](crate::auth::decisions::cache::MIN_WATCH_TTL), whichever is longer. Then apid
+//! [`MIN_WATCH_TTL`], whichever is longer. Then apid
 //! sends a new request: one per TTL, not one per event. The response to a request also permits all events
 //! from before the request, however short the TTL is.
 //!
@@ -54,7 +54,7 @@ use parking_lot::Mutex;
 use storage::Revision;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::auth::decisions::cache::{CachedDecision, Validity};
+use crate::auth::decisions::cache::{CachedDecision, MIN_WATCH_TTL, Validity};
 use crate::auth::decisions::rejection::{Rejection, forbidden};
 use crate::auth::decisions::revisions::PolicyRevisions;
 use crate::auth::identity::cache::IdentityLifetime;
@@ -183,7 +183,7 @@ impl Auth {
         let epoch = self.epochs.count();
         let is_recent = || validity.epoch == Some(epoch) && validity.as_of >= revision;
         self.link.cache_serves()
-            && (is_recent() || validity.is_valid_for_watch(&self.revisions, epoch, &*self.clock))
+            && (is_recent() || validity.is_valid(&self.revisions, epoch, &*self.clock, MIN_WATCH_TTL))
     }
 
     /// Runs the re-authorization task until the process ends.
@@ -417,7 +417,8 @@ impl SharedAuthorization {
         match &**self.state.load() {
             AuthorizationState::Allowed(validity) => {
                 let epoch = auth.epochs.count();
-                !validity.is_internal() && !validity.is_valid_for_watch(&auth.revisions, epoch, &*auth.clock)
+                !validity.is_internal()
+                    && !validity.is_valid(&auth.revisions, epoch, &*auth.clock, MIN_WATCH_TTL)
             }
             AuthorizationState::Denied(_) => false,
         }
