@@ -69,7 +69,8 @@ use watches::webhook_identity::WebhookIdentity;
 pub struct Authenticated {
     user: Arc<UserInfo>,
     lifetime: Arc<IdentityLifetime>,
-    /// The impersonation rights under which the client acts as this user; empty without impersonation.
+    /// The impersonation rights under which the client acts as this user; empty without impersonation. An open
+    /// watch ends when any of them ends.
     impersonation_rights: Vec<Authorized>,
     /// Set when an authentication webhook supplied the identity: open watches re-authenticate after its TTL.
     webhook_identity: Option<WebhookIdentity>,
@@ -90,13 +91,9 @@ impl Authenticated {
 /// An authorized request: the user and the allowed attributes.
 #[derive(Clone, Debug)]
 pub struct Authorized {
-    user: Arc<UserInfo>,
+    client: Authenticated,
     attributes: Arc<Attributes>,
     cached_decision: Arc<CachedDecision>,
-    lifetime: Arc<IdentityLifetime>,
-    /// The impersonation rights in use. An open watch ends when any of them ends.
-    impersonation_rights: Vec<Authorized>,
-    webhook_identity: Option<WebhookIdentity>,
 }
 
 impl Authorized {
@@ -107,12 +104,9 @@ impl Authorized {
     pub fn internal(user: Arc<UserInfo>, attributes: impl Into<Arc<Attributes>>, reason: &str) -> Self {
         let decision = Decision { reason: reason.to_owned(), ..Decision::default() };
         Authorized {
-            user,
+            client: Authenticated::without_impersonation(user, Arc::default()),
             attributes: attributes.into(),
             cached_decision: Arc::new(CachedDecision::new(decision, Validity::internal())),
-            lifetime: Arc::default(),
-            impersonation_rights: Vec::new(),
-            webhook_identity: None,
         }
     }
 
@@ -123,7 +117,7 @@ impl Authorized {
 
     /// The user.
     pub fn user(&self) -> &Arc<UserInfo> {
-        &self.user
+        &self.client.user
     }
 
     /// The allowed attributes.
@@ -318,14 +312,7 @@ impl Auth {
         if !decision.allowed() {
             return Err(decisions::rejection::forbidden(&client.user, &attributes, decision));
         }
-        Ok(Authorized {
-            user: client.user.clone(),
-            cached_decision,
-            lifetime: client.lifetime.clone(),
-            impersonation_rights: client.impersonation_rights.clone(),
-            webhook_identity: client.webhook_identity.clone(),
-            attributes,
-        })
+        Ok(Authorized { client: client.clone(), attributes, cached_decision })
     }
 
     /// Returns the prefetched decision if it is current, otherwise a decision from the cache or from authd.
@@ -357,11 +344,9 @@ impl Auth {
         attributes: Attributes,
     ) -> Result<Authorized, Rejection> {
         if authorized.is_internal() {
-            return Ok(Authorized::internal(authorized.user.clone(), attributes, authorized.reason()));
+            return Ok(Authorized::internal(authorized.user().clone(), attributes, authorized.reason()));
         }
-        let Authorized { user, lifetime, impersonation_rights, webhook_identity, .. } = authorized.clone();
-        let client = Authenticated { user, lifetime, impersonation_rights, webhook_identity };
-        self.authorize(&client, attributes, "").await
+        self.authorize(&authorized.client, attributes, "").await
     }
 
     /// Returns the decision on attributes other than those of the request, for admission plugins.
@@ -488,7 +473,7 @@ impl Auth {
         let request = ReviewRequest {
             resource: resource.to_owned(),
             namespace: authorized.attributes.namespace.clone(),
-            user: Some((&*authorized.user).into()),
+            user: Some((&**authorized.user()).into()),
             object: object.into(),
             at_least: Some(self.revisions.full_reading().at_least),
             request_id: request_id.to_owned(),

@@ -89,12 +89,9 @@ async fn denial_overtaken_by_grant_does_not_end_watch() {
             expiry: None,
         };
         let authorized = Authorized {
-            user: user("u").user,
+            client: Authenticated::without_impersonation(user("u").user, Arc::default()),
             attributes: Arc::new(pods("a")),
             cached_decision: Arc::new(CachedDecision::new(Decision::default(), validity)),
-            lifetime: Arc::default(),
-            impersonation_rights: Vec::new(),
-            webhook_identity: None,
         };
         slot.lock().get_or_insert_with(|| auth.guard(&authorized));
         Ok(verdict(false))

@@ -150,7 +150,7 @@ impl Auth {
     /// Registers an open watch. The guard of internal work admits every event.
     pub fn guard(self: &Arc<Self>, authorized: &Authorized) -> WatchGuard {
         let share = |authorized: &Authorized| {
-            let key: AuthorizationKey = (authorized.user.clone(), authorized.attributes.clone());
+            let key: AuthorizationKey = (authorized.user().clone(), authorized.attributes.clone());
             let validity = authorized.cached_decision.validity.clone();
             if validity.is_internal() {
                 SharedAuthorization::new(key, validity)
@@ -159,15 +159,16 @@ impl Auth {
             }
         };
         let authorizations =
-            std::iter::once(authorized).chain(&authorized.impersonation_rights).map(share).collect();
+            std::iter::once(authorized).chain(&authorized.client.impersonation_rights).map(share).collect();
         let reauthentication = authorized
+            .client
             .webhook_identity
             .clone()
             .map(|webhook_identity| Reauthentication::new(webhook_identity, self.clock.monotonic()));
         WatchGuard {
             auth: self.clone(),
             authorizations,
-            lifetime: authorized.lifetime.clone(),
+            lifetime: authorized.client.lifetime.clone(),
             reauthentication,
         }
     }
