@@ -6,8 +6,8 @@ use std::pin::Pin;
 use authproto::auth::decide_server::{Decide, DecideServer};
 use authproto::auth::mirror_server::{Mirror, MirrorServer};
 use authproto::auth::{
-    DecideRequest, DecideResponse, Epoch, Failure, MirrorDemand, MirrorUpdate, ObjectWrite, ReadyState,
-    SharedMetrics, WriteBatch, mirror_demand::Demand, mirror_update::Update,
+    DecideRequest, DecideResponse, Epoch, Failure, MirrorDemand, MirrorHello, MirrorUpdate, ObjectWrite,
+    ReadyState, SharedMetrics, WriteBatch, mirror_demand::Demand, mirror_update::Update,
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
@@ -245,12 +245,8 @@ async fn mirror_sends_snapshot_then_policy_changes() {
         clock(),
     );
     auth.link.set_mirror_lost("set by the test".to_owned());
-    let options = MirrorOptions {
-        socket,
-        preset: "svc".into(),
-        api_domain: "svc.internal".into(),
-        instance: "i".into(),
-    };
+    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
+    let options = MirrorOptions { socket, hello };
     let mirror = tokio::spawn(auth.clone().run_mirror(options, store.clone(), Arc::new(Writer)));
 
     let mut results = Vec::new();
@@ -294,12 +290,8 @@ async fn mirror_snapshot_contains_only_cluster_info_config_map() {
         vector,
         clock(),
     );
-    let options = MirrorOptions {
-        socket,
-        preset: "svc".into(),
-        api_domain: "svc.internal".into(),
-        instance: "i".into(),
-    };
+    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
+    let options = MirrorOptions { socket, hello };
     let mirror = tokio::spawn(auth.run_mirror(options, store, Arc::new(Writer)));
     let mut mirrored = Vec::new();
     loop {
@@ -330,12 +322,8 @@ async fn mirror_progress_follows_changes_up_to_its_revision() {
         vector,
         clock(),
     );
-    let options = MirrorOptions {
-        socket,
-        preset: "svc".into(),
-        api_domain: "svc.internal".into(),
-        instance: "i".into(),
-    };
+    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
+    let options = MirrorOptions { socket, hello };
     let mirror = tokio::spawn(auth.run_mirror(options, store.clone(), Arc::new(Writer)));
     while !matches!(updates.recv().await.unwrap(), Update::Synced(_)) {}
     let mut at = store.commit("roles/a/r", Op::Create(role("0"))).await.unwrap().revision;

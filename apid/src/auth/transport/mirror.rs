@@ -45,28 +45,20 @@ const PAGE: usize = 500;
 /// The interval at which a progress message is sent if the revision has advanced.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// The options of the mirror. The hello message contains all options except the socket.
+/// The options of the mirror.
 #[derive(Clone, Debug)]
 pub struct MirrorOptions {
     /// authd's Unix socket.
-    pub socket: PathBuf,
-    /// `svc` or `kubernetes`: both processes must use the same preset.
-    pub preset: String,
-    /// The API domain, which both processes must share.
-    pub api_domain: String,
-    /// A random id of this process.
-    pub instance: String,
+    pub(in crate::auth) socket: PathBuf,
+    /// The first message: the names, which both processes must share, and a random id of this process.
+    pub(in crate::auth) hello: MirrorHello,
 }
 
 impl MirrorOptions {
     /// The options for the configured names.
     pub fn new(socket: PathBuf, names: &Names, instance: String) -> Self {
-        MirrorOptions {
-            socket,
-            preset: names.preset().to_string(),
-            api_domain: names.api_domain().to_owned(),
-            instance,
-        }
+        let (preset, api_domain) = (names.preset().to_string(), names.api_domain().to_owned());
+        MirrorOptions { socket, hello: MirrorHello { preset, api_domain, instance } }
     }
 }
 
@@ -113,12 +105,7 @@ impl Auth {
     ) -> Result<(), String> {
         let channel = open_channel(&options.socket).await.map_err(|error| error_chain_text(&error))?;
         let (updates, outgoing) = mpsc::channel(QUEUE);
-        let hello = MirrorHello {
-            preset: options.preset.clone(),
-            api_domain: options.api_domain.clone(),
-            instance: options.instance.clone(),
-        };
-        send(&updates, Update::Hello(hello)).await?;
+        send(&updates, Update::Hello(options.hello.clone())).await?;
         let mut demands = MirrorClient::new(channel)
             .sync(ReceiverStream::new(outgoing))
             .await
