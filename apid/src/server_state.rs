@@ -146,7 +146,8 @@ pub struct ServedKinds {
     collections: BTreeMap<String, KindCollections>,
 }
 
-/// The collections of a stored kind in all versions.
+/// The collections of a stored kind in all versions. Clones share the collections.
+#[derive(Clone)]
 struct KindCollections {
     /// The collection that serves the storage version.
     stored: Arc<Collection>,
@@ -164,7 +165,7 @@ impl ServedKinds {
                 let key_prefix = &stored.key_prefix;
                 let existing = before.and_then(|before| before.collections.get(key_prefix));
                 let versions = match existing {
-                    Some(existing) if existing.are_current(&registry, stored) => existing.clone_handles(),
+                    Some(existing) if existing.are_current(&registry, stored) => existing.clone(),
                     _ => KindCollections::new(&registry, stored, parts),
                 };
                 (key_prefix.clone(), versions)
@@ -235,10 +236,6 @@ impl KindCollections {
         let others = registry.versions_of(stored).filter(|version| version.is_other_version());
         Arc::ptr_eq(&self.stored.served, stored)
             && others.map(Arc::as_ptr).eq(self.others.iter().map(|other| Arc::as_ptr(&other.served)))
-    }
-
-    fn clone_handles(&self) -> Self {
-        KindCollections { stored: Arc::clone(&self.stored), others: self.others.clone() }
     }
 }
 

@@ -201,7 +201,7 @@ impl Auth {
             authd_api,
             revisions,
             clock,
-            epochs: Arc::new(Epochs::new()),
+            epochs: Arc::default(),
             link,
             digester: Digester::new()?,
             proxy_headers,

@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The current epoch of authd, and the numbers of epoch and era. A number is 0 before the first epoch.
-#[derive(Debug)]
+///
+/// The default has no epoch: authd has not responded yet.
+#[derive(Debug, Default)]
 pub(in crate::auth) struct Epochs {
     current: Mutex<Option<Epoch>>,
     count: AtomicU64,
@@ -24,16 +26,6 @@ pub(in crate::auth) struct Epochs {
 }
 
 impl Epochs {
-    /// Starts without an epoch: authd has not responded yet.
-    pub(in crate::auth) fn new() -> Self {
-        Epochs {
-            current: Mutex::new(None),
-            count: AtomicU64::new(0),
-            eras: AtomicU64::new(0),
-            changed: watch::Sender::new(0),
-        }
-    }
-
     /// The number of the current epoch. Cached responses with another number are invalid.
     pub(in crate::auth) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
@@ -89,7 +81,7 @@ mod tests {
 
     #[test]
     fn new_instance_or_generation_starts_epoch_and_old_generation_is_ignored() {
-        let epochs = Epochs::new();
+        let epochs = Epochs::default();
         let epoch =
             |instance: &str, generation| Some(Epoch { instance: instance.into(), generation, identities: 1 });
         assert_eq!(epochs.observe(epoch("a", 1).as_ref()), Some(1));
@@ -102,7 +94,7 @@ mod tests {
 
     #[test]
     fn era_ends_with_new_process_or_authentication_configuration() {
-        let epochs = Epochs::new();
+        let epochs = Epochs::default();
         for (instance, generation, identities, era) in
             [("a", 1, 1, 1), ("a", 1, 1, 1), ("a", 2, 1, 1), ("a", 3, 2, 2), ("a", 2, 1, 2), ("b", 1, 1, 3)]
         {

@@ -23,7 +23,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 impl Auth {
     /// Logs each outage of authd and its end; never returns.
     pub async fn log_outages(&self, socket: &Path) {
-        let mut schedule = OutageSchedule::new();
+        let mut schedule = OutageSchedule::default();
         loop {
             match schedule.next_event(self.clock.monotonic(), self.health()) {
                 Some(OutageEvent::Ongoing(reason)) if !self.link.is_shutting_down() => tracing::warn!(
@@ -49,6 +49,7 @@ enum OutageEvent {
 }
 
 /// Determines when the next log line about an outage is due, at growing intervals.
+#[derive(Default)]
 struct OutageSchedule {
     /// The monotonic time at which the next line is due; None while authd can decide requests.
     due: Option<Duration>,
@@ -57,10 +58,6 @@ struct OutageSchedule {
 }
 
 impl OutageSchedule {
-    fn new() -> Self {
-        OutageSchedule { due: None, pause: None }
-    }
-
     /// The event to log at this moment, if any.
     fn next_event(&mut self, now: Duration, health: Result<(), AuthdProblem>) -> Option<OutageEvent> {
         let Err(reason) = health else {
@@ -92,7 +89,7 @@ mod tests {
 
     #[test]
     fn lasting_outage_is_logged_at_growing_intervals_and_its_end_once() {
-        let mut schedule = OutageSchedule::new();
+        let mut schedule = OutageSchedule::default();
         let ongoing = |reason: &str| Some(OutageEvent::Ongoing(AuthdProblem::Unreachable(reason.to_owned())));
         assert_eq!(
             event_at(&mut schedule, 0, Err("no such file")),
@@ -109,7 +106,7 @@ mod tests {
 
     #[test]
     fn short_outage_is_not_logged() {
-        let mut schedule = OutageSchedule::new();
+        let mut schedule = OutageSchedule::default();
         for second in (0..100).step_by(4) {
             assert_eq!(event_at(&mut schedule, second, Err("not connected yet")), None);
             assert_eq!(event_at(&mut schedule, second + 2, Err("not connected yet")), None);
