@@ -192,7 +192,8 @@ impl Collector {
 
 /// Decodes the object of a unit of work.
 pub(super) fn decode_object(subject: &Subject<'_>) -> Result<Object, WorkError> {
-    Ok(kinds::entry::decode(subject.item.value(), subject.item.revision())?)
+    kinds::entry::decode(subject.item.value(), subject.item.revision())
+        .map_err(|error| WorkError::Failed(error.to_string()))
 }
 
 /// Returns the propagation policy for the dependents of an object, as its finalizers request it.

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use storage::{Change, Result, Revision};
 
-use super::Collector;
 use super::index::{Index, WorkItem};
 use super::owners::{OwnerState, look_up_owner};
 use super::ownership_data::{DeletionState, OwnershipData, may_have_owners_or_deletion};
+use super::{Collector, WorkError};
 
 /// Maximum number of objects in one read of the store.
 const PAGE: usize = 2_000;
@@ -88,13 +88,6 @@ async fn load(collector: &Collector) -> Result<Revision> {
         }
         tokio::task::yield_now().await;
     }
-}
-
-/// The index of owners did not reach a revision in time; the work that needs this revision is retried later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the index of owners has not reached revision {revision}")]
-pub(super) struct IndexBehind {
-    revision: u64,
 }
 
 impl Collector {
@@ -169,13 +162,13 @@ impl Collector {
     /// # Errors
     ///
     /// The index does not contain the revision within [`INDEX_WAIT_TIMEOUT`].
-    pub(super) async fn wait_until_indexed(&self) -> Result<(), IndexBehind> {
+    pub(super) async fn wait_until_indexed(&self) -> Result<(), WorkError> {
         let revision = self.server_state().store.revision().0;
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|now| *now >= revision);
         match tokio::time::timeout(INDEX_WAIT_TIMEOUT, reached).await {
             Ok(Ok(_)) => Ok(()),
-            _ => Err(IndexBehind { revision }),
+            _ => Err(WorkError::Failed(format!("the index of owners has not reached revision {revision}"))),
         }
     }
 }

@@ -41,11 +41,9 @@ use std::sync::Arc;
 
 use apimachinery::status::{Reason, Status};
 use futures_util::{StreamExt as _, stream};
-use kinds::entry::StoredObjectError;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::feed::IndexBehind;
 use self::index::{Index, WorkItem};
 use self::queue::Queue;
 use self::queue_metrics::QueueMetrics;
@@ -128,18 +126,6 @@ impl From<Status> for WorkError {
 
 impl From<storage::Error> for WorkError {
     fn from(error: storage::Error) -> Self {
-        WorkError::Failed(error.to_string())
-    }
-}
-
-impl From<StoredObjectError> for WorkError {
-    fn from(error: StoredObjectError) -> Self {
-        WorkError::Failed(error.to_string())
-    }
-}
-
-impl From<IndexBehind> for WorkError {
-    fn from(error: IndexBehind) -> Self {
         WorkError::Failed(error.to_string())
     }
 }

@@ -86,25 +86,19 @@ impl Collector {
         {
             involved.insert("namespace".to_owned(), dependent_namespace.into());
         }
-        let mut event = Object::default();
-        event
-            .set("metadata", json!({"name": format!("{}.{suffix}", dependent.name), "namespace": namespace}));
-        for (field, value) in [
-            ("involvedObject", involved),
-            ("type", json!("Warning")),
-            ("reason", json!("OwnerRefInvalidNamespace")),
-            (
-                "message",
-                json!(format!("ownerRef {reference} does not exist in namespace \"{dependent_namespace}\"")),
-            ),
-            ("source", json!({"component": COMPONENT})),
-            ("reportingComponent", json!(COMPONENT)),
-            ("firstTimestamp", json!(now)),
-            ("lastTimestamp", json!(now)),
-            ("count", json!(1)),
-        ] {
-            event.set(field, value);
-        }
-        event
+        let message = format!("ownerRef {reference} does not exist in namespace \"{dependent_namespace}\"");
+        let event = json!({
+            "metadata": {"name": format!("{}.{suffix}", dependent.name), "namespace": namespace},
+            "involvedObject": involved,
+            "type": "Warning",
+            "reason": "OwnerRefInvalidNamespace",
+            "message": message,
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        });
+        Object::from_value(event).unwrap_or_default()
     }
 }
