@@ -5,7 +5,6 @@
 //! [`OwnershipData::parse`] parses only the metadata. [`may_have_owners_or_deletion`] searches for
 //! substrings, so that most objects, which have neither owners nor a deletion timestamp, are not parsed.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use kinds::metadata::{FOREGROUND, ORPHAN};
@@ -32,7 +31,8 @@ impl Uid {
 }
 
 /// An owner reference in the metadata of a dependent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Owner {
     /// Group and version of the owner.
     pub(super) api_version: String,
@@ -43,7 +43,13 @@ pub(super) struct Owner {
     /// The uid of the owner.
     pub(super) uid: String,
     /// Whether the dependent blocks a foreground deletion of the owner.
+    #[serde(rename = "blockOwnerDeletion", deserialize_with = "is_true")]
     pub(super) blocks: bool,
+}
+
+/// Reads a boolean that may be null.
+fn is_true<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    Ok(Option::<bool>::deserialize(deserializer)? == Some(true))
 }
 
 /// The state of the deletion of a terminating object.
@@ -70,31 +76,14 @@ pub(super) struct OwnershipData {
     pub(super) deletion_state: Option<DeletionState>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata<'a> {
-    #[serde(borrow, default)]
-    uid: Cow<'a, str>,
-    #[serde(borrow, default)]
-    owner_references: Vec<OwnerReference<'a>>,
-    #[serde(borrow, default)]
-    finalizers: Vec<Cow<'a, str>>,
-    deletion_timestamp: Option<Cow<'a, str>>,
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    uid: String,
+    owner_references: Vec<Owner>,
+    finalizers: Vec<String>,
+    deletion_timestamp: Option<String>,
     deletion_grace_period_seconds: Option<i64>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OwnerReference<'a> {
-    #[serde(borrow, default)]
-    api_version: Cow<'a, str>,
-    #[serde(borrow, default)]
-    kind: Cow<'a, str>,
-    #[serde(borrow, default)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    uid: Cow<'a, str>,
-    block_owner_deletion: Option<bool>,
 }
 
 /// Whether stored bytes may contain owner references or a deletion timestamp.
@@ -110,9 +99,14 @@ impl OwnershipData {
         let position = memchr::memmem::find(stored, METADATA.as_bytes())?;
         let metadata = stored.get(position + METADATA.len()..)?;
         // The parser stops after the metadata.
-        let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<Metadata<'_>>();
-        let Metadata { uid, owner_references, finalizers, deletion_timestamp, deletion_grace_period_seconds } =
-            values.next()?.ok()?;
+        let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<Metadata>();
+        let Metadata {
+            uid,
+            owner_references: owners,
+            finalizers,
+            deletion_timestamp,
+            deletion_grace_period_seconds,
+        } = values.next()?.ok()?;
         let has_finalizer = |finalizer: &str| finalizers.iter().any(|f| f == finalizer);
         let deletion_state = deletion_timestamp.map(|_| match () {
             () if has_finalizer(ORPHAN) => DeletionState::Orphaning,
@@ -122,18 +116,7 @@ impl OwnershipData {
             }
             () => DeletionState::Independent,
         });
-        let owner = |reference: OwnerReference<'_>| Owner {
-            api_version: reference.api_version.into_owned(),
-            kind: reference.kind.into_owned(),
-            name: reference.name.into_owned(),
-            uid: reference.uid.into_owned(),
-            blocks: reference.block_owner_deletion == Some(true),
-        };
-        Some(OwnershipData {
-            uid: uid.into_owned(),
-            owners: owner_references.into_iter().map(owner).collect(),
-            deletion_state,
-        })
+        Some(OwnershipData { uid, owners, deletion_state })
     }
 
     /// Whether the object is terminating and its deletion waits for its dependents.
