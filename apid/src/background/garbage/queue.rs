@@ -7,8 +7,7 @@
 //! items are ready, so the queue stays small compared to the number of objects. Each failure doubles the
 //! back-off, from 100 ms to five minutes; a success resets it.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::queue_metrics::{QueueMetrics, RunningTimes};
+use super::queue_metrics::QueueMetrics;
 
 /// Number of ready items at which [`Queue::wait_for_capacity`] waits.
 const READY_MAX: usize = 50_000;
@@ -38,11 +37,8 @@ struct State<W> {
     ready: VecDeque<(W, Duration)>,
     /// Items in process with the times at which their processing began.
     running: HashMap<W, Duration>,
-    /// Due times and numbers of the delayed items. Items with equal times are due in the order of their
-    /// numbers.
-    delay_order: BinaryHeap<Reverse<(Duration, u64)>>,
-    /// Delayed items by number.
-    delayed: HashMap<u64, W>,
+    /// Delayed items by due time and number. Items with equal times are due in the order of their numbers.
+    delayed: BTreeMap<(Duration, u64), W>,
     /// The number of the newest delayed item; numbers count up from 1.
     number: u64,
     /// The states of all items that are ready or in process.
@@ -65,8 +61,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         let state = State {
             ready: VecDeque::new(),
             running: HashMap::new(),
-            delay_order: BinaryHeap::new(),
-            delayed: HashMap::new(),
+            delayed: BTreeMap::new(),
             number: 0,
             item_states: HashMap::new(),
             failures: HashMap::new(),
@@ -95,8 +90,8 @@ impl<W: Clone + Eq + Hash> Queue<W> {
 
     /// Sets the gauges of the times for which the items in process have been processed.
     pub(super) fn update_metrics(&self) {
-        let times = RunningTimes::compute(&self.state.lock().running, self.clock.monotonic());
-        self.metrics.set_running(&times);
+        let now = self.clock.monotonic();
+        self.metrics.set_running(self.state.lock().running.values().map(|start| now.saturating_sub(*start)));
     }
 
     /// Adds an item with a delay.
@@ -104,9 +99,8 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         let at = self.clock.monotonic() + pause;
         let mut state = self.state.lock();
         state.number += 1;
-        let number = state.number;
-        state.delay_order.push(Reverse((at, number)));
-        state.delayed.insert(number, work);
+        let key = (at, state.number);
+        state.delayed.insert(key, work);
         drop(state);
         // Wake a worker: the timeouts of all sleeping workers may end after this item is due.
         self.item_added.notify_one();
@@ -212,17 +206,14 @@ impl<W: Clone + Eq + Hash> State<W> {
     /// Takes a ready item. Returns the item and how long it waited; if no item is ready, the due time of the
     /// next delayed item.
     fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
-        while let Some(&Reverse((at, number))) = self.delay_order.peek() {
-            if at > now {
-                break;
-            }
-            self.delay_order.pop();
-            if let Some(work) = self.delayed.remove(&number) {
-                self.add(work, now);
-            }
+        while let Some(first) = self.delayed.first_entry()
+            && first.key().0 <= now
+        {
+            let work = first.remove();
+            self.add(work, now);
         }
         let Some((work, added)) = self.ready.pop_front() else {
-            return (None, self.delay_order.peek().map(|Reverse((at, _))| *at));
+            return (None, self.delayed.first_key_value().map(|((at, _), _)| *at));
         };
         self.item_states.insert(work.clone(), ItemState::Running);
         self.running.insert(work.clone(), now);

@@ -1,7 +1,5 @@
 //! Metrics of a work queue, with the names of Kubernetes: `workqueue_*`.
 
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::time::Duration;
 
 use serving::metrics::{
@@ -71,7 +69,7 @@ impl QueueMetrics {
             longest: metrics.float_gauge(&LONGEST),
             label,
         };
-        queue.set_running(&RunningTimes { total: Duration::ZERO, longest: Duration::ZERO });
+        queue.set_running(std::iter::empty());
         queue
     }
 
@@ -98,30 +96,15 @@ impl QueueMetrics {
     }
 
     /// Sets the gauges of the times for which the items in process have been processed.
-    pub(super) fn set_running(&self, times: &RunningTimes) {
-        self.unfinished.get_or_create(&self.label).set(times.total.as_secs_f64());
-        self.longest.get_or_create(&self.label).set(times.longest.as_secs_f64());
+    pub(super) fn set_running(&self, times: impl Iterator<Item = Duration>) {
+        let (total, longest) = times.fold((Duration::ZERO, Duration::ZERO), |(total, longest), time| {
+            (total + time, longest.max(time))
+        });
+        self.unfinished.get_or_create(&self.label).set(total.as_secs_f64());
+        self.longest.get_or_create(&self.label).set(longest.as_secs_f64());
     }
 
     fn set_depth(&self, depth: usize) {
         self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
-    }
-}
-
-/// The sum and the maximum of the times for which items in process have been processed so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RunningTimes {
-    total: Duration,
-    longest: Duration,
-}
-
-impl RunningTimes {
-    /// Computes sum and maximum. `starts` has the monotonic time at which the processing of each item began,
-    /// `now` is the current monotonic time.
-    pub(super) fn compute<W: Hash + Eq>(starts: &HashMap<W, Duration>, now: Duration) -> Self {
-        let times = starts.values().map(|start| now.saturating_sub(*start));
-        times.fold(RunningTimes { total: Duration::ZERO, longest: Duration::ZERO }, |sum, time| {
-            RunningTimes { total: sum.total + time, longest: sum.longest.max(time) }
-        })
     }
 }
