@@ -92,61 +92,33 @@ fn levels(names: &Names) -> Vec<StartObject> {
     ]
 }
 
-/// A flow schema with one rule: name, priority level, matching precedence, flow distinguisher.
-struct Schema<'a> {
-    name: &'a str,
-    level: &'a str,
-    precedence: u32,
-    distinguisher: &'a str,
-    subjects: Vec<Value>,
-    resources: Vec<Value>,
-    paths: Vec<Value>,
-}
-
-impl Schema<'_> {
-    fn start_object(self, origin: Origin, names: &Names) -> StartObject {
-        let non_empty = |list: Vec<Value>| Some(list).filter(|list| !list.is_empty()).into();
-        let rule = without_nulls([
-            ("subjects", self.subjects.into()),
-            ("resourceRules", non_empty(self.resources)),
-            ("nonResourceRules", non_empty(self.paths)),
-        ]);
-        let distinguisher = Some(self.distinguisher).filter(|kind| !kind.is_empty());
-        let spec = without_nulls([
-            ("priorityLevelConfiguration", json!({"name": self.level})),
-            ("matchingPrecedence", self.precedence.into()),
-            ("distinguisherMethod", distinguisher.map(|kind| json!({ "type": kind })).into()),
-            ("rules", json!([rule])),
-        ]);
-        start_object("FlowSchema", self.name, origin, spec, names)
-    }
-}
-
 const BY_USER: &str = "ByUser";
 const BY_NAMESPACE: &str = "ByNamespace";
 
 fn schemas(names: &Names) -> Vec<StartObject> {
-    let full_schema = |name, level, precedence, distinguisher, subjects| Schema {
-        name,
-        level,
-        precedence,
-        distinguisher,
-        subjects,
-        resources: vec![json!({
-            "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"],
-        })],
-        paths: vec![json!({"verbs": ["*"], "nonResourceURLs": ["*"]})],
+    // The number is the matching precedence.
+    let schema = |origin, name: &str, level: &str, precedence: u32, distinguisher: &str, rule: Value| {
+        let distinguisher = Some(distinguisher).filter(|kind| !kind.is_empty());
+        let spec = without_nulls([
+            ("priorityLevelConfiguration", json!({"name": level})),
+            ("matchingPrecedence", precedence.into()),
+            ("distinguisherMethod", distinguisher.map(|kind| json!({ "type": kind })).into()),
+            ("rules", json!([rule])),
+        ]);
+        start_object("FlowSchema", name, origin, spec, names)
     };
-    let user_schema = |name, level, precedence, subjects, resources| Schema {
-        name,
-        level,
-        precedence,
-        distinguisher: BY_USER,
-        subjects,
-        resources,
-        paths: Vec::new(),
+    let all_requests = |subjects: &[Value]| {
+        json!({
+            "subjects": subjects,
+            "resourceRules": [{
+                "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"],
+            }],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        })
     };
-    let everybody = || vec![group("system:unauthenticated"), group("system:authenticated")];
+    let resource_requests =
+        |subjects: &[Value], rules: &[Value]| json!({"subjects": subjects, "resourceRules": rules});
+    let everybody = [group("system:unauthenticated"), group("system:authenticated")];
     let system_account = |name: &str| json!({"kind": "ServiceAccount", "serviceAccount": {"name": name, "namespace": names.system_namespace}});
     let election_rule = |api_group: &str, resources: &[&str]| {
         json!({
@@ -156,76 +128,58 @@ fn schemas(names: &Names) -> Vec<StartObject> {
     let coordination = names.group("coordination");
     let (manager, scheduler) = (user("system:kube-controller-manager"), user("system:kube-scheduler"));
     let system_accounts = format!("{}-service-accounts", names.system_namespace);
-    let probes = Schema {
-        name: "probes",
-        level: "exempt",
-        precedence: 2,
-        distinguisher: "",
-        subjects: everybody(),
-        resources: Vec::new(),
-        paths: vec![json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]})],
-    };
-    let nodes = json!({
-        "verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true, "namespaces": ["*"],
+    let probes = json!({
+        "subjects": everybody,
+        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}],
     });
-    let node_leases = json!({
-        "verbs": ["*"], "apiGroups": [&coordination], "resources": ["leases"], "namespaces": ["*"],
-    });
-    let mandatory = [
-        full_schema("exempt", "exempt", 1, "", vec![group("system:masters")]),
-        full_schema("catch-all", "catch-all", 10_000, BY_USER, everybody()),
-    ];
-    let suggested = [
-        full_schema("system-nodes", "system", 500, BY_USER, vec![group("system:nodes")]),
-        user_schema(
-            "system-node-high",
-            "node-high",
-            400,
-            vec![group("system:nodes")],
-            vec![nodes, node_leases],
-        ),
-        probes,
-        user_schema(
-            "system-leader-election",
-            "leader-election",
-            100,
-            vec![manager.clone(), scheduler.clone(), system_account("*")],
-            vec![election_rule(&coordination, &["leases"])],
-        ),
+    let node_requests = resource_requests(
+        &[group("system:nodes")],
+        &[
+            json!({
+                "verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true, "namespaces": ["*"],
+            }),
+            json!({
+                "verbs": ["*"], "apiGroups": [&coordination], "resources": ["leases"], "namespaces": ["*"],
+            }),
+        ],
+    );
+    let system_elections = resource_requests(
+        &[manager.clone(), scheduler.clone(), system_account("*")],
+        &[election_rule(&coordination, &["leases"])],
+    );
+    let endpoint_writes = resource_requests(
+        &[
+            manager.clone(),
+            system_account("endpoint-controller"),
+            system_account("endpointslicemirroring-controller"),
+        ],
+        &[election_rule("", &["endpoints"])],
+    );
+    let workload_elections = resource_requests(
+        &[system_account("*")],
+        &[election_rule("", &["endpoints", "configmaps"]), election_rule(&coordination, &["leases"])],
+    );
+    let of_manager = all_requests(&[manager]);
+    let of_scheduler = all_requests(&[scheduler]);
+    let of_system_accounts = all_requests(&[system_account("*")]);
+    let of_accounts = all_requests(&[group("system:serviceaccounts")]);
+    vec![
+        schema(Mandatory, "exempt", "exempt", 1, "", all_requests(&[group("system:masters")])),
+        schema(Mandatory, "catch-all", "catch-all", 10_000, BY_USER, all_requests(&everybody)),
+        schema(Suggested, "system-nodes", "system", 500, BY_USER, all_requests(&[group("system:nodes")])),
+        schema(Suggested, "system-node-high", "node-high", 400, BY_USER, node_requests),
+        schema(Suggested, "probes", "exempt", 2, "", probes),
+        schema(Suggested, "system-leader-election", "leader-election", 100, BY_USER, system_elections),
         // `workload-leader-election` also matches these writes; this schema has the lower precedence value
         // and wins.
-        user_schema(
-            "endpoint-controller",
-            "workload-high",
-            150,
-            vec![
-                manager.clone(),
-                system_account("endpoint-controller"),
-                system_account("endpointslicemirroring-controller"),
-            ],
-            vec![election_rule("", &["endpoints"])],
-        ),
-        user_schema(
-            "workload-leader-election",
-            "leader-election",
-            200,
-            vec![system_account("*")],
-            vec![election_rule("", &["endpoints", "configmaps"]), election_rule(&coordination, &["leases"])],
-        ),
-        full_schema("kube-controller-manager", "workload-high", 800, BY_NAMESPACE, vec![manager]),
-        full_schema("kube-scheduler", "workload-high", 800, BY_NAMESPACE, vec![scheduler]),
-        full_schema(&system_accounts, "workload-high", 900, BY_NAMESPACE, vec![system_account("*")]),
-        full_schema(
-            "service-accounts",
-            "workload-low",
-            9_000,
-            BY_USER,
-            vec![group("system:serviceaccounts")],
-        ),
-        full_schema("global-default", "global-default", 9_900, BY_USER, everybody()),
-    ];
-    let mandatory = mandatory.into_iter().map(|schema| schema.start_object(Mandatory, names));
-    mandatory.chain(suggested.into_iter().map(|schema| schema.start_object(Suggested, names))).collect()
+        schema(Suggested, "endpoint-controller", "workload-high", 150, BY_USER, endpoint_writes),
+        schema(Suggested, "workload-leader-election", "leader-election", 200, BY_USER, workload_elections),
+        schema(Suggested, "kube-controller-manager", "workload-high", 800, BY_NAMESPACE, of_manager),
+        schema(Suggested, "kube-scheduler", "workload-high", 800, BY_NAMESPACE, of_scheduler),
+        schema(Suggested, &system_accounts, "workload-high", 900, BY_NAMESPACE, of_system_accounts),
+        schema(Suggested, "service-accounts", "workload-low", 9_000, BY_USER, of_accounts),
+        schema(Suggested, "global-default", "global-default", 9_900, BY_USER, all_requests(&everybody)),
+    ]
 }
 
 fn group(name: &str) -> Value {
