@@ -46,6 +46,15 @@ pub(super) fn is_race(status: &Status) -> bool {
     matches!(status.reason, Reason::Conflict | Reason::NotFound)
 }
 
+/// Ignores the failure of a write because of a race: the notification about the other write causes the next
+/// attempt.
+pub(super) fn ignore_race<T>(result: Result<T, Status>) -> Result<(), Status> {
+    match result {
+        Err(status) if !is_race(&status) => Err(status),
+        _ => Ok(()),
+    }
+}
+
 /// A write in progress. It needs no decision of authd; [`Action::end`] writes its audit event.
 struct Action<'a> {
     actor: &'a Actor,

@@ -34,7 +34,7 @@ impl Writer for AdmissionWrites {
         MaybeFuture::later(async move {
             let actor = self.actor()?;
             let namespace = object.namespace().to_owned();
-            let collection = stored::of_kind(actor.server_state(), kind.group, kind.kind)?;
+            let collection = stored::of_kind(actor.server_state(), (kind.group, kind.kind))?;
             let target = Target { collection: &collection, namespace: &namespace, name: "", subresource: "" };
             actor.create(target, object).await.map(drop)
         })
@@ -48,7 +48,7 @@ impl Writer for AdmissionWrites {
         MaybeFuture::later(async move {
             let actor = self.actor()?;
             let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-            let collection = stored::of_kind(actor.server_state(), kind.group, kind.kind)?;
+            let collection = stored::of_kind(actor.server_state(), (kind.group, kind.kind))?;
             let target =
                 Target { collection: &collection, namespace: &namespace, name: &name, subresource: "status" };
             let updated = actor.update(target, object).await?;

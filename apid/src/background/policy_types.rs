@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::actor::{Actor, Target, is_race};
-use super::reflector::{ObjectEvent, reflect};
+use super::reflector::follow_names;
 use super::stored;
 use crate::server_state::{Collection, ServerState};
 
@@ -26,16 +26,10 @@ const DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Checks new and changed policies until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let collection = stored::of_kind(&server_state, "admissionregistration", "ValidatingAdmissionPolicy");
+    let collection = stored::of_kind(&server_state, ("admissionregistration", "ValidatingAdmissionPolicy"));
     let Ok(policies) = collection else { return };
-    let (name_sender, changed_names) = mpsc::unbounded_channel();
-    let items = Arc::clone(&policies.items);
+    let (observe, changed_names) = follow_names(&policies.items);
     let actor = Actor::controller(server_state, "validatingadmissionpolicy-status-controller", own_account);
-    let observe = reflect(items, move |event| {
-        if let ObjectEvent::Exists(entry) = event {
-            let _ = name_sender.send(entry.name().to_owned());
-        }
-    });
     tokio::join!(observe, check_changed(&actor, &policies, changed_names));
 }
 

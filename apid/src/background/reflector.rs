@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kinds::entry::Entry;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::stored;
 use crate::server_state::Items;
@@ -36,6 +37,18 @@ pub(super) async fn reflect(items: Arc<Items>, mut observe: impl FnMut(ObjectEve
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// Sends the names of all objects of a cluster-scoped kind, then the name of each created or changed object.
+/// The caller must await the future, as that of [`reflect`].
+pub(super) fn follow_names(items: &Arc<Items>) -> (impl Future<Output = ()>, UnboundedReceiver<String>) {
+    let (sender, names) = unbounded_channel();
+    let follow = reflect(Arc::clone(items), move |event| {
+        if let ObjectEvent::Exists(entry) = event {
+            let _ = sender.send(entry.name().to_owned());
+        }
+    });
+    (follow, names)
 }
 
 async fn reflect_once(

@@ -64,10 +64,8 @@ async fn ensure_default_account(
     accounts: &Collection,
     namespace: &str,
 ) -> Result<(), Status> {
-    let (account, _) =
-        accounts.items.get(&accounts.resource.key(namespace, DEFAULT)).await.map_err(stored::unavailable)?;
-    let (namespace_item, _) =
-        namespaces.items.get(&namespaces.resource.key("", namespace)).await.map_err(stored::unavailable)?;
+    let account = stored::item(accounts, namespace, DEFAULT).await?;
+    let namespace_item = stored::item(namespaces, "", namespace).await?;
     let is_namespace_active = match &namespace_item {
         Some(item) => !item.entry().map_err(stored::unavailable)?.is_terminating(),
         None => false,

@@ -32,8 +32,8 @@ const TERMINATING: &str =
 /// Repairs after each change of a Service, IPAddress or ServiceCIDR until the process ends.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     let (Ok(records), Ok(ranges)) = (
-        stored::of_kind(&server_state, "networking", "IPAddress"),
-        stored::of_kind(&server_state, "networking", "ServiceCIDR"),
+        stored::of_kind(&server_state, ("networking", "IPAddress")),
+        stored::of_kind(&server_state, ("networking", "ServiceCIDR")),
     ) else {
         return;
     };
@@ -55,7 +55,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
         for (address, owner) in differences.unrecorded {
             results.push(add_record(&repair_actor, &records, address, &owner).await);
         }
-        match stored::objects(&ranges, &ranges.resource.key_prefix).await {
+        match stored::all(&ranges).await {
             Ok(objects) => {
                 for range in &objects {
                     results.push(reconcile_range(&controller, &ranges, range, &objects).await);
@@ -76,8 +76,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
 /// If the object changes after it is read here, the object stays.
 async fn remove_record(actor: &Actor, records: &Collection, address: IpAddr) -> Result<(), Status> {
     let name = address.to_string();
-    let (item, _) = records.items.get(&records.resource.key("", &name)).await.map_err(stored::unavailable)?;
-    let Some(item) = item else { return Ok(()) };
+    let Some(item) = stored::item(records, "", &name).await? else { return Ok(()) };
     if !actor.server_state().addresses.is_stale(address) {
         return Ok(());
     }

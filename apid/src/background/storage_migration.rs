@@ -18,10 +18,9 @@ use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use apimachinery::time;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
 
-use super::actor::{Actor, Target, is_race};
-use super::reflector::{ObjectEvent, reflect};
+use super::actor::{Actor, Target, ignore_race, is_race};
+use super::reflector::follow_names;
 use super::stored;
 use crate::server_state::{Collection, ServerState};
 
@@ -49,16 +48,10 @@ impl MigrationState {
 
 /// Runs new and unfinished migrations until the process ends. Returns at once if the kind is not served.
 pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let collection = stored::of_kind(&server_state, "storagemigration", "StorageVersionMigration");
+    let collection = stored::of_kind(&server_state, ("storagemigration", "StorageVersionMigration"));
     let Ok(migrations) = collection else { return };
-    let (name_sender, mut changed_names) = mpsc::unbounded_channel::<String>();
-    let items = Arc::clone(&migrations.items);
+    let (observe, mut changed_names) = follow_names(&migrations.items);
     let actor = Actor::controller(server_state, "storage-version-migrator-controller", own_account);
-    let observe = reflect(items, move |event| {
-        if let ObjectEvent::Exists(entry) = event {
-            let _ = name_sender.send(entry.name().to_owned());
-        }
-    });
     let work = async {
         while let Some(name) = changed_names.recv().await {
             if let Err(status) = migrate(&actor, &migrations, &name).await
@@ -110,10 +103,7 @@ async fn rewrite(
     drop(snapshot);
     for (namespace, name) in &targets {
         let target = Target { collection, namespace, name, subresource: "" };
-        match actor.merge(target, EMPTY_PATCH).await {
-            Err(status) if !is_race(&status) => return Err(status),
-            Ok(_) | Err(_) => {}
-        }
+        ignore_race(actor.merge(target, EMPTY_PATCH).await)?;
     }
     Ok(())
 }

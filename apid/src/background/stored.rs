@@ -25,15 +25,14 @@ pub(super) fn core(server_state: &ServerState, resource: &str) -> Result<Arc<Col
         .ok_or_else(|| Status::internal(format!("{resource} are not served")))
 }
 
-/// Returns the collection of a kind. `group` is the API group without its domain.
+/// Returns the collection of a kind: its API group without the domain, and its name.
 ///
 /// # Errors
 ///
 /// The kind is not served.
 pub(super) fn of_kind(
     server_state: &ServerState,
-    group: &str,
-    kind: &str,
+    (group, kind): (&str, &str),
 ) -> Result<Arc<Collection>, Status> {
     let kinds = server_state.kinds();
     let resource = kinds.registry.find_kind(&server_state.names.group(group), kind);
@@ -63,9 +62,46 @@ pub(super) async fn get(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Object>, Status> {
+    Ok(item(collection, namespace, name).await?.as_deref().and_then(object))
+}
+
+/// Returns the object with a name from the watch cache; None if it does not exist.
+///
+/// # Errors
+///
+/// The store cannot be read, or the object cannot be decoded.
+pub(super) async fn get_decodable(
+    collection: &Collection,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Object>, Status> {
+    let Some(item) = item(collection, namespace, name).await? else { return Ok(None) };
+    let entry = item.entry().map_err(unavailable)?;
+    entry.object(item.revision()).map(Some).map_err(Status::internal)
+}
+
+/// Returns the item with a name from the watch cache; None if it does not exist.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(super) async fn item(
+    collection: &Collection,
+    namespace: &str,
+    name: &str,
+) -> Result<Option<Arc<Item>>, Status> {
     let key = collection.resource.key(namespace, name);
     let (item, _) = collection.items.get(&key).await.map_err(unavailable)?;
-    Ok(item.as_deref().and_then(object))
+    Ok(item)
+}
+
+/// Returns all objects of a collection.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(super) async fn all(collection: &Collection) -> Result<Vec<Object>, Status> {
+    objects(collection, &collection.resource.key_prefix).await
 }
 
 /// Returns all objects under the key prefix `scope` of a namespace or of the whole collection.

@@ -28,7 +28,7 @@ use memchr::memmem::Finder;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::actor::{Actor, Target, is_race};
+use super::actor::{Actor, Target, ignore_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use crate::config::EnabledControllers;
@@ -251,10 +251,7 @@ async fn remove_finalizer(
     finalizer: &str,
 ) -> Result<(), Status> {
     object.remove_finalizer(finalizer);
-    match writer.update(target, object).await {
-        Err(status) if !is_race(&status) => Err(status),
-        _ => Ok(()),
-    }
+    ignore_race(writer.update(target, object).await)
 }
 
 /// Whether an object is terminating and has the finalizer.

@@ -53,7 +53,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, requests: &Collection, o
 /// The requests cannot be read.
 async fn clean(actor: &Actor, requests: &Collection) -> Result<(), Status> {
     let now = actor.server_state().clock.now();
-    for request in stored::objects(requests, &requests.resource.key_prefix).await? {
+    for request in stored::all(requests).await? {
         let Some(cause) = deletion_cause(&request, now) else { continue };
         let name = request.name();
         let mut options = DeleteOptions::default();

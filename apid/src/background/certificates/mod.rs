@@ -28,11 +28,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serving::certs::Authority;
 use serving::certs::requests::{CertificateParameters, CertificateRequest};
-use tokio::sync::mpsc;
 
-use super::actor::{Actor, Target, is_race};
+use super::actor::{Actor, Target, ignore_race};
 use super::condition::{Condition, with_conditions};
-use super::reflector::{ObjectEvent, reflect};
+use super::reflector::follow_names;
 use super::retries::RetryQueue;
 use super::stored;
 use crate::config::CertificateSigning;
@@ -58,12 +57,7 @@ enum IssueError {
 /// Issues certificates for approved requests until the process ends.
 pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSigning) {
     let Ok(requests) = collection(&server_state) else { return };
-    let (name_sender, changed_names) = mpsc::unbounded_channel::<String>();
-    let observe = reflect(Arc::clone(&requests.items), move |event| {
-        if let ObjectEvent::Exists(entry) = event {
-            let _ = name_sender.send(entry.name().to_owned());
-        }
-    });
+    let (observe, changed_names) = follow_names(&requests.items);
     let actor = Actor::controller(server_state, "certificate-controller", true);
     let work = async {
         let mut queue = RetryQueue::new(changed_names, RETRY);
@@ -84,7 +78,7 @@ pub(super) async fn clean(server_state: Arc<ServerState>, own_account: bool) {
 }
 
 fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
-    stored::of_kind(server_state, "certificates", "CertificateSigningRequest")
+    stored::of_kind(server_state, ("certificates", "CertificateSigningRequest"))
 }
 
 /// Writes the certificate or the condition `Failed` into a request that waits for a built-in signer.
@@ -118,11 +112,7 @@ async fn process(
         Err(IssueError::Unavailable(message)) => return Err(Status::internal(message)),
     };
     let target = Target { collection: requests, namespace: "", name, subresource: "status" };
-    match actor.update(target, updated).await {
-        // Another client changed the request; the notification about that change starts the next attempt.
-        Err(status) if is_race(&status) => Ok(()),
-        result => result.map(drop),
-    }
+    ignore_race(actor.update(target, updated).await)
 }
 
 /// Issues the certificate of a request. Returns the certificate as PEM.

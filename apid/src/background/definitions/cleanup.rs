@@ -71,7 +71,7 @@ impl Cleanup {
     /// left.
     async fn run_round(&self, name: &str) -> Result<bool, Status> {
         let server_state = self.actor.server_state();
-        let definitions = stored::of_kind(server_state, DEFINITION.0, DEFINITION.1)?;
+        let definitions = stored::of_kind(server_state, DEFINITION)?;
         let finalizer = conditions::cleanup_finalizer(&server_state.names);
         let Some(definition) = stored::get(&definitions, "", name).await? else { return Ok(true) };
         let needs_cleanup =

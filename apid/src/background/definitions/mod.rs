@@ -41,7 +41,7 @@ use parking_lot::Mutex;
 use storage::Revision;
 use tokio::sync::Notify;
 
-use super::actor::{Actor, Target, is_race};
+use super::actor::{Actor, Target, ignore_race, is_race};
 use super::reflector::reflect;
 use super::stored;
 use crate::server_state::{Collection, ServerState};
@@ -120,7 +120,7 @@ impl DefinitionController {
     }
 
     fn collection(&self) -> Result<Arc<Collection>, Status> {
-        stored::of_kind(self.actor.server_state(), DEFINITION.0, DEFINITION.1)
+        stored::of_kind(self.actor.server_state(), DEFINITION)
     }
 
     /// Serves the kinds of established definitions. Writes nothing.
@@ -369,10 +369,7 @@ impl DefinitionController {
             }
         }
         let target = Target { collection: &collection, namespace: "", name, subresource: "status" };
-        match self.actor.update(target, definition).await {
-            Err(status) if is_race(&status) => Ok(()),
-            other => other.map(drop),
-        }
+        ignore_race(self.actor.update(target, definition).await)
     }
 }
 

@@ -21,9 +21,9 @@ use tokio::sync::Semaphore;
 
 use super::collection;
 use super::conditions::RoundOutcome;
-use crate::background::actor::{Actor, Target, is_race};
+use crate::background::actor::{Actor, Target, ignore_race};
 use crate::background::stored;
-use crate::server_state::{Collection, Item};
+use crate::server_state::Collection;
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
 /// Number of namespaces that are emptied concurrently.
@@ -219,11 +219,8 @@ impl NamespaceDeletion {
                 preconditions: Preconditions { uid, resource_version: None },
                 ..background_options()
             };
-            match self.actor.delete(target, &options).await {
-                Err(status) if !is_race(&status) => {
-                    result = Err(status);
-                }
-                _ => {}
+            if let Err(status) = ignore_race(self.actor.delete(target, &options).await) {
+                result = Err(status);
             }
         }
         result
@@ -245,11 +242,7 @@ impl NamespaceDeletion {
 
     /// Returns the namespace if it is terminating and still has apid's finalizer.
     async fn find_terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
-        let key = namespaces.resource.key("", name);
-        let (item, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
-        let Some(item) = item else { return Ok(None) };
-        let object =
-            item.entry().map_err(stored::unavailable)?.object(item.revision()).map_err(Status::internal)?;
+        let Some(object) = stored::get_decodable(namespaces, "", name).await? else { return Ok(None) };
         let own_finalizer = self.actor.server_state().names.api_service;
         let has_own_finalizer = finalizers(&object).any(|finalizer| finalizer == own_finalizer);
         Ok((object.is_terminating() && has_own_finalizer).then_some(object))
@@ -307,10 +300,7 @@ impl NamespaceDeletion {
     /// exists again, the objects created since its creation stay.
     async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.server_state())?;
-        let key = namespaces.resource.key("", name);
-        let (current_namespace, _) = namespaces.items.get(&key).await.map_err(stored::unavailable)?;
-        let decode = |item: Arc<Item>| kinds::entry::decode(item.value(), item.revision());
-        let current_namespace = current_namespace.map(decode).transpose().map_err(Status::internal)?;
+        let current_namespace = stored::get_decodable(&namespaces, "", name).await?;
         let is_leftover = |object: &Object| {
             current_namespace.as_ref().is_none_or(|namespace| is_older_than_namespace(object, namespace))
         };

@@ -50,16 +50,13 @@ pub async fn ensure_built_in(server_state: &Arc<ServerState>) -> Result<(), Stat
 /// Creates a built-in namespace unless it exists.
 async fn create_if_missing(actor: &Actor, name: &'static str) -> Result<(), Status> {
     let collection = collection(actor.server_state())?;
-    let key = collection.resource.key("", name);
-    if collection.items.get(&key).await.is_ok_and(|(item, _)| item.is_some()) {
+    if stored::item(&collection, "", name).await.is_ok_and(|item| item.is_some()) {
         return Ok(());
     }
     let mut object = Object::default();
     object.set_meta("name", name);
-    match actor
-        .create(Target { collection: &collection, namespace: "", name: "", subresource: "" }, object)
-        .await
-    {
+    let target = Target { collection: &collection, namespace: "", name: "", subresource: "" };
+    match actor.create(target, object).await {
         Err(status) if status.reason != Reason::AlreadyExists => Err(status),
         _ => Ok(()),
     }

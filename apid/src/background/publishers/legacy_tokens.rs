@@ -23,10 +23,10 @@ use apimachinery::status::Status;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::super::actor::{Actor, Target, is_race};
+use super::super::actor::{Actor, Target, ignore_race};
 use super::super::stored;
 use super::put_config_map;
-use crate::server_state::{Collection, ServerState};
+use crate::server_state::ServerState;
 use crate::verbs::deletion::options::DeleteOptions;
 
 /// Name of the ConfigMap. It is the same under both names presets.
@@ -91,19 +91,18 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
         stored::core(server_state, "serviceaccounts")?,
         stored::core(server_state, "pods")?,
     );
-    let scope = |collection: &Collection| collection.items.prefix().to_string();
-    let listed_secrets = names_of(&stored::objects(&accounts, &scope(&accounts)).await?, |account| {
+    let listed_secrets = names_of(&stored::all(&accounts).await?, |account| {
         let list = account.get("secrets").and_then(Value::as_array).into_iter().flatten();
         list.filter_map(|reference| reference.get("name")?.as_str()).map(str::to_owned).collect()
     });
-    let mounted_secrets = names_of(&stored::objects(&pods, &scope(&pods)).await?, |pod| {
+    let mounted_secrets = names_of(&stored::all(&pods).await?, |pod| {
         let volumes = pod.at(&["spec", "volumes"]).and_then(Value::as_array).into_iter().flatten();
         volumes
             .filter_map(|volume| volume.get("secret")?.get("secretName")?.as_str())
             .map(str::to_owned)
             .collect()
     });
-    for secret in stored::objects(&secrets, &scope(&secrets)).await? {
+    for secret in stored::all(&secrets).await? {
         let key = (secret.namespace().to_owned(), secret.name().to_owned());
         if !listed_secrets.contains(&key) || mounted_secrets.contains(&key) {
             continue;
@@ -124,10 +123,7 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
                 cleaner.delete(target, &options).await.map(drop)
             }
         };
-        match result {
-            Err(status) if !is_race(&status) => return Err(status),
-            _ => {}
-        }
+        ignore_race(result)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::super::actor::{Actor, Target, is_race};
+use super::super::actor::{Actor, Target, ignore_race};
 use super::super::reflector::{ObjectEvent, reflect};
 use super::super::retries::RetryQueue;
 use super::super::stored;
@@ -109,11 +109,10 @@ impl Publisher<'_> {
             Task::Namespace(namespace) => self.publish_in_namespace(namespace, &ca_bundle).await,
             Task::Secret(namespace, name) => self.add_to_secret(namespace, name, &ca_bundle).await,
             Task::All => {
-                let scope = |collection: &Collection| collection.items.prefix().to_string();
-                for namespace in stored::objects(self.namespaces, &scope(self.namespaces)).await? {
+                for namespace in stored::all(self.namespaces).await? {
                     let _ = queue.send(Task::Namespace(namespace.name().to_owned()));
                 }
-                for secret in stored::objects(self.secrets, &scope(self.secrets)).await? {
+                for secret in stored::all(self.secrets).await? {
                     let _ = queue.send(Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
                 }
                 Ok(())
@@ -122,8 +121,7 @@ impl Publisher<'_> {
     }
 
     async fn publish_in_namespace(&self, namespace: &str, ca_bundle: &str) -> Result<(), Status> {
-        let namespace_item = self.namespaces.items.get(&self.namespaces.resource.key("", namespace)).await;
-        let (namespace_item, _) = namespace_item.map_err(stored::unavailable)?;
+        let namespace_item = stored::item(self.namespaces, "", namespace).await?;
         let is_active =
             namespace_item.as_deref().and_then(stored::entry).is_some_and(|entry| !entry.is_terminating());
         if !is_active {
@@ -150,9 +148,6 @@ impl Publisher<'_> {
         }
         let target = Target { collection: self.secrets, namespace, name, subresource: "" };
         let patch = json!({"metadata": {"uid": secret.uid()}, "data": {KEY: encoded}}).to_string();
-        match self.tokens_actor.merge(target, patch.as_bytes()).await {
-            Err(status) if !is_race(&status) => Err(status),
-            _ => Ok(()),
-        }
+        ignore_race(self.tokens_actor.merge(target, patch.as_bytes()).await)
     }
 }

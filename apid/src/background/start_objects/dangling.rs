@@ -7,17 +7,21 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use tokio::sync::Notify;
 
-use super::{collection, objects, reconcile_on_changes};
-use crate::background::actor::{Actor, Target, is_race};
+use super::reconcile_on_changes;
+use crate::background::actor::{Actor, Target, ignore_race};
 use crate::background::condition::{Condition, with_conditions};
+use crate::background::stored;
+
+const FLOW_SCHEMA: (&str, &str) = ("flowcontrol.apiserver", "FlowSchema");
+const PRIORITY_LEVEL: (&str, &str) = ("flowcontrol.apiserver", "PriorityLevelConfiguration");
 
 /// Writes the condition after each change of a flow schema or priority level, until the process ends.
 ///
 /// Notifies `wake` of every change, because changed start objects may have to be restored.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
     let (Ok(schemas), Ok(levels)) = (
-        collection(actor.server_state(), ("flowcontrol.apiserver", "FlowSchema")),
-        collection(actor.server_state(), ("flowcontrol.apiserver", "PriorityLevelConfiguration")),
+        stored::of_kind(actor.server_state(), FLOW_SCHEMA),
+        stored::of_kind(actor.server_state(), PRIORITY_LEVEL),
     ) else {
         return;
     };
@@ -28,21 +32,16 @@ pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
 
 async fn reconcile(actor: &Actor) -> Result<(), Status> {
     let server_state = actor.server_state();
-    let schemas = collection(server_state, ("flowcontrol.apiserver", "FlowSchema"))?;
-    let levels = collection(server_state, ("flowcontrol.apiserver", "PriorityLevelConfiguration"))?;
+    let schemas = stored::of_kind(server_state, FLOW_SCHEMA)?;
+    let levels = stored::of_kind(server_state, PRIORITY_LEVEL)?;
     let level_names: HashSet<String> =
-        objects(&levels).await?.iter().map(|level| level.name().to_owned()).collect();
+        stored::all(&levels).await?.iter().map(|level| level.name().to_owned()).collect();
     let now = apimachinery::time::time(server_state.clock.now());
-    for schema in objects(&schemas).await? {
+    for schema in stored::all(&schemas).await? {
         let Some(next) = with_dangling_condition(&schema, &level_names, &now) else { continue };
         let target =
             Target { collection: &schemas, namespace: "", name: schema.name(), subresource: "status" };
-        match actor.update(target, next).await {
-            // The flow schema was changed or deleted meanwhile. That change causes another reconciliation.
-            Err(status) if is_race(&status) => {}
-            Err(status) => return Err(status),
-            Ok(_) => {}
-        }
+        ignore_race(actor.update(target, next).await)?;
     }
     Ok(())
 }

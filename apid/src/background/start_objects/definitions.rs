@@ -14,10 +14,11 @@ use apimachinery::status::Status;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{StartObject, api_services, collection, ensure, reconcile_on_changes, with_desired_spec};
-use crate::background::actor::{Actor, Target, is_race};
+use super::{StartObject, api_services, ensure, reconcile_on_changes, with_desired_spec};
+use crate::background::actor::{Actor, Target, ignore_race};
 use crate::background::condition::{Condition, with_conditions};
 use crate::background::derived::DerivedValues;
+use crate::background::stored;
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
@@ -28,7 +29,7 @@ const PRIORITIES: (i64, i64) = (1_000, 100);
 /// Writes the APIServices after each change of a definition or APIService, until the process ends.
 pub(super) async fn run(actor: Actor) {
     let (Ok(definitions), Ok(services)) =
-        (collection(actor.server_state(), DEFINITION), collection(actor.server_state(), SERVICE))
+        (stored::of_kind(actor.server_state(), DEFINITION), stored::of_kind(actor.server_state(), SERVICE))
     else {
         return;
     };
@@ -47,9 +48,9 @@ struct Known {
 async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
     let server_state = actor.server_state();
     let key = automanaged(&server_state.names);
-    let services = collection(server_state, SERVICE)?;
+    let services = stored::of_kind(server_state, SERVICE)?;
     let Known { versions, services: current } = &mut *known.lock().await;
-    versions.update(&*collection(server_state, DEFINITION)?, |definition| served(&definition)).await?;
+    versions.update(&*stored::of_kind(server_state, DEFINITION)?, |definition| served(&definition)).await?;
     current.update(&services, |service| service).await?;
     let served: BTreeSet<&(String, String)> = versions.values().flatten().collect();
     let desired: BTreeMap<String, StartObject> = served
@@ -78,11 +79,7 @@ async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
         } else {
             Ok(())
         };
-        match result {
-            // The APIService was changed or deleted meanwhile. That change causes another reconciliation.
-            Err(status) if is_race(&status) => {}
-            other => other?,
-        }
+        ignore_race(result)?;
     }
     Ok(())
 }

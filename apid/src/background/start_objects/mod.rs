@@ -34,7 +34,7 @@ use super::actor::{Actor, Target};
 use super::condition::{Condition, with_conditions};
 use super::reflector::reflect;
 use super::stored;
-use crate::server_state::{Collection, Items, ServerState};
+use crate::server_state::{Items, ServerState};
 
 mod api_services;
 mod dangling;
@@ -173,10 +173,10 @@ async fn ensure_all<'a>(
 
 async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
     let server_state = actor.server_state();
-    let collection = collection(server_state, desired.kind)?;
+    let collection = stored::of_kind(server_state, desired.kind)?;
     let (namespace, name) = (desired.object.namespace(), desired.object.name());
     let target = Target { collection: &collection, namespace, name, subresource: "" };
-    let current = match current(&collection, namespace, name).await? {
+    let current = match stored::get_decodable(&collection, namespace, name).await? {
         Some(current) if current.is_terminating() => return Ok(()),
         Some(current) => match (desired.restore)(&current, &desired.object) {
             Some(next) => actor.update(target, next).await?.object.object()?,
@@ -194,24 +194,6 @@ async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
         actor.update(Target { subresource: "status", ..target }, next).await?;
     }
     Ok(())
-}
-
-fn collection(server_state: &ServerState, (group, kind): (&str, &str)) -> Result<Arc<Collection>, Status> {
-    stored::of_kind(server_state, group, kind)
-}
-
-/// Returns all objects of a kind from the watch cache.
-async fn objects(collection: &Collection) -> Result<Vec<Object>, Status> {
-    stored::objects(collection, &collection.resource.key_prefix).await
-}
-
-/// Returns an object from the watch cache.
-async fn current(collection: &Collection, namespace: &str, name: &str) -> Result<Option<Object>, Status> {
-    let (item, _) =
-        collection.items.get(&collection.resource.key(namespace, name)).await.map_err(stored::unavailable)?;
-    let Some(item) = item else { return Ok(None) };
-    let entry = item.entry().map_err(stored::unavailable)?;
-    entry.object(item.revision()).map(Some).map_err(Status::internal)
 }
 
 /// Returns the current object with the desired spec, or None if both specs are equal.
