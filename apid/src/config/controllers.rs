@@ -16,23 +16,12 @@ pub struct EnabledControllers {
 impl EnabledControllers {
     /// Determines the enabled controllers from the entries of `--controllers`.
     pub(super) fn new(entries: &[String]) -> Self {
+        let has = |names: [&str; 2]| is_enabled(entries, &names);
         EnabledControllers {
-            certificate_signer: is_enabled(
-                entries,
-                &["certificatesigningrequest-signing-controller", "csrsigning"],
-            ),
-            certificate_cleaner: is_enabled(
-                entries,
-                &["certificatesigningrequest-cleaner-controller", "csrcleaner"],
-            ),
-            claim_protection: is_enabled(
-                entries,
-                &["persistentvolumeclaim-protection-controller", "pvc-protection"],
-            ),
-            volume_protection: is_enabled(
-                entries,
-                &["persistentvolume-protection-controller", "pv-protection"],
-            ),
+            certificate_signer: has(["certificatesigningrequest-signing-controller", "csrsigning"]),
+            certificate_cleaner: has(["certificatesigningrequest-cleaner-controller", "csrcleaner"]),
+            claim_protection: has(["persistentvolumeclaim-protection-controller", "pvc-protection"]),
+            volume_protection: has(["persistentvolume-protection-controller", "pv-protection"]),
         }
     }
 }

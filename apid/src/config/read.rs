@@ -1,9 +1,10 @@
 //! Reads the configuration from a command line and the file of `--config`.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use apimachinery::codec::Limits;
-use apimachinery::names::{Names, Preset};
+use apimachinery::names::Names;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use kinds::{EnabledVersions, RuntimeConfigErrors};
 use processflags::{AuthorizationFlags, NamesFlags, ProxyFlags};
@@ -90,19 +91,16 @@ impl Reader<'_> {
     /// names the flag.
     fn build_config(&mut self, flags: Flags) -> Option<Config> {
         let preset = flags.shared.names.names;
-        let names = self.names(preset, &flags.shared.names.api_domain);
+        let names = self.valid("api-domain", Names::new(preset, &flags.shared.names.api_domain));
         if flags.general.data_dir.is_none() {
             self.mistakes.push("`--data-dir` is required: set it to the directory of the store".to_owned());
         }
         let authd = self.authd(&flags);
-        let tls = match (&flags.tls.tls_cert_file, &flags.shared.certificates.tls_private_key_file) {
-            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
-            (Some(_), None) => {
-                self.mistakes.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
-                None
-            }
-            (None, _) => None,
-        };
+        let tls_key = flags.shared.certificates.tls_private_key_file.clone();
+        if flags.tls.tls_cert_file.is_some() && tls_key.is_none() {
+            self.mistakes.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
+        }
+        let tls = flags.tls.tls_cert_file.clone().zip(tls_key);
         let certificate_signing = self.certificate_signing(&flags.controllers);
         let versions = self.compatibility_versions(&flags.shared.names);
         let gates = self.gates(&flags.shared.names.feature_gates, versions.emulated);
@@ -194,34 +192,28 @@ impl Reader<'_> {
         })
     }
 
-    fn names(&mut self, preset: Preset, api_domain: &str) -> Option<Names> {
-        Names::new(preset, api_domain)
-            .map_err(|error| self.mistakes.push(format!("`--api-domain`: {error}")))
-            .ok()
+    /// Returns the value of a flag. If the value is invalid, records the error as a mistake.
+    fn valid<T>(&mut self, flag: &str, value: Result<T, impl Display>) -> Option<T> {
+        value.map_err(|error| self.mistakes.push(format!("`--{flag}`: {error}"))).ok()
     }
 
     fn certificate_signing(&mut self, flags: &ControllerFlags) -> Option<CertificateSigning> {
         if flags.cluster_signing_duration.as_secs() == 0 {
             self.mistakes.push("`--cluster-signing-duration`: must be at least 1s".to_owned());
         }
-        match (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file) {
-            (Some(cert), Some(key)) => Some(CertificateSigning {
-                cert: cert.clone(),
-                key: key.clone(),
-                duration: flags.cluster_signing_duration,
-            }),
-            (None, None) => None,
-            (Some(_), None) => {
-                let mistake = "`--cluster-signing-cert-file` requires `--cluster-signing-key-file`";
-                self.mistakes.push(mistake.to_owned());
-                None
+        let (cert, key) = (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file);
+        let (given, missing) = match (cert, key) {
+            (Some(cert), Some(key)) => {
+                let duration = flags.cluster_signing_duration;
+                return Some(CertificateSigning { cert: cert.clone(), key: key.clone(), duration });
             }
-            (None, Some(_)) => {
-                let mistake = "`--cluster-signing-key-file` requires `--cluster-signing-cert-file`";
-                self.mistakes.push(mistake.to_owned());
-                None
-            }
-        }
+            (None, None) => return None,
+            (Some(_), None) => ("cert", "key"),
+            (None, Some(_)) => ("key", "cert"),
+        };
+        let mistake = format!("`--cluster-signing-{given}-file` requires `--cluster-signing-{missing}-file`");
+        self.mistakes.push(mistake);
+        None
     }
 
     fn compatibility_versions(&mut self, flags: &NamesFlags) -> CompatibilityVersions {
@@ -232,16 +224,10 @@ impl Reader<'_> {
     }
 
     fn gates(&mut self, values: &[String], release: u32) -> Option<FeatureGates> {
-        match FeatureGates::parse(&split_list(values).join(","), release) {
-            Ok((gates, warnings)) => {
-                self.warnings.extend(warnings);
-                Some(gates)
-            }
-            Err(error) => {
-                self.mistakes.push(format!("`--feature-gates`: {error}"));
-                None
-            }
-        }
+        let parsed = FeatureGates::parse(&split_list(values).join(","), release);
+        let (gates, warnings) = self.valid("feature-gates", parsed)?;
+        self.warnings.extend(warnings);
+        Some(gates)
     }
 
     /// Reads `--runtime-config` and disables the resources that the emulated release and the gates exclude.
@@ -300,10 +286,7 @@ impl Reader<'_> {
         let text = std::fs::read(&file).map_err(|error| format!("file `{name}`: {error}"));
         let service_map =
             text.and_then(|text| ServiceMap::parse(&name, &text).map_err(|error| error.to_string()));
-        service_map.unwrap_or_else(|error| {
-            self.mistakes.push(format!("`--service-resolver-file`: {error}"));
-            ServiceMap::default()
-        })
+        self.valid("service-resolver-file", service_map).unwrap_or_default()
     }
 
     /// Reads the file of `--admission-control-config-file` with all files that it refers to.
