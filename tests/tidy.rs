@@ -146,7 +146,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["audit", "auth"],
             &["config", "conversion", "discovery"],
             &["addresses"],
-            &["server_source", "server_state", "spawn"],
+            &["console", "server_source", "server_state", "spawn"],
             &["verbs", "background"],
             &["http"],
             &["process", "certs", "store_commands", "migration_commands", "reference"],

@@ -9,6 +9,7 @@ use apimachinery::clock::{Clock, SystemClock};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use serving::certs::{Authority, CertError, ensure_serving_pair};
 
+use crate::console::print;
 use processflags::command_line::{self, ParsedLine};
 
 /// Duration for which client certificates are valid.
@@ -23,7 +24,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Vec<String
     let (matches, mut mistakes) = match command_line::parse(CertsFlags::command(), arguments)? {
         ParsedLine::Flags { matches, mistakes } => (matches, mistakes),
         ParsedLine::Text(text) => {
-            print(&text);
+            print(text);
             return Ok(());
         }
     };
@@ -83,14 +84,14 @@ impl CertsFlags {
     fn create(&self, cert_dir: &Path) -> Result<(), CertsError> {
         let now = SystemClock::new().now();
         let pair = ensure_serving_pair(cert_dir, &self.host, now)?;
-        print(&format!("{}\n{}\n", pair.ca.display(), pair.cert.display()));
+        print(format!("{}\n{}\n", pair.ca.display(), pair.cert.display()));
         let Some(user) = &self.client else { return Ok(()) };
         let client =
             Authority::load(&pair.ca, &pair.ca_key)?.client(user, &self.group, CLIENT_VALIDITY, now)?;
         let cert = cert_dir.join(format!("{user}.crt"));
         write(&cert_dir.join(format!("{user}.key")), &client.key, 0o600)?;
         write(&cert, &client.cert, 0o644)?;
-        print(&format!("{}\n", cert.display()));
+        print(format!("{}\n", cert.display()));
         Ok(())
     }
 }
@@ -107,11 +108,6 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), CertsError> {
         .and_then(|mut file| file.write_all(text.as_bytes()))
         .and_then(|()| std::fs::rename(&temporary, path))
         .map_err(|error| CertsError::File { path: path.to_owned(), error })
-}
-
-/// Prints to standard output and ignores errors, such as a reader that has closed its end of the pipe.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

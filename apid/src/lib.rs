@@ -13,6 +13,7 @@ pub mod auth;
 pub mod background;
 pub mod certs;
 pub mod config;
+pub mod console;
 pub mod conversion;
 pub mod discovery;
 pub mod env_test;

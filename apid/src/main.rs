@@ -1,10 +1,10 @@
 //! The entry point of apid: selects the subcommand by program name or first argument and maps its result to
 //! an exit code.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
-use apid::config::{Command, Config, EXIT_USAGE};
+use apid::config::{Command, Config};
+use apid::console::{print, report_mistakes};
 use processflags::command_line::text_arguments;
 
 #[global_allocator]
@@ -13,7 +13,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let arguments = match text_arguments(std::env::args_os()) {
         Ok(arguments) => arguments,
-        Err(mistakes) => return report_usage_mistakes(mistakes),
+        Err(mistakes) => return report_mistakes("apid", &mistakes),
     };
     let mut arguments = arguments.into_iter().peekable();
     let program = arguments.next().unwrap_or_default();
@@ -27,11 +27,11 @@ fn main() -> ExitCode {
         return apid::env_test::run_test_server(arguments);
     }
     if arguments.next_if(|word| word == "version").is_some() {
-        let _ = write!(std::io::stdout(), "apid {}", serving::build::INFO.text());
-        return ExitCode::SUCCESS;
+        return print(format!("apid {}", serving::build::INFO.text()));
     }
     if arguments.next_if(|word| word == "certs").is_some() {
-        return apid::certs::run(arguments).map_or_else(report_usage_mistakes, |()| ExitCode::SUCCESS);
+        let result = apid::certs::run(arguments);
+        return result.map_or_else(|mistakes| report_mistakes("apid", &mistakes), |()| ExitCode::SUCCESS);
     }
     if arguments.next_if(|word| word == "store").is_some() {
         return apid::store_commands::run(arguments);
@@ -50,17 +50,7 @@ fn main() -> ExitCode {
     }
     match Config::read(arguments) {
         Ok(Command::Serve(config)) => apid::process::run(*config),
-        Ok(Command::Print(text)) => {
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
-        Err(mistakes) => report_usage_mistakes(mistakes),
+        Ok(Command::Print(text)) => print(text),
+        Err(mistakes) => report_mistakes("apid", &mistakes),
     }
-}
-
-fn report_usage_mistakes(mistakes: Vec<String>) -> ExitCode {
-    for mistake in mistakes {
-        eprintln!("apid: {mistake}");
-    }
-    ExitCode::from(EXIT_USAGE)
 }

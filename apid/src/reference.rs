@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::ValueEnum as _;
 use clap_complete::Shell;
 
-use crate::config::{EXIT_USAGE, command};
+use crate::config::command;
+use crate::console::{fail, report_mistakes};
 
 /// Runs `apid completion SHELL`: prints the completions of a shell.
 pub fn run_completion(arguments: impl IntoIterator<Item = String>) -> ExitCode {
@@ -22,8 +23,8 @@ pub fn run_completion(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             print(&script)
         }
         Err(_) => {
-            eprintln!("apid: `completion {shell}`: the shell must be one of {}", shells());
-            ExitCode::from(EXIT_USAGE)
+            let mistake = format!("`completion {shell}`: the shell must be one of {}", shells());
+            report_mistakes("apid", &[mistake])
         }
     }
 }
@@ -33,10 +34,7 @@ pub fn run_man() -> ExitCode {
     let mut page = Vec::new();
     match clap_mangen::Man::new(command()).render(&mut page) {
         Ok(()) => print(&page),
-        Err(error) => {
-            eprintln!("apid: the manual page cannot be generated: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(format_args!("the manual page cannot be generated: {error}")),
     }
 }
 

@@ -16,6 +16,7 @@ use serving::arguments::flag_value;
 
 use super::PARENT_CHECK;
 use super::parent::parent_id;
+use crate::console::print;
 
 /// The path whose response is the data directory.
 const DATA_DIR_PATH: &str = "/apid/data-dir";
@@ -75,8 +76,7 @@ enum DataDirProblem {
 /// A flag is invalid, the parent has ended, or the data directory or a listener cannot be created.
 pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        let _ = io::stdout().write_all(HELP.as_bytes());
-        return Ok(ExitCode::SUCCESS);
+        return Ok(print(HELP));
     }
     let parent = parent_id()?;
     let dir = flag_value(arguments, "data-dir").unwrap_or_else(|| "default.etcd".to_owned());

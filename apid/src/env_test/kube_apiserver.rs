@@ -8,7 +8,6 @@
 //! `kube-root-ca.crt` appears, and protection finalizers and old certificate requests stay. The process ends
 //! with its parent.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use serving::arguments::{flag_value, without_flag};
@@ -17,6 +16,7 @@ use serving::config_file::FlagValues;
 use super::parent::parent_id;
 use super::{CallerFlags, etcd};
 use crate::config::{Command, Config};
+use crate::console::print;
 use crate::process::{self, RunOptions, StopCondition};
 
 /// Default of `--controllers`: disables controllers of kube-controller-manager, which env tests do not run.
@@ -59,9 +59,6 @@ pub(super) fn run(arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
             let stop = StopCondition::ParentExit(parent);
             Ok(process::run_with(*config, RunOptions { stop, ..RunOptions::default() }))
         }
-        Command::Print(text) => {
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Print(text) => Ok(print(text)),
     }
 }

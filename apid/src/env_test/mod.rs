@@ -19,7 +19,7 @@ use std::time::Duration;
 use serving::arguments::{flag_value, has_flag};
 use serving::config_file::{FlagValues, ServerConfiguration, merge};
 
-use crate::config::EXIT_USAGE;
+use crate::console::report_mistakes;
 
 mod etcd;
 mod kube_apiserver;
@@ -57,7 +57,7 @@ impl Role {
             Role::KubeApiserver => kube_apiserver::run(arguments),
             Role::Etcd => etcd::run(&arguments),
         };
-        result.unwrap_or_else(|mistakes| print_mistakes(self.name(), &mistakes))
+        result.unwrap_or_else(|mistakes| report_mistakes(self.name(), &mistakes))
     }
 
     fn name(self) -> &'static str {
@@ -74,13 +74,8 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let role = arguments.next().unwrap_or_default();
     match Role::of_program(&role) {
         Some(role) => role.run(arguments),
-        None => print_mistakes("apid", &[format!("`env-test {role}`: the role is kube-apiserver or etcd")]),
+        None => report_mistakes("apid", &[format!("`env-test {role}`: the role is kube-apiserver or etcd")]),
     }
-}
-
-fn print_mistakes(program: &str, mistakes: &[String]) -> ExitCode {
-    mistakes.iter().for_each(|mistake| eprintln!("{program}: {mistake}"));
-    ExitCode::from(EXIT_USAGE)
 }
 
 /// The flags that the caller sets, on the command line or in the file of `--config`.

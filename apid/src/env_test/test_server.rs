@@ -19,8 +19,9 @@ use serde_json::json;
 use serving::certs::{self, CertError, ServingPair};
 use serving::config_file::FlagValues;
 
-use super::{CallerFlags, print_mistakes};
+use super::CallerFlags;
 use crate::config::{Command, Config};
+use crate::console::{print, report_mistakes};
 use crate::process::{self, RunOptions, StopCondition};
 
 const HELP: &str = "\
@@ -44,19 +45,15 @@ const USER: &str = "admin";
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let arguments: Vec<String> = arguments.into_iter().collect();
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
-        let _ = io::stdout().write_all(HELP.as_bytes());
-        return ExitCode::SUCCESS;
+        return print(HELP);
     }
     let directory = match TemporaryDirectory::create() {
         Ok(directory) => directory,
         Err(error) => {
-            return print_mistakes("apid", &[format!("cannot create a temporary directory: {error}")]);
+            return report_mistakes("apid", &[format!("cannot create a temporary directory: {error}")]);
         }
     };
-    match start(&directory, arguments) {
-        Ok(code) => code,
-        Err(mistakes) => print_mistakes("apid", &mistakes),
-    }
+    start(&directory, arguments).unwrap_or_else(|mistakes| report_mistakes("apid", &mistakes))
 }
 
 /// A private temporary directory, removed on drop.
@@ -105,10 +102,7 @@ fn start(directory: &TemporaryDirectory, arguments: Vec<String>) -> Result<ExitC
     }
     let config = match Config::read(flags.with_defaults(defaults))? {
         Command::Serve(config) => config,
-        Command::Print(text) => {
-            let _ = io::stdout().write_all(text.as_bytes());
-            return Ok(ExitCode::SUCCESS);
-        }
+        Command::Print(text) => return Ok(print(text)),
     };
     let notice = ReadyNotice { directory: directory.0.clone(), pair, token };
     let options = RunOptions {

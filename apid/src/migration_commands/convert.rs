@@ -16,7 +16,8 @@ use apimachinery::object::{Object, Value};
 use clap::{CommandFactory as _, Parser};
 use migration::{Converter, documents};
 
-use super::{Format, PresetFlags, fail, print, read, run_command};
+use super::{Format, PresetFlags, read, run_command};
+use crate::console::{fail, print};
 
 /// Converts manifests between API versions, also from and to versions that are no longer served.
 ///
@@ -99,8 +100,7 @@ fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
             "`--output-version={target}`: no manifest of the input converts to this version"
         )));
     }
-    print(&encode(converted, flags.output));
-    Ok(ExitCode::SUCCESS)
+    Ok(print(encode(converted, flags.output)))
 }
 
 /// Returns kind and name of a manifest for a message.

@@ -10,7 +10,8 @@ use migration::deprecations::{Finding, Report};
 use migration::documents;
 use serde_json::Value;
 
-use super::{PresetFlags, fail, print, read, run_command};
+use super::{PresetFlags, read, run_command};
+use crate::console::{fail, print};
 use crate::server_source::ServerSource;
 
 /// Exit code if the sources contain a use of a deprecated or removed API version.
@@ -79,8 +80,8 @@ fn report(flags: DeprecationsFlags) -> Result<ExitCode, Vec<String>> {
         return Ok(fail(error));
     }
     let findings = report.findings();
-    print(&flags.format(&findings));
-    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(USES) })
+    let success = print(flags.format(&findings));
+    Ok(if findings.is_empty() { success } else { ExitCode::from(USES) })
 }
 
 impl DeprecationsFlags {

@@ -13,14 +13,14 @@
 pub mod convert;
 pub mod deprecations;
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::{Args, Command, FromArgMatches};
 
-use crate::config::EXIT_USAGE;
+use crate::console::{print, report_mistakes};
 use processflags::command_line::{self, ParsedLine};
 
 /// Flags of the names preset.
@@ -59,18 +59,14 @@ fn run_command<F: FromArgMatches>(
 ) -> ExitCode {
     let result = match command_line::parse(command, arguments) {
         Ok(ParsedLine::Text(text)) => {
-            print(text.as_bytes());
-            return ExitCode::SUCCESS;
+            return print(text);
         }
         Ok(ParsedLine::Flags { matches, mistakes }) if mistakes.is_empty() => {
             F::from_arg_matches(&matches).map_err(|error| vec![error.to_string()]).and_then(run)
         }
         Ok(ParsedLine::Flags { mistakes, .. }) | Err(mistakes) => Err(mistakes),
     };
-    result.unwrap_or_else(|mistakes| {
-        mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
-        ExitCode::from(EXIT_USAGE)
-    })
+    result.unwrap_or_else(|mistakes| report_mistakes("apid", &mistakes))
 }
 
 /// Reads a file, or standard input for `-`.
@@ -82,15 +78,4 @@ fn read(path: &Path) -> Result<String, String> {
         std::fs::read_to_string(path).map(|content| text = content)
     };
     result.map(|()| text).map_err(|error| format!("`{}`: {error}", path.display()))
-}
-
-/// Prints to standard output and ignores errors, such as a reader that has closed its end of the pipe.
-fn print(bytes: &[u8]) {
-    let _ = io::stdout().write_all(bytes);
-}
-
-/// Prints an error. Returns the exit code 1.
-fn fail(error: impl std::fmt::Display) -> ExitCode {
-    eprintln!("apid: {error}");
-    ExitCode::FAILURE
 }

@@ -12,7 +12,7 @@ use storage::engine::fjall::OpenError;
 use tokio::task::JoinError;
 
 use super::OnReadyError;
-use crate::config::EXIT_USAGE;
+use crate::console::{fail, report_mistakes};
 use crate::spawn::SpawnError;
 
 /// The failure that ends the process during start, run or shutdown.
@@ -106,11 +106,9 @@ impl ProcessError {
     /// Prints the error and returns the exit code: 64 for an invalid command line, 1 otherwise.
     pub(super) fn report(&self) -> ExitCode {
         if let ProcessError::Usage(mistakes) = self {
-            mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
-            return ExitCode::from(EXIT_USAGE);
+            return report_mistakes("apid", mistakes);
         }
         tracing::error!("{self}");
-        eprintln!("apid: {self}");
-        ExitCode::FAILURE
+        fail(self)
     }
 }

@@ -44,6 +44,7 @@ use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions}
 use crate::background::start_objects::AdvertisedServer;
 use crate::background::{self, AdmissionWrites};
 use crate::config::{Config, STORE};
+use crate::console::fail;
 use crate::conversion::{ConversionMetrics, WebhookConversionClient};
 use crate::http::Api;
 use crate::server_state::{Cache, Parts, ServerState};
@@ -140,10 +141,7 @@ pub fn run_with(config: Config, options: RunOptions) -> ExitCode {
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("apid: the runtime cannot start: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return fail(format_args!("the runtime cannot start: {error}")),
     };
     let result = runtime.block_on(serve(config, options));
     runtime.shutdown_timeout(RUNTIME_STOP_TIMEOUT);

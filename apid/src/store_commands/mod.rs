@@ -15,7 +15,7 @@
 
 mod download;
 
-use std::io::Write as _;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -24,7 +24,8 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use storage::engine::fjall::offline::{self, BackupSummary, RepairOutcome, Report};
 use storage::engine::fjall::{Identity, OpenError};
 
-use crate::config::{EXIT_USAGE, STORE};
+use crate::config::STORE;
+use crate::console::{fail, print, report_mistakes};
 use crate::server_source::ServerSource;
 
 /// Exit code of `check` and `backup` if the store is damaged.
@@ -93,14 +94,8 @@ struct StoreArguments {
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     match StoreArguments::parse(arguments) {
         Ok(Some(parsed)) => parsed.run(),
-        Ok(None) => {
-            print(HELP);
-            ExitCode::SUCCESS
-        }
-        Err(mistakes) => {
-            mistakes.iter().for_each(|mistake| eprintln!("apid: {mistake}"));
-            ExitCode::from(EXIT_USAGE)
-        }
+        Ok(None) => print(HELP),
+        Err(mistakes) => report_mistakes("apid", &mistakes),
     }
 }
 
@@ -137,7 +132,7 @@ impl StoreArguments {
             }
         };
         let mut mistakes = Vec::new();
-        let mut values: Vec<Option<String>> = vec![None; flags.len()];
+        let mut values: BTreeMap<&str, String> = BTreeMap::new();
         while let Some(argument) = rest.next() {
             if matches!(argument.as_str(), "--help" | "-h") {
                 return Ok(None);
@@ -146,20 +141,17 @@ impl StoreArguments {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (argument.as_str(), None),
             };
-            let index = name.strip_prefix("--").and_then(|name| flags.iter().position(|flag| *flag == name));
-            let Some(slot) = index.and_then(|index| values.get_mut(index)) else {
+            let flag = name.strip_prefix("--").and_then(|name| flags.iter().find(|flag| **flag == name));
+            let Some(flag) = flag else {
                 mistakes.push(format!("`{word}` has no flag `{name}`"));
                 continue;
             };
             match value.or_else(|| rest.next()) {
-                Some(value) => *slot = Some(value),
+                Some(value) => drop(values.insert(flag, value)),
                 None => mistakes.push(format!("`{name}` needs a value")),
             }
         }
-        let mut value = |name: &str| {
-            let index = flags.iter().position(|flag| *flag == name)?;
-            values.get_mut(index)?.take()
-        };
+        let mut value = |name: &str| values.remove(name);
         let source = source(&mut value, &mut mistakes);
         let store = value("data-dir").map(|dir| Path::new(&dir).join(STORE));
         match (&store, &source) {
@@ -205,21 +197,20 @@ impl StoreArguments {
         let store = &self.store;
         let result = match self.operation {
             Operation::Check => offline::check(store).map(|report| {
-                print(&report.to_string());
+                print(report.to_string());
                 if report.is_sound() {
                     return ExitCode::SUCCESS;
                 }
-                print(&advice(&report));
+                print(advice(&report));
                 ExitCode::from(DAMAGED)
             }),
             Operation::Repair(identity) => offline::repair(store, identity.as_ref(), now()).map(|outcome| {
                 match outcome {
                     RepairOutcome::Sound(report) => {
-                        print(&format!("{report}the store needs no repair\n"));
-                        ExitCode::SUCCESS
+                        print(format!("{report}the store needs no repair\n"))
                     }
                     RepairOutcome::Rebuilt { report, revision, objects, kept } => {
-                        print(&format!(
+                        print(format!(
                             "{report}repaired: {objects} objects, the store continues after revision {revision}\nthe \
                              damaged store is in {}\n",
                             kept.display()
@@ -229,17 +220,13 @@ impl StoreArguments {
                 }
             }),
             Operation::Download(source, file) => return download(&source, &file),
-            Operation::Backup(file) => offline::backup(store, &file).map(|summary| {
-                print_summary(&summary);
-                ExitCode::SUCCESS
-            }),
+            Operation::Backup(file) => offline::backup(store, &file).map(|summary| print_summary(&summary)),
             Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
                 let summary = restored.archived;
-                print(&format!(
+                print(format!(
                     "{} objects of revision {}, made with {}\nthe store continues after revision {}\n",
                     summary.objects, summary.revision, summary.identity, restored.revision
-                ));
-                ExitCode::SUCCESS
+                ))
             }),
         };
         result.unwrap_or_else(|error| {
@@ -280,22 +267,16 @@ fn source(
 /// Receives the backup of a server into `file` and prints its summary.
 fn download(source: &ServerSource, file: &Path) -> ExitCode {
     match source.download(file) {
-        Ok(summary) => {
-            print_summary(&summary);
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("apid: {error}");
-            ExitCode::FAILURE
-        }
+        Ok(summary) => print_summary(&summary),
+        Err(error) => fail(error),
     }
 }
 
-fn print_summary(summary: &BackupSummary) {
-    print(&format!(
+fn print_summary(summary: &BackupSummary) -> ExitCode {
+    print(format!(
         "{} objects of revision {}, {} bytes, made with {}\n",
         summary.objects, summary.revision, summary.bytes, summary.identity
-    ));
+    ))
 }
 
 /// Returns a text that tells the user how to repair a damaged store.
@@ -329,11 +310,6 @@ fn identity(names: Option<String>, domain: Option<String>) -> Result<Option<Iden
 /// Returns the current time in seconds since 1970.
 fn now() -> u64 {
     u64::try_from(SystemClock::new().now().as_second()).unwrap_or_default()
-}
-
-/// Prints to standard output and ignores errors, such as a reader that has closed its end of the pipe.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

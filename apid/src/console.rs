@@ -1,0 +1,26 @@
+//! Output of the commands of apid: results on standard output, errors on standard error.
+
+use std::fmt::Display;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use crate::config::EXIT_USAGE;
+
+/// Prints to standard output and ignores errors, such as a reader that has closed its end of the pipe. Returns
+/// the exit code 0.
+pub fn print(text: impl AsRef<[u8]>) -> ExitCode {
+    let _ = std::io::stdout().write_all(text.as_ref());
+    ExitCode::SUCCESS
+}
+
+/// Prints an error. Returns the exit code 1.
+pub fn fail(error: impl Display) -> ExitCode {
+    eprintln!("apid: {error}");
+    ExitCode::FAILURE
+}
+
+/// Prints the mistakes of a command line. Returns the exit code 64.
+pub fn report_mistakes(program: &str, mistakes: &[String]) -> ExitCode {
+    mistakes.iter().for_each(|mistake| eprintln!("{program}: {mistake}"));
+    ExitCode::from(EXIT_USAGE)
+}
