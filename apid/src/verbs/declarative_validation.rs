@@ -20,17 +20,6 @@ use kinds::{Context, Resource};
 use serving::gates::{FeatureGates, Gate};
 use serving::metrics::{Counter, Definition, Metrics, Stability};
 
-const MISMATCHES: Definition = Definition::new(
-    "apiserver_validation_declarative_validation_mismatch_total",
-    Stability::Beta,
-    "Number of differences between the results of declarative and hand-written validation",
-);
-const PANICS: Definition = Definition::new(
-    "apiserver_validation_declarative_validation_panic_total",
-    Stability::Beta,
-    "Number of panics of declarative validation",
-);
-
 /// Declarative validation of an object; None for kinds without validation tags.
 pub type Validator = Arc<dyn Fn(&Resource, &Object, &Context<'_>) -> Option<FieldErrors> + Send + Sync>;
 
@@ -52,12 +41,19 @@ impl DeclarativeValidation {
     /// Reads the gates and registers the metrics.
     pub fn new(gates: &FeatureGates, validator: Validator, metrics: &Metrics) -> Self {
         let is_enabled = gates.enabled(Gate::DeclarativeValidation);
+        let definition = |name, help| Definition::new(name, Stability::Beta, help);
         DeclarativeValidation {
             validator,
             is_enabled,
             takes_over: is_enabled && gates.enabled(Gate::DeclarativeValidationTakeover),
-            mismatches: metrics.single_counter(&MISMATCHES),
-            panics: metrics.single_counter(&PANICS),
+            mismatches: metrics.single_counter(&definition(
+                "apiserver_validation_declarative_validation_mismatch_total",
+                "Number of differences between the results of declarative and hand-written validation",
+            )),
+            panics: metrics.single_counter(&definition(
+                "apiserver_validation_declarative_validation_panic_total",
+                "Number of panics of declarative validation",
+            )),
         }
     }
 

@@ -5,82 +5,6 @@ use std::time::Duration;
 use kinds::Resource;
 use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
 
-const FROM_CACHE: Definition = Definition::new(
-    "apiserver_cache_list_total",
-    Stability::Alpha,
-    "Number of LIST requests, including chunks, served from the watch cache, by resource",
-);
-
-const FROM_STORE: Definition = Definition::new(
-    "apiserver_storage_list_total",
-    Stability::Alpha,
-    "Number of LIST requests, including chunks, served from the store, by resource",
-);
-
-const CONSISTENT: Definition = Definition::new(
-    "apiserver_watch_cache_consistent_read_total",
-    Stability::Alpha,
-    "Number of consistent LIST requests served from the watch cache after it reached the newest revision, by resource",
-);
-
-const TERMINATED: Definition = Definition::new(
-    "apiserver_terminated_watchers_total",
-    Stability::Alpha,
-    "Number of watches closed because the client read too slowly, by resource",
-);
-
-const INITIAL: Definition = Definition::new(
-    "apiserver_watch_list_duration_seconds",
-    Stability::Alpha,
-    "Time in seconds from the start of a watch to the end of its initial events, by resource",
-);
-
-const CACHE_FETCHED: Definition = Definition::new(
-    "apiserver_cache_list_fetched_objects_total",
-    Stability::Alpha,
-    "Number of objects read from the watch cache by LIST requests, by resource",
-);
-const CACHE_RETURNED: Definition = Definition::new(
-    "apiserver_cache_list_returned_objects_total",
-    Stability::Alpha,
-    "Number of objects returned from the watch cache by LIST requests, by resource",
-);
-const STORE_FETCHED: Definition = Definition::new(
-    "apiserver_storage_list_fetched_objects_total",
-    Stability::Alpha,
-    "Number of objects read from the store by LIST requests, by resource",
-);
-const STORE_EVALUATED: Definition = Definition::new(
-    "apiserver_storage_list_evaluated_objects_total",
-    Stability::Alpha,
-    "Number of objects from the store that LIST requests compared with selectors, by resource",
-);
-const STORE_RETURNED: Definition = Definition::new(
-    "apiserver_storage_list_returned_objects_total",
-    Stability::Alpha,
-    "Number of objects returned from the store by LIST requests, by resource",
-);
-const INITIAL_EVENTS: Definition = Definition::new(
-    "apiserver_init_events_total",
-    Stability::Alpha,
-    "Number of initial events of watches, by resource",
-);
-const EVENTS: Definition = Definition::new(
-    "apiserver_watch_events_total",
-    Stability::Alpha,
-    "Number of events sent to watches, by group, version and kind",
-);
-const EVENT_SIZES: Definition = Definition::new(
-    "apiserver_watch_events_sizes",
-    Stability::Alpha,
-    "Size of watch events in bytes, by group, version and kind",
-);
-const READ_WAIT: Definition = Definition::new(
-    "apiserver_watch_cache_read_wait_seconds",
-    Stability::Alpha,
-    "Time in seconds that reads waited for their resourceVersion, by resource",
-);
-
 /// Upper limits of the buckets of event sizes, in bytes.
 const EVENT_BUCKETS: &[f64] = &[1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131_072.0];
 /// Upper limits of the buckets of the waits for a resourceVersion, in seconds.
@@ -127,30 +51,78 @@ impl WatchEventMetrics {
 impl ReadMetrics {
     /// Registers the metrics.
     pub fn new(metrics: &Metrics) -> Self {
+        let definition = |name, help| Definition::new(name, Stability::Alpha, help);
+        let counter = |name, help| metrics.counter(&definition(name, help));
+        let histogram = |name, help, buckets| metrics.histogram(&definition(name, help), buckets);
         ReadMetrics {
-            from_cache: metrics.counter(&FROM_CACHE),
-            from_store: metrics.counter(&FROM_STORE),
-            consistent: metrics.counter(&CONSISTENT),
-            terminated: metrics.counter(&TERMINATED),
-            initial: metrics.histogram(&INITIAL, BUCKETS),
-            cache_fetched: metrics.counter(&CACHE_FETCHED),
-            cache_returned: metrics.counter(&CACHE_RETURNED),
-            store_fetched: metrics.counter(&STORE_FETCHED),
-            store_evaluated: metrics.counter(&STORE_EVALUATED),
-            store_returned: metrics.counter(&STORE_RETURNED),
-            initial_events: metrics.counter(&INITIAL_EVENTS),
-            events: metrics.counter(&EVENTS),
-            event_sizes: metrics.histogram(&EVENT_SIZES, EVENT_BUCKETS),
-            read_wait: metrics.histogram(&READ_WAIT, WAIT_BUCKETS),
+            from_cache: counter(
+                "apiserver_cache_list_total",
+                "Number of LIST requests, including chunks, served from the watch cache, by resource",
+            ),
+            from_store: counter(
+                "apiserver_storage_list_total",
+                "Number of LIST requests, including chunks, served from the store, by resource",
+            ),
+            consistent: counter(
+                "apiserver_watch_cache_consistent_read_total",
+                "Number of consistent LIST requests served from the watch cache after it reached the newest revision, by resource",
+            ),
+            terminated: counter(
+                "apiserver_terminated_watchers_total",
+                "Number of watches closed because the client read too slowly, by resource",
+            ),
+            initial: histogram(
+                "apiserver_watch_list_duration_seconds",
+                "Time in seconds from the start of a watch to the end of its initial events, by resource",
+                BUCKETS,
+            ),
+            cache_fetched: counter(
+                "apiserver_cache_list_fetched_objects_total",
+                "Number of objects read from the watch cache by LIST requests, by resource",
+            ),
+            cache_returned: counter(
+                "apiserver_cache_list_returned_objects_total",
+                "Number of objects returned from the watch cache by LIST requests, by resource",
+            ),
+            store_fetched: counter(
+                "apiserver_storage_list_fetched_objects_total",
+                "Number of objects read from the store by LIST requests, by resource",
+            ),
+            store_evaluated: counter(
+                "apiserver_storage_list_evaluated_objects_total",
+                "Number of objects from the store that LIST requests compared with selectors, by resource",
+            ),
+            store_returned: counter(
+                "apiserver_storage_list_returned_objects_total",
+                "Number of objects returned from the store by LIST requests, by resource",
+            ),
+            initial_events: counter(
+                "apiserver_init_events_total",
+                "Number of initial events of watches, by resource",
+            ),
+            events: counter(
+                "apiserver_watch_events_total",
+                "Number of events sent to watches, by group, version and kind",
+            ),
+            event_sizes: histogram(
+                "apiserver_watch_events_sizes",
+                "Size of watch events in bytes, by group, version and kind",
+                EVENT_BUCKETS,
+            ),
+            read_wait: histogram(
+                "apiserver_watch_cache_read_wait_seconds",
+                "Time in seconds that reads waited for their resourceVersion, by resource",
+                WAIT_BUCKETS,
+            ),
         }
     }
 
     /// Counts a list or chunk served from the watch cache.
     pub(super) fn count_cache_read(&self, resource: &Resource, fetched: usize, returned: usize) {
         let mut labels = vec![("resource_prefix", resource.key_prefix.clone())];
-        self.cache_returned.get_or_create(&labels).inc_by(count(returned));
+        self.cache_returned.get_or_create(&labels).inc_by(returned as u64);
         labels.push(("index", String::new()));
-        self.cache_fetched.get_or_create(&labels).inc_by(count(fetched));
+        self.cache_fetched.get_or_create(&labels).inc_by(fetched as u64);
         self.from_cache.get_or_create(&labels).inc();
     }
 
@@ -158,14 +130,14 @@ impl ReadMetrics {
     pub(super) fn count_store_read(&self, resource: &Resource, fetched: usize, returned: usize) {
         let labels = resource_label(resource);
         self.from_store.get_or_create(&labels).inc();
-        self.store_fetched.get_or_create(&labels).inc_by(count(fetched));
-        self.store_evaluated.get_or_create(&labels).inc_by(count(fetched));
-        self.store_returned.get_or_create(&labels).inc_by(count(returned));
+        self.store_fetched.get_or_create(&labels).inc_by(fetched as u64);
+        self.store_evaluated.get_or_create(&labels).inc_by(fetched as u64);
+        self.store_returned.get_or_create(&labels).inc_by(returned as u64);
     }
 
     /// Counts initial events of a watch.
     pub(super) fn count_initial_events(&self, resource: &Resource, events: usize) {
-        self.initial_events.get_or_create(&resource_label(resource)).inc_by(count(events));
+        self.initial_events.get_or_create(&resource_label(resource)).inc_by(events as u64);
     }
 
     /// Observes the wait of a read for its resourceVersion.
@@ -212,10 +184,6 @@ impl ReadMetrics {
         ];
         self.initial.get_or_create(&labels).observe(duration.as_secs_f64());
     }
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 fn resource_label(resource: &Resource) -> Labels {

@@ -4,20 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use serving::metrics::{Definition, Gauge, Gauges, Metrics, Stability};
+use serving::metrics::{Gauge, Metrics};
 
-use super::Labels;
-
-const IN_FLIGHT: Definition = Definition::new(
-    "apiserver_current_inflight_requests",
-    Stability::Stable,
-    "Highest number of requests in flight in the last second, by request kind, without watches",
-);
-const LONG_RUNNING: Definition = Definition::new(
-    "apiserver_longrunning_requests",
-    Stability::Stable,
-    "Number of open watches, by verb, resource, scope and component",
-);
+use super::{Labels, stable};
 
 /// Length of the intervals whose peaks `apiserver_current_inflight_requests` shows.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -30,7 +19,10 @@ pub(super) struct InFlightRequests {
 
 impl InFlightRequests {
     pub(super) fn new(metrics: &Metrics) -> Self {
-        let gauges = metrics.gauge::<Labels>(&IN_FLIGHT);
+        let gauges = metrics.gauge::<Labels>(&stable(
+            "apiserver_current_inflight_requests",
+            "Highest number of requests in flight in the last second, by request kind, without watches",
+        ));
         let counter = |kind: &str| {
             let gauge = gauges.get_or_create(&vec![("request_kind", kind.to_owned())]).clone();
             let counter = Arc::new(PeakCounter::default());
@@ -93,25 +85,16 @@ impl PeakCounter {
     }
 }
 
-/// Long-running requests: watches.
-pub(super) struct LongRunningRequests {
-    gauges: Gauges<Labels>,
-}
+/// A counted request; it counts until it is dropped.
+pub(in crate::http) struct ActiveRequest(Active);
 
-impl LongRunningRequests {
-    pub(super) fn new(metrics: &Metrics) -> Self {
-        LongRunningRequests { gauges: metrics.gauge(&LONG_RUNNING) }
-    }
-
-    pub(super) fn begin(&self, labels: &Labels) -> ActiveRequest {
-        let gauge = self.gauges.get_or_create(labels).clone();
+impl ActiveRequest {
+    /// Counts a watch in the gauge of long-running requests.
+    pub(super) fn long_running(gauge: Gauge) -> Self {
         gauge.inc();
         ActiveRequest(Active::LongRunning(gauge))
     }
 }
-
-/// A counted request; it counts until it is dropped.
-pub(in crate::http) struct ActiveRequest(Active);
 
 enum Active {
     InFlight(Arc<PeakCounter>),

@@ -1,20 +1,9 @@
 //! Results of health checks as metrics, on `/metrics/slis`.
 
 use serving::health::{Checks, HealthAnswer};
-use serving::metrics::{Counters, Definition, Gauges, Metrics, Stability};
+use serving::metrics::{Counters, Gauges, Metrics};
 
-use super::Labels;
-
-const RESULT: Definition = Definition::new(
-    "kubernetes_healthcheck",
-    Stability::Stable,
-    "Result of a health check (1 success, 0 failure), by name and endpoint",
-);
-const RESULTS: Definition = Definition::new(
-    "kubernetes_healthchecks_total",
-    Stability::Stable,
-    "Number of results of health checks, by name, endpoint and status",
-);
+use super::{Labels, stable};
 
 /// The metrics of health checks, in a registry of their own.
 pub(in crate::http) struct HealthMetrics {
@@ -27,7 +16,14 @@ impl HealthMetrics {
     /// Creates the registry.
     pub(super) fn new() -> Self {
         let registry = Metrics::new();
-        let (result, results) = (registry.gauge(&RESULT), registry.counter(&RESULTS));
+        let result = registry.gauge(&stable(
+            "kubernetes_healthcheck",
+            "Result of a health check (1 success, 0 failure), by name and endpoint",
+        ));
+        let results = registry.counter(&stable(
+            "kubernetes_healthchecks_total",
+            "Number of results of health checks, by name, endpoint and status",
+        ));
         HealthMetrics { registry, result, results }
     }
 

@@ -6,12 +6,11 @@ use serving::build::BuildInfo;
 use serving::gates::{FeatureGates, Stage};
 use serving::metrics::{Definition, Metrics, Stability, raise};
 
-use super::Labels;
+use super::{Labels, alpha};
 use crate::discovery::RELEASE;
 
-const BUILD: Definition = Definition::new(
+const BUILD: Definition = alpha(
     "kubernetes_build_info",
-    Stability::Alpha,
     "Build of the server (value 1), by version, commit, date, compiler and platform",
 );
 const FEATURES: Definition = Definition::new(
@@ -34,7 +33,7 @@ const DISABLED: Definition =
 
 /// Registers the metrics of this file. The label `go_version` is empty, because the server is not built with Go.
 pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &BuildInfo) {
-    let minor = serving::compatibility::CURRENT.to_string();
+    let (minor, platform) = (serving::compatibility::CURRENT.to_string(), build.platform());
     let labels: Labels = [
         ("major", "1"),
         ("minor", minor.as_str()),
@@ -44,10 +43,10 @@ pub(super) fn register(metrics: &Arc<Metrics>, gates: &FeatureGates, build: &Bui
         ("build_date", build.date().as_str()),
         ("go_version", ""),
         ("compiler", build.compiler),
+        ("platform", platform.as_str()),
     ]
     .map(|(name, value)| (name, value.to_owned()))
     .into();
-    let labels = [labels, vec![("platform", build.platform())]].concat();
     metrics.gauge(&BUILD).get_or_create(&labels).set(1);
     let features = metrics.gauge::<Labels>(&FEATURES);
     for (gate, milestone, is_on) in gates.iter() {

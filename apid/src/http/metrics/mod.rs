@@ -30,7 +30,7 @@ use serving::metrics::{
 };
 
 pub(super) use active::ActiveRequest;
-use active::{InFlightRequests, LongRunningRequests};
+use active::InFlightRequests;
 pub(super) use health::HealthMetrics;
 use series::{Series, SeriesHandles};
 pub use state::collect_state;
@@ -38,50 +38,43 @@ pub use state::collect_state;
 use super::query::Query;
 use super::request_info::RequestInfo;
 
-const REQUESTS: Definition = Definition::new(
+const REQUESTS: Definition = stable(
     "apiserver_request_total",
-    Stability::Stable,
     "Number of completed requests by verb, dry run, resource, scope, component and HTTP code",
 );
-const DURATION: Definition = Definition::new(
+const DURATION: Definition = stable(
     "apiserver_request_duration_seconds",
-    Stability::Stable,
     "Time from the request head to the response head in seconds, by verb, resource and scope, without watches",
 );
-const SLI_DURATION: Definition = Definition::new(
+const SLI_DURATION: Definition = alpha(
     "apiserver_request_sli_duration_seconds",
-    Stability::Alpha,
     "Duration of requests in seconds for service level indicators, without watches, by verb, resource and scope",
 );
-const RESPONSE_SIZES: Definition = Definition::new(
+const RESPONSE_SIZES: Definition = stable(
     "apiserver_response_sizes",
-    Stability::Stable,
     "Size of responses to GET and LIST in bytes, by verb, resource and scope",
 );
-const BODY_SIZES: Definition = Definition::new(
-    "apiserver_request_body_size_bytes",
-    Stability::Alpha,
-    "Size of request bodies in bytes, by resource and verb",
-);
-const FIELD_VALIDATION: Definition = Definition::new(
+const BODY_SIZES: Definition =
+    alpha("apiserver_request_body_size_bytes", "Size of request bodies in bytes, by resource and verb");
+const FIELD_VALIDATION: Definition = alpha(
     "field_validation_request_duration_seconds",
-    Stability::Alpha,
     "Duration of writes in seconds, by the value of fieldValidation",
 );
-const TERMINATIONS: Definition = Definition::new(
+const TERMINATIONS: Definition = alpha(
     "apiserver_request_terminations_total",
-    Stability::Alpha,
     "Number of requests that the server refused or ended to protect itself, by verb, resource, scope and code",
 );
-const ABORTS: Definition = Definition::new(
+const ABORTS: Definition = alpha(
     "apiserver_request_aborts_total",
-    Stability::Alpha,
     "Number of responses aborted at the request deadline, by verb, resource and scope",
 );
-const DEPRECATED: Definition = Definition::new(
+const DEPRECATED: Definition = stable(
     "apiserver_requested_deprecated_apis",
-    Stability::Stable,
     "Requested deprecated APIs (value 1), by group, version, resource, subresource and removed release",
+);
+const LONG_RUNNING: Definition = stable(
+    "apiserver_longrunning_requests",
+    "Number of open watches, by verb, resource, scope and component",
 );
 
 /// Upper bounds of the buckets of request durations, in seconds.
@@ -103,6 +96,16 @@ const BODY_BUCKETS: &[f64] = &[
     2750e3, 2850e3, 2950e3, 3050e3,
 ];
 
+/// Defines an alpha metric.
+const fn alpha(name: &'static str, help: &'static str) -> Definition {
+    Definition::new(name, Stability::Alpha, help)
+}
+
+/// Defines a stable metric.
+const fn stable(name: &'static str, help: &'static str) -> Definition {
+    Definition::new(name, Stability::Stable, help)
+}
+
 /// Names and values of the labels of a series.
 type Labels = Vec<(&'static str, String)>;
 
@@ -121,7 +124,7 @@ pub struct RequestMetrics {
     /// Handles of the series that requests have used.
     handles: RwLock<HashMap<Series, SeriesHandles>>,
     in_flight: InFlightRequests,
-    long_running: LongRunningRequests,
+    long_running: Gauges<Labels>,
     /// Results of health checks, for `/metrics/slis`.
     pub(super) health: HealthMetrics,
 }
@@ -163,7 +166,7 @@ impl RequestMetrics {
             deprecated: metrics.gauge(&DEPRECATED),
             handles: RwLock::default(),
             in_flight: InFlightRequests::new(metrics),
-            long_running: LongRunningRequests::new(metrics),
+            long_running: metrics.gauge(&LONG_RUNNING),
             health: HealthMetrics::new(),
         }
     }
@@ -261,7 +264,8 @@ impl RequestMetrics {
         resource: &Resource,
     ) -> ActiveRequest {
         let series = Series::new(info, query, head, Some(resource), 0);
-        self.long_running.begin(&series.resource_labels(Some(resource)))
+        let labels = series.resource_labels(Some(resource));
+        ActiveRequest::long_running(self.long_running.get_or_create(&labels).clone())
     }
 
     fn field_validation(&self, query: &Query) -> Option<&Histogram> {
@@ -275,13 +279,13 @@ impl RequestMetrics {
 
     fn make_handles(&self, series: &Series, resource: Option<&Resource>) -> SeriesHandles {
         let mut labels = series.resource_labels(resource);
-        let is_read = matches!(series.verb(), "GET" | "LIST");
-        let is_timed = series.verb() != "WATCH";
+        let is_read = matches!(series.verb, "GET" | "LIST");
+        let is_timed = series.verb != "WATCH";
         let response_size = is_read.then(|| self.response_sizes.get_or_create(&labels).clone());
         let sli = is_timed.then(|| self.sli_durations.get_or_create(&labels).clone());
-        labels.insert(1, ("dry_run", series.dry_run().to_owned()));
+        labels.insert(1, ("dry_run", if series.dry_run { "All" } else { "" }.to_owned()));
         let duration = is_timed.then(|| self.durations.get_or_create(&labels).clone());
-        labels.push(("code", series.code().to_string()));
+        labels.push(("code", series.code.to_string()));
         let requests: Counter = self.requests.get_or_create(&labels).clone();
         SeriesHandles { requests, duration, sli, response_size }
     }

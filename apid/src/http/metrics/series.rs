@@ -15,7 +15,7 @@ use crate::http::request_info::RequestInfo;
 /// The key of a series.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Series {
-    verb: &'static str,
+    pub(super) verb: &'static str,
     /// Hash of group and resource; 0 for no resource.
     resource_hash: u64,
     version: VersionLabel,
@@ -23,8 +23,8 @@ pub(super) struct Series {
     subresource: &'static str,
     scope: &'static str,
     component: &'static str,
-    dry_run: bool,
-    code: u16,
+    pub(super) dry_run: bool,
+    pub(super) code: u16,
 }
 
 /// Hashes only the fields that distinguish most series, because every request computes this hash.
@@ -97,21 +97,6 @@ impl Series {
         }
     }
 
-    /// Returns the value of the label `verb`.
-    pub(super) fn verb(&self) -> &'static str {
-        self.verb
-    }
-
-    /// Returns the value of the label `dry_run`.
-    pub(super) fn dry_run(&self) -> &'static str {
-        if self.dry_run { "All" } else { "" }
-    }
-
-    /// Returns the HTTP status code.
-    pub(super) fn code(&self) -> u16 {
-        self.code
-    }
-
     /// Whether the request creates or changes an object, so that its fields are validated.
     pub(super) fn is_write(&self) -> bool {
         self.resource_hash != 0 && matches!(self.verb, "POST" | "PUT" | "PATCH" | "APPLY")
@@ -141,13 +126,10 @@ impl VersionLabel {
     const BYTES: usize = 24;
 
     fn new(version: &str) -> Self {
-        let mut end = version.len().min(VersionLabel::BYTES);
-        while !version.is_char_boundary(end) {
-            end -= 1;
-        }
+        let end = version.floor_char_boundary(VersionLabel::BYTES);
         let mut bytes = [0; VersionLabel::BYTES];
-        for (to, from) in bytes.iter_mut().zip(version.as_bytes().iter().take(end)) {
-            *to = *from;
+        for (to, from) in bytes.iter_mut().zip(version.bytes().take(end)) {
+            *to = from;
         }
         VersionLabel(bytes)
     }
