@@ -124,21 +124,18 @@ async fn decode_response(
 }
 
 /// Reserves memory and decodes a response to a tree that fits into this memory.
+///
+/// Waits until the memory is free.
 async fn decode_with_memory(
     memory: &Arc<Semaphore>,
     response: &[u8],
     tree_bytes: usize,
 ) -> Result<ConversionResponse, ConversionCallError> {
-    let permits = reserve_memory(memory, tree_bytes).await?;
+    let permits = u32::try_from(tree_bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+    let permits = Arc::clone(memory).acquire_many_owned(permits).await?;
     let limits = Limits { bytes: response.len(), elements: ELEMENTS, tree_bytes, ..Limits::BODY };
     let decoded = codec::json::decode(response, limits)?;
     Ok(ConversionResponse { review: decoded.value, memory: Some(permits) })
-}
-
-/// Reserves memory; waits until it is free.
-async fn reserve_memory(memory: &Arc<Semaphore>, bytes: usize) -> Result<OwnedSemaphorePermit, AcquireError> {
-    let permits = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-    Arc::clone(memory).acquire_many_owned(permits).await
 }
 
 #[cfg(test)]

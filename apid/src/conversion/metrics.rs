@@ -2,24 +2,10 @@
 
 use std::time::Duration;
 
+use apimachinery::gvk::GroupResource;
 use kinds::custom::conversion::ResponseDefect;
 use serving::metrics::{Counters, Definition, Histograms, Metrics, Stability};
 
-const REQUESTS: Definition = Definition::new(
-    "apiserver_conversion_webhook_request_total",
-    Stability::Alpha,
-    "Number of requests to conversion webhooks, by result and type of failure",
-);
-const LATENCY: Definition = Definition::new(
-    "apiserver_conversion_webhook_duration_seconds",
-    Stability::Alpha,
-    "Seconds of a request to a conversion webhook, by result and type of failure",
-);
-const DURATION: Definition = Definition::new(
-    "apiserver_crd_conversion_webhook_duration_seconds",
-    Stability::Alpha,
-    "Seconds of a conversion by a webhook, by definition, versions and success",
-);
 const LATENCY_BUCKETS: &[f64] =
     &[0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
 const DURATION_BUCKETS: &[f64] = &[
@@ -28,39 +14,16 @@ const DURATION_BUCKETS: &[f64] = &[
 
 type Labels = Vec<(&'static str, String)>;
 
-/// Cause of a failed conversion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailureType {
-    /// The call returned no usable response.
-    Call,
-    /// The response was decoded but is not valid.
-    Response(ResponseDefect),
-}
+/// The label of a failure whose call returned no usable response.
+pub(super) const CALL_FAILURE: &str = "conversion_webhook_call_failure";
 
-impl FailureType {
-    fn as_str(self) -> &'static str {
-        match self {
-            FailureType::Call => "conversion_webhook_call_failure",
-            FailureType::Response(ResponseDefect::Malformed) => {
-                "conversion_webhook_malformed_response_failure"
-            }
-            FailureType::Response(ResponseDefect::Partial) => "conversion_webhook_partial_response_failure",
-            FailureType::Response(ResponseDefect::InvalidObject) => {
-                "conversion_webhook_invalid_converted_object_failure"
-            }
-        }
+/// Returns the label of a failure whose response was decoded but is not valid.
+pub(super) fn response_failure(defect: ResponseDefect) -> &'static str {
+    match defect {
+        ResponseDefect::Malformed => "conversion_webhook_malformed_response_failure",
+        ResponseDefect::Partial => "conversion_webhook_partial_response_failure",
+        ResponseDefect::InvalidObject => "conversion_webhook_invalid_converted_object_failure",
     }
-}
-
-/// The labels of a request to a conversion webhook.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Conversion<'a> {
-    /// The name of the CustomResourceDefinition.
-    pub(super) definition: &'a str,
-    /// The version of the objects before the conversion.
-    pub(super) from_version: &'a str,
-    /// The version to which the objects are converted.
-    pub(super) to_version: &'a str,
 }
 
 /// The metrics of conversion webhooks.
@@ -73,29 +36,43 @@ pub struct ConversionMetrics {
 impl ConversionMetrics {
     /// Registers the metrics.
     pub fn new(metrics: &Metrics) -> Self {
+        let definition = |name, help| Definition::new(name, Stability::Alpha, help);
+        let histogram = |name, help, buckets| metrics.histogram(&definition(name, help), buckets);
         ConversionMetrics {
-            requests: metrics.counter(&REQUESTS),
-            latency: metrics.histogram(&LATENCY, LATENCY_BUCKETS),
-            duration: metrics.histogram(&DURATION, DURATION_BUCKETS),
+            requests: metrics.counter(&definition(
+                "apiserver_conversion_webhook_request_total",
+                "Number of requests to conversion webhooks, by result and type of failure",
+            )),
+            latency: histogram(
+                "apiserver_conversion_webhook_duration_seconds",
+                "Seconds of a request to a conversion webhook, by result and type of failure",
+                LATENCY_BUCKETS,
+            ),
+            duration: histogram(
+                "apiserver_crd_conversion_webhook_duration_seconds",
+                "Seconds of a conversion by a webhook, by definition, versions and success",
+                DURATION_BUCKETS,
+            ),
         }
     }
 
-    /// Records a request to a webhook. `failure` is None if the conversion succeeded.
+    /// Records a request to the webhook of a CustomResourceDefinition. `failure` is None on success.
     pub(super) fn record(
         &self,
-        conversion: Conversion<'_>,
-        failure: Option<FailureType>,
+        definition: &GroupResource,
+        (from_version, to_version): (&str, &str),
+        failure: Option<&'static str>,
         duration: Duration,
     ) {
         let result = if failure.is_some() { "failure" } else { "success" };
-        let failure_type = failure.map_or("", FailureType::as_str);
+        let failure_type = failure.unwrap_or_default();
         let labels = vec![("result", result.to_owned()), ("failure_type", failure_type.to_owned())];
         self.requests.get_or_create(&labels).inc();
         self.latency.get_or_create(&labels).observe(duration.as_secs_f64());
         let labels = vec![
-            ("crd_name", conversion.definition.to_owned()),
-            ("from_version", conversion.from_version.to_owned()),
-            ("to_version", conversion.to_version.to_owned()),
+            ("crd_name", definition.to_string()),
+            ("from_version", from_version.to_owned()),
+            ("to_version", to_version.to_owned()),
             ("succeeded", failure.is_none().to_string()),
         ];
         self.duration.get_or_create(&labels).observe(duration.as_secs_f64());

@@ -27,6 +27,7 @@ mod metrics;
 pub use client::{ConversionCallError, ConversionClient, ConversionResponse, WebhookConversionClient};
 pub use metrics::ConversionMetrics;
 
+use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ use bytes::Bytes;
 use kinds::Resource;
 use kinds::custom::ConversionWebhook;
 use kinds::custom::conversion::failure;
-use kinds::entry::{self, Decoder};
-use metrics::{Conversion, FailureType};
+use kinds::entry::{self, Decoder, Entry};
+use metrics::{CALL_FAILURE, response_failure};
 use moka::sync::Cache;
 use storage::{Revision, Row};
 use tokio::sync::OwnedSemaphorePermit;
@@ -231,11 +232,8 @@ impl ObjectConverter {
     /// Whether a cached object needs no conversion: the served version is the storage version, and the object
     /// is stored in this version.
     fn is_current(&self, item: &Item) -> Result<bool, Status> {
-        let entry = item.entry().map_err(|error| {
-            tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; returning 500");
-            Status::internal("a stored object cannot be read")
-        })?;
-        Ok(!self.served.is_other_version() && entry.api_version() == Some(self.stored.api_version()))
+        Ok(!self.served.is_other_version()
+            && read_entry(item)?.api_version() == Some(self.stored.api_version()))
     }
 
     fn cache(&self) -> &ConvertedItems {
@@ -292,11 +290,11 @@ impl ObjectConverter {
         let record = |failure| self.record(&outgoing, api_version, failure, start);
         let response = self.context.client.post(webhook.client_config(), review).await;
         let ConversionResponse { review, memory } = response.map_err(|reason| {
-            record(Some(FailureType::Call));
+            record(Some(CALL_FAILURE));
             conversion_failure(failure(&outgoing, &reason.to_string()))
         })?;
         let converted = webhook.converted(&outgoing, api_version, &uid, review, names).map_err(|error| {
-            record(Some(FailureType::Response(error.defect)));
+            record(Some(response_failure(error.defect)));
             conversion_failure(error.message)
         })?;
         record(None);
@@ -312,29 +310,34 @@ impl ObjectConverter {
     }
 
     /// Records the metrics of a request that converts `outgoing` and began at the monotonic time `start`.
-    fn record(&self, outgoing: &[Object], api_version: &str, failure: Option<FailureType>, start: Duration) {
-        let version = |api_version: &str| {
-            api_version.rsplit_once('/').map_or(api_version, |(_, version)| version).to_owned()
-        };
-        let from_version = outgoing.first().map(|object| version(object.api_version())).unwrap_or_default();
-        let definition = self.served.group_resource.to_string();
-        let conversion = Conversion {
-            definition: &definition,
-            from_version: &from_version,
-            to_version: &version(api_version),
-        };
+    fn record(&self, outgoing: &[Object], api_version: &str, failure: Option<&'static str>, start: Duration) {
+        let versions =
+            (outgoing.first().map_or("", |object| version_of(object.api_version())), version_of(api_version));
         let duration = self.context.clock.monotonic().saturating_sub(start);
-        self.context.metrics.record(conversion, failure, duration);
+        self.context.metrics.record(&self.served.group_resource, versions, failure, duration);
     }
+}
+
+/// Returns the version in an `apiVersion`.
+fn version_of(api_version: &str) -> &str {
+    api_version.rsplit_once('/').map_or(api_version, |(_, version)| version)
 }
 
 /// Decodes the stored bytes of an item, without a resourceVersion.
 fn decode(item: &Item) -> Result<Object, Status> {
     let bytes: &Bytes = item.value();
-    serde_json::from_slice(bytes).map(Object).map_err(|error| {
-        tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; returning 500");
-        Status::internal("a stored object cannot be read")
-    })
+    serde_json::from_slice(bytes).map(Object).map_err(|error| unreadable(item.key(), &error))
+}
+
+/// Returns the entry of an item, or 500 if its bytes cannot be decoded.
+pub(crate) fn read_entry(item: &Item) -> Result<&Entry, Status> {
+    item.entry().map_err(|error| unreadable(item.key(), &error))
+}
+
+/// Logs that the stored bytes of a key cannot be decoded. Returns 500.
+pub(crate) fn unreadable(key: &str, error: &dyn Display) -> Status {
+    tracing::error!(key, %error, "stored object cannot be decoded; returning 500");
+    Status::internal("a stored object cannot be read")
 }
 
 /// Returns a status with code 500, the message of the failed conversion and no reason, as in kube-apiserver.

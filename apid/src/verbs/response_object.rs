@@ -5,10 +5,11 @@ use std::sync::Arc;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use bytes::Bytes;
-use kinds::entry::{Entry, StoredObjectError};
 use schema::key_order::OrderedFields;
 use storage::{Revision, Row};
 
+pub(super) use crate::conversion::read_entry as entry;
+use crate::conversion::unreadable;
 use crate::server_state::{Collection, Item};
 
 /// An object in a response: cached or decoded.
@@ -121,14 +122,6 @@ impl ResponseObject {
     }
 }
 
-/// Returns the decoded form of an item, or 500 if its bytes cannot be decoded.
-pub(super) fn entry(item: &Item) -> Result<&Entry, Status> {
-    item.entry().map_err(|error| {
-        tracing::error!(key = %item.key(), %error, "stored object cannot be decoded; returning 500");
-        Status::internal("a stored object cannot be read")
-    })
-}
-
 /// Decodes an item with a given resourceVersion.
 pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
     entry(item)?.object(revision).map_err(|error| unreadable(item.key(), &error))
@@ -136,14 +129,5 @@ pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
 
 /// Decodes a row of the store to an object with the resourceVersion of the row.
 pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
-    read(&row.key, &row.value, row.revision)
-}
-
-fn read(key: &str, value: &[u8], revision: Revision) -> Result<Object, Status> {
-    kinds::entry::decode(value, revision).map_err(|error| unreadable(key, &error))
-}
-
-fn unreadable(key: &str, error: &StoredObjectError) -> Status {
-    tracing::error!(key, %error, "stored object cannot be decoded; returning 500");
-    Status::internal("a stored object cannot be read")
+    kinds::entry::decode(&row.value, row.revision).map_err(|error| unreadable(&row.key, &error))
 }
