@@ -78,70 +78,66 @@ impl Event {
         code: u16,
         failure: Option<&Status>,
     ) -> Vec<u8> {
-        let mut event = Map::new();
-        event.insert("kind".into(), "Event".into());
-        event.insert("apiVersion".into(), format!("{}/v1", names.group("audit")).into());
-        event.insert("level".into(), "Metadata".into());
-        event.insert("auditID".into(), self.id.as_str().into());
-        event.insert("stage".into(), stage.as_str().into());
-        event.insert("requestURI".into(), self.uri.as_str().into());
-        let verb = self.attributes.as_ref().map_or("", |a| a.verb.as_str());
-        event.insert("verb".into(), verb.into());
-        event.insert("user".into(), self.user.as_ref().map_or_else(|| json!({}), UserInfo::to_value));
-        if let Some(impersonated) = &self.impersonated {
-            event.insert("impersonatedUser".into(), impersonated.to_value());
-        }
-        if !self.source.is_empty() {
-            event.insert("sourceIPs".into(), json!([self.source]));
-        }
-        if !self.user_agent.is_empty() {
-            event.insert("userAgent".into(), self.user_agent.as_str().into());
-        }
-        if let Some(attributes) = self.attributes.as_ref().filter(|a| a.resource_request) {
-            event.insert("objectRef".into(), object_ref(attributes, &self.object));
-        }
-        event.insert("responseStatus".into(), response_status(code, failure));
-        event.insert("requestReceivedTimestamp".into(), micro_time(self.received).into());
-        event.insert("stageTimestamp".into(), micro_time(at).into());
-        if !self.annotations.is_empty() {
-            let annotations =
-                self.annotations.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-            event.insert("annotations".into(), Value::Object(annotations));
-        }
-        let mut line = Value::Object(event).to_string().into_bytes();
+        let attributes = self.attributes.as_ref();
+        let resource_attributes = attributes.filter(|attributes| attributes.resource_request);
+        let annotations: Map<String, Value> =
+            self.annotations.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
+        let event = object([
+            ("kind", Some("Event".into())),
+            ("apiVersion", Some(format!("{}/v1", names.group("audit")).into())),
+            ("level", Some("Metadata".into())),
+            ("auditID", Some(self.id.as_str().into())),
+            ("stage", Some(stage.as_str().into())),
+            ("requestURI", Some(self.uri.as_str().into())),
+            ("verb", Some(attributes.map_or("", |attributes| attributes.verb.as_str()).into())),
+            ("user", Some(self.user.as_ref().map_or_else(|| json!({}), UserInfo::to_value))),
+            ("impersonatedUser", self.impersonated.as_ref().map(UserInfo::to_value)),
+            ("sourceIPs", (!self.source.is_empty()).then(|| json!([self.source]))),
+            ("userAgent", non_empty(&self.user_agent)),
+            ("objectRef", resource_attributes.map(|attributes| object_ref(attributes, &self.object))),
+            ("responseStatus", Some(response_status(code, failure))),
+            ("requestReceivedTimestamp", Some(micro_time(self.received).into())),
+            ("stageTimestamp", Some(micro_time(at).into())),
+            ("annotations", (!annotations.is_empty()).then_some(Value::Object(annotations))),
+        ]);
+        let mut line = event.to_string().into_bytes();
         line.push(b'\n');
         line
     }
 }
 
+/// Builds an object of the fields that have a value.
+fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
+    let present = fields.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?)));
+    Value::Object(present.collect())
+}
+
+fn non_empty(text: &str) -> Option<Value> {
+    (!text.is_empty()).then(|| text.into())
+}
+
 /// Builds the object reference. Without a name in the path, the reference has the name of the object.
-fn object_ref(attributes: &Attributes, object: &ObjectReference) -> Value {
-    let fields = [
-        ("resource", &attributes.resource),
-        ("namespace", &attributes.namespace),
-        ("name", if attributes.name.is_empty() { &object.name } else { &attributes.name }),
-        ("uid", &object.uid),
-        ("apiGroup", &attributes.group),
-        ("apiVersion", &attributes.version),
-        ("resourceVersion", &object.resource_version),
-        ("subresource", &attributes.subresource),
-    ];
-    let non_empty = fields.into_iter().filter(|(_, value)| !value.is_empty());
-    Value::Object(non_empty.map(|(field, value)| (field.to_owned(), value.as_str().into())).collect())
+fn object_ref(attributes: &Attributes, reference: &ObjectReference) -> Value {
+    object([
+        ("resource", non_empty(&attributes.resource)),
+        ("namespace", non_empty(&attributes.namespace)),
+        ("name", non_empty(&attributes.name).or_else(|| non_empty(&reference.name))),
+        ("uid", non_empty(&reference.uid)),
+        ("apiGroup", non_empty(&attributes.group)),
+        ("apiVersion", non_empty(&attributes.version)),
+        ("resourceVersion", non_empty(&reference.resource_version)),
+        ("subresource", non_empty(&attributes.subresource)),
+    ])
 }
 
 fn response_status(code: u16, failure: Option<&Status>) -> Value {
-    let mut out = Map::new();
-    out.insert("metadata".into(), json!({}));
-    if let Some(status) = failure {
-        out.insert("status".into(), "Failure".into());
-        out.insert("message".into(), status.message.as_str().into());
-        if !status.reason.as_str().is_empty() {
-            out.insert("reason".into(), status.reason.as_str().into());
-        }
-    }
-    out.insert("code".into(), code.into());
-    Value::Object(out)
+    object([
+        ("metadata", Some(json!({}))),
+        ("status", failure.map(|_| "Failure".into())),
+        ("message", failure.map(|status| status.message.as_str().into())),
+        ("reason", failure.and_then(|status| non_empty(status.reason.as_str()))),
+        ("code", Some(code.into())),
+    ])
 }
 
 #[cfg(test)]

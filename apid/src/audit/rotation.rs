@@ -17,7 +17,7 @@
 //! Names, times in UTC and limits are the same as in lumberjack, which kube-apiserver uses.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,7 +70,6 @@ pub(super) struct LogFile {
     bytes: u64,
     /// Whether the last written byte ends a line.
     is_line_start: bool,
-    max_bytes: u64,
     rotation: Rotation,
     clock: Arc<dyn Clock>,
     /// The thread that removes and compresses rotated files, after the first rotation.
@@ -99,9 +98,8 @@ impl LogFile {
     /// Opens the file for appending, and creates it with mode 0600.
     pub(super) fn open(path: &Path, rotation: Rotation, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let (file, bytes) = open_for_append(path)?;
-        let max_bytes = rotation.max_bytes();
         let path = path.to_owned();
-        Ok(LogFile { path, file, bytes, is_line_start: true, max_bytes, rotation, clock, cleaner: None })
+        Ok(LogFile { path, file, bytes, is_line_start: true, rotation, clock, cleaner: None })
     }
 
     /// Opens the path again, because the file was renamed.
@@ -156,11 +154,8 @@ impl LogFile {
     /// Rotates the file if not even the first line fits. Returns the number of bytes of `lines` to write to
     /// the open file: the length of the lines that fit, but at least of one line.
     fn rotate_if_full(&mut self, lines: &[u8]) -> usize {
-        let fitting = self.fitting_lines(lines);
-        if fitting > 0 {
-            return fitting;
-        }
-        if self.is_line_start && self.bytes > 0 {
+        let mut fitting = self.fitting_lines(lines);
+        if fitting == 0 && self.is_line_start && self.bytes > 0 {
             if let Err(error) = self.rotate() {
                 tracing::error!(
                     path = %self.path.display(),
@@ -168,17 +163,18 @@ impl LogFile {
                     "audit log rotation failed; the file grows beyond its maximum size"
                 );
             }
-            let fitting = self.fitting_lines(lines);
-            if fitting > 0 {
-                return fitting;
-            }
+            fitting = self.fitting_lines(lines);
+        }
+        if fitting > 0 {
+            return fitting;
         }
         lines.iter().position(|byte| *byte == NEWLINE).map_or(lines.len(), |end| end + 1)
     }
 
     /// Returns the length of the whole lines that fit into the file.
     fn fitting_lines(&self, lines: &[u8]) -> usize {
-        let room = usize::try_from(self.max_bytes.saturating_sub(self.bytes)).unwrap_or(usize::MAX);
+        let room =
+            usize::try_from(self.rotation.max_bytes().saturating_sub(self.bytes)).unwrap_or(usize::MAX);
         let Some(beginning) = lines.get(..room) else { return lines.len() };
         beginning.iter().rposition(|byte| *byte == NEWLINE).map_or(0, |end| end + 1)
     }
@@ -278,12 +274,7 @@ fn compress(path: &Path) -> io::Result<()> {
     let mut source = File::open(path)?;
     let output = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
     let mut encoder = GzEncoder::new(output, Compression::default());
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let length = source.read(&mut buffer)?;
-        let Some(part) = buffer.get(..length).filter(|part| !part.is_empty()) else { break };
-        encoder.write_all(part)?;
-    }
+    io::copy(&mut source, &mut encoder)?;
     encoder.finish()?.sync_all()?;
     fs::rename(&temporary, &target)?;
     fs::remove_file(path)
@@ -291,6 +282,8 @@ fn compress(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
     use apimachinery::clock::ManualClock;
     use apimachinery::time;
 

@@ -29,8 +29,7 @@ const QUEUE: usize = 4096;
 pub struct AuditLog {
     queue: Mutex<Option<mpsc::Sender<Command>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    lost_lines: Arc<LostLines>,
-    metrics: OnceLock<AuditMetrics>,
+    counts: Arc<Counts>,
 }
 
 /// A command to the audit thread.
@@ -58,18 +57,18 @@ impl Sink for LogFile {
     }
 }
 
-/// The counter of lost lines, also as a metric.
+/// The counter of lost lines, and the metrics after their registration.
 #[derive(Default)]
-struct LostLines {
-    lines: AtomicU64,
-    metric: OnceLock<Counter>,
+struct Counts {
+    lost_lines: AtomicU64,
+    metrics: OnceLock<AuditMetrics>,
 }
 
-impl LostLines {
-    fn add(&self, lines: u64) {
-        self.lines.fetch_add(lines, Ordering::Relaxed);
-        if let Some(metric) = self.metric.get() {
-            metric.inc_by(lines);
+impl Counts {
+    fn add_lost(&self, lines: u64) {
+        self.lost_lines.fetch_add(lines, Ordering::Relaxed);
+        if let Some(metrics) = self.metrics.get() {
+            metrics.lost_lines.inc_by(lines);
         }
     }
 }
@@ -92,8 +91,9 @@ const REJECTED: Definition = Definition::new(
     "Number of requests rejected because of an audit error; apid rejects none, so that it stays 0",
 );
 
-/// The counters of audit events and of audited requests.
+/// The counters of lost lines, of audit events and of audited requests.
 struct AuditMetrics {
+    lost_lines: Counter,
     events: Counter,
     metadata_level: Counter,
 }
@@ -101,12 +101,7 @@ struct AuditMetrics {
 impl AuditLog {
     /// Returns a disabled log, which drops all lines.
     pub fn off() -> Self {
-        AuditLog {
-            queue: Mutex::new(None),
-            thread: Mutex::new(None),
-            lost_lines: Arc::default(),
-            metrics: OnceLock::new(),
-        }
+        AuditLog { queue: Mutex::new(None), thread: Mutex::new(None), counts: Arc::default() }
     }
 
     /// Opens a log in a file, created with mode 0600; `-` is the standard output, which is never rotated.
@@ -124,10 +119,10 @@ impl AuditLog {
     fn start(sink: impl Sink) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let log = AuditLog { queue: Mutex::new(Some(sender)), ..AuditLog::off() };
-        let lost_lines = Arc::clone(&log.lost_lines);
+        let counts = Arc::clone(&log.counts);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write_queued_lines(receiver, sink, &lost_lines))?;
+            .spawn(move || write_queued_lines(receiver, sink, &counts))?;
         *log.thread.lock() = Some(thread);
         Ok(log)
     }
@@ -139,7 +134,7 @@ impl AuditLog {
 
     /// Counts a request that is audited.
     pub fn count_request(&self) {
-        if let Some(metrics) = self.metrics.get() {
+        if let Some(metrics) = self.counts.metrics.get() {
             metrics.metadata_level.inc();
         }
     }
@@ -149,7 +144,7 @@ impl AuditLog {
         let Some(queue) = self.queue.lock().clone() else { return };
         self.count_event();
         if queue.send(Command::Line(line)).await.is_err() {
-            self.lost_lines.add(1);
+            self.counts.add_lost(1);
         }
     }
 
@@ -159,7 +154,7 @@ impl AuditLog {
         let Some(queue) = self.queue.lock().clone() else { return };
         self.count_event();
         if queue.try_send(Command::Line(line)).is_err() {
-            self.lost_lines.add(1);
+            self.counts.add_lost(1);
             tracing::error!("audit queue full; the line is lost");
         }
     }
@@ -173,24 +168,24 @@ impl AuditLog {
 
     /// The number of lost lines.
     pub fn lost_lines(&self) -> u64 {
-        self.lost_lines.lines.load(Ordering::Relaxed)
+        self.counts.lost_lines.load(Ordering::Relaxed)
     }
 
     /// Registers the metrics.
     pub fn register_metrics(&self, metrics: &Metrics) {
         let errors: Counters<[(&'static str, &'static str); 1]> = metrics.counter(&ERRORS);
-        let lost = errors.get_or_create(&[("plugin", "log")]).clone();
-        lost.inc_by(self.lost_lines());
+        let lost_lines = errors.get_or_create(&[("plugin", "log")]).clone();
+        lost_lines.inc_by(self.lost_lines());
         metrics.single_counter(&REJECTED);
         let levels: Counters<[(&'static str, &'static str); 1]> = metrics.counter(&LEVELS);
         let metadata_level = levels.get_or_create(&[("level", "Metadata")]).clone();
-        let audit_metrics = AuditMetrics { events: metrics.single_counter(&EVENTS), metadata_level };
+        let events = metrics.single_counter(&EVENTS);
         // A second call changes nothing: the series of the first call stay.
-        drop((self.lost_lines.metric.set(lost), self.metrics.set(audit_metrics)));
+        drop(self.counts.metrics.set(AuditMetrics { lost_lines, events, metadata_level }));
     }
 
     fn count_event(&self) {
-        if let Some(metrics) = self.metrics.get() {
+        if let Some(metrics) = self.counts.metrics.get() {
             metrics.events.inc();
         }
     }
@@ -279,13 +274,13 @@ impl<S: Sink> LineBuffer<S> {
 }
 
 /// Executes the queued commands until all senders are dropped; flushes whenever the queue is empty.
-fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, lost_lines: &LostLines) {
+fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, counts: &Counts) {
     let mut lines = LineBuffer::new(sink);
     while let Some(command) = queue.blocking_recv() {
         match command {
             Command::Line(line) => {
                 if let Err(error) = lines.add(&line) {
-                    lost_lines.add(1);
+                    counts.add_lost(1);
                     tracing::error!(%error, "audit write failed; the line is lost");
                 }
             }
@@ -308,7 +303,7 @@ fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, lost_
     }
     if let Err(error) = lines.flush() {
         let lost = lines.pending_lines();
-        lost_lines.add(u64::try_from(lost).unwrap_or(u64::MAX));
+        counts.add_lost(u64::try_from(lost).unwrap_or(u64::MAX));
         tracing::error!(%error, lines = lost, "audit flush failed; lines are lost");
     }
 }
