@@ -9,7 +9,7 @@
 
 use apimachinery::names::Names;
 use apimachinery::status::{Details, Reason, Status};
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use crate::verbs::Payload;
 
@@ -70,6 +70,16 @@ impl Format {
             Format::Protobuf(media_type) => format!("{media_type};stream=watch"),
         }
     }
+
+    /// Wraps the bytes of a body in this encoding.
+    pub(super) fn payload(self, bytes: &[u8]) -> Payload<'_> {
+        match self {
+            Format::Json => Payload::Json(bytes),
+            Format::Yaml => Payload::Yaml(bytes),
+            Format::Cbor => Payload::Cbor(bytes),
+            Format::Protobuf(_) => Payload::Protobuf(bytes),
+        }
+    }
 }
 
 /// The kind that represents the objects of a response.
@@ -124,9 +134,7 @@ struct Clause<'a> {
 }
 
 fn clauses<'a>(headers: &'a HeaderMap) -> Vec<Clause<'a>> {
-    let values = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let mut clauses: Vec<Clause<'a>> = values
-        .flat_map(|value| value.split(','))
+    let mut clauses: Vec<Clause<'a>> = list_elements(headers, header::ACCEPT)
         .filter_map(|clause| {
             let mut parts = clause.split(';').map(str::trim);
             let media_type = parts.next().filter(|media_type| !media_type.is_empty())?;
@@ -160,11 +168,7 @@ pub(super) fn accept(
     encoding_support: EncodingSupport<'_>,
 ) -> Result<Negotiation, Status> {
     // Fast path for the headers of most clients.
-    if headers
-        .get(header::ACCEPT)
-        .is_none_or(|value| matches!(value.as_bytes(), b"" | b"*/*" | b"application/json"))
-        && headers.get_all(header::ACCEPT).iter().nth(1).is_none()
-    {
+    if accepts_stored_json(headers) {
         return Ok(Negotiation::JSON);
     }
     let clauses = clauses(headers);
@@ -210,21 +214,14 @@ fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<
     if kind.is_empty() {
         return Some(Shape::Own);
     }
-    let meta_version = || match version {
-        "v1" if group == names.meta_group() => Some("v1"),
-        "v1beta1" if group == names.meta_group() => Some("v1beta1"),
-        _ => None,
-    };
+    let known_version = |known: [&'static str; 2]| known.into_iter().find(|known| *known == version);
+    let meta_version = || known_version(["v1", "v1beta1"]).filter(|_| group == names.meta_group());
     match (kind, offer) {
         ("Table", Offer::Object | Offer::List | Offer::Watch) => meta_version().map(Shape::Table),
         ("PartialObjectMetadata", Offer::Object | Offer::Watch)
         | ("PartialObjectMetadataList", Offer::List) => meta_version().map(Shape::Metadata),
         ("APIGroupDiscoveryList", Offer::Discovery) if group == names.group("apidiscovery") => {
-            match version {
-                "v2" => Some(Shape::AggregatedDiscovery("v2")),
-                "v2beta1" => Some(Shape::AggregatedDiscovery("v2beta1")),
-                _ => None,
-            }
+            known_version(["v2", "v2beta1"]).map(Shape::AggregatedDiscovery)
         }
         _ => None,
     }
@@ -268,30 +265,8 @@ pub(super) fn error_format(headers: &HeaderMap, encoding_support: EncodingSuppor
     format.unwrap_or(Format::Json)
 }
 
-/// Encodings of request bodies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyFormat {
-    /// `application/json`
-    Json,
-    /// `application/yaml`
-    Yaml,
-    /// `application/cbor`, alpha.
-    Cbor,
-    /// Protobuf in its envelope. The preset defines the media type.
-    Protobuf,
-}
-
-impl BodyFormat {
-    /// Wraps bytes in this encoding.
-    pub(super) fn payload(self, bytes: &[u8]) -> Payload<'_> {
-        match self {
-            BodyFormat::Json => Payload::Json(bytes),
-            BodyFormat::Yaml => Payload::Yaml(bytes),
-            BodyFormat::Cbor => Payload::Cbor(bytes),
-            BodyFormat::Protobuf => Payload::Protobuf(bytes),
-        }
-    }
-}
+/// The encoding of a request body.
+pub(super) type BodyFormat = Format;
 
 /// Returns the encoding of a request body; JSON without a `Content-Type`.
 ///
@@ -302,13 +277,12 @@ pub(super) fn body_format(
     content_type: Option<&HeaderValue>,
     encoding_support: EncodingSupport<'_>,
 ) -> Result<BodyFormat, Status> {
+    let protobuf = encoding_support.names.protobuf_media_type;
     match media_type(content_type).as_deref() {
         None | Some("" | "application/json") => Ok(BodyFormat::Json),
         Some("application/yaml") => Ok(BodyFormat::Yaml),
         Some("application/cbor") if encoding_support.cbor => Ok(BodyFormat::Cbor),
-        Some(other) if other == encoding_support.names.protobuf_media_type && encoding_support.protobuf => {
-            Ok(BodyFormat::Protobuf)
-        }
+        Some(other) if other == protobuf && encoding_support.protobuf => Ok(BodyFormat::Protobuf(protobuf)),
         Some(_) => Err(Status::unsupported_media_type(&encoding_support.media_types())),
     }
 }
@@ -356,8 +330,13 @@ pub(super) fn accepts_stored_json(headers: &HeaderMap) -> bool {
 
 /// Whether the client accepts gzip. As in Kubernetes, a clause with a quality does not count.
 pub(super) fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|clause| clause.trim().eq_ignore_ascii_case("gzip"))
+    list_elements(headers, header::ACCEPT_ENCODING).any(|clause| clause.eq_ignore_ascii_case("gzip"))
+}
+
+/// Returns the elements of a list-valued header, without the white space around them.
+pub(super) fn list_elements(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
 }
 
 #[cfg(test)]
@@ -500,7 +479,10 @@ mod tests {
             (None, Some(BodyFormat::Json)),
             (Some("application/json; charset=utf-8"), Some(BodyFormat::Json)),
             (Some("Application/YAML"), Some(BodyFormat::Yaml)),
-            (Some("application/vnd.kubernetes.protobuf"), Some(BodyFormat::Protobuf)),
+            (
+                Some("application/vnd.kubernetes.protobuf"),
+                Some(BodyFormat::Protobuf("application/vnd.kubernetes.protobuf")),
+            ),
             (Some("text/plain"), None),
             (Some("application/cbor"), None),
         ] {

@@ -129,7 +129,6 @@ async fn deliver(
 
 /// Whether `If-None-Match` contains the ETag of the document.
 fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
-    let values = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    let mut known = values.flat_map(|value| value.split(',')).map(str::trim);
-    known.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == etag)
+    negotiate::list_elements(headers, header::IF_NONE_MATCH)
+        .any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == etag)
 }

@@ -24,12 +24,12 @@ use crate::verbs::ResponseObject;
 /// The kind, version and encoding in which the objects of one response are represented.
 #[derive(Clone)]
 pub(super) struct Representation {
-    server_state: Arc<ServerState>,
+    pub(super) server_state: Arc<ServerState>,
     pub(super) resource: Arc<Resource>,
     version: String,
     pub(super) format: Format,
     pub(super) shape: Shape,
-    include: Include,
+    pub(super) include: Include,
     pub(super) pretty: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) const OBJECT_WORK: usize = 512;
 
 /// The content of the `object` field of Table rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Include {
+pub(super) enum Include {
     None,
     Metadata,
     Object,

@@ -24,7 +24,9 @@ use crate::server_state::{Collection, ServedKinds};
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{RawWriteOptions, WriteOptions};
 use crate::verbs::patch::Patch;
-use crate::verbs::{self, BatchLimits, Call, DeleteResult, DeletedCollection, WatchStart, WriteResult};
+use crate::verbs::{
+    self, BatchLimits, Call, DeleteResult, DeletedCollection, Payload, ResponseObject, WriteResult,
+};
 
 /// Handles a resource request.
 pub(super) async fn handle(
@@ -146,25 +148,14 @@ async fn handle_stored(
     let served_verbs = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served_verbs.contains(verb)).ok_or_else(Status::method_not_allowed)?;
     report_deprecation(context, attributes, &collection.served, notes);
-    let call = Call {
-        server_state: &context.server_state,
-        kinds,
-        authorized,
-        collection,
-        version: &attributes.version,
-        namespace,
-        name,
-        subresource: &attributes.subresource,
-        notes,
-        request_id: &context.id,
-    };
+    let call = context.call(kinds, authorized, collection, notes);
     let other_subresource =
         subresource.filter(|s| !kind.is_part(s)).filter(|_| call.virtual_kind().is_none());
     // The futures of all verbs but Get are boxed, so that a small read does not need the memory of a write.
+    if let Some(subresource) = other_subresource {
+        return Box::pin(handle_other_subresource(context, &call, subresource, body)).await;
+    }
     match verb {
-        _ if other_subresource.is_some() => {
-            Box::pin(handle_other_subresource(context, &call, other_subresource, body)).await
-        }
         Verb::Get => get(context, &call).await,
         Verb::List => Box::pin(list(context, &call)).await,
         Verb::Watch => Box::pin(watch(context, &call)).await,
@@ -222,21 +213,18 @@ async fn get(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, S
         ));
     }
     let object = verbs::get(call, context.query.text("resourceVersion")).await?;
-    let encoded = context.represent(call, negotiated)?.object(&object)?;
-    Ok(ApiResponse::object(200, encoded, negotiated.format))
+    object_response(&context.represent(call, negotiated)?, 200, &object)
 }
 
 async fn list(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
-    let negotiated = context.accept_for(call, Offer::List)?;
-    let representation = context.represent(call, negotiated)?;
+    let representation = context.representation(call, Offer::List)?;
     let options = params::list_options(&context.query, &context.info)?;
     let result = verbs::list(call, &options).await?;
-    Ok(ApiResponse::list(representation.list(result)?, negotiated.format))
+    Ok(ApiResponse::list(representation.list(result)?, representation.format))
 }
 
 async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
-    let negotiated = context.accept_for(call, Offer::Watch)?;
-    context.represent(call, negotiated)?;
+    let representation = context.representation(call, Offer::Watch)?;
     let options = params::list_options(&context.query, &context.info)?;
     let handshake = Handshake::from_head(&context.head)?;
     let start = verbs::watch(call, &options).await?;
@@ -245,70 +233,47 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     let (info, query, head) = (&context.info, &context.query, &context.head);
     let served = &call.collection.served;
     let active_request = server_state.request_metrics.begin_long_running(info, query, head, served);
-    let finish = if let Some(event) = context.audit.event() {
-        let line =
-            event.line(&server_state.names, Stage::ResponseStarted, server_state.clock.now(), 200, None);
+    let (event, state) = (context.audit.event(), Arc::clone(&server_state));
+    let audit_line = move |stage| {
+        let event = event.as_ref()?;
+        Some(event.line(&state.names, stage, state.clock.now(), 200, None))
+    };
+    if let Some(line) = audit_line(Stage::ResponseStarted) {
         server_state.audit.write(line).await;
-        let server_state = Arc::clone(&server_state);
-        OnDrop::new(move || {
-            drop(active_request);
-            let line =
-                event.line(&server_state.names, Stage::ResponseComplete, server_state.clock.now(), 200, None);
-            server_state.audit.write_now(line);
-        })
-    } else {
-        OnDrop::new(move || drop(active_request))
-    };
-    let encoder = Encoder {
-        events: server_state.read_metrics.watch_events(served, call.version),
-        server_state,
-        resource: Arc::clone(&call.collection.served),
-        version: call.version.to_owned(),
-        negotiated,
-        include_object: context.query.text("includeObject").to_owned(),
-    };
+    }
+    let state = Arc::clone(&server_state);
+    let finish = OnDrop::new(move || {
+        drop(active_request);
+        if let Some(line) = audit_line(Stage::ResponseComplete) {
+            state.audit.write_now(line);
+        }
+    });
+    let format = representation.format;
+    let events = server_state.read_metrics.watch_events(served, call.version);
+    let encoder = Encoder { events, representation };
     let pool = EncodingPool::for_request(context);
-    let format = negotiated.format;
-    Ok(match (handshake, start) {
-        (None, WatchStart::Expired(status)) => {
-            ApiResponse::stream(stream::failed_watch(&status, format, finish), format)
-        }
-        (None, WatchStart::Running(events)) => {
-            ApiResponse::stream(stream::watch(events, encoder, pool, finish), format)
-        }
-        (Some(handshake), start) => {
-            let response = ApiResponse::switching_protocols(handshake.headers.clone());
-            let is_text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
-            let message_timeout = context.server_state.request_timeout;
-            match start {
-                WatchStart::Expired(status) => {
-                    handshake.send(stream::failed_message(&status, format, finish), is_text, message_timeout)
-                }
-                WatchStart::Running(events) => {
-                    handshake.send(stream::messages(events, encoder, pool, finish), is_text, message_timeout)
-                }
-            }
-            response
-        }
-    })
+    let Some(handshake) = handshake else {
+        return Ok(ApiResponse::stream(stream::watch(start, encoder, pool, finish), format));
+    };
+    let response = ApiResponse::switching_protocols(handshake.headers.clone());
+    let is_text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
+    let messages = stream::messages(start, encoder, pool, finish);
+    handshake.send(messages, is_text, context.server_state.request_timeout);
+    Ok(response)
 }
 
 async fn create(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
-    let negotiated = context.accept_for(call, Offer::Object)?;
-    let representation = context.represent(call, negotiated)?;
+    let representation = context.representation(call, Offer::Object)?;
     let format = context.body_format_for(call)?;
     let options = context.write_options().validate("CreateOptions", &call.server_state.names)?;
-    let result = verbs::create(call, format.payload(body), &options).await?;
-    write_response(&representation, negotiated, result)
+    write_response(&representation, verbs::create(call, format.payload(body), &options).await?)
 }
 
 async fn update(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
-    let negotiated = context.accept_for(call, Offer::Object)?;
-    let representation = context.represent(call, negotiated)?;
+    let representation = context.representation(call, Offer::Object)?;
     let format = context.body_format_for(call)?;
     let options = context.write_options().validate("UpdateOptions", &call.server_state.names)?;
-    let result = verbs::update(call, format.payload(body), &options).await?;
-    write_response(&representation, negotiated, result)
+    write_response(&representation, verbs::update(call, format.payload(body), &options).await?)
 }
 
 async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
@@ -320,8 +285,7 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
     } else {
         Patch::kind(content_type.as_deref(), call.collection.served.is_custom())?
     };
-    let negotiated = context.accept_for(call, Offer::Object)?;
-    let representation = context.represent(call, negotiated)?;
+    let representation = context.representation(call, Offer::Object)?;
     let options = context.write_options();
     let names = &call.server_state.names;
     let options = match kind {
@@ -334,23 +298,20 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
     } else {
         Patch::parse(kind, body, limits)?
     };
-    let result = verbs::patch::patch(call, patch, &options).await?;
-    write_response(&representation, negotiated, result)
+    write_response(&representation, verbs::patch::patch(call, patch, &options).await?)
 }
 
 async fn delete(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
-    let negotiated = context.accept_for(call, Offer::Object)?;
-    let representation = context.represent(call, negotiated)?;
+    let representation = context.representation(call, Offer::Object)?;
     let options = context.delete_options(body)?;
     match verbs::delete(call, &options).await? {
-        DeleteResult::Status(status) => Ok(ApiResponse::status(*status, negotiated.format)),
-        DeleteResult::Object(object) => {
-            Ok(ApiResponse::object(200, representation.object(&object)?, negotiated.format))
+        DeleteResult::Status(status) => Ok(ApiResponse::status(*status, representation.format)),
+        // 202 for the deprecated `orphanDependents: false`: dependents are still being deleted.
+        DeleteResult::Terminating(object) if options.orphan_dependents == Some(false) => {
+            object_response(&representation, 202, &object)
         }
-        DeleteResult::Terminating(object) => {
-            // 202 for the deprecated `orphanDependents: false`: dependents are still being deleted.
-            let code = if options.orphan_dependents == Some(false) { 202 } else { 200 };
-            Ok(ApiResponse::object(code, representation.object(&object)?, negotiated.format))
+        DeleteResult::Object(object) | DeleteResult::Terminating(object) => {
+            object_response(&representation, 200, &object)
         }
     }
 }
@@ -360,8 +321,7 @@ async fn delete_collection(
     call: &Call<'_>,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
-    let negotiated = context.accept_for(call, Offer::List)?;
-    let representation = context.represent(call, negotiated)?;
+    let representation = context.representation(call, Offer::List)?;
     let list_options = params::list_options(&context.query, &context.info)?;
     let options = context.delete_options(body)?;
     let limits = BatchLimits {
@@ -370,9 +330,9 @@ async fn delete_collection(
     };
     match verbs::delete_collection(call, &list_options, &options, limits).await? {
         DeletedCollection::Objects(result) => {
-            Ok(ApiResponse::list(representation.list(result)?, negotiated.format))
+            Ok(ApiResponse::list(representation.list(result)?, representation.format))
         }
-        DeletedCollection::Status(status) => Ok(ApiResponse::status(*status, negotiated.format)),
+        DeletedCollection::Status(status) => Ok(ApiResponse::status(*status, representation.format)),
     }
 }
 
@@ -400,31 +360,14 @@ async fn handle_review(
         let Some((collection, subresource)) = target else {
             return Err(Status::not_implemented(&resource.group_resource, ""));
         };
-        let call = Call {
-            server_state: &context.server_state,
-            kinds: &context.kinds,
-            authorized,
-            collection,
-            version: &attributes.version,
-            namespace: &context.info.namespace,
-            name: "",
-            subresource: subresource.name,
-            notes,
-            request_id: &context.id,
-        };
+        let call = context.call(&context.kinds, authorized, collection, notes);
+        let call = Call { subresource: subresource.name, ..call };
         return handle_binding_like(context, &call, resource, body).await;
     }
-    let CreateRequest { negotiated, format, options } = context.create_request()?;
-    let (object, warnings) = verbs::review(
-        &context.server_state,
-        authorized,
-        resource,
-        format.payload(body),
-        &options,
-        &context.id,
-    )
-    .await?;
-    Ok(ApiResponse::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
+    let CreateRequest { format, payload, options } = context.create_request(body)?;
+    let (state, id) = (&context.server_state, &context.id);
+    let (object, warnings) = verbs::review(state, authorized, resource, payload, &options, id).await?;
+    Ok(ApiResponse::value(201, &object.into_value(), format).with_warnings(warnings))
 }
 
 /// Handles subresources with another kind of body: bindings, evictions, token requests, connections.
@@ -433,12 +376,11 @@ async fn handle_review(
 async fn handle_other_subresource(
     context: &RequestContext,
     call: &Call<'_>,
-    subresource: Option<&Subresource>,
+    subresource: &Subresource,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let (registry, served) = (&call.kinds.registry, &call.collection.served);
-    let kind =
-        subresource.and_then(|subresource| registry.body(served, subresource, &call.server_state.names));
+    let kind = registry.body(served, subresource, &call.server_state.names);
     let is_binding_like = |kind: &&Arc<Resource>| {
         kind.kind.storage() == Storage::Eviction || kind.kind.facts().binding_action.is_some()
     };
@@ -459,12 +401,12 @@ async fn handle_binding_like(
     kind: &Resource,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
-    let CreateRequest { negotiated, format, options } = context.create_request()?;
+    let CreateRequest { format, payload, options } = context.create_request(body)?;
     let (status, warnings) = match kind.kind.storage() {
-        Storage::Eviction => verbs::evict(call, kind, format.payload(body), &options).await?,
-        _ => verbs::create_binding_like(call, kind, format.payload(body), &options).await?,
+        Storage::Eviction => verbs::evict(call, kind, payload, &options).await?,
+        _ => verbs::create_binding_like(call, kind, payload, &options).await?,
     };
-    Ok(ApiResponse::status(status, negotiated.format).with_warnings(warnings))
+    Ok(ApiResponse::status(status, format).with_warnings(warnings))
 }
 
 async fn token_request(
@@ -473,45 +415,67 @@ async fn token_request(
     kind: &Resource,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
-    let CreateRequest { negotiated, format, options } = context.create_request()?;
+    let CreateRequest { format, payload, options } = context.create_request(body)?;
     if body.is_empty() {
         return Err(Status::bad_request("the body of the request is empty: a TokenRequest is expected"));
     }
-    let (object, warnings) = verbs::token_request(call, kind, format.payload(body), &options).await?;
-    Ok(ApiResponse::value(201, &object.into_value(), negotiated.format).with_warnings(warnings))
+    let (object, warnings) = verbs::token_request(call, kind, payload, &options).await?;
+    Ok(ApiResponse::value(201, &object.into_value(), format).with_warnings(warnings))
 }
 
 /// Encodes the result of a write.
 ///
 /// The caller creates the representation before the write, so a request for an invalid representation is
 /// rejected before anything is written.
-fn write_response(
-    representation: &Representation,
-    negotiated: Negotiation,
-    result: WriteResult,
-) -> Result<ApiResponse, Status> {
-    let code = if result.created { 201 } else { 200 };
-    let encoded = representation.object(&result.object)?;
-    Ok(ApiResponse::object(code, encoded, negotiated.format))
+fn write_response(representation: &Representation, result: WriteResult) -> Result<ApiResponse, Status> {
+    object_response(representation, if result.created { 201 } else { 200 }, &result.object)
 }
 
-/// Options of a create whose body is not stored: a review, a binding, an eviction or a token request.
-struct CreateRequest {
-    negotiated: Negotiation,
-    format: BodyFormat,
+fn object_response(
+    representation: &Representation,
+    code: u16,
+    object: &ResponseObject,
+) -> Result<ApiResponse, Status> {
+    Ok(ApiResponse::object(code, representation.object(object)?, representation.format))
+}
+
+/// A create whose body is not stored: a review, a binding, an eviction or a token request.
+struct CreateRequest<'a> {
+    /// The encoding of the response.
+    format: Format,
+    payload: Payload<'a>,
     options: WriteOptions,
 }
 
 impl RequestContext {
-    fn create_request(&self) -> Result<CreateRequest, Status> {
-        let negotiated = self.accept(Offer::Plain)?;
-        let format = self.body_format()?;
-        let options = self.write_options().validate("CreateOptions", &self.server_state.names)?;
-        Ok(CreateRequest { negotiated, format, options })
+    /// Returns the call of a verb on the object or the collection that the path names.
+    fn call<'a>(
+        &'a self,
+        kinds: &'a ServedKinds,
+        authorized: &'a Authorized,
+        collection: &'a Collection,
+        notes: &'a PluginOutput,
+    ) -> Call<'a> {
+        let attributes = authorized.attributes();
+        Call {
+            server_state: &self.server_state,
+            kinds,
+            authorized,
+            collection,
+            version: &attributes.version,
+            namespace: &self.info.namespace,
+            name: self.info.path_name(),
+            subresource: &attributes.subresource,
+            notes,
+            request_id: &self.id,
+        }
     }
 
-    fn accept(&self, offer: Offer) -> Result<Negotiation, Status> {
-        accept(&self.head.headers, offer, self.encoding_support())
+    fn create_request<'a>(&self, body: &'a [u8]) -> Result<CreateRequest<'a>, Status> {
+        let format = accept(&self.head.headers, Offer::Plain, self.encoding_support())?.format;
+        let payload = self.body_format()?.payload(body);
+        let options = self.write_options().validate("CreateOptions", &self.server_state.names)?;
+        Ok(CreateRequest { format, payload, options })
     }
 
     /// Negotiates the response format for objects of a kind.
@@ -544,6 +508,11 @@ impl RequestContext {
         let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
         params::delete_options(&self.query, bytes, format, self.server_state.body_limits)?
             .validate(&self.server_state.names)
+    }
+
+    /// Negotiates the representation of the objects of a call.
+    fn representation(&self, call: &Call<'_>, offer: Offer) -> Result<Representation, Status> {
+        self.represent(call, self.accept_for(call, offer)?)
     }
 
     /// Returns the representation of the objects of a call.

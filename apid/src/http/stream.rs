@@ -24,35 +24,26 @@ use bytes::Bytes;
 use futures_util::{Stream, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use kinds::Resource;
 use serde_json::{Value, json};
 use serving::body::Body;
+use storage::cache::EventKind;
 
 use super::chunks::CHUNK_TARGET;
 use super::encoding::Encoding;
-use super::negotiate::{Format, Negotiation, Shape};
+use super::negotiate::{Format, Shape};
 use super::protobuf;
 use super::representation::{MIN_CHUNKED_BYTES, Representation};
 use super::request_context::RequestContext;
 use super::request_cost::OBJECT_FACTOR;
 use super::work_pool::WorkPool;
-use crate::server_state::ServerState;
-use crate::verbs::{ChangedObject, ResponseObject, WatchEventMetrics, WatchNotice, WatchStream};
+use crate::verbs::{ChangedObject, ResponseObject, WatchEventMetrics, WatchNotice, WatchStart, WatchStream};
 
 /// Parameters for encoding the events of a watch.
 pub(super) struct Encoder {
     /// Counts the events.
     pub(super) events: WatchEventMetrics,
-    /// The shared state of the server.
-    pub(super) server_state: Arc<ServerState>,
-    /// The watched resource.
-    pub(super) resource: Arc<Resource>,
-    /// The API version in which the objects are sent.
-    pub(super) version: String,
-    /// The format and shape of the objects.
-    pub(super) negotiated: Negotiation,
-    /// The `includeObject` parameter of Tables.
-    pub(super) include_object: String,
+    /// The representation of the objects.
+    pub(super) representation: Representation,
 }
 
 impl Encoder {
@@ -61,42 +52,38 @@ impl Encoder {
     ///
     /// `first`: the event has the first object of the watch. The first Table of a watch has the column
     /// definitions. Tables are shared within one second, because cells show ages.
-    fn form_key(&self, kind: EventType, first: bool) -> Option<(usize, u64)> {
-        let encoding: u64 = match self.negotiated.format {
+    fn form_key(&self, kind: EventKind, first: bool) -> Option<(usize, u64)> {
+        let Representation { server_state, resource, format, shape, include, .. } = &self.representation;
+        let encoding: u64 = match format {
             Format::Json | Format::Yaml => 0,
             Format::Protobuf(_) => 1,
             Format::Cbor => 2,
         };
-        let (shape, second): (u64, u64) = match self.negotiated.shape {
+        let (shape, second): (u64, u64) = match *shape {
             Shape::Own => (0, 0),
             Shape::Metadata("v1") => (1, 0),
             Shape::Metadata(_) => (2, 0),
             Shape::Table(version) => {
-                let include = match self.include_object.as_str() {
-                    "None" => 0,
-                    "Object" => 1,
-                    _ => 2,
-                };
-                let table = 6 * u64::from(first) + 3 * u64::from(version == "v1") + include;
-                (3 + table, self.server_state.clock.monotonic().as_secs())
+                let table = 6 * u64::from(first) + 3 * u64::from(version == "v1") + *include as u64;
+                (3 + table, server_state.clock.monotonic().as_secs())
             }
             Shape::AggregatedDiscovery(_) => return None,
         };
-        let kind_address = Arc::as_ptr(&self.resource).addr();
+        let kind_address = Arc::as_ptr(resource).addr();
         Some((kind_address, (((second << 8) | shape) * 3 + encoding) * 3 + kind as u64))
     }
 
     /// Returns the work of encoding a notice, in bytes of decoded and encoded objects.
     fn cost(&self, notice: &WatchNotice) -> usize {
-        let Some((_, change)) = object_change(notice) else { return EVENT_WORK };
+        let WatchNotice::Change(change) = notice else { return EVENT_WORK };
         let work = EVENT_WORK + change.item.value().len();
         if self.is_copied() && change.item.is_decoded() { work / COPIED_BYTES_PER_WORK } else { work }
     }
 
     /// Whether the work pool encodes a notice: a large object, or an initial event that only this watch converts.
     fn is_costly(&self, notice: &WatchNotice, first: bool) -> bool {
-        let Some((kind, change)) = object_change(notice) else { return false };
-        match (&change.event, self.form_key(kind, first)) {
+        let WatchNotice::Change(change) = notice else { return false };
+        match (&change.event, self.form_key(change.kind, first)) {
             (None, _) if !self.is_copied() => true,
             _ if self.cost(notice) <= MAX_INLINE_WORK => false,
             (Some(event), Some(form)) => !event.is_form_ready(form),
@@ -106,22 +93,18 @@ impl Encoder {
 
     /// Whether objects are sent as copies of their stored JSON.
     fn is_copied(&self) -> bool {
-        let Negotiation { format, shape } = self.negotiated;
-        let is_sent_as_stored = self.resource.is_sent_as_stored(&self.server_state.names);
-        shape == Shape::Own && format == Format::Json && is_sent_as_stored
+        self.representation.format == Format::Json && self.representation.is_stored_form()
     }
 
     /// Encodes a notice. `first`: no object has been sent yet. A failure becomes an error event.
     fn encode(&self, notice: WatchNotice, first: bool) -> EncodedEvent {
-        let format = self.negotiated.format;
+        let format = self.representation.format;
         let encoded = match notice {
-            WatchNotice::Added(change) => self.encode_object(EventType::Added, change, first),
-            WatchNotice::Modified(change) => self.encode_object(EventType::Modified, change, first),
-            WatchNotice::Deleted(change) => self.encode_object(EventType::Deleted, change, first),
-            WatchNotice::Bookmark { revision, initial } => self
-                .representation()
-                .and_then(|representation| representation.bookmark(revision, initial))
-                .map(|object| encode_event("BOOKMARK", &object, format).into()),
+            WatchNotice::Change(change) => self.encode_object(change, first),
+            WatchNotice::Bookmark { revision, initial } => {
+                let object = self.representation.bookmark(revision, initial);
+                object.map(|object| encode_event("BOOKMARK", &object, format).into())
+            }
             WatchNotice::Failed(status) => Err(*status),
         };
         let encoded = encoded.unwrap_or_else(|status| error_event(&status, format).into());
@@ -129,24 +112,24 @@ impl Encoder {
         encoded
     }
 
-    fn encode_object(
-        &self,
-        kind: EventType,
-        change: ChangedObject,
-        first: bool,
-    ) -> Result<EncodedEvent, Status> {
-        let ChangedObject { item, revision, event: shared } = change;
+    fn encode_object(&self, change: ChangedObject, first: bool) -> Result<EncodedEvent, Status> {
+        let ChangedObject { kind, item, revision, event: shared } = change;
+        let event_type = match kind {
+            EventKind::Added => "ADDED",
+            EventKind::Modified => "MODIFIED",
+            EventKind::Deleted => "DELETED",
+        };
         let is_large = item.value().len() > MIN_CHUNKED_BYTES;
         let object = ResponseObject::Cached(item, revision);
         if self.is_copied() && is_large && shared.is_none() {
-            return chunked_event(kind.as_str(), &object);
+            return chunked_event(event_type, &object);
         }
         let encode = || {
             if self.is_copied() {
-                return copied_event(kind.as_str(), &object);
+                return copied_event(event_type, &object);
             }
-            let encoded = self.representation()?.event_object(&object, first)?;
-            Ok(encode_event(kind.as_str(), &encoded, self.negotiated.format))
+            let encoded = self.representation.event_object(&object, first)?;
+            Ok(encode_event(event_type, &encoded, self.representation.format))
         };
         let encoded = match (&shared, self.form_key(kind, first)) {
             // Encoded once for all watches with the same representation.
@@ -154,11 +137,6 @@ impl Encoder {
             _ => encode(),
         };
         encoded.map(EncodedEvent::from)
-    }
-
-    fn representation(&self) -> Result<Representation, Status> {
-        let Encoder { server_state, resource, version, negotiated, include_object, events: _ } = self;
-        Representation::new(server_state, resource, version, *negotiated, include_object)
     }
 }
 
@@ -179,16 +157,6 @@ impl From<Bytes> for EncodedEvent {
 /// The bytes after the object of a JSON event.
 const CLOSING: &[u8] = b"}\n";
 
-/// Returns the event type and the object of a notice.
-fn object_change(notice: &WatchNotice) -> Option<(EventType, &ChangedObject)> {
-    match notice {
-        WatchNotice::Added(change) => Some((EventType::Added, change)),
-        WatchNotice::Modified(change) => Some((EventType::Modified, change)),
-        WatchNotice::Deleted(change) => Some((EventType::Deleted, change)),
-        WatchNotice::Bookmark { .. } | WatchNotice::Failed(_) => None,
-    }
-}
-
 /// Runs the encoding of large objects for the user of a watch.
 pub(super) struct EncodingPool {
     pool: Arc<WorkPool>,
@@ -204,7 +172,7 @@ impl EncodingPool {
 
     /// Encodes notices, each with a flag for the first object of the watch.
     async fn encode(&self, encoder: &Arc<Encoder>, notices: Vec<(WatchNotice, bool)>) -> Vec<EncodedEvent> {
-        let format = encoder.negotiated.format;
+        let format = encoder.representation.format;
         let cost = notices.iter().map(|(notice, _)| encoder.cost(notice)).sum::<usize>() * OBJECT_FACTOR;
         let encoder = Arc::clone(encoder);
         let work =
@@ -234,32 +202,16 @@ impl Drop for OnDrop {
     }
 }
 
-/// The types of object events.
-#[derive(Clone, Copy)]
-enum EventType {
-    Added,
-    Modified,
-    Deleted,
-}
-
-impl EventType {
-    fn as_str(self) -> &'static str {
-        match self {
-            EventType::Added => "ADDED",
-            EventType::Modified => "MODIFIED",
-            EventType::Deleted => "DELETED",
+/// Returns the response body of a watch. `finish` runs when the stream ends in any way.
+///
+/// The body of a watch that cannot start is its error event.
+pub(super) fn watch(start: WatchStart, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Body {
+    match start {
+        WatchStart::Expired(status) => Body::from(error_event(&status, encoder.representation.format)),
+        WatchStart::Running(_) => {
+            Body::stream(StreamBody::new(frames(WatchBody::new(start, encoder, pool, finish))))
         }
     }
-}
-
-/// Returns the response body of a watch. `finish` runs when the stream ends in any way.
-pub(super) fn watch(
-    watch_stream: Box<WatchStream>,
-    encoder: Encoder,
-    pool: EncodingPool,
-    finish: OnDrop,
-) -> Body {
-    Body::stream(StreamBody::new(frames(WatchBody::new(watch_stream, encoder, pool, finish))))
 }
 
 fn frames(state: WatchBody) -> impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
@@ -271,26 +223,16 @@ fn frames(state: WatchBody) -> impl Stream<Item = Result<Frame<Bytes>, Infallibl
 
 /// Returns the events of a watch as messages, without the framing of a body.
 pub(super) fn messages(
-    watch_stream: Box<WatchStream>,
+    start: WatchStart,
     encoder: Encoder,
     pool: EncodingPool,
     finish: OnDrop,
 ) -> impl Stream<Item = Bytes> + Send {
-    let state = WatchBody::new(watch_stream, encoder, pool, finish);
+    let state = WatchBody::new(start, encoder, pool, finish);
     stream::unfold(state, |mut state| async move {
         let event = state.next_event().await?;
-        Some((message(into_buffer(event), state.encoder.negotiated.format), state))
+        Some((message(into_buffer(event), state.encoder.representation.format), state))
     })
-}
-
-/// Returns the single message of a watch that cannot start: its error event, without the framing of a body.
-pub(super) fn failed_message(
-    status: &Status,
-    format: Format,
-    finish: OnDrop,
-) -> impl Stream<Item = Bytes> + Send + use<> {
-    drop(finish);
-    stream::iter([message(error_event(status, format), format)])
 }
 
 /// Removes the body framing of an event.
@@ -301,14 +243,9 @@ fn message(line: Bytes, format: Format) -> Bytes {
     }
 }
 
-/// Returns the response body of a watch that cannot start: its error event.
-pub(super) fn failed_watch(status: &Status, format: Format, finish: OnDrop) -> Body {
-    drop(finish);
-    Body::from(error_event(status, format))
-}
-
 struct WatchBody {
-    watch_stream: Box<WatchStream>,
+    /// None for a watch that cannot start: `ready` has its error event.
+    watch_stream: Option<Box<WatchStream>>,
     encoder: Arc<Encoder>,
     pool: EncodingPool,
     /// Whether no object has been sent yet.
@@ -340,13 +277,20 @@ const COPIED_BYTES_PER_WORK: usize = 16;
 const MAX_COALESCED_BYTES: usize = 16 * 1024;
 
 impl WatchBody {
-    fn new(watch_stream: Box<WatchStream>, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Self {
+    fn new(start: WatchStart, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Self {
+        let (watch_stream, ready) = match start {
+            WatchStart::Running(watch_stream) => (Some(watch_stream), VecDeque::new()),
+            WatchStart::Expired(status) => {
+                let event = error_event(&status, encoder.representation.format);
+                (None, VecDeque::from([event.into()]))
+            }
+        };
         WatchBody {
             watch_stream,
             encoder: Arc::new(encoder),
             pool,
             first: true,
-            ready: VecDeque::new(),
+            ready,
             rest: Bytes::new(),
             notices: Vec::new().into_iter(),
             work: 0,
@@ -389,7 +333,7 @@ impl WatchBody {
                 tokio::task::yield_now().await;
             }
             if self.notices.as_slice().is_empty() {
-                self.notices = self.watch_stream.next().await?.into_iter();
+                self.notices = self.watch_stream.as_mut()?.next().await?.into_iter();
             }
             self.encode_cheap();
             if self.ready.is_empty() {
@@ -404,12 +348,9 @@ impl WatchBody {
     /// Encodes notices until the task must yield or the next notice is costly.
     fn encode_cheap(&mut self) {
         while self.work < WORK_BEFORE_YIELD
-            && let Some(notice) = self.notices.as_slice().first()
-            && !self.encoder.is_costly(notice, self.first)
-            && let Some(notice) = self.notices.next()
+            && let Some((notice, first)) = self.take_notice(false)
         {
             self.work += self.encoder.cost(&notice);
-            let first = self.take_first(&notice);
             self.ready.push_back(self.encoder.encode(notice, first));
         }
     }
@@ -418,20 +359,24 @@ impl WatchBody {
     fn take_costly(&mut self) -> Vec<(WatchNotice, bool)> {
         let (mut notices, mut work) = (Vec::new(), 0);
         while work < MAX_INLINE_WORK
-            && let Some(notice) = self.notices.as_slice().first()
-            && self.encoder.is_costly(notice, self.first)
-            && let Some(notice) = self.notices.next()
+            && let Some((notice, first)) = self.take_notice(true)
         {
             work += self.encoder.cost(&notice);
-            let first = self.take_first(&notice);
             notices.push((notice, first));
         }
         notices
     }
 
-    /// Returns whether a notice has the first object of the watch, and records it.
-    fn take_first(&mut self, notice: &WatchNotice) -> bool {
-        object_change(notice).is_some() && std::mem::take(&mut self.first)
+    /// Takes the next notice, with a flag for the first object of the watch.
+    ///
+    /// Returns None if there is no notice, or if the cost of the notice is not as requested.
+    fn take_notice(&mut self, is_costly: bool) -> Option<(WatchNotice, bool)> {
+        if self.encoder.is_costly(self.notices.as_slice().first()?, self.first) != is_costly {
+            return None;
+        }
+        let notice = self.notices.next()?;
+        let first = matches!(notice, WatchNotice::Change(_)) && std::mem::take(&mut self.first);
+        Some((notice, first))
     }
 
     /// Appends the following encoded events to an event, within the size limit.

@@ -29,12 +29,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Buf as _, Bytes};
 use futures_util::{SinkExt as _, Stream, StreamExt as _};
+use http::HeaderValue;
 use http::header::{
     CONNECTION, HeaderName, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -44,6 +44,8 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, O
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, FrameHeader};
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
+
+use super::negotiate::list_elements;
 
 /// The GUID that RFC 6455 appends to the key of a client.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -72,8 +74,9 @@ impl Handshake {
     /// 400: the handshake does not conform to RFC 6455.
     pub(super) fn from_head(head: &Parts) -> Result<Option<Self>, Status> {
         let headers = &head.headers;
-        if !header_contains(headers, UPGRADE, "websocket") || !header_contains(headers, CONNECTION, "upgrade")
-        {
+        let contains =
+            |name, word: &str| list_elements(headers, name).any(|element| element.eq_ignore_ascii_case(word));
+        if !contains(UPGRADE, "websocket") || !contains(CONNECTION, "upgrade") {
             return Ok(None);
         }
         let Some(upgrade) = head.extensions.get::<OnUpgrade>().cloned() else { return Ok(None) };
@@ -120,12 +123,6 @@ impl Handshake {
             }
         });
     }
-}
-
-/// Whether a list-valued header contains a word.
-fn header_contains(headers: &HeaderMap, name: HeaderName, word: &str) -> bool {
-    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|part| part.trim().eq_ignore_ascii_case(word))
 }
 
 /// Returns the `Sec-WebSocket-Accept` value of a key.

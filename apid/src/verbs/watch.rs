@@ -45,12 +45,8 @@ pub enum WatchStart {
 /// A notice for the client.
 #[derive(Debug)]
 pub enum WatchNotice {
-    /// An object was added for this client.
-    Added(ChangedObject),
-    /// The object was modified.
-    Modified(ChangedObject),
-    /// The object was deleted for this client.
-    Deleted(ChangedObject),
+    /// An object was added, modified or deleted for this client.
+    Change(ChangedObject),
     /// All events up to the revision were sent; `initial` marks the end of the initial events.
     Bookmark {
         /// The resourceVersion of the bookmark.
@@ -65,6 +61,8 @@ pub enum WatchNotice {
 /// The object of a notice.
 #[derive(Debug)]
 pub struct ChangedObject {
+    /// The change for this client.
+    pub kind: EventKind,
     /// The object to send: for a deletion its last state.
     pub item: Arc<Item>,
     /// The resourceVersion to send with it.
@@ -141,15 +139,8 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
             // A watch without a version begins with the existing objects, unless the client disables initial
             // events.
             let has_initial_events = initial_events != Some(false);
-            (
-                has_initial_events.then(|| InitialEvents {
-                    pin,
-                    start: String::new(),
-                    has_end_bookmark,
-                    started_at: now,
-                }),
-                watcher,
-            )
+            let initial = InitialEvents { pin, start: String::new(), has_end_bookmark, started_at: now };
+            (has_initial_events.then_some(initial), watcher)
         }
     };
     let guard = Arc::new(server_state.auth.guard(call.authorized));
@@ -209,23 +200,18 @@ impl WatchStream {
         if self.has_ended {
             return None;
         }
-        match self.next_step().await {
+        let step = self.next_step().await;
+        self.has_ended = !matches!(step, Ok(WatchStep::Send(_)));
+        match step {
             Ok(WatchStep::Send(notices)) => Some(notices),
             Ok(WatchStep::Lagged) => {
-                self.has_ended = true;
                 self.metrics.count_terminated_watch(&self.served);
                 None
             }
             Ok(WatchStep::Ended) => None,
             // No error event: the client may open a new watch and resume if its credentials are still valid.
-            Err(_) if self.guard.is_outdated() => {
-                self.has_ended = true;
-                None
-            }
-            Err(status) => {
-                self.has_ended = true;
-                Some(vec![WatchNotice::Failed(status)])
-            }
+            Err(_) if self.guard.is_outdated() => None,
+            Err(status) => Some(vec![WatchNotice::Failed(status)]),
         }
     }
 
@@ -300,13 +286,9 @@ impl WatchStream {
         if items.is_empty() {
             if initial.has_end_bookmark {
                 notices.push(WatchNotice::Bookmark { revision, initial: true });
-                let (served, duration) = (&self.served, initial.started_at.elapsed());
-                self.metrics.observe_initial_events_duration(
-                    served,
-                    &self.version,
-                    &self.namespace,
-                    duration,
-                );
+                let (served, version, namespace) = (&self.served, &self.version, &self.namespace);
+                let duration = initial.started_at.elapsed();
+                self.metrics.observe_initial_events_duration(served, version, namespace, duration);
             }
             self.initial = None;
         }
@@ -314,7 +296,8 @@ impl WatchStream {
         for item in items {
             if self.selection.selects(&item)? {
                 let revision = item.revision();
-                notices.push(WatchNotice::Added(ChangedObject { item, revision, event: None }));
+                let change = ChangedObject { kind: EventKind::Added, item, revision, event: None };
+                notices.push(WatchNotice::Change(change));
             }
         }
         Ok(WatchStep::Send(notices))
@@ -328,12 +311,10 @@ impl WatchStream {
             None => events.into_iter().map(ObjectChange::from_event).collect(),
         };
         for change in changes {
-            let Some(notice) = self.selection.to_notice(change)? else { continue };
-            if let Some(revision) = notice.revision() {
-                // INVARIANT (fresh watches).
-                self.ensure_authorized(revision).await?;
-            }
-            notices.push(notice);
+            let Some(change) = self.selection.select_change(change)? else { continue };
+            // INVARIANT (fresh watches).
+            self.ensure_authorized(change.revision).await?;
+            notices.push(WatchNotice::Change(change));
         }
         Ok(notices)
     }
@@ -393,34 +374,21 @@ async fn converted_changes(
     Ok(changes.collect())
 }
 
-impl WatchNotice {
-    fn revision(&self) -> Option<Revision> {
-        match self {
-            WatchNotice::Added(change) | WatchNotice::Modified(change) | WatchNotice::Deleted(change) => {
-                Some(change.revision)
-            }
-            WatchNotice::Bookmark { revision, .. } => Some(*revision),
-            WatchNotice::Failed(_) => None,
-        }
-    }
-}
-
 impl Selection {
-    /// Converts a change to a notice for a client with this selection.
-    fn to_notice(&self, change: ObjectChange) -> Result<Option<WatchNotice>, Box<Status>> {
+    /// Returns a change as a client with this selection sees it; None if the selection excludes the object.
+    fn select_change(&self, change: ObjectChange) -> Result<Option<ChangedObject>, Box<Status>> {
         let selects = |item: Option<Arc<Item>>| match item {
             Some(item) => self.selects(&item).map(|selected| selected.then_some(item)),
             None => Ok(None),
         };
         let ObjectChange { kind, revision, old, new, event } = change;
         let (old, new) = (selects(old)?, selects(new)?);
-        let change = |item: Arc<Item>| ChangedObject { item, revision, event: event.clone() };
-        Ok(match (old, new) {
-            (_, Some(new)) if kind == EventKind::Added => Some(WatchNotice::Added(change(new))),
-            (Some(_), Some(new)) => Some(WatchNotice::Modified(change(new))),
-            (None, Some(new)) => Some(WatchNotice::Added(change(new))),
-            (Some(old), None) => Some(WatchNotice::Deleted(change(old))),
-            (None, None) => None,
-        })
+        let (kind, item) = match (old, new) {
+            (Some(_), Some(new)) if kind != EventKind::Added => (EventKind::Modified, new),
+            (_, Some(new)) => (EventKind::Added, new),
+            (Some(old), None) => (EventKind::Deleted, old),
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(ChangedObject { kind, item, revision, event }))
     }
 }
