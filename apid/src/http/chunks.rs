@@ -46,34 +46,12 @@ pub(super) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
 
     /// Lower bound of the document size in bytes, as known before the first chunk.
     fn min_size(&self) -> usize {
-        0
+        self.exact_size().unwrap_or_default()
     }
 
     /// Exact document size in bytes, if known after preparation and before the first chunk.
     fn exact_size(&self) -> Option<usize> {
         None
-    }
-}
-
-impl<C: ChunkSource + ?Sized> ChunkSource for Box<C> {
-    fn prepare(&mut self) -> Result<bool, Status> {
-        (**self).prepare()
-    }
-
-    fn held_bytes(&self) -> usize {
-        (**self).held_bytes()
-    }
-
-    fn is_costly(&self) -> bool {
-        (**self).is_costly()
-    }
-
-    fn min_size(&self) -> usize {
-        (**self).min_size()
-    }
-
-    fn exact_size(&self) -> Option<usize> {
-        (**self).exact_size()
     }
 }
 
@@ -338,10 +316,6 @@ impl ChunkSource for Document {
         if self.is_shared || self.rest.is_empty() { 0 } else { self.size }
     }
 
-    fn min_size(&self) -> usize {
-        self.size
-    }
-
     fn exact_size(&self) -> Option<usize> {
         Some(self.size)
     }
@@ -390,10 +364,6 @@ impl Iterator for Segments {
 }
 
 impl ChunkSource for Segments {
-    fn min_size(&self) -> usize {
-        self.size
-    }
-
     fn exact_size(&self) -> Option<usize> {
         Some(self.size)
     }
@@ -443,10 +413,6 @@ impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> ChunkSource for LazyDocument
 
     fn is_costly(&self) -> bool {
         self.encode.is_some()
-    }
-
-    fn min_size(&self) -> usize {
-        self.document.as_ref().map_or(0, |document| document.min_size())
     }
 
     fn exact_size(&self) -> Option<usize> {

@@ -79,26 +79,20 @@ impl Encoding {
             side.insert(key, value);
         }
         match self {
-            Encoding::Compact => Frame {
-                opening: text_opening(encode_compact(&OrderedFields::new(&before)), b"", array, b":["),
-                closing: [b"]", text_closing(&encode_compact(&OrderedFields::new(&after)), b"}").as_slice()]
-                    .concat(),
-            },
+            Encoding::Compact => {
+                let encode = |map| encode_compact(&OrderedFields::new(map));
+                let closing = text_closing(&encode(&after), b"}");
+                Frame {
+                    opening: text_opening(encode(&before), b"", array, b":["),
+                    closing: [b"]", closing.as_slice()].concat(),
+                }
+            }
             Encoding::Indented => {
+                let encode = |map| encode_indented(&OrderedFields::new(map));
                 let end: &[u8] = if count > 0 { b"\n  ]" } else { b"]" };
                 Frame {
-                    opening: text_opening(
-                        encode_indented(&OrderedFields::new(&before)),
-                        b"\n  ",
-                        array,
-                        b": [",
-                    ),
-                    closing: [
-                        end,
-                        &text_closing(&encode_indented(&OrderedFields::new(&after)), b"\n}"),
-                        b"\n",
-                    ]
-                    .concat(),
+                    opening: text_opening(encode(&before), b"\n  ", array, b": ["),
+                    closing: [end, &text_closing(&encode(&after), b"\n}"), b"\n"].concat(),
                 }
             }
             Encoding::Yaml => {

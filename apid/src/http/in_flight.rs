@@ -11,12 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use apimachinery::attributes::Attributes;
 use apimachinery::status::{Details, Reason, Status};
+use apimachinery::user::MASTERS;
 
 use super::request_info::is_long_running;
 use super::shares::UserShare;
-
-/// The group whose members are always served.
-const PRIVILEGED: &str = "system:masters";
 
 /// Seconds after which a rejected client may retry.
 const RETRY_AFTER: u32 = 1;
@@ -43,10 +41,7 @@ struct Limit {
     max_of_user: usize,
 }
 
-/// A permit within a limit, held until the request is handled; None for a request that is not counted.
-pub(super) type InFlightPermit<'a> = Option<Permit<'a>>;
-
-/// A request that counts against a limit and the share of its user.
+/// A request that counts against a limit and the share of its user until the permit is dropped.
 #[derive(Debug)]
 pub(super) struct Permit<'a> {
     requests: &'a AtomicUsize,
@@ -69,7 +64,9 @@ impl InFlightLimits {
         InFlightLimits { reads: limit(max_reads), writes: limit(max_writes) }
     }
 
-    /// Takes a permit for a request of a user.
+    /// Takes a permit for a request of a user. None for a request that is not counted.
+    ///
+    /// The request holds the permit until it is handled.
     ///
     /// # Errors
     ///
@@ -79,13 +76,13 @@ impl InFlightLimits {
         attributes: &Attributes,
         groups: &[String],
         share: &'a UserShare,
-    ) -> Result<InFlightPermit<'a>, Status> {
+    ) -> Result<Option<Permit<'a>>, Status> {
         let (limit, requests_of_user) = match is_read(attributes) {
             true => (&self.reads, &share.reads),
             false => (&self.writes, &share.writes),
         };
         let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
-        let is_privileged = || groups.iter().any(|group| group == PRIVILEGED);
+        let is_privileged = || groups.iter().any(|group| group == MASTERS);
         let add_one = |requests| (requests < limit.max).then_some(requests + 1);
         if limit.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_one).is_err() {
             return if is_privileged() { Ok(None) } else { Err(too_many_requests("")) };

@@ -62,10 +62,6 @@ impl ChunkSource for LargeObject {
         self.rest.is_none() && !self.item.is_decoded()
     }
 
-    fn min_size(&self) -> usize {
-        self.size
-    }
-
     fn exact_size(&self) -> Option<usize> {
         Some(self.size)
     }

@@ -25,9 +25,7 @@ fn plain_document(context: &RequestContext, value: &Value) -> Result<ApiResponse
 /// Returns the paths of the server.
 pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     let mut paths: BTreeSet<String> = context.kinds.discovery().paths().map(str::to_owned).collect();
-    for endpoint in HEALTH_ENDPOINTS {
-        paths.insert(format!("/{endpoint}"));
-    }
+    paths.extend(HEALTH_ENDPOINTS.map(|endpoint| format!("/{endpoint}")));
     paths.extend([openid::DISCOVERY_PATH, openid::KEYS_PATH, backup::PATH].map(str::to_owned));
     paths.extend(
         ["/metrics", "/metrics/slis", openapi::V2_PATH, openapi::V3_PATH, "/version"].map(str::to_owned),

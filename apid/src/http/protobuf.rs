@@ -74,11 +74,8 @@ impl ListMessage {
 
     /// The message of a `PartialObjectMetadataList`: in v1beta1 the items come first.
     pub(super) fn for_partial_metadata(metadata: &Object, version: &str) -> Self {
-        if version == "v1beta1" {
-            ListMessage::with_field_numbers(metadata, 2, 1)
-        } else {
-            ListMessage::new(metadata)
-        }
+        let (metadata_number, items_number) = if version == "v1beta1" { (2, 1) } else { (1, 2) };
+        ListMessage::with_field_numbers(metadata, metadata_number, items_number)
     }
 
     fn with_field_numbers(metadata: &Object, metadata_number: u32, items_number: u32) -> Self {

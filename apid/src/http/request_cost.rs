@@ -32,7 +32,7 @@ const MAX_INLINE_OBJECT_BYTES: usize = 64 << 10;
 /// Maximum number of objects that an I/O thread lists.
 const MAX_INLINE_LIST_ITEMS: usize = 1_000;
 
-/// Work of examining an object without a selector: the unit of [`ListWork`], about 15 ns.
+/// Work of examining an object without a selector: the unit of [`ListScope::work`], about 15 ns.
 const EXAMINE_WORK: usize = 1;
 /// Work of one comparison of a selector with an object, in the unit of [`EXAMINE_WORK`].
 const COMPARISON_WORK: usize = 2;
@@ -113,8 +113,8 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
         "get" if attributes.subresource.is_empty() && returns_stored_json(context) => None,
         "list" | "deletecollection" => {
             let collection = stored_collection(context)?;
-            let list = ListWork::estimate(&ListScope::for_request(context, collection)?);
-            (list.work > MAX_INLINE_LIST_WORK).then_some(list.returned * ITEM_BYTES)
+            let list = ListScope::for_request(context, collection)?;
+            (list.work() > MAX_INLINE_LIST_WORK).then(|| list.returned() * ITEM_BYTES)
         }
         _ if attributes.name.is_empty() => None,
         _ => {
@@ -147,14 +147,10 @@ impl ListScope {
         let comparisons = comparisons(attributes);
         let snapshot = collection.items.snapshot_now()?;
         let resource = &collection.resource;
-        let key_prefix =
-            match (resource.kind.namespaced(), attributes.namespace.as_str(), attributes.name.as_str()) {
-                (_, _, name) if !name.is_empty() => resource.key(&attributes.namespace, name),
-                (true, namespace, _) if !namespace.is_empty() => {
-                    format!("{}{namespace}/", resource.key_prefix)
-                }
-                _ => resource.key_prefix.clone(),
-            };
+        let key_prefix = match (attributes.namespace.as_str(), attributes.name.as_str()) {
+            ("", "") => resource.key_prefix.clone(),
+            (namespace, name) => resource.key(namespace, name),
+        };
         let (mut objects, mut undecoded_bytes) = (0, 0);
         for item in snapshot.scope(&key_prefix, "").take(MAX_INLINE_LIST_ITEMS + 1) {
             objects += 1;
@@ -169,22 +165,17 @@ impl ListScope {
         let limit = limit.filter(|limit| *limit > 0);
         Some(ListScope { objects, undecoded_bytes, comparisons, limit })
     }
-}
 
-/// The work of a list, in units of [`EXAMINE_WORK`].
-struct ListWork {
-    work: usize,
-    /// Number of returned objects.
-    returned: usize,
-}
+    /// Returns the number of returned objects.
+    fn returned(&self) -> usize {
+        self.limit.map_or(self.objects, |limit| limit.min(self.objects))
+    }
 
-impl ListWork {
-    fn estimate(scope: &ListScope) -> Self {
-        let ListScope { objects, undecoded_bytes, comparisons, limit } = *scope;
-        let returned = limit.map_or(objects, |limit| limit.min(objects));
-        let decoding = if comparisons == 0 { 0 } else { undecoded_bytes / BYTES_PER_DECODE_WORK };
-        let examining = objects * (EXAMINE_WORK + comparisons * COMPARISON_WORK);
-        ListWork { work: examining + decoding + returned * RETURN_WORK, returned }
+    /// Estimates the work of the list, in units of [`EXAMINE_WORK`].
+    fn work(&self) -> usize {
+        let decoding = if self.comparisons == 0 { 0 } else { self.undecoded_bytes / BYTES_PER_DECODE_WORK };
+        let examining = self.objects * (EXAMINE_WORK + self.comparisons * COMPARISON_WORK);
+        examining + decoding + self.returned() * RETURN_WORK
     }
 }
 
@@ -253,7 +244,7 @@ mod tests {
     /// Whether an I/O thread handles a list with these properties.
     fn is_inline(objects: usize, comparisons: usize, limit: Option<usize>) -> bool {
         let scope = ListScope { objects, undecoded_bytes: 0, comparisons, limit };
-        ListWork::estimate(&scope).work <= MAX_INLINE_LIST_WORK
+        scope.work() <= MAX_INLINE_LIST_WORK
     }
 
     #[test]
@@ -279,9 +270,9 @@ mod tests {
             comparisons,
             limit: None,
         };
-        assert!(ListWork::estimate(&scope(1 << 20, 1)).work > MAX_INLINE_LIST_WORK, "a selector decodes");
-        assert!(ListWork::estimate(&scope(1 << 20, 0)).work <= MAX_INLINE_LIST_WORK);
-        assert_eq!(ListWork::estimate(&ListScope { limit: Some(3), ..scope(0, 0) }).returned, 3);
+        assert!(scope(1 << 20, 1).work() > MAX_INLINE_LIST_WORK, "a selector decodes");
+        assert!(scope(1 << 20, 0).work() <= MAX_INLINE_LIST_WORK);
+        assert_eq!(ListScope { limit: Some(3), ..scope(0, 0) }.returned(), 3);
     }
 
     #[test]

@@ -41,10 +41,10 @@ enum Content {
     Text(Bytes, &'static str),
     /// A document in a buffer that many responses share, with its media type.
     Shared(Bytes, &'static str),
-    /// A stream, with its encoding.
-    Stream(Body, Format),
-    /// Bytes of unknown size that are no API document.
-    Octets(Body),
+    /// A stream of events, with its media type.
+    Stream(Body, String),
+    /// Bytes of unknown size that are no API document, with their media type.
+    Octets(Body, String),
     /// Switching protocols: the connection stops speaking HTTP.
     Upgraded,
     Empty,
@@ -58,7 +58,7 @@ impl ApiResponse {
 
     /// Bytes of unknown size that are no API document.
     pub(super) fn octets(body: Body) -> Self {
-        ApiResponse::new(200, Content::Octets(body))
+        ApiResponse::new(200, Content::Octets(body, "application/octet-stream".to_owned()))
     }
 
     /// A list with code 200, sent in chunks if it is large.
@@ -111,7 +111,7 @@ impl ApiResponse {
 
     /// A stream of events with code 200.
     pub(super) fn stream(body: Body, format: Format) -> Self {
-        ApiResponse::new(200, Content::Stream(body, format))
+        ApiResponse::new(200, Content::Stream(body, format.stream_media_type()))
     }
 
     /// 101 Switching Protocols with these headers.
@@ -173,7 +173,8 @@ impl ApiResponse {
                 (buffered.prepare_up_to(response_options.buffer_limit()), *format)
             }
             Content::Document(json, format)
-                if json.len() > MAX_SINGLE_BUFFER && needs_encoding(*format, response_options) =>
+                if json.len() > MAX_SINGLE_BUFFER
+                    && final_encoding(*format, response_options.pretty).is_some() =>
             {
                 let (json, format) = (std::mem::take(json), *format);
                 let encoded =
@@ -221,17 +222,9 @@ impl ApiResponse {
                 }
                 size => (EncodedBody::Large(Box::new(buffered), size), format.media_type()),
             },
-            Content::Stream(body, format) => {
-                let media_type = HeaderValue::from_str(&format.stream_media_type());
+            Content::Stream(body, media_type) | Content::Octets(body, media_type) => {
+                let media_type = HeaderValue::from_str(&media_type);
                 headers.extend(media_type.ok().map(|media_type| (header::CONTENT_TYPE, media_type)));
-                if !delivery.is_head {
-                    *response.body_mut() = body;
-                }
-                return response;
-            }
-            Content::Octets(body) => {
-                let media_type = HeaderValue::from_static("application/octet-stream");
-                headers.insert(header::CONTENT_TYPE, media_type);
                 if !delivery.is_head {
                     *response.body_mut() = body;
                 }
@@ -258,7 +251,8 @@ impl ApiResponse {
                 let has_encoding = headers.contains_key(header::CONTENT_ENCODING);
                 let gzip = gzip && !has_encoding && size.is_none_or(|size| size > MIN_COMPRESSED_BYTES);
                 if gzip {
-                    mark_compressed(headers);
+                    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+                    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                 } else if let Some(size) = size {
                     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(size));
                 }
@@ -358,17 +352,13 @@ fn is_pretty(headers: &HeaderMap, query: &Query) -> bool {
     }
 }
 
-/// Whether a document in compact JSON must be encoded again: as indented JSON, YAML or CBOR.
-fn needs_encoding(format: Format, response_options: ResponseOptions) -> bool {
-    !matches!(Encoding::for_format(format, response_options.pretty), None | Some(Encoding::Compact))
+/// Returns the encoding to which a document in compact JSON is converted: indented JSON, YAML or CBOR.
+fn final_encoding(format: Format, pretty: bool) -> Option<Encoding> {
+    Encoding::for_format(format, pretty).filter(|encoding| *encoding != Encoding::Compact)
 }
 
 fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
-    let Some(encoding) =
-        Encoding::for_format(format, pretty).filter(|encoding| *encoding != Encoding::Compact)
-    else {
-        return json;
-    };
+    let Some(encoding) = final_encoding(format, pretty) else { return json };
     match serde_json::from_slice(&json) {
         Ok(value) => Bytes::from(encoding.document(&value)),
         Err(error) => {
@@ -376,11 +366,6 @@ fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
             json
         }
     }
-}
-
-fn mark_compressed(headers: &mut HeaderMap) {
-    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
 }
 
 /// Returns the warning headers within the limits of number and bytes.

@@ -70,11 +70,7 @@ impl ChunkProducer {
     }
 
     fn count(&self, bytes: Bytes) -> Bytes {
-        self.hold(bytes.len()).track(bytes)
-    }
-
-    fn hold(&self, bytes: usize) -> UnsentResponse {
-        self.counters.hold(bytes)
+        self.counters.hold(bytes.len()).track(bytes)
     }
 }
 
@@ -98,7 +94,7 @@ enum ChunkState {
 impl ResponseChunks {
     /// Wraps the source of a document, whose bytes in memory count as unsent.
     pub(super) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
-        let unsent = producer.hold(chunks.held_bytes());
+        let unsent = producer.counters.hold(chunks.held_bytes());
         ResponseChunks { producer, state: ChunkState::Idle(chunks), unsent }
     }
 

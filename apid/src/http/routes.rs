@@ -20,6 +20,7 @@ use axum::extract::{Extension, Request};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get, post};
 use axum::{Router, body};
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tower::Service as _;
@@ -84,30 +85,14 @@ fn router() -> Router {
         .route("/api/{*rest}", discovery.clone())
         .route("/apis", discovery.clone())
         .route("/apis/{*rest}", discovery)
-        .route(
-            openapi::V2_PATH,
-            get(async |Extension(context): Context| RouteResult::new(openapi::version_2(&context).await)),
-        )
-        .route(
-            openapi::V3_PATH,
-            get(async |Extension(context): Context| {
-                RouteResult::new(openapi::version_3_index(&context).await)
-            }),
-        )
+        .route(openapi::V2_PATH, waiting_route(|context| Box::pin(openapi::version_2(context))))
+        .route(openapi::V3_PATH, waiting_route(|context| Box::pin(openapi::version_3_index(context))))
         .route(
             &format!("{}/{{*document}}", openapi::V3_PATH),
-            get(async |Extension(context): Context| RouteResult::new(openapi::group_version(&context).await)),
+            waiting_route(|context| Box::pin(openapi::group_version(context))),
         )
-        .route(
-            openid::DISCOVERY_PATH,
-            get(async |Extension(context): Context| {
-                RouteResult::new(openid::discovery_document(&context).await)
-            }),
-        )
-        .route(
-            openid::KEYS_PATH,
-            get(async |Extension(context): Context| RouteResult::new(openid::key_set(&context).await)),
-        )
+        .route(openid::DISCOVERY_PATH, waiting_route(|context| Box::pin(openid::discovery_document(context))))
+        .route(openid::KEYS_PATH, waiting_route(|context| Box::pin(openid::key_set(context))))
         .fallback(async || RouteResult::new(Ok(ApiResponse::not_found())))
         .method_not_allowed_fallback(async || RouteResult::new(Err(Status::method_not_allowed())))
 }
@@ -118,6 +103,11 @@ where
     F: Fn(&RequestContext) -> Result<ApiResponse, Status> + Clone + Send + Sync + 'static,
 {
     get(move |Extension(context): Context| async move { RouteResult::new(handler(&context)) })
+}
+
+/// Returns a route for GET and HEAD whose handler waits.
+fn waiting_route(handler: fn(&RequestContext) -> BoxFuture<'_, Result<ApiResponse, Status>>) -> MethodRouter {
+    get(move |Extension(context): Context| async move { RouteResult::new(handler(&context).await) })
 }
 
 /// The result of a route. An extension of axum's response carries it through the router, because only

@@ -69,29 +69,28 @@ pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Valu
 
 /// Appends an envelope around the Protobuf object that `content` appends.
 pub fn write(api_version: &str, kind: &str, out: &mut Vec<u8>, content: impl FnOnce(&mut Vec<u8>)) {
-    out.extend_from_slice(&MAGIC);
-    write_message(1, out, |out| {
-        write_message(1, out, |out| out.extend_from_slice(api_version.as_bytes()));
-        write_message(2, out, |out| out.extend_from_slice(kind.as_bytes()));
-    });
+    write_type(api_version, kind, out);
     write_message(2, out, content);
-    // The reference writes both fields although they are empty.
-    write_message(3, out, |_| {});
-    write_message(4, out, |_| {});
+    out.extend_from_slice(&END);
 }
 
 /// Appends the envelope up to its content; `length` bytes of content and [`END`] must follow.
 pub fn begin(api_version: &str, kind: &str, length: u64, out: &mut Vec<u8>) {
+    write_type(api_version, kind, out);
+    encode_key(2, WireType::LengthDelimited, out);
+    encode_varint(length, out);
+}
+
+/// Appends the envelope up to its content.
+fn write_type(api_version: &str, kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
     write_message(1, out, |out| {
         write_message(1, out, |out| out.extend_from_slice(api_version.as_bytes()));
         write_message(2, out, |out| out.extend_from_slice(kind.as_bytes()));
     });
-    encode_key(2, WireType::LengthDelimited, out);
-    encode_varint(length, out);
 }
 
-/// End of the envelope: empty content encoding and content type.
+/// End of the envelope: empty content encoding and content type. The reference writes both fields.
 pub const END: [u8; 4] = [0x1a, 0, 0x22, 0];
 
 #[cfg(test)]
