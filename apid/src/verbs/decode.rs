@@ -114,8 +114,10 @@ pub(super) fn decode(
         api_version: group_version.to_string(),
         custom,
     };
-    let (mut object, duplicates) = read(payload, &expected, server_state.body_limits)
-        .map_err(|error| error.into_status(&expected, server_state))?;
+    let (mut object, duplicates) =
+        read(payload, &expected, server_state.body_limits, |kind, api_version| {
+            expected.reject_type(kind, api_version, server_state)
+        })?;
     let conformance = match has_stored_names {
         true => resource.conform(&mut object),
         false => resource.conform_body(&mut object, &server_state.names),
@@ -132,55 +134,30 @@ pub(super) fn decode(
     Ok((object, warnings))
 }
 
-/// The reason why the body of a write is rejected.
-#[derive(Debug)]
-enum ReadError {
-    /// The Status for the client.
-    Refused(Status),
-    /// The body for an object of a built-in kind has another kind or another version.
-    OtherType {
-        /// The kind of the body; the expected kind if the body has none.
-        kind: String,
-        /// The API version of the body; the expected version if the body has none.
-        api_version: String,
-    },
-}
-
-impl From<Status> for ReadError {
-    fn from(status: Status) -> Self {
-        ReadError::Refused(status)
-    }
-}
-
-impl ReadError {
-    fn into_status(self, expected: &ExpectedType<'_>, server_state: &ServerState) -> Status {
-        let (kind, api_version) = match self {
-            ReadError::Refused(status) => return status,
-            ReadError::OtherType { kind, api_version } => (kind, api_version),
-        };
-        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
-        let scheme = server_state.names.scheme_source(expected.group);
+impl ExpectedType<'_> {
+    /// Returns 400 for a body of another kind or another version, for an object of a built-in kind.
+    fn reject_type(&self, kind: &str, api_version: &str, server_state: &ServerState) -> Status {
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let scheme = server_state.names.scheme_source(self.group);
         // The built-in kinds are the same in all snapshots, so the newest snapshot is sufficient.
         let registry = server_state.current_registry.get();
-        let is_registered = registry.find_kind_version(group, version, &kind).is_some_and(|found| {
+        let is_registered = registry.find_kind_version(group, version, kind).is_some_and(|found| {
             !found.is_custom() && server_state.names.scheme_source(found.kind.group()) == scheme
         });
-        if is_registered && kind == expected.kind {
-            return expected.reject_version(&api_version);
+        if is_registered && kind == self.kind {
+            return self.reject_version(api_version);
         }
         let reason = if is_registered {
-            let package = expected.internal_package();
-            format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", expected.kind)
+            let package = self.internal_package();
+            format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", self.kind)
         } else {
-            let (kind, version) = (quote(&shorten(&kind)), quote(&shorten(&api_version)));
+            let (kind, version) = (quote(&shorten(kind)), quote(&shorten(api_version)));
             let scheme = scheme.map(|scheme| format!(" in scheme {}", quote(scheme))).unwrap_or_default();
             format!("no kind {kind} is registered for version {version}{scheme}")
         };
-        ExpectedType { version, api_version: String::new(), ..*expected }.mismatch(&kind, &reason)
+        ExpectedType { version, api_version: String::new(), ..*self }.mismatch(kind, &reason)
     }
-}
 
-impl ExpectedType<'_> {
     /// Go package of the internal type in kube-apiserver, for messages about other kinds.
     fn internal_package(&self) -> &str {
         match self.type_name.and_then(|name| name.split_once('/')) {
@@ -212,12 +189,13 @@ impl ExpectedType<'_> {
 }
 
 /// Decodes a payload, and checks its kind and API version. Returns the paths of duplicate keys with the
-/// object.
+/// object. `reject_type` builds the Status for a kind and an API version that no custom kind has.
 fn read(
     payload: Payload<'_>,
     expected: &ExpectedType<'_>,
     limits: Limits,
-) -> Result<(Object, Vec<String>), ReadError> {
+    reject_type: impl FnOnce(&str, &str) -> Status,
+) -> Result<(Object, Vec<String>), Status> {
     let unrecognized_status = |reason: &str| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {reason}",
@@ -231,7 +209,7 @@ fn read(
         Value::Object(map) => map,
         // The reference decodes `null` as an object without fields.
         Value::Null => Map::new(),
-        _ => return Err(unrecognized_status("the body is not an object").into()),
+        _ => return Err(unrecognized_status("the body is not an object")),
     };
     let object = Object(map);
     let text = |field: &str| match object.get(field) {
@@ -243,18 +221,15 @@ fn read(
     let is_other = |text: &str, expected: &str| !text.is_empty() && text != expected;
     let has_other_version = is_other(api_version, &expected.api_version);
     if expected.custom.is_none() && (is_other(kind, expected.kind) || has_other_version) {
-        let or_expected =
-            |text: &str, expected: &str| if text.is_empty() { expected } else { text }.to_owned();
-        return Err(ReadError::OtherType {
-            kind: or_expected(kind, expected.kind),
-            api_version: or_expected(api_version, &expected.api_version),
-        });
+        let kind = if kind.is_empty() { expected.kind } else { kind };
+        let api_version = if api_version.is_empty() { &expected.api_version } else { api_version };
+        return Err(reject_type(kind, api_version));
     }
     if has_other_version {
-        return Err(expected.reject_version(api_version).into());
+        return Err(expected.reject_version(api_version));
     }
     if let Some(resource) = expected.custom.filter(|_| is_other(kind, expected.kind)) {
-        return Err(resource.invalid_kind(object.name(), kind).into());
+        return Err(resource.invalid_kind(object.name(), kind));
     }
     Ok((object, decoded.duplicates))
 }
@@ -274,14 +249,15 @@ mod tests {
         custom: None,
     };
 
+    fn reject_type(kind: &str, api_version: &str) -> Status {
+        Status::bad_request(format!("{api_version} {kind} is no v1 ConfigMap"))
+    }
+
     fn read_json(text: &str) -> Result<Object, u16> {
         let expected = ExpectedType { api_version: "v1".to_owned(), ..CONFIG_MAP };
-        read(Payload::Json(text.as_bytes()), &expected, Limits::BODY).map(|(object, _)| object).map_err(
-            |error| match error {
-                ReadError::Refused(status) => status.code,
-                ReadError::OtherType { .. } => 400,
-            },
-        )
+        read(Payload::Json(text.as_bytes()), &expected, Limits::BODY, reject_type)
+            .map(|(object, _)| object)
+            .map_err(|status| status.code)
     }
 
     #[test]
@@ -316,8 +292,7 @@ mod tests {
         let expected = ExpectedType { api_version: "v1".to_owned(), ..CONFIG_MAP };
         let limits = Limits { elements: 3, ..Limits::BODY };
         let reject = |payload: Payload<'_>, limits: Limits| {
-            let error = read(payload, &expected, limits).unwrap_err();
-            let ReadError::Refused(status) = error else { panic!("{error:?}") };
+            let status = read(payload, &expected, limits, reject_type).unwrap_err();
             assert_eq!((status.code, status.reason.as_str()), (413, "RequestEntityTooLarge"));
             status.message
         };
