@@ -33,9 +33,16 @@ pub async fn create(
 pub(super) fn resolve_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
     if !call.collection.resource.kind.namespaced() {
         object.remove_meta("namespace");
-    } else if object.namespace().is_empty() {
-        object.set_meta("namespace", call.namespace);
-    } else if object.namespace() != call.namespace {
+        return Ok(());
+    }
+    set_namespace(object, call.namespace)
+}
+
+/// Sets a missing namespace, and rejects a namespace other than this one.
+pub(super) fn set_namespace(object: &mut Object, namespace: &str) -> Result<(), Status> {
+    if object.namespace().is_empty() {
+        object.set_meta("namespace", namespace);
+    } else if object.namespace() != namespace {
         return Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -73,11 +80,11 @@ pub(super) async fn insert(
         resource.kind.strategy().record_creator(&mut new, call.authorized.user());
         let first_name = new.name().to_owned();
         let call_with_first_name = call.for_object(call.namespace, &first_name);
-        let admission =
+        let mut admission =
             call_with_first_name.admission(Operation::Create, options.dry_run, options_value.clone());
-        let admission = admission.with_generated_name(has_no_name);
+        admission.has_generated_name = has_no_name;
         admission.mutate(Some(&mut new), None).await?;
-        if admission.requests_second_round() {
+        if call.notes.requests_second_round() {
             prepare_again(call, &mut new, &ctx)?;
         }
         // A webhook or a policy may set the name.

@@ -113,15 +113,15 @@ pub struct WriteResult {
     pub object: ResponseObject,
 }
 
+/// Returns the context in which the rules of a kind run, for requests to a subresource.
+fn context<'a>(server_state: &'a ServerState, subresource: &'a str) -> Context<'a> {
+    Context { names: &server_state.names, clock: &*server_state.clock, rng: &*server_state.rng, subresource }
+}
+
 impl<'a> Call<'a> {
     /// Returns the context in which the rules of the kind run: names, clock, random numbers, subresource.
     fn context(&self) -> Context<'a> {
-        Context {
-            names: &self.server_state.names,
-            clock: &*self.server_state.clock,
-            rng: &*self.server_state.rng,
-            subresource: self.subresource,
-        }
+        context(self.server_state, self.subresource)
     }
 
     /// Returns the kind of the body of a virtual subresource, such as Scale; None for another subresource.
@@ -183,6 +183,11 @@ impl<'a> Call<'a> {
         self.item().await?.ok_or_else(not_found)
     }
 
+    /// Returns the collection of another kind; None if no objects of the kind are stored.
+    fn collection_of(&self, group: &str, kind: &str) -> Option<&'a Arc<Collection>> {
+        self.kinds.collection(self.kinds.registry.find_kind(group, kind)?)
+    }
+
     /// Authorizes another verb on the same object.
     async fn authorize_verb(&self, verb: &str) -> Result<(), Status> {
         let mut attributes = self.authorized.attributes().clone();
@@ -193,12 +198,9 @@ impl<'a> Call<'a> {
 
     /// Returns the key prefix of the collection, or of its namespace.
     fn scope(&self) -> String {
-        let resource = &self.collection.resource;
         match self.namespace {
-            namespace if resource.kind.namespaced() && !namespace.is_empty() => {
-                format!("{}{namespace}/", resource.key_prefix)
-            }
-            _ => resource.key_prefix.clone(),
+            "" => self.collection.resource.key_prefix.clone(),
+            namespace => self.collection.resource.key(namespace, ""),
         }
     }
 

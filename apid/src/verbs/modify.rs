@@ -15,14 +15,6 @@ use super::response_object::read_row;
 use super::{Call, ResponseObject, WriteResult};
 use crate::server_state::Collection;
 
-/// The result of a modification.
-pub(super) enum ModifyResult {
-    /// The write succeeded: it stored or removed the object, changed nothing, or was a dry run.
-    Done(WriteResult),
-    /// The object does not exist.
-    Missing,
-}
-
 /// The object at the beginning of an iteration: in the served version, and as stored.
 struct CurrentObject {
     object: Object,
@@ -68,6 +60,8 @@ fn sent_revision(object: &Object) -> Result<Option<Revision>, Status> {
 impl Call<'_> {
     /// Replaces the object by the result of `propose` for the current object.
     ///
+    /// Returns None if the object does not exist.
+    ///
     /// The result of `propose` carries the resourceVersion from the client. A version other than the current
     /// version is a conflict. Without a version, or with `0`, the write is unconditional: it is repeated with
     /// the new state after each concurrent write.
@@ -79,7 +73,7 @@ impl Call<'_> {
         &self,
         options: &WriteOptions,
         propose: impl Fn(&Object) -> Result<ProposedObject, Status>,
-    ) -> Result<ModifyResult, Status> {
+    ) -> Result<Option<WriteResult>, Status> {
         let resource = &self.collection.resource;
         let ctx = self.context();
         let key = self.key();
@@ -87,7 +81,8 @@ impl Call<'_> {
             if self.authorized.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
         let options_value = options.to_value(kind, &self.server_state.names);
         let admission = self.admission(Operation::Update, options.dry_run, options_value);
-        let Some(item) = self.stored_item().await? else { return Ok(ModifyResult::Missing) };
+        let done = |object| Ok(Some(WriteResult { created: false, object }));
+        let Some(item) = self.stored_item().await? else { return Ok(None) };
         let mut current = CurrentObject::new(item.row(), self.collection).await?;
         loop {
             let old = &current.object;
@@ -107,7 +102,7 @@ impl Call<'_> {
             }
             resource.prepare_update(&mut new, old, &ctx);
             admission.mutate(Some(&mut new), Some(old)).await?;
-            if admission.requests_second_round() {
+            if self.notes.requests_second_round() {
                 resource.prepare_update(&mut new, old, &ctx);
             }
             self.check_escalation(&new, Some(old)).await?;
@@ -135,10 +130,7 @@ impl Call<'_> {
             // INVARIANT (no-op writes).
             let is_unchanged = encoded == current.stored && !is_removed;
             if options.dry_run || is_unchanged {
-                return Ok(ModifyResult::Done(WriteResult {
-                    created: false,
-                    object: ResponseObject::from_tree(new),
-                }));
+                return done(ResponseObject::from_tree(new));
             }
             let op =
                 if is_removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
@@ -150,12 +142,12 @@ impl Call<'_> {
                     } else {
                         ResponseObject::for_commit(self.collection, &key, new, committed.revision).await
                     };
-                    return Ok(ModifyResult::Done(WriteResult { created: false, object }));
+                    return done(object);
                 }
                 // A resourceVersion from the client fails in the next iteration; an unconditional write is
                 // retried on the new state.
                 Err(Error::Conflict(row)) => current = CurrentObject::new(&row, self.collection).await?,
-                Err(Error::NotFound(_)) => return Ok(ModifyResult::Missing),
+                Err(Error::NotFound(_)) => return Ok(None),
                 Err(error) => return Err(self.failure(error)),
             }
         }
@@ -167,10 +159,7 @@ impl Call<'_> {
         let resource = &self.collection.resource.group_resource;
         let group_kind = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };
         let path = FieldPath::new("metadata").child("resourceVersion");
-        Status::invalid(
-            &group_kind,
-            self.name,
-            &[FieldError::invalid(&path, 0, "must be specified for an update")],
-        )
+        let error = FieldError::invalid(&path, 0, "must be specified for an update");
+        Status::invalid(&group_kind, self.name, &[error])
     }
 }

@@ -8,11 +8,12 @@
 use apimachinery::object::Object;
 use apimachinery::review::check_sizes;
 use apimachinery::status::Status;
-use kinds::{Context, Resource};
+use kinds::Resource;
 
-use super::Payload;
+use super::create::set_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
+use super::{Payload, context};
 use crate::auth::Authorized;
 use crate::server_state::ServerState;
 
@@ -33,22 +34,10 @@ pub async fn review(
     let (mut object, warnings) =
         decode(resource, &attributes.version, payload, options.field_validation, server_state)?;
     check_sizes(&server_state.names, &object).map_err(|status| *status)?;
-    let ctx = Context {
-        names: &server_state.names,
-        clock: &*server_state.clock,
-        rng: &*server_state.rng,
-        subresource: "",
-    };
     if resource.kind.namespaced() {
-        if object.namespace().is_empty() {
-            object.set_meta("namespace", attributes.namespace.as_str());
-        } else if object.namespace() != attributes.namespace {
-            return Err(Status::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        set_namespace(&mut object, &attributes.namespace)?;
     }
-    resource.default(&mut object, &ctx);
+    resource.default(&mut object, &context(server_state, ""));
     let request = serde_json::to_vec(&object.0).map_err(Status::internal)?;
     let response =
         server_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;

@@ -13,7 +13,6 @@ use kinds::{Resource, scale};
 
 use super::create::resolve_namespace;
 use super::decode::decode;
-use super::modify::ModifyResult;
 use super::options::WriteOptions;
 use super::ownership::ProposedObject;
 use super::patch::Patch;
@@ -106,10 +105,7 @@ pub(super) async fn write(
         }
         Ok(ProposedObject { object: new, warnings, has_managed_fields })
     };
-    match call.modify(options, propose_object).await? {
-        ModifyResult::Done(written) => {
-            Ok(WriteResult { object: to_scale(call, &written.object)?, ..written })
-        }
-        ModifyResult::Missing => Err(Status::not_found(&call.collection.resource.group_resource, call.name)),
-    }
+    let not_found = || Status::not_found(&call.collection.resource.group_resource, call.name);
+    let written = call.modify(options, propose_object).await?.ok_or_else(not_found)?;
+    Ok(WriteResult { object: to_scale(call, &written.object)?, ..written })
 }

@@ -5,7 +5,6 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use super::create::{insert, resolve_namespace};
-use super::modify::ModifyResult;
 use super::options::WriteOptions;
 use super::ownership::ProposedObject;
 use super::{Call, Payload, WriteResult, scale};
@@ -40,9 +39,8 @@ pub async fn update(
     };
     // Retry once if another request creates the object between `modify`, which misses it, and `insert`.
     for _ in 0..2 {
-        match call.modify(options, &propose).await? {
-            ModifyResult::Done(written) => return Ok(written),
-            ModifyResult::Missing => {}
+        if let Some(written) = call.modify(options, &propose).await? {
+            return Ok(written);
         }
         if !resource.kind.facts().create_on_update || !call.subresource.is_empty() {
             break;

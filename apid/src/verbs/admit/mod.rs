@@ -29,7 +29,8 @@ pub(super) struct AdmissionRequest<'a> {
     operation: Operation,
     dry_run: bool,
     options: Value,
-    has_generated_name: bool,
+    /// Whether the server generated the name of the object.
+    pub(super) has_generated_name: bool,
 }
 
 impl<'a> Call<'a> {
@@ -45,16 +46,6 @@ impl<'a> Call<'a> {
 }
 
 impl AdmissionRequest<'_> {
-    /// Sets whether the server generated the name of the object.
-    pub(super) fn with_generated_name(self, has_generated_name: bool) -> Self {
-        AdmissionRequest { has_generated_name, ..self }
-    }
-
-    /// Whether a webhook or a policy requested reinvocation; the object may then have changed.
-    pub(super) fn requests_second_round(&self) -> bool {
-        self.call.notes.requests_second_round()
-    }
-
     /// Runs the mutating plugins on the object before validation.
     ///
     /// # Errors

@@ -21,7 +21,6 @@ use kinds::{Resource, SchemaRef};
 
 use super::super::create::{insert, resolve_namespace};
 use super::super::decode::decode_error_status;
-use super::super::modify::ModifyResult;
 use super::super::options::{FieldValidation, WriteOptions};
 use super::super::ownership::{Ownership, ProposedObject};
 use super::super::update::{check_name, uid_conflict};
@@ -56,13 +55,11 @@ impl ApplyIntent {
             _ => codec::yaml::decode(bytes, limits)
                 .map_err(|error| decode_error_status(&error, decoding_error))?,
         };
-        match value {
-            Value::Null => Ok(ApplyIntent { object: Object::default(), duplicates, limits }),
-            value => match Object::from_value(value) {
-                Ok(object) => Ok(ApplyIntent { object, duplicates, limits }),
-                Err(_) => Err(decoding_error("the body is not an object")),
-            },
-        }
+        let object = match value {
+            Value::Null => Object::default(),
+            value => Object::from_value(value).map_err(|_| decoding_error("the body is not an object"))?,
+        };
+        Ok(ApplyIntent { object, duplicates, limits })
     }
 
     /// Returns 400 for a type other than that of the URL.
@@ -171,7 +168,7 @@ pub(super) async fn apply(
         if ownership.convert_missing().await {
             continue;
         }
-        if let ModifyResult::Done(written) = result? {
+        if let Some(written) = result? {
             return Ok(written);
         }
         if !call.subresource.is_empty() {

@@ -25,7 +25,6 @@ use schema::TypeError;
 
 use super::create::resolve_namespace;
 use super::decode::decode_error_status;
-use super::modify::ModifyResult;
 use super::options::{FieldValidation, WriteOptions};
 use super::ownership::ProposedObject;
 use super::update::check_name;
@@ -169,11 +168,7 @@ impl Patch {
         let is_other_version = !is_same_version && kind.kind.conversion_webhook().is_none();
         let version =
             is_other_version.then(|| call.kinds.registry.version_of(kind, new.api_version())).flatten();
-        if kind.is_custom() {
-            self.check_custom_type(call, kind, &new, is_same_version || version.is_some())?;
-        } else if new.kind() != kind.kind.kind() || (!is_same_version && version.is_none()) {
-            return Err(self.changed_type_status(kind, &new, is_secret));
-        }
+        self.check_type(call, kind, &new, is_same_version || version.is_some(), is_secret)?;
         let version = version.map_or(kind, |version| &**version);
         let invalid_type = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
         let conformance = version.conform_body(&mut new, &call.server_state.names).map_err(invalid_type)?;
@@ -195,28 +190,30 @@ impl Patch {
         Ok((new, warnings))
     }
 
-    /// Returns 422 for a patch that gives a built-in object another kind or an unknown version.
-    fn changed_type_status(&self, kind: &Resource, new: &Object, is_secret: bool) -> Status {
-        let (sent_kind, sent_version) = (quote(new.kind()), quote(new.api_version()));
-        let reason =
-            format!("no kind {sent_kind} of version {sent_version} can replace a {}", kind.kind.kind());
-        self.invalid_result(&reason, is_secret)
-    }
-
-    /// Checks the type of a patched custom object, with the errors of kube-apiserver.
-    fn check_custom_type(
+    /// Rejects a patch that gives an object another kind or an unknown version.
+    ///
+    /// The errors are those of kube-apiserver.
+    fn check_type(
         &self,
         call: &Call<'_>,
         kind: &Resource,
         new: &Object,
         has_known_version: bool,
+        is_secret: bool,
     ) -> Result<(), Status> {
-        if !has_known_version {
-            let api_version = new.api_version();
-            let reason = format!("request to convert CR from an invalid group/version: {api_version}");
-            return Err(self.invalid_result(&reason, false));
+        let (expected_kind, new_kind, new_version) = (kind.kind.kind(), new.kind(), new.api_version());
+        if has_known_version && new_kind == expected_kind {
+            return Ok(());
         }
-        if new.kind() == kind.kind.kind() { Ok(()) } else { Err(kind.invalid_kind(call.name, new.kind())) }
+        let reason = if !kind.is_custom() {
+            let (new_kind, new_version) = (quote(new_kind), quote(new_version));
+            format!("no kind {new_kind} of version {new_version} can replace a {expected_kind}")
+        } else if has_known_version {
+            return Err(kind.invalid_kind(call.name, new_kind));
+        } else {
+            format!("request to convert CR from an invalid group/version: {new_version}")
+        };
+        Err(self.invalid_result(&reason, is_secret))
     }
 
     /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.
@@ -225,11 +222,8 @@ impl Patch {
     fn invalid_result(&self, reason: &str, is_secret: bool) -> Status {
         let no_kind = GroupKind { group: String::new(), kind: String::new() };
         let mut text = String::new();
-        if is_secret {
-            let error = FieldError::invalid(&FieldPath::new("patch"), REDACTED, reason);
-            return Status::invalid(&no_kind, "", &[error]);
-        }
         match &self.document {
+            _ if is_secret => text.push_str(REDACTED),
             Document::Strategic(patch) => write_go_map(patch, &mut text),
             _ => text.push_str(&self.text),
         }
@@ -317,8 +311,6 @@ pub async fn patch(call: &Call<'_>, patch: Patch, options: &WriteOptions) -> Res
         check_name(call, &new)?;
         Ok(ProposedObject { object: new, warnings, has_managed_fields: false })
     };
-    match call.modify(options, propose).await? {
-        ModifyResult::Done(written) => Ok(written),
-        ModifyResult::Missing => Err(Status::not_found(&resource.group_resource, call.name)),
-    }
+    let not_found = || Status::not_found(&resource.group_resource, call.name);
+    call.modify(options, propose).await?.ok_or_else(not_found)
 }
