@@ -46,18 +46,24 @@ pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), St
     match (resource.resource.as_str(), call.subresource) {
         ("services", "proxy") => Err(service_proxy(call).await?),
         ("pods", "proxy") => Err(pod_proxy(call).await?),
-        ("pods", "log") => check_log(call, options).await,
-        ("pods", "exec" | "attach" | "portforward") => {
+        ("pods", subresource @ ("log" | "exec" | "attach" | "portforward")) => {
+            let is_log = subresource == "log";
+            if is_log {
+                check_log_options(call, options)?;
+            }
             let pod = find_object(call).await?;
-            if call.subresource != "portforward" {
+            if subresource != "portforward" {
                 check_container(call, &pod, &options.container)?;
             }
-            let Some(node) = node_name(&pod) else {
-                let text = format!("pod {} does not have a host assigned", call.name);
-                return Err(Status::bad_request(text));
+            match pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
+                Some(node) => find_core_object(call, "Node", "", node).await?,
+                None if is_log => return Ok(()),
+                None => {
+                    let text = format!("pod {} does not have a host assigned", call.name);
+                    return Err(Status::bad_request(text));
+                }
             };
-            check_node(call, node).await?;
-            Err(Status::not_implemented(resource, call.subresource))
+            Err(Status::not_implemented(resource, subresource))
         }
         _ => {
             find_object(call).await?;
@@ -66,18 +72,14 @@ pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), St
     }
 }
 
-/// Checks a request for the log of a container.
-async fn check_log(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
+/// Checks the options of a request for the log of a container.
+fn check_log_options(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
     let errors = log_option_errors(options);
-    if !errors.is_empty() {
-        let kind = GroupKind { group: String::new(), kind: "PodLogOptions".to_owned() };
-        return Err(Status::invalid(&kind, call.name, &errors));
+    if errors.is_empty() {
+        return Ok(());
     }
-    let pod = find_object(call).await?;
-    check_container(call, &pod, &options.container)?;
-    let Some(node) = node_name(&pod) else { return Ok(()) };
-    check_node(call, node).await?;
-    Err(Status::not_implemented(&call.collection.resource.group_resource, call.subresource))
+    let kind = GroupKind { group: String::new(), kind: "PodLogOptions".to_owned() };
+    Err(Status::invalid(&kind, call.name, &errors))
 }
 
 fn log_option_errors(options: &ConnectOptions) -> FieldErrors {
@@ -101,9 +103,8 @@ fn log_option_errors(options: &ConnectOptions) -> FieldErrors {
 /// Rejects a container that the pod does not have, and an empty name if the pod has no default container.
 fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(), Status> {
     let names = |list: &str| {
-        let items = pod.at(&["spec", list]).and_then(Value::as_array);
-        let names = items.into_iter().flatten().filter_map(|item| item.get("name")?.as_str());
-        names.map(str::to_owned).collect::<Vec<_>>()
+        let items = pod.at(&["spec", list]).and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(|item| item.get("name")?.as_str()).collect::<Vec<_>>()
     };
     let (containers, init_containers) = (names("containers"), names("initContainers"));
     let default_container = call.server_state.names.label_sub_key("kubectl", "default-container");
@@ -115,7 +116,7 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
     if !container.is_empty() {
         let ephemeral = names("ephemeralContainers");
         let is_known =
-            containers.iter().chain(&init_containers).chain(&ephemeral).any(|name| name == container);
+            containers.iter().chain(&init_containers).chain(&ephemeral).any(|name| *name == container);
         let invalid =
             || Status::bad_request(format!("container {container} is not valid for pod {pod_name}"));
         return is_known.then_some(()).ok_or_else(invalid);
@@ -219,30 +220,20 @@ fn invalid_name(call: &Call<'_>, kind: &str) -> Status {
     Status::bad_request(format!("invalid {kind} request {:?}", call.name))
 }
 
-fn node_name(pod: &Object) -> Option<&str> {
-    pod.str_at(&["spec", "nodeName"]).filter(|name| !name.is_empty())
-}
-
 /// Returns the object of a call, or 404.
 async fn find_object(call: &Call<'_>) -> Result<Object, Status> {
     let item = Call { subresource: "", ..*call }.get_or_404().await?;
     tree(&item, item.revision())
 }
 
-/// Rejects a node that does not exist.
-async fn check_node(call: &Call<'_>, node: &str) -> Result<(), Status> {
-    find_core_object(call, "Node", "", node).await.map(drop)
-}
-
 /// Returns an object of another kind of the core group, or 404.
-async fn find_core_object(
+pub(super) async fn find_core_object(
     call: &Call<'_>,
     kind: &str,
     namespace: &str,
     name: &str,
 ) -> Result<Object, Status> {
-    let resource = call.kinds.registry.find_kind("", kind).ok_or_else(Status::unknown_resource)?;
-    let collection = call.kinds.collection(resource).ok_or_else(Status::unknown_resource)?;
+    let collection = call.collection_of("", kind).ok_or_else(Status::unknown_resource)?;
     find_object(&Call { collection, namespace, name, ..*call }).await
 }
 

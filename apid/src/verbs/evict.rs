@@ -150,8 +150,7 @@ async fn charge_budget(
 ) -> Result<Option<EvictionDecision>, Status> {
     let server_state = call.server_state;
     let (stem, kind) = DISRUPTION_BUDGET;
-    let resource = call.kinds.registry.find_kind(&server_state.names.group(stem), kind);
-    let Some(budgets) = resource.and_then(|resource| call.kinds.collection(resource)) else {
+    let Some(budgets) = call.collection_of(&server_state.names.group(stem), kind) else {
         return Ok(Some(EvictionDecision::Charged));
     };
     let snapshot = budgets.items.snapshot().await.map_err(|error| call.failure(error))?;

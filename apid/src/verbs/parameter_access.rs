@@ -127,10 +127,7 @@ impl Call<'_> {
     /// Returns the stored policy of a kind and name, if it exists.
     async fn policy(&self, kind: &str, name: &str) -> Result<Option<Object>, Status> {
         let group = self.server_state.names.group("admissionregistration");
-        let resource = self.kinds.registry.find_kind(&group, kind);
-        let Some(policies) = resource.and_then(|resource| self.kinds.collection(resource)) else {
-            return Ok(None);
-        };
+        let Some(policies) = self.collection_of(&group, kind) else { return Ok(None) };
         let key = policies.resource.key("", name);
         let (item, _) = policies.items.get(&key).await.map_err(|error| self.failure(error))?;
         item.map(|item| tree(&item, item.revision())).transpose()

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use kinds::Resource;
 use serde_json::{Value, json};
 
+use super::connect::find_core_object;
 use super::create::resolve_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
@@ -58,7 +59,7 @@ pub async fn token_request(
     }
     admission.validate(Some(&request), None).await?;
 
-    let account = find_stored_object(call, "serviceaccounts", call.namespace, call.name).await?;
+    let account = find_core_object(call, "ServiceAccount", call.namespace, call.name).await?;
     let (bound_object, node) = find_bound_object(call, &request).await?;
     let requested_seconds =
         request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
@@ -117,7 +118,7 @@ async fn find_bound_object(
             return Err(Status::bad_request(reason));
         }
     };
-    let object = find_stored_object(call, resource, namespace, name).await?;
+    let object = find_core_object(call, kind, namespace, name).await?;
     if resource == "pods" && object.str_at(&["spec", "serviceAccountName"]).unwrap_or_default() != call.name {
         return Err(Status::bad_request(format!(
             "cannot bind token for serviceaccount \"{}\" to pod running with different serviceaccount name.",
@@ -136,7 +137,7 @@ async fn find_bound_object(
     let node = match object.str_at(&["spec", "nodeName"]) {
         Some(node) if resource == "pods" && !node.is_empty() => {
             // A node that is not registered yet has no uid.
-            let uid = match find_stored_object(call, "nodes", "", node).await {
+            let uid = match find_core_object(call, "Node", "", node).await {
                 Ok(node) => node.uid().to_owned(),
                 Err(missing) if missing.code == 404 => String::new(),
                 Err(error) => return Err(error),
@@ -156,20 +157,4 @@ fn reference_to(resource: &str, namespace: &str, name: &str, uid: &str) -> Objec
         name: name.to_owned(),
         uid: uid.to_owned(),
     }
-}
-
-/// Returns a stored object of the core group, or 404.
-async fn find_stored_object(
-    call: &Call<'_>,
-    resource: &str,
-    namespace: &str,
-    name: &str,
-) -> Result<Object, Status> {
-    let found = call.kinds.registry.find_stored("", "v1", resource);
-    let found = found.and_then(|found| call.kinds.collection(found));
-    let collection = found.ok_or_else(|| Status::internal(format!("{resource} are not served")))?;
-    let key = collection.resource.key(namespace, name);
-    let (item, _) = collection.items.get(&key).await.map_err(|error| call.failure(error))?;
-    let item = item.ok_or_else(|| Status::not_found(&collection.resource.group_resource, name))?;
-    super::response_object::tree(&item, item.revision())
 }
