@@ -69,12 +69,8 @@ pub async fn create_binding_like(
         if options.dry_run {
             break;
         }
-        match call
-            .server_state
-            .store
-            .commit(&key, Op::Update(kinds::entry::encode(&object), row.revision))
-            .await
-        {
+        let op = Op::Update(kinds::entry::encode(&object), row.revision);
+        match call.server_state.store.commit(&key, op).await {
             Ok(_) => break,
             Err(Error::Conflict(newer)) => row = *newer,
             Err(error) => return Err(call.failure(error)),

@@ -82,11 +82,7 @@ impl TokenKey {
         context.update(&[FORMAT_VERSION]);
         context.update(&list_fingerprint.to_be_bytes());
         context.update(content);
-        let mut mac = [0; MAC_BYTES];
-        for (target, source) in mac.iter_mut().zip(context.sign().as_ref()) {
-            *target = *source;
-        }
-        mac
+        context.sign().as_ref().first_chunk().copied().unwrap_or_default()
     }
 }
 
@@ -105,14 +101,12 @@ pub(super) struct Token {
 impl Token {
     /// Encodes the token as `metadata.continue` of the list with this fingerprint.
     pub(super) fn encode(&self, key: &TokenKey, list_fingerprint: u64) -> String {
-        let mut content = Vec::with_capacity(16 + self.last_key.len());
-        content.extend_from_slice(&self.revision.0.to_be_bytes());
-        content.extend_from_slice(&self.remaining.map_or(0, |count| count.saturating_add(1)).to_be_bytes());
-        content.extend_from_slice(self.last_key.as_bytes());
-        let mut bytes = vec![FORMAT_VERSION];
-        bytes.extend_from_slice(&key.mac(list_fingerprint, &content));
-        bytes.extend_from_slice(&content);
-        URL_SAFE_NO_PAD.encode(bytes)
+        let (revision, remaining) =
+            (self.revision.0, self.remaining.map_or(0, |count| count.saturating_add(1)));
+        let content =
+            [&revision.to_be_bytes()[..], &remaining.to_be_bytes(), self.last_key.as_bytes()].concat();
+        let mac = key.mac(list_fingerprint, &content);
+        URL_SAFE_NO_PAD.encode([&[FORMAT_VERSION][..], &mac, &content].concat())
     }
 
     /// Decodes a token of the list with this fingerprint.

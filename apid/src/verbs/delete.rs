@@ -36,27 +36,16 @@ pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteRe
     if let Some(reason) = call.collection.resource.kind.strategy().deletion_refusal(call.name) {
         return Err(Status::forbidden(&call.collection.served.group_resource, call.name, reason));
     }
-    let key = call.key();
     let deletes_unreadable = unreadable::authorize_unsafe_delete(call, options).await?;
     let result = loop {
         let item = call.item().await?.ok_or_else(not_found)?;
-        match delete_item(call, &item, options).await {
+        let mut result = delete_item(call, &item, options).await;
+        if deletes_unreadable && matches!(result, Err(DeleteError::Unreadable(_))) {
+            result = delete_unreadable(call, &item).await;
+        }
+        match result {
             Ok(result) => break result,
             Err(DeleteError::Changed) => {}
-            // The object cannot be decoded, so neither its finalizers nor its preconditions can be checked.
-            Err(DeleteError::Unreadable(_)) if deletes_unreadable => {
-                match remove(call, &key, item.revision()).await {
-                    Ok(Some(_)) => {
-                        tracing::warn!(key, "deleted an object that cannot be decoded");
-                        break success_status(call, "");
-                    }
-                    Ok(None) => return Err(not_found()),
-                    Err(DeleteError::Changed) => {}
-                    Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => {
-                        return Err(*status);
-                    }
-                }
-            }
             Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
         }
     };
@@ -99,6 +88,15 @@ async fn delete_item(
 ) -> Result<DeleteResult, DeleteError> {
     let planned = plan_deletion(call, item, options).await?;
     commit_deletion(call, item, planned, options).await
+}
+
+/// Removes an object that cannot be decoded. Its finalizers and preconditions cannot be checked.
+async fn delete_unreadable(call: &Call<'_>, item: &Arc<Item>) -> Result<DeleteResult, DeleteError> {
+    let key = call.key();
+    let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
+    remove(call, &key, item.revision()).await?.ok_or_else(not_found)?;
+    tracing::warn!(key, "deleted an object that cannot be decoded");
+    Ok(success_status(call, ""))
 }
 
 /// The admitted deletion of an item.

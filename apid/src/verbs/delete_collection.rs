@@ -31,6 +31,7 @@ use super::deletion::options::DeleteOptions;
 use super::deletion::unreadable;
 use super::list::{ListResult, list};
 use super::options::ListOptions;
+use super::response_object::entry;
 use crate::server_state::Item;
 
 /// Maximum number of deletes whose commits wait for one group commit.
@@ -200,12 +201,7 @@ async fn commit_listed(
         }
         // Delete the object also if it was changed meanwhile, but not if another object has its name now.
         match call.item().await? {
-            Some(newest)
-                if super::response_object::entry(&newest)?.uid()
-                    == super::response_object::entry(&item)?.uid() =>
-            {
-                item = newest;
-            }
+            Some(newest) if entry(&newest)?.uid() == entry(&item)?.uid() => item = newest,
             _ => return Ok(Some(notes)),
         }
         planned = plan_deletion(&call, &item, options).await;

@@ -29,14 +29,11 @@ pub(super) struct InvalidVersion(String);
 
 /// Parses the parameter `resourceVersion`.
 pub(super) fn parse(text: &str) -> Result<RequestedVersion, InvalidVersion> {
-    match text {
-        "" => Ok(RequestedVersion::MostRecent),
-        "0" => Ok(RequestedVersion::Any),
-        _ => match text.parse::<u64>() {
-            Ok(0) => Ok(RequestedVersion::Any),
-            Ok(version) => Ok(RequestedVersion::At(Revision(version))),
-            Err(_) => Err(InvalidVersion(text.to_owned())),
-        },
+    match text.parse() {
+        _ if text.is_empty() => Ok(RequestedVersion::MostRecent),
+        Ok(0) => Ok(RequestedVersion::Any),
+        Ok(version) => Ok(RequestedVersion::At(Revision(version))),
+        Err(_) => Err(InvalidVersion(text.to_owned())),
     }
 }
 

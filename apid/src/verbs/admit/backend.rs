@@ -139,18 +139,27 @@ impl Objects {
         if snapshot.is_empty() {
             return Ok(Vec::new());
         }
-        let mut items: Vec<&Arc<Item>> = Vec::new();
-        for item in snapshot.scope(scope, "") {
-            if selector.is_none_or(|selector| is_selected(selector, item)) {
-                items.push(item);
-            }
-        }
+        let is_included = |item: &&Arc<Item>| selector.is_none_or(|selector| is_selected(selector, item));
+        let items: Vec<&Arc<Item>> = snapshot.scope(scope, "").filter(is_included).collect();
         let is_cached = items.len() <= CACHED_LIST_MAX;
         let decode_object = |item: &&Arc<Item>| match is_cached {
             true => self.decode(item),
             false => tree(item, item.revision()).map(Arc::new),
         };
         items.iter().map(decode_object).collect()
+    }
+
+    /// Reads an object; waits until the watch cache holds the kind.
+    async fn get(&self, namespace: &str, name: &str) -> LookupResult {
+        let key = self.resource.key(namespace, name);
+        let (item, _) = self.items.get(&key).await.map_err(unavailable)?;
+        item.map(|item| self.decode(&item)).transpose()
+    }
+
+    /// Lists the objects that a selector selects; waits until the watch cache holds the kind.
+    async fn list(&self, namespace: &str, selector: Option<&Value>) -> Result<Vec<Arc<Object>>, Status> {
+        let snapshot = self.items.snapshot().await.map_err(unavailable)?;
+        self.with_key(namespace, "", |scope| self.decode_all(&snapshot, scope, selector))
     }
 }
 
@@ -175,11 +184,7 @@ impl Reader for AdmissionBackend {
         if let Some(found) = objects.with_key(namespace, name, |key| objects.items.get_now(key)) {
             return MaybeFuture::Ready(found.map(|item| objects.decode(&item)).transpose());
         }
-        MaybeFuture::later(async move {
-            let key = objects.resource.key(namespace, name);
-            let (item, _) = objects.items.get(&key).await.map_err(unavailable)?;
-            item.map(|item| objects.decode(&item)).transpose()
-        })
+        MaybeFuture::later(objects.get(namespace, name))
     }
 
     fn list<'a>(
@@ -196,10 +201,7 @@ impl Reader for AdmissionBackend {
                 objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None)),
             );
         }
-        MaybeFuture::later(async move {
-            let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
-            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None))
-        })
+        MaybeFuture::later(objects.list(namespace, None))
     }
 
     fn get_of<'a>(
@@ -211,12 +213,7 @@ impl Reader for AdmissionBackend {
         if let Some(kind) = ObjectKind::of(resource) {
             return self.get(kind, namespace, name);
         }
-        MaybeFuture::later(async move {
-            let objects = self.custom_objects(resource)?;
-            let key = objects.resource.key(namespace, name);
-            let (item, _) = objects.items.get(&key).await.map_err(unavailable)?;
-            item.map(|item| objects.decode(&item)).transpose()
-        })
+        MaybeFuture::later(async move { self.custom_objects(resource)?.get(namespace, name).await })
     }
 
     fn select_of<'a>(
@@ -226,16 +223,10 @@ impl Reader for AdmissionBackend {
         selector: &'a Value,
     ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
         MaybeFuture::later(async move {
-            let custom;
-            let objects = match ObjectKind::of(resource) {
-                Some(kind) => self.objects(kind)?,
-                None => {
-                    custom = self.custom_objects(resource)?;
-                    &custom
-                }
-            };
-            let snapshot = objects.items.snapshot().await.map_err(unavailable)?;
-            objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, Some(selector)))
+            match ObjectKind::of(resource) {
+                Some(kind) => self.objects(kind)?.list(namespace, Some(selector)).await,
+                None => self.custom_objects(resource)?.list(namespace, Some(selector)).await,
+            }
         })
     }
 

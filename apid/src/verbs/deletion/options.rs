@@ -3,7 +3,7 @@
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::status::Status;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::verbs::options::{dry_run, options_object, reject_if_any};
 
@@ -63,27 +63,20 @@ impl DeleteOptions {
     /// The options as an object.
     pub fn to_value(&self, names: &Names) -> Value {
         let mut out = options_object("DeleteOptions", names, self.dry_run);
-        if let Some(seconds) = self.grace_period_seconds {
-            out.insert("gracePeriodSeconds".into(), seconds.into());
-        }
         let Preconditions { uid, resource_version } = &self.preconditions;
         let conditions = [("uid", uid), ("resourceVersion", resource_version)];
         let conditions: serde_json::Map<String, Value> = conditions
             .into_iter()
             .filter_map(|(name, value)| Some((name.to_owned(), value.as_deref()?.into())))
             .collect();
-        if !conditions.is_empty() {
-            out.insert("preconditions".into(), Value::Object(conditions));
-        }
-        if self.ignore_store_read_error {
-            out.insert(IGNORE_STORE_READ_ERROR.into(), json!(true));
-        }
-        if let Some(orphan) = self.orphan_dependents {
-            out.insert("orphanDependents".into(), json!(orphan));
-        }
-        if let Some(propagation) = self.propagation {
-            out.insert("propagationPolicy".into(), propagation.as_str().into());
-        }
+        let optional_fields = [
+            ("gracePeriodSeconds", self.grace_period_seconds.map(Value::from)),
+            ("preconditions", (!conditions.is_empty()).then_some(Value::Object(conditions))),
+            (IGNORE_STORE_READ_ERROR, self.ignore_store_read_error.then_some(Value::Bool(true))),
+            ("orphanDependents", self.orphan_dependents.map(Value::from)),
+            ("propagationPolicy", self.propagation.map(|propagation| propagation.as_str().into())),
+        ];
+        out.extend(optional_fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
         Value::Object(out)
     }
 
@@ -173,6 +166,7 @@ impl RawDeleteOptions {
 #[cfg(test)]
 mod tests {
     use apimachinery::names::Preset;
+    use serde_json::json;
 
     use super::*;
 
