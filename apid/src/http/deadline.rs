@@ -112,7 +112,8 @@ impl<'a> RequestDeadline<'a> {
         self.clock.monotonic().saturating_sub(self.started)
     }
 
-    fn remaining(&self) -> Duration {
+    /// Returns the remaining time.
+    pub(super) fn remaining(&self) -> Duration {
         self.time.saturating_sub(self.elapsed())
     }
 }

@@ -143,7 +143,8 @@ impl Executor {
     }
 }
 
-fn rejection_status(error: PoolError) -> Status {
+/// Returns the Status of a request that the work pool rejects.
+pub(super) fn rejection_status(error: PoolError) -> Status {
     match error {
         PoolError::QueueFull(full) => in_flight::too_many_requests(&full.to_string()),
         PoolError::ShutDown(error) => Status::unavailable(error.to_string(), 1),

@@ -9,7 +9,7 @@ use apimachinery::decision::explain_reason;
 use apimachinery::status::{Details, Reason, Status};
 use futures_util::FutureExt as _;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use kinds::Resource;
@@ -29,7 +29,8 @@ use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
 use super::response_chunks::{self, ChunkProducer};
 use super::shares::Shares;
-use super::work_pool::{ShutDown, WorkPool};
+#[cfg(test)]
+use super::work_pool::WorkPool;
 use super::{head_limits, routes};
 use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
 use crate::server_state::{ServedKinds, ServerState};
@@ -67,39 +68,57 @@ impl Api {
     /// Handles one request and returns its response.
     pub async fn handle_request(
         &self,
-        head: Parts,
+        mut head: Parts,
         body: RequestBody,
         connection: &Arc<ConnectionInfo>,
     ) -> Response<Body> {
-        let started = self.server_state.clock.monotonic();
-        let (server_state, pool) = (Arc::clone(&self.server_state), Arc::clone(self.executor.pool()));
-        let is_large = head_limits::is_large(&head);
-        let parse = {
-            let connection = Arc::clone(connection);
-            move || parse_head(server_state, pool, head, connection, started)
-        };
-        let context = if is_large {
-            // The user is not known yet, so each connection has its own queue.
-            let queue = connection.peer.map(|peer| peer.to_string()).unwrap_or_default().into();
-            let parsed = self.executor.pool().run_queued(&queue, LARGE_HEAD_COST, async { parse() });
-            match Box::pin(parsed).await {
-                Ok(context) => context,
-                Err(ShutDown) => return unavailable(),
+        let server_state = &self.server_state;
+        let started = server_state.clock.monotonic();
+        let received = server_state.audit.is_on().then(|| server_state.clock.now());
+        let (uri, refusal) = if head_limits::has_long_query(&head.uri) {
+            match Box::pin(self.parse_on_pool(&head, connection)).await {
+                Ok(uri) => (uri, None),
+                Err(status) => (ParsedUri::without_query(&head), Some(status)),
             }
         } else {
-            parse()
+            (ParsedUri::new(&head.method, &head.uri), None)
         };
-        self.respond(context, body).await
-    }
-
-    /// Handles a request whose head is parsed.
-    async fn respond(&self, context: Arc<RequestContext>, body: RequestBody) -> Response<Body> {
-        let server_state = &self.server_state;
-        let (connection, response_options) = (&context.connection, context.response_options);
-        let deadline = RequestDeadline::new(&*server_state.clock, &context.time_limit);
-        context.begin_audit();
+        let ParsedUri { query, info } = uri;
+        let header_credentials = server_state.auth.take_credentials(&mut head.headers, &server_state.names);
+        let audit_id = audit_id(&head, server_state);
+        let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+        let response_options = ResponseOptions::new(&head.headers, &query, compression);
+        let time_limit = TimeLimit::for_request(started, &query, &info, server_state.request_timeout);
+        let deadline = RequestDeadline::new(&*server_state.clock, &time_limit);
+        let kinds = server_state.kinds();
+        let resource = resource_of(&kinds, &info);
+        let context = Arc::new(RequestContext {
+            response_options,
+            time_limit,
+            info,
+            resource,
+            kinds,
+            server_state: Arc::clone(server_state),
+            head,
+            header_credentials,
+            query,
+            connection: Arc::clone(connection),
+            id: audit_id.to_str().unwrap_or_default().to_owned(),
+            audit: AuditRecord::default(),
+            pool: Arc::clone(self.executor.pool()),
+            share: OnceLock::new(),
+        });
+        if let Some(received) = received {
+            context.begin_audit(received);
+        }
         let span = context.span();
-        let mut response = self.run_with_timeout(&context, body).instrument(span.clone()).await;
+        let mut response = match refusal {
+            Some(status) => status_response(&context, status),
+            None => {
+                let work = self.run_with_timeout(&context, body, deadline.remaining());
+                work.instrument(span.clone()).await
+            }
+        };
 
         let latency = deadline.elapsed();
         span.in_scope(|| {
@@ -132,12 +151,8 @@ impl Api {
             })
         };
         let is_head = head.method == Method::HEAD;
-        let response = response.into_response(&Delivery {
-            audit_id: &context.audit_id,
-            is_head,
-            response_options,
-            send: &send,
-        });
+        let response =
+            response.into_response(&Delivery { audit_id: &audit_id, is_head, response_options, send: &send });
         let response_bytes = if is_stream { Some(0) } else { known_size(&response) };
         let outcome = RequestOutcome { code, latency, response_bytes, is_terminated };
         let size_histogram =
@@ -159,28 +174,43 @@ impl Api {
         ChunkProducer::new(Arc::clone(&context.pool), share, Arc::clone(&context.connection.unsent_bytes))
     }
 
+    /// Parses a long query on the work pool. The requests of one client address share a queue there, because the
+    /// user is not known yet.
+    ///
+    /// # Errors
+    ///
+    /// 429: the queue is full. 504: the request timeout elapsed. 503: the server is shutting down.
+    async fn parse_on_pool(&self, head: &Parts, connection: &ConnectionInfo) -> Result<ParsedUri, Status> {
+        let address = connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
+        let queue = format!("address {address}").into();
+        let (method, uri) = (head.method.clone(), head.uri.clone());
+        let work = async move { ParsedUri::new(&method, &uri) };
+        let parsed = self.executor.pool().run(&queue, LONG_QUERY_COST, work);
+        match tokio::time::timeout(self.server_state.request_timeout, parsed).await {
+            Ok(parsed) => parsed.map_err(execution::rejection_status),
+            Err(_elapsed) => Err(timeout_status()),
+        }
+    }
+
     /// Returns the response in every case: a panic gives 500, a timeout gives 504.
-    async fn run_with_timeout(&self, context: &Arc<RequestContext>, body: RequestBody) -> ApiResponse {
+    async fn run_with_timeout(
+        &self,
+        context: &Arc<RequestContext>,
+        body: RequestBody,
+        time: Duration,
+    ) -> ApiResponse {
         // The future is boxed, so that the combinators below move a pointer and not a large future.
         let work = AssertUnwindSafe(Box::pin(self.run(context, body))).catch_unwind();
-        let result = match tokio::time::timeout(context.time_limit.time, work).await {
+        let result = match tokio::time::timeout(time, work).await {
             Ok(Ok(result)) => result,
             Ok(Err(_panic)) => {
                 // The panic hook has logged the message and the location.
                 tracing::error!(path = context.head.uri.path(), "request handler panicked; responding 500");
                 Err(Status::internal("the request handler failed"))
             }
-            Err(_elapsed) => {
-                let text = "Timeout: request did not complete within the allotted timeout";
-                Err(Status::failure(Reason::Timeout, text))
-            }
+            Err(_elapsed) => Err(timeout_status()),
         };
-        result.unwrap_or_else(|status| {
-            ApiResponse::status(
-                status,
-                negotiate::error_format(&context.head.headers, context.encoding_support()),
-            )
-        })
+        result.unwrap_or_else(|status| status_response(context, status))
     }
 
     /// Handles a request up to its response.
@@ -321,50 +351,37 @@ impl Api {
     }
 }
 
-/// Memory cost of parsing a large head, in bytes: its query parameters, selectors and header fields.
-const LARGE_HEAD_COST: usize = 1 << 20;
+/// Memory cost of parsing a long query, in bytes: its parameters and selectors.
+const LONG_QUERY_COST: usize = 1 << 20;
 
-/// Parses the head of a request. `started`: monotonic time at which the request began.
-fn parse_head(
-    server_state: Arc<ServerState>,
-    pool: Arc<WorkPool>,
-    mut head: Parts,
-    connection: Arc<ConnectionInfo>,
-    started: Duration,
-) -> Arc<RequestContext> {
-    let header_credentials = server_state.auth.take_credentials(&mut head.headers, &server_state.names);
-    let audit_id = audit_id(&head, &server_state);
-    let query = Query::parse(head.uri.query());
-    let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
-    let response_options = ResponseOptions::new(&head.headers, &query, compression);
-    let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
-    let time_limit = TimeLimit::for_request(started, &query, &info, server_state.request_timeout);
-    let kinds = server_state.kinds();
-    let resource = resource_of(&kinds, &info);
-    Arc::new(RequestContext {
-        response_options,
-        time_limit,
-        info,
-        resource,
-        kinds,
-        server_state,
-        head,
-        header_credentials,
-        query,
-        connection,
-        id: audit_id.to_str().unwrap_or_default().to_owned(),
-        audit_id,
-        audit: AuditRecord::default(),
-        pool,
-        share: OnceLock::new(),
-    })
+/// The query and the attributes of a request.
+struct ParsedUri {
+    query: Query,
+    info: RequestInfo,
 }
 
-/// The response to a request whose head was not parsed before the shutdown.
-fn unavailable() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-    response
+impl ParsedUri {
+    fn new(method: &Method, uri: &Uri) -> Self {
+        let query = Query::parse(uri.query());
+        let info = RequestInfo::resolve(method, head_limits::path_within_limit(uri), &query);
+        ParsedUri { query, info }
+    }
+
+    /// Parses the path alone, for a request that is refused.
+    fn without_query(head: &Parts) -> Self {
+        let query = Query::default();
+        let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
+        ParsedUri { query, info }
+    }
+}
+
+fn status_response(context: &RequestContext, status: Status) -> ApiResponse {
+    ApiResponse::status(status, negotiate::error_format(&context.head.headers, context.encoding_support()))
+}
+
+fn timeout_status() -> Status {
+    let text = "Timeout: request did not complete within the allotted timeout";
+    Status::failure(Reason::Timeout, text)
 }
 
 /// Whether the server refused or ended a request to protect itself. A 429 to an eviction is a

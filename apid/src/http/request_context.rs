@@ -8,8 +8,9 @@
 use std::sync::{Arc, OnceLock};
 
 use apimachinery::status::{Reason, Status};
+use http::header;
 use http::request::Parts;
-use http::{HeaderValue, header};
+use jiff::Timestamp;
 use kinds::Resource;
 use parking_lot::Mutex;
 use serving::server::ConnectionInfo;
@@ -48,8 +49,6 @@ pub(super) struct RequestContext {
     pub(super) time_limit: TimeLimit,
     /// The request ID in logs, audit events and calls to authd.
     pub(super) id: String,
-    /// The request ID as the value of the header `Audit-Id`.
-    pub(super) audit_id: HeaderValue,
     /// Encoding options of the response.
     pub(super) response_options: ResponseOptions,
     pub(super) audit: AuditRecord,
@@ -105,11 +104,8 @@ impl RequestContext {
         (!self.info.is_long_running()).then(|| metrics.begin_in_flight(is_write))
     }
 
-    /// Begins the audit event if audit logging is enabled.
-    pub(super) fn begin_audit(&self) {
-        if !self.server_state.audit.is_on() {
-            return;
-        }
+    /// Begins the audit event of a request that was received at this time.
+    pub(super) fn begin_audit(&self, received: Timestamp) {
         self.server_state.audit.count_request();
         let headers = &self.head.headers;
         let agent = headers
@@ -117,7 +113,7 @@ impl RequestContext {
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
         *self.audit.0.lock() = Some(Event {
             id: self.id.clone(),
-            received: self.server_state.clock.now(),
+            received,
             uri: head_limits::audited_uri(&self.head.uri),
             user_agent: agent.unwrap_or_default(),
             source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),

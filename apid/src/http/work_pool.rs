@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS
-//! handshakes, health checks, watches and small requests; they never wait for the pool. The pool serves users
+//! handshakes, health checks, watches and small requests; they never wait for the pool, except for the parsing of
+//! a query above 8 kB, for which a client address counts as a user. The pool serves users
 //! round-robin: a request waits for at most [`PoolLimits::tasks_per_user`] tasks of each other user. A task has a
 //! cost in bytes, at most [`PoolLimits::bytes_per_user`]. The running tasks stay within [`PoolLimits::bytes`]. A full
 //! queue returns [`QueueFull`].
@@ -312,7 +313,12 @@ impl FairQueueState {
             while user_queue.waiting.front().is_some_and(|task| task.grant.is_closed()) {
                 user_queue.waiting.pop_front();
             }
-            let Some(first) = user_queue.waiting.front() else { continue };
+            let Some(first) = user_queue.waiting.front() else {
+                if user_queue.running == 0 {
+                    self.users.remove(&user);
+                }
+                continue;
+            };
             let exceeds_bytes = user_queue.bytes + first.bytes > limits.bytes_per_user;
             if user_queue.running >= limits.tasks_per_user || (user_queue.running > 0 && exceeds_bytes) {
                 self.order.push_back(user);
@@ -541,6 +547,18 @@ mod tests {
         drop(fair_queue.acquire(&name("b"), 30, 3).await.unwrap());
         drop(running);
         drop(waiting.await.unwrap().unwrap());
+    }
+
+    #[tokio::test]
+    async fn user_whose_only_task_is_cancelled_is_removed() {
+        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
+        let running = fair_queue.acquire(&name("a"), 1, 3).await.unwrap();
+        let cancelled = waiter(&fair_queue, "b", 1);
+        settle().await;
+        cancelled.abort();
+        settle().await;
+        drop(running);
+        assert!(fair_queue.state.lock().users.is_empty());
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! After [`TURN_BYTES`] without a wait for the peer, a read wakes its task and returns pending once. The task of an
+//! After [`BYTES_BETWEEN_PAUSES`] without a wait for the peer, a read wakes its task and returns pending once. The task of an
 //! HTTP/2 connection decodes request heads for as long as reads return bytes. Without pauses, one connection with
 //! long heads would delay all other connections of its thread until its receive buffer is empty. Bytes are neither
 //! lost nor reordered, and writes pass through unchanged.
@@ -13,20 +13,20 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that a stream reads before it pauses.
-const TURN_BYTES: usize = 32 * 1024;
+/// Bytes that a stream reads before a pause.
+const BYTES_BETWEEN_PAUSES: usize = 32 * 1024;
 
-/// A stream whose reads pause after each [`TURN_BYTES`].
+/// A stream whose reads pause after each [`BYTES_BETWEEN_PAUSES`].
 pub(crate) struct FairStream<S> {
     stream: S,
     /// Bytes read since the last pause, or since the last wait for the peer.
-    read: usize,
+    bytes_since_pause: usize,
 }
 
 impl<S> FairStream<S> {
     /// Wraps a stream.
     pub(crate) fn new(stream: S) -> Self {
-        FairStream { stream, read: 0 }
+        FairStream { stream, bytes_since_pause: 0 }
     }
 }
 
@@ -36,14 +36,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for FairStream<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read >= TURN_BYTES {
-            self.read = 0;
+        if self.bytes_since_pause >= BYTES_BETWEEN_PAUSES {
+            self.bytes_since_pause = 0;
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = into.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, into);
-        self.read = if result.is_ready() { self.read + into.filled().len() - before } else { 0 };
+        self.bytes_since_pause =
+            if result.is_ready() { self.bytes_since_pause + into.filled().len() - before } else { 0 };
         result
     }
 }
@@ -86,8 +87,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn reads_pause_after_each_turn_and_lose_no_byte() {
-        let sent: Vec<u8> = (0..3 * TURN_BYTES).map(|i| (i % 251) as u8).collect();
+    async fn reads_pause_after_a_limit_and_lose_no_byte() {
+        let sent: Vec<u8> = (0..3 * BYTES_BETWEEN_PAUSES).map(|i| (i % 251) as u8).collect();
         let mut stream = FairStream::new(sent.as_slice());
         let mut received = Vec::new();
         let mut pauses = 0;
@@ -103,21 +104,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_paused_task_is_woken_again() {
-        let (client, server) = tokio::io::duplex(8 * TURN_BYTES);
+    async fn paused_task_is_woken_again() {
+        let (client, server) = tokio::io::duplex(8 * BYTES_BETWEEN_PAUSES);
         let mut client = FairStream::new(client);
-        client.write_all(&vec![7; 4 * TURN_BYTES]).await.unwrap();
+        client.write_all(&vec![7; 4 * BYTES_BETWEEN_PAUSES]).await.unwrap();
         drop(client);
         let mut received = Vec::new();
         FairStream::new(server).read_to_end(&mut received).await.unwrap();
-        assert_eq!(received.len(), 4 * TURN_BYTES);
+        assert_eq!(received.len(), 4 * BYTES_BETWEEN_PAUSES);
     }
 
     #[tokio::test]
-    async fn a_wait_for_the_peer_begins_a_new_turn() {
-        let (mut client, server) = tokio::io::duplex(2 * TURN_BYTES);
+    async fn wait_for_the_peer_resets_the_limit() {
+        let (mut client, server) = tokio::io::duplex(2 * BYTES_BETWEEN_PAUSES);
         let mut server = FairStream::new(server);
-        let mut part = vec![0; TURN_BYTES - 1];
+        let mut part = vec![0; BYTES_BETWEEN_PAUSES - 1];
         for _ in 0..3 {
             assert!(server.read(&mut part).now_or_never().is_none());
             client.write_all(&part.clone()).await.unwrap();

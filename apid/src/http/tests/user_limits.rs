@@ -72,7 +72,7 @@ async fn small_part_of_large_collection_is_listed_on_the_io_thread() {
 }
 
 #[tokio::test]
-async fn large_request_head_is_parsed_on_the_work_pool() {
+async fn long_query_is_parsed_on_the_work_pool() {
     let server = Server::start().await;
     let values: Vec<String> = (0..5_000).map(|i| i.to_string()).collect();
     for (url, is_inline) in [
