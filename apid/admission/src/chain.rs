@@ -234,8 +234,13 @@ impl Plans {
     fn plugins_for<'a>(&'a self, target: Target<'a>, operation: Operation) -> &'a [usize] {
         // The map has static keys; the shorter lifetime here allows a lookup with borrowed keys.
         let named: &'a HashMap<Target<'a>, Plan> = &self.named;
-        let plan = named.get(&target).unwrap_or(&self.others);
-        plan.get(operation as usize).map_or(&[], Vec::as_slice)
+        let [create, update, delete, connect] = named.get(&target).unwrap_or(&self.others);
+        match operation {
+            Operation::Create => create,
+            Operation::Update => update,
+            Operation::Delete => delete,
+            Operation::Connect => connect,
+        }
     }
 }
 
