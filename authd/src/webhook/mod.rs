@@ -182,7 +182,11 @@ impl Webhook {
         kind: &str,
         spec: Map<String, Value>,
     ) -> Result<Map<String, Value>, Failure> {
-        let review = json!({"kind": kind, "apiVersion": api_version, "metadata": {}, "spec": spec});
+        let mut review = json!({"kind": kind, "apiVersion": api_version, "metadata": {}});
+        // Moved: `json!` would copy the spec, which may contain a token.
+        if let Value::Object(fields) = &mut review {
+            fields.insert("spec".to_owned(), Value::Object(spec));
+        }
         let body = Bytes::from(review.to_string());
         let attempts = self.backoff.call(&*self.rng, || self.remote.post(body.clone(), self.limits));
         let total_timeout = TOTAL_TIMEOUT.max(self.limits.within);
@@ -190,12 +194,13 @@ impl Webhook {
             let problem = format!("no response within {total_timeout:?}, all attempts together");
             return Err(self.failure(true, &problem));
         };
-        let attempts = if attempt_count > 1 { format!(" ({attempt_count} attempts)") } else { String::new() };
+        let attempts_suffix =
+            if attempt_count > 1 { format!(" ({attempt_count} attempts)") } else { String::new() };
         let answer = outcome.map_err(|error| {
-            self.failure(matches!(error, CallError::Timeout(_)), &format!("{error}{attempts}"))
+            self.failure(matches!(error, CallError::Timeout(_)), &format!("{error}{attempts_suffix}"))
         })?;
         if !answer.status.is_success() {
-            let problem = format!("HTTP status {}{attempts}", answer.status.as_u16());
+            let problem = format!("HTTP status {}{attempts_suffix}", answer.status.as_u16());
             return Err(self.failure(false, &problem));
         }
         // The text of a parser error is dropped, because it may quote the response.
