@@ -81,11 +81,15 @@ impl ArchiveFile {
     ///
     /// # Errors
     ///
-    /// The path exists already, or the file cannot be created.
+    /// The path exists already or ends with a slash, or the file cannot be created.
     pub fn create(path: &Path) -> io::Result<ArchiveFile> {
         if path.try_exists()? {
             let reason = format!("`{}` exists already; choose another file", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
+        }
+        if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
+            let reason = format!("`{}` is a folder; name a file", path.display());
+            return Err(io::Error::new(io::ErrorKind::IsADirectory, reason));
         }
         let unfinished = path.with_added_extension("new");
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
