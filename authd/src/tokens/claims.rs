@@ -150,3 +150,22 @@ pub(super) fn check_subject(claims: &Map<String, Value>, private: &PrivateClaims
         Err(TokenError::Subject)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unverified_payload_gives_issuer_only() {
+        let read = |text: &str| unverified_issuer(text.as_bytes());
+        assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#).unwrap().as_deref(), Some("https://a"));
+        for payload in ["{}", r#"{"iss":null}"#] {
+            assert_eq!(read(payload).unwrap(), None);
+        }
+        for bad in ["", "[]", "{", r#"{"iss":1}"#, r#"{"iss":"a","iss":"b"}"#] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        let deep = format!("{{\"a\":{}", "[".repeat(100_000));
+        assert!(read(&deep).is_err());
+    }
+}

@@ -2,8 +2,6 @@
 //!
 //! # Contract
 //!
-//! [`unverified_issuer`](crate::tokens::claims::unverified_issuer) reads the only claim that is read before
-//! signature verification. The issuer selects the authenticator.
 //! [`read`] decodes all claims of a verified payload; [`check`] returns the validity of the token.
 //!
 //! # Reference
@@ -170,20 +168,6 @@ mod tests {
                 "{payload:.60}: {got}"
             );
         }
-    }
-
-    #[test]
-    fn unverified_payload_gives_issuer_only() {
-        let read = |text: &str| crate::tokens::claims::unverified_issuer(text.as_bytes());
-        assert_eq!(read(r#"{"sub":"x","iss":"https://a","n":{}}"#).unwrap().as_deref(), Some("https://a"));
-        for payload in ["{}", r#"{"iss":null}"#] {
-            assert_eq!(read(payload).unwrap(), None);
-        }
-        for bad in ["", "[]", "{", r#"{"iss":1}"#, r#"{"iss":"a","iss":"b"}"#] {
-            assert!(read(bad).is_err(), "{bad}");
-        }
-        let deep = format!("{{\"a\":{}", "[".repeat(100_000));
-        assert!(read(&deep).is_err());
     }
 
     #[test]
