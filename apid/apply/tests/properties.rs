@@ -394,6 +394,14 @@ fn field_sets_round_trip_and_obey_set_laws() {
             assert_eq!(Set::from_value(&set.to_value()).unwrap(), *set);
         }
         assert_eq!(difference.union(&a.intersection(b)), *a);
+        // A path remains exactly if the removed set contains neither the path nor a parent.
+        let mut expected = Set::new();
+        a.for_each(&mut |path| {
+            if (1..=path.len()).all(|length| !b.contains(&path[..length])) {
+                expected.insert(path);
+            }
+        });
+        assert_eq!(recursive_difference, expected);
         assert!(a.is_subset(&a.union(b)) && difference.intersection(b).is_empty());
     });
 }

@@ -68,10 +68,10 @@ fn is_digits(text: &str) -> bool {
 }
 
 /// A regular expression, compiled on first use.
-type Pattern = LazyLock<Option<Regex>>;
+type LazyRegex = LazyLock<Option<Regex>>;
 
 /// Numbers of the known card issuers, by their first digits and lengths.
-static CARD_NUMBER: Pattern = LazyLock::new(|| {
+static CARD_NUMBER: LazyRegex = LazyLock::new(|| {
     let of_13_or_16_digits = "4[0-9]{12}(?:[0-9]{3})?";
     let of_14_digits = "3(?:0[0-5]|[68][0-9])[0-9]{11}";
     let of_15_digits = "(?:3[47][0-9]{2}|2131|1800)[0-9]{11}";
@@ -79,17 +79,17 @@ static CARD_NUMBER: Pattern = LazyLock::new(|| {
     Regex::new(&format!("^(?:{of_13_or_16_digits}|{of_14_digits}|{of_15_digits}|{of_16_digits})$")).ok()
 });
 
-static SOCIAL_SECURITY_NUMBER: Pattern =
+static SOCIAL_SECURITY_NUMBER: LazyRegex =
     LazyLock::new(|| Regex::new("^[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}$").ok());
 
-static UUID: Pattern = LazyLock::new(|| {
+static UUID: LazyRegex = LazyLock::new(|| {
     Regex::new("^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$").ok()
 });
 
 /// One letter or symbol of any script.
-static LETTER_OR_SYMBOL: Pattern = LazyLock::new(|| Regex::new(r"^[\p{L}\p{S}]$").ok());
+static LETTER_OR_SYMBOL: LazyRegex = LazyLock::new(|| Regex::new(r"^[\p{L}\p{S}]$").ok());
 
-fn matches(pattern: &Pattern, text: &str) -> bool {
+fn matches(pattern: &LazyRegex, text: &str) -> bool {
     pattern.as_ref().is_some_and(|regex| regex.is_match(text))
 }
 
@@ -359,5 +359,18 @@ mod tests {
     #[test]
     fn format_table_is_sorted() {
         assert!(FORMATS.is_sorted_by_key(|format| format.0));
+    }
+
+    #[test]
+    fn durations_within_64_bits_of_nanoseconds_are_valid() {
+        let (_, is_duration) = FORMATS.iter().find(|format| format.0 == "duration").unwrap();
+        for (text, valid) in [
+            ("2562047h47m16.854775807s", true),
+            ("-9223372036854775808ns", true),
+            ("2562047h47m16.854775808s", false),
+            ("9223372036854775808ns", false),
+        ] {
+            assert_eq!(is_duration(text), valid, "{text}");
+        }
     }
 }
