@@ -8,7 +8,7 @@ pub(crate) struct AlwaysDeny;
 
 impl Plugin for AlwaysDeny {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&Operation::ALL)
+        Interest::ALL_RESOURCES.on(&Operation::ALL)
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {

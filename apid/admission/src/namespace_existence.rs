@@ -31,7 +31,7 @@ impl BuildPlugin for NamespaceExists {
 
 impl Plugin for NamespaceExists {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Delete])
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete])
     }
 
     fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a Object>) -> Admission<'a> {
@@ -70,7 +70,7 @@ impl NamespaceAutoProvision {
 
 impl Plugin for NamespaceAutoProvision {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&[Operation::Create])
+        Interest::ALL_RESOURCES.on(&[Operation::Create])
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {

@@ -36,7 +36,7 @@ impl BuildPlugin for NamespaceLifecycle {
 
 impl Plugin for NamespaceLifecycle {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Delete])
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete])
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {

@@ -73,13 +73,14 @@ pub struct Interest {
 
 impl Interest {
     /// Creations and updates of all resources and subresources.
-    pub const ALL: Self = Interest { targets: None, operations: &[Operation::Create, Operation::Update] };
+    pub const ALL_RESOURCES: Self =
+        Interest { targets: None, operations: &[Operation::Create, Operation::Update] };
     /// Creations and updates of pods, without their subresources.
     pub const PODS: Self = Interest::only(&[(ObjectKind::POD, "")]);
 
     /// Creations and updates of these resources and subresources.
     pub const fn only(targets: &'static [WriteTarget]) -> Self {
-        Interest { targets: Some(targets), ..Interest::ALL }
+        Interest { targets: Some(targets), ..Interest::ALL_RESOURCES }
     }
 
     /// These operations on the same resources and subresources.
@@ -112,7 +113,7 @@ pub(crate) trait ConfigurePlugin: Plugin + Sized {
 pub trait Plugin: Send + Sync + 'static {
     /// The writes that the plugin handles. The chain calls this once, at construction.
     fn interest(&self) -> Interest {
-        Interest::ALL
+        Interest::ALL_RESOURCES
     }
 
     /// Mutating phase: may change the object or reject the write. Deletions have no object.

@@ -105,8 +105,7 @@ pub trait Reader: Send + Sync + 'static {
     /// Use it for decisions that stale data would make wrong; it costs a store read.
     fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a>;
 
-    /// Reads an object from the cache, and from the store if the cache lacks it: another process may just have
-    /// created the object.
+    /// Reads an object from the cache, and from the store if the cache lacks it: the cache may not have a new object yet.
     fn get_current<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a> {
         match self.get(kind, namespace, name) {
             MaybeFuture::Ready(Ok(None)) => self.get_fresh(kind, namespace, name),

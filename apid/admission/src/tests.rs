@@ -247,7 +247,7 @@ struct Letter(&'static str);
 
 impl Plugin for Letter {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&[Operation::Create])
+        Interest::ALL_RESOURCES.on(&[Operation::Create])
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {

@@ -156,7 +156,7 @@ pub fn validate_embedded(fields: &Map<String, Value>, path: &FieldPath) -> Field
 fn validate_at(object: &Object, rules: Rules<'_>, path: &str) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let metadata = Field::new(object.get("metadata"), path);
-    text::check_set_format(
+    text::check_nonempty_format(
         &metadata.child("generateName"),
         |text| format::name(rules.name, text, true),
         &mut errors,

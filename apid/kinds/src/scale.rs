@@ -24,8 +24,9 @@ pub(crate) const KIND: Kind = Kind {
     verbs: &[],
     columns: &[
         NAME,
-        Column::integer("Desired", "Desired number of pods.").of(Source::Number("spec.replicas")),
-        Column::integer("Available", "Current number of pods.").of(Source::Number("status.replicas")),
+        Column::integer("Desired", "Desired number of pods.").with_source(Source::Number("spec.replicas")),
+        Column::integer("Available", "Current number of pods.")
+            .with_source(Source::Number("status.replicas")),
         AGE,
     ],
     ..Kind::namespaced("autoscaling/v1.Scale", "scale")

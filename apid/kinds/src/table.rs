@@ -20,13 +20,13 @@ pub enum Source {
     Computed,
     /// The time since the creation of the object.
     Age,
-    /// A text, or the second text if it is absent or empty.
+    /// A text; the second text replaces an absent or empty one.
     Text(&'static str, &'static str),
-    /// A text or a number as text, or the second text if it is absent.
+    /// A text or a number as text; the second text replaces an absent one.
     TextOrNumber(&'static str, &'static str),
-    /// A number, 0 if it is absent.
+    /// A number; 0 for an absent one.
     Number(&'static str),
-    /// A boolean, false if it is absent.
+    /// A boolean; false for an absent one.
     Flag(&'static str),
     /// The number of items of a list or of keys of a map.
     Length(&'static str),
@@ -97,11 +97,11 @@ impl Column {
 
     /// This column with the texts at a path, or another text.
     pub(crate) const fn text_or(self, path: &'static str, absent: &'static str) -> Self {
-        self.of(Source::Text(path, absent))
+        self.with_source(Source::Text(path, absent))
     }
 
     /// This column with a source of its cells.
-    pub(crate) const fn of(self, source: Source) -> Self {
+    pub(crate) const fn with_source(self, source: Source) -> Self {
         Column { source, ..self }
     }
 }
@@ -114,7 +114,8 @@ pub const NAME: Column = Column {
 };
 
 /// Column with the time since creation.
-pub(crate) const AGE: Column = Column::text("Age", "Time since the object was created.").of(Source::Age);
+pub(crate) const AGE: Column =
+    Column::text("Age", "Time since the object was created.").with_source(Source::Age);
 
 /// Columns of kinds without their own columns.
 pub(crate) const DEFAULT: &[Column] = &[

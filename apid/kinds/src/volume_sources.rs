@@ -294,7 +294,7 @@ pub(crate) fn azure_disk(source: &Field<'_, '_>, _owner: SourceOwner, errors: &m
 
 pub(crate) fn storage_os(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
     text::require_format(&source.child("volumeName"), format::label, errors);
-    text::check_set_format(&source.child("volumeNamespace"), format::label, errors);
+    text::check_nonempty_format(&source.child("volumeNamespace"), format::label, errors);
     validate_secret_reference(&source.child("secretRef"), owner, errors);
 }
 

@@ -194,7 +194,6 @@ fn minimal_object_of_every_kind_round_trips() {
             assert_eq!(again, object, "{}: conforming twice changes nothing", resource.kind.kind());
             let table = resource.kind.table();
             let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
-            assert_eq!(table.cells(&object, &clock).len(), table.columns().len(), "{}", resource.kind.kind());
             let kind = resource.kind.facts();
             let computed = kind.columns.iter().filter(|column| column.source == Source::Computed);
             assert_eq!((kind.cells)(&object, &clock).len(), computed.count(), "{}", kind.kind);

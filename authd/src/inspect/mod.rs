@@ -53,16 +53,16 @@ impl Output {
         Output { text, is_denial: false }
     }
 
-    /// Prints an explanation as JSON if `format` is `json`, else as the text of `describe` for its status.
-    /// The explanation is a denial if the field `success` of its status is not true.
+    /// Formats an explanation as JSON or, unless `format` is `json`, with `describe`. `success_field` names the
+    /// boolean in the status; a denial is any value but true.
     fn explanation(
         explanation: &Value,
-        success: &str,
+        success_field: &str,
         format: &str,
         describe: impl FnOnce(&Value) -> String,
     ) -> Self {
         let status = explanation.get("status").unwrap_or(&Value::Null);
-        let is_denial = status.get(success).and_then(Value::as_bool) != Some(true);
+        let is_denial = status.get(success_field).and_then(Value::as_bool) != Some(true);
         let text = if format == "json" { format!("{explanation:#}\n") } else { describe(status) };
         Output { text, is_denial }
     }
@@ -91,7 +91,7 @@ struct ServerFlags {
 
 /// The flags of one command, after those of all commands.
 #[derive(Debug, Args)]
-struct WithServer<F: Args> {
+struct CommandArguments<F: Args> {
     #[command(flatten)]
     server: ServerFlags,
     #[command(flatten)]
@@ -103,15 +103,15 @@ struct WithServer<F: Args> {
 enum Command {
     /// Explains why a request is allowed or denied.
     #[command(name = "why")]
-    Access(WithServer<access::AccessArguments>),
+    Access(CommandArguments<access::AccessArguments>),
     /// Explains which user a token belongs to, or which check fails. Reads the token from standard input.
     #[command(name = "why-token")]
-    Token(WithServer<token::TokenFlags>),
+    Token(CommandArguments<token::TokenFlags>),
     /// Lists the subjects that RBAC allows a request, with the binding and the role of each.
     #[command(name = "who-can")]
-    Subjects(WithServer<subjects::SubjectsFlags>),
+    Subjects(CommandArguments<subjects::SubjectsFlags>),
     /// Prints subjects, verbs and resources that RBAC allows, as text, CSV, JSON or an HTML page.
-    Matrix(WithServer<matrix::MatrixFlags>),
+    Matrix(CommandArguments<matrix::MatrixFlags>),
 }
 
 impl Command {
@@ -141,16 +141,16 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     let result = runtime.block_on(async {
         match command {
-            Command::Access(WithServer { server, flags }) => {
+            Command::Access(CommandArguments { server, flags }) => {
                 access::run(&Connection::open(&server)?, flags).await
             }
-            Command::Token(WithServer { server, flags }) => {
+            Command::Token(CommandArguments { server, flags }) => {
                 token::run(&Connection::open(&server)?, flags, &mut std::io::stdin().lock()).await
             }
-            Command::Subjects(WithServer { server, flags }) => {
+            Command::Subjects(CommandArguments { server, flags }) => {
                 subjects::run(&Connection::open(&server)?, flags).await
             }
-            Command::Matrix(WithServer { server, flags }) => {
+            Command::Matrix(CommandArguments { server, flags }) => {
                 matrix::run(&Connection::open(&server)?, flags).await
             }
         }

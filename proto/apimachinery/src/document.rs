@@ -414,8 +414,8 @@ impl<'d> Fields<'d> {
         })
     }
 
-    /// A list whose items have one type; empty if absent. An item of a wrong type, for which `read` returns None, is
-    /// left out.
+    /// A list whose items have one type; empty if absent. For an item of a wrong type `read` returns
+    /// None; the list lacks the item, and the error is recorded.
     fn items<T>(
         &mut self,
         name: &'static str,

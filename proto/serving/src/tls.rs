@@ -54,8 +54,10 @@ impl TlsFiles {
     }
 }
 
-/// Error from loading TLS files: a file is unreadable or not PEM of the expected kind, certificate and key do not
-/// match, or the TLS library rejects them.
+/// Error from loading TLS files.
+///
+/// A file is unreadable or not PEM of the expected kind, certificate and key do not match, or the TLS library
+/// rejects them.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}", path = path.display())]
 pub struct TlsError {

@@ -105,7 +105,7 @@ impl MutatingAdmissionPolicy {
 
 impl Plugin for MutatingAdmissionPolicy {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Connect])
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Connect])
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {

@@ -92,7 +92,7 @@ impl BuildPlugin for NodeRestriction {
 
 impl Plugin for NodeRestriction {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&[Operation::Create, Operation::Update, Operation::Delete])
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete])
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
@@ -142,7 +142,7 @@ impl<'a> KubeletWrite<'a> {
         Err(self.attributes.forbidden(reason))
     }
 
-    fn reject_node(&self, reason: &str) -> Result<(), Status> {
+    fn reject_with_node(&self, reason: &str) -> Result<(), Status> {
         self.reject(&format!("node {:?} {reason}", self.node))
     }
 
@@ -217,7 +217,9 @@ impl<'a> KubeletWrite<'a> {
         if other_fields(self.object) == other_fields(self.attributes.old) {
             return Ok(());
         }
-        self.reject_node("is not allowed to update fields other than status.quantity and status.conditions")
+        self.reject_with_node(
+            "is not allowed to update fields other than status.quantity and status.conditions",
+        )
     }
 
     /// Returns a pod from the cache; 404 if it is missing.

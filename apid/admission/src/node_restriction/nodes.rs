@@ -10,7 +10,7 @@ impl KubeletWrite<'_> {
     pub(super) fn check_node(&self) -> Result<(), Status> {
         let (node, name) = (self.node, self.attributes.name);
         if name != node {
-            return self.reject_node(&format!("is not allowed to modify node {name:?}"));
+            return self.reject_with_node(&format!("is not allowed to modify node {name:?}"));
         }
         match (self.attributes.operation, self.object, self.attributes.old) {
             (Operation::Create, Some(new), _) => self.check_registration(new),
@@ -21,12 +21,12 @@ impl KubeletWrite<'_> {
 
     fn check_registration(&self, new: &Object) -> Result<(), Status> {
         if non_empty_part(new, &["spec", "configSource"]).is_some() {
-            return self.reject_node("is not allowed to create pods with a non-nil configSource");
+            return self.reject_with_node("is not allowed to create pods with a non-nil configSource");
         }
         let forbidden: Vec<&str> = self.plugin.names.labels.forbidden(new, None).into_iter().collect();
         if !forbidden.is_empty() {
             let labels = forbidden.join(", ");
-            return self.reject_node(&format!("is not allowed to set the following labels: {labels}"));
+            return self.reject_with_node(&format!("is not allowed to set the following labels: {labels}"));
         }
         Ok(())
     }
@@ -45,7 +45,7 @@ impl KubeletWrite<'_> {
             None
         };
         if let Some(forbidden_change) = forbidden_change {
-            return self.reject_node(&format!("is not allowed to {forbidden_change}"));
+            return self.reject_with_node(&format!("is not allowed to {forbidden_change}"));
         }
         let forbidden: Vec<&str> = self.plugin.names.labels.forbidden(new, Some(old)).into_iter().collect();
         if !forbidden.is_empty() {

@@ -30,11 +30,11 @@ impl KubeletWrite<'_> {
             ));
         }
         if !self.is_on_node(Some(pod)) {
-            return self.reject_node("can only create pods with spec.nodeName set to itself");
+            return self.reject_with_node("can only create pods with spec.nodeName set to itself");
         }
         self.check_owner(pod).await?;
         match referenced_kind(pod) {
-            Some(kind) => self.reject_node(&format!("can not create pods that reference {kind}")),
+            Some(kind) => self.reject_with_node(&format!("can not create pods that reference {kind}")),
             None => Ok(()),
         }
     }
@@ -43,20 +43,24 @@ impl KubeletWrite<'_> {
     async fn check_owner(&self, pod: &Object) -> Result<(), Status> {
         let node = self.node;
         let owner = match items_at(pod, &["metadata", "ownerReferences"]) {
-            [] => return self.reject_node("can only create pods with an owner reference set to itself"),
+            [] => return self.reject_with_node("can only create pods with an owner reference set to itself"),
             [owner] => owner,
-            _ => return self.reject_node("can only create pods with a single owner reference set to itself"),
+            _ => {
+                return self
+                    .reject_with_node("can only create pods with a single owner reference set to itself");
+            }
         };
         let text = |field: &str| text(owner, field);
         let is_true = |field: &str| owner.get(field).and_then(Value::as_bool) == Some(true);
         if (text("apiVersion"), text("kind"), text("name")) != ("v1", "Node", node) {
-            return self.reject_node("can only create pods with an owner reference set to itself");
+            return self.reject_with_node("can only create pods with an owner reference set to itself");
         }
         if !is_true("controller") {
-            return self.reject_node("can only create pods with a controller owner reference set to itself");
+            return self
+                .reject_with_node("can only create pods with a controller owner reference set to itself");
         }
         if is_true("blockOwnerDeletion") {
-            return self.reject_node("must not set blockOwnerDeletion on an owner reference");
+            return self.reject_with_node("must not set blockOwnerDeletion on an owner reference");
         }
         let stored = self.plugin.reader.get(NODE, "", node).get().await?;
         let stored = stored.ok_or_else(|| not_found("node", node))?;
@@ -73,7 +77,9 @@ impl KubeletWrite<'_> {
         let node = self.node;
         match self.attributes.operation {
             Operation::Delete if self.is_on_node(self.attributes.old) => Ok(()),
-            Operation::Delete => self.reject_node("can only delete pods with spec.nodeName set to itself"),
+            Operation::Delete => {
+                self.reject_with_node("can only delete pods with spec.nodeName set to itself")
+            }
             other => self.reject(&format!(
                 "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
                 other.as_str()
@@ -88,19 +94,20 @@ impl KubeletWrite<'_> {
             return self.unexpected_operation();
         };
         if !self.is_on_node(Some(old)) {
-            return self.reject_node("can only update pod status for pods with spec.nodeName set to itself");
+            return self
+                .reject_with_node("can only update pod status for pods with spec.nodeName set to itself");
         }
         let labels = |pod: &Object| -> BTreeMap<String, String> {
             pod.labels().map(|(label, value)| (label.to_owned(), value.to_owned())).collect()
         };
         if labels(old) != labels(new) {
-            return self.reject_node("cannot update labels through pod status");
+            return self.reject_with_node("cannot update labels through pod status");
         }
         let claims =
             |pod: &Object| pod.at(&["status", "resourceClaimStatuses"]).and_then(without_empty_values);
         if claims(old) != claims(new) {
             // The spelling is that of kube-apiserver.
-            return self.reject_node("cannot update resource claim statues");
+            return self.reject_with_node("cannot update resource claim statues");
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl ValidatingAdmissionPolicy {
 
 impl Plugin for ValidatingAdmissionPolicy {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&Operation::ALL)
+        Interest::ALL_RESOURCES.on(&Operation::ALL)
     }
 
     fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {

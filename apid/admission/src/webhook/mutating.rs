@@ -147,7 +147,7 @@ pub(super) fn parse_patch(patch: &[u8]) -> Result<Vec<json_patch::Operation>, Pa
 
 impl Plugin for MutatingWebhooks {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&Operation::ALL)
+        Interest::ALL_RESOURCES.on(&Operation::ALL)
     }
 
     fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {

@@ -69,7 +69,7 @@ impl ValidatingWebhooks {
 
 impl Plugin for ValidatingWebhooks {
     fn interest(&self) -> Interest {
-        Interest::ALL.on(&Operation::ALL)
+        Interest::ALL_RESOURCES.on(&Operation::ALL)
     }
 
     fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {

@@ -28,7 +28,7 @@ pub(super) fn validate_defaults(
     let errors = SchemaErrors::new(environment.names);
     let mut walk = DefaultsWalk { environment, requires_pruned, errors };
     walk.visit(schema, &SchemaPath::root(path), Position::root(schema));
-    walk.errors.found
+    walk.errors.errors
 }
 
 /// Whether a structural schema has a default with fields that pruning drops.
@@ -135,7 +135,7 @@ impl DefaultsWalk<'_> {
             self.errors.add(path, |path| FieldError::invalid(path, default.clone(), detail));
         }
         let validation = compiled.validate_value(default, &path.render(), self.environment.metadata);
-        self.errors.found.extend(validation.errors);
+        self.errors.errors.extend(validation.errors);
     }
 
     /// The reason why the type or the metadata of an object is invalid under the schema of an embedded object.

@@ -188,7 +188,7 @@ pub(super) fn has_invalid_map_list(schema: Props<'_>, names: &Names) -> bool {
     schema.any(&mut |part| {
         let mut errors = SchemaErrors::new(names);
         validate_map_list(part, &SchemaPath::root(&root), &mut errors);
-        !errors.found.is_empty()
+        !errors.errors.is_empty()
     })
 }
 
@@ -206,7 +206,7 @@ mod tests {
         let mut errors = SchemaErrors::new(&names);
         validate_list_types(props, &path, true, &mut errors);
         validate_map_list(props, &path, &mut errors);
-        assert_eq!(errors.found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
+        assert_eq!(errors.errors.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{schema}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) fn validate_properties(
 ) -> FieldErrors {
     let mut walk = PropertiesWalk { tolerance, errors: SchemaErrors::new(names) };
     walk.visit(schema, &SchemaPath::root(path), Inherited::default(), true);
-    walk.errors.found
+    walk.errors.errors
 }
 
 struct PropertiesWalk<'a> {

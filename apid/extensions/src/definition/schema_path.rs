@@ -61,13 +61,13 @@ pub(crate) struct SchemaErrors<'n> {
     /// Names of the preset, for the texts of errors.
     pub(crate) names: &'n Names,
     /// The errors so far.
-    pub(crate) found: FieldErrors,
+    pub(crate) errors: FieldErrors,
 }
 
 impl<'n> SchemaErrors<'n> {
     /// No errors.
     pub(crate) fn new(names: &'n Names) -> Self {
-        SchemaErrors { names, found: FieldErrors::new() }
+        SchemaErrors { names, errors: FieldErrors::new() }
     }
 
     /// The name of a schema extension in the texts of errors.
@@ -77,11 +77,11 @@ impl<'n> SchemaErrors<'n> {
 
     /// Adds an error; renders it only if the collector keeps it.
     pub(crate) fn add(&mut self, path: &SchemaPath<'_>, error: impl FnOnce(&FieldPath) -> FieldError) {
-        if self.found.is_full() {
+        if self.errors.is_full() {
             // The collector counts the error and drops its text.
-            self.found.push(FieldError::forbidden(&FieldPath::root(), ""));
+            self.errors.push(FieldError::forbidden(&FieldPath::root(), ""));
         } else {
-            self.found.push(error(&path.render()));
+            self.errors.push(error(&path.render()));
         }
     }
 
@@ -128,6 +128,6 @@ mod tests {
         for _ in 0..150 {
             errors.require(&SchemaPath::root(&start), "");
         }
-        assert_eq!((errors.found.len(), errors.found.iter().count()), (150, 100));
+        assert_eq!((errors.errors.len(), errors.errors.iter().count()), (150, 100));
     }
 }

@@ -88,7 +88,7 @@ mod tests {
         let mut errors = SchemaErrors::new(&names);
         validate_rules(Props::from_value(&schema).unwrap(), &SchemaPath::root(&root), &mut errors);
         let errors: Vec<String> = errors
-            .found
+            .errors
             .iter()
             .map(|error| error.to_string().replace("s.x-svc-validations[0].", ""))
             .collect();

@@ -128,9 +128,9 @@ pub(super) fn validate_stored_versions(stored: &[Value], spec: &Spec<'_>, path: 
     for version in &spec.versions {
         if missing.remove(version.name()).is_none() && version.is_storage() {
             let detail = format!("must have the storage version {}", version.name());
-            // The collector drops further errors, so they do not need a copy of the list.
-            let shown = if errors.is_full() { Vec::new() } else { stored.to_vec() };
-            errors.push(FieldError::invalid(path, shown, &detail));
+            // A full collector drops the error, so the error needs no copy of the list.
+            let value = if errors.is_full() { Vec::new() } else { stored.to_vec() };
+            errors.push(FieldError::invalid(path, value, &detail));
         }
     }
     let mut missing: Vec<(&str, usize)> = missing.into_iter().collect();

@@ -106,14 +106,14 @@ fn remove_null_creation_timestamp(metadata: &mut Map<String, Value>) {
 }
 
 /// A visit of the fields of an embedded object at a path.
-type Visit<'v> = dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError> + 'v;
+type EmbeddedVisitor<'v> = dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError> + 'v;
 
 /// Visits embedded objects below a node, parents first.
 fn each_embedded_below(
     node: &Node,
     fields: &mut Map<String, Value>,
     path: &FieldPath,
-    visit: &mut Visit<'_>,
+    visit: &mut EmbeddedVisitor<'_>,
 ) -> Result<(), TypeError> {
     if !node.has(Flag::HasEmbedded) {
         return Ok(());
@@ -131,7 +131,7 @@ fn each_embedded(
     node: &Node,
     value: &mut Value,
     path: &FieldPath,
-    visit: &mut Visit<'_>,
+    visit: &mut EmbeddedVisitor<'_>,
 ) -> Result<(), TypeError> {
     match value {
         Value::Object(fields) => {

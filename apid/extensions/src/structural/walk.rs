@@ -6,7 +6,7 @@ use apimachinery::object::{Map, Value};
 use super::node::{Flag, Node};
 
 /// A visit of a value at a path; returns whether the walk visits the parts of the value.
-type Visit<'v> = dyn FnMut(&Node, &Value, &FieldPath) -> bool + 'v;
+type ValueVisitor<'v> = dyn FnMut(&Node, &Value, &FieldPath) -> bool + 'v;
 
 /// Visits the values of the fields whose schemas have one of `flags`, and the values below them.
 pub(super) fn visit_fields(
@@ -14,7 +14,7 @@ pub(super) fn visit_fields(
     fields: &Map<String, Value>,
     path: &FieldPath,
     flags: &[Flag],
-    visit: &mut Visit<'_>,
+    visit: &mut ValueVisitor<'_>,
 ) {
     for (name, value) in fields {
         match (node.property(name), node.additional()) {
@@ -35,7 +35,7 @@ pub(super) fn visit_value(
     value: &Value,
     path: &FieldPath,
     flags: &[Flag],
-    visit: &mut Visit<'_>,
+    visit: &mut ValueVisitor<'_>,
 ) {
     if !visit(node, value, path) {
         return;

@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     unenforced: Some(&MUTATING_POLICIES),
     columns: &[
         NAME,
-        Column::integer("Mutations", "Number of mutations.").of(Source::Length("spec.mutations")),
+        Column::integer("Mutations", "Number of mutations.").with_source(Source::Length("spec.mutations")),
         policy_rules::PARAMETER_KIND_COLUMN,
         AGE,
     ],

@@ -22,7 +22,8 @@ pub(super) const KIND: Kind = Kind {
     status_writes: StatusWrites::StatusOnly,
     columns: &[
         NAME,
-        Column::integer("Validations", "Number of validations.").of(Source::Length("spec.validations")),
+        Column::integer("Validations", "Number of validations.")
+            .with_source(Source::Length("spec.validations")),
         policy_rules::PARAMETER_KIND_COLUMN,
         AGE,
     ],

@@ -31,7 +31,7 @@ struct RequiredProperties {
 
 /// Columns of webhook configurations.
 pub(super) const COLUMNS: &[Column] =
-    &[NAME, Column::integer("Webhooks", "Number of webhooks.").of(Source::Length("webhooks")), AGE];
+    &[NAME, Column::integer("Webhooks", "Number of webhooks.").with_source(Source::Length("webhooks")), AGE];
 
 /// Rules of a kind of webhook configurations.
 pub(super) struct WebhookConfiguration {

@@ -13,7 +13,7 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::text("Controller", "Controller of the revision."),
-        Column::text("Revision", "Number of the revision.").of(Source::Number("revision")),
+        Column::text("Revision", "Number of the revision.").with_source(Source::Number("revision")),
         AGE,
     ],
     cells: |object, _| vec![json!(controller(object))],

@@ -25,14 +25,14 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::integer("Desired", "Number of selected nodes.")
-            .of(Source::Number("status.desiredNumberScheduled")),
+            .with_source(Source::Number("status.desiredNumberScheduled")),
         Column::integer("Current", "Number of nodes with a pod of the set.")
-            .of(Source::Number("status.currentNumberScheduled")),
-        Column::integer("Ready", "Number of ready pods.").of(Source::Number("status.numberReady")),
+            .with_source(Source::Number("status.currentNumberScheduled")),
+        Column::integer("Ready", "Number of ready pods.").with_source(Source::Number("status.numberReady")),
         Column::integer("Up-to-date", "Number of pods with the current template.")
-            .of(Source::Number("status.updatedNumberScheduled")),
+            .with_source(Source::Number("status.updatedNumberScheduled")),
         Column::integer("Available", "Number of pods that have been ready for the minimum time.")
-            .of(Source::Number("status.numberAvailable")),
+            .with_source(Source::Number("status.numberAvailable")),
         Column::text("Node Selector", "Labels of selected nodes."),
         AGE,
         CONTAINERS,

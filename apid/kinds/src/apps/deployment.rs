@@ -28,9 +28,9 @@ pub(super) const KIND: Kind = Kind {
         NAME,
         Column::text("Ready", "Ready pods and desired pods."),
         Column::text("Up-to-date", "Number of pods with the current template.")
-            .of(Source::Number("status.updatedReplicas")),
+            .with_source(Source::Number("status.updatedReplicas")),
         Column::text("Available", "Number of pods that have been ready for the minimum time.")
-            .of(Source::Number("status.availableReplicas")),
+            .with_source(Source::Number("status.availableReplicas")),
         AGE,
         CONTAINERS,
         IMAGES,

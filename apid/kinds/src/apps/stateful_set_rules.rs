@@ -25,7 +25,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let mut errors = FieldErrors::new();
     validate_spec(&spec, &mut errors);
-    text::check_set_format(&spec.child("serviceName"), format::label, &mut errors);
+    text::check_nonempty_format(&spec.child("serviceName"), format::label, &mut errors);
     errors
 }
 

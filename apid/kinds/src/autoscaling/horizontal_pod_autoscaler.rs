@@ -22,9 +22,10 @@ pub(super) const KIND: Kind = Kind {
         Column::text("Reference", "Workload that the autoscaler scales."),
         Column::text("Targets", "Current and target values of the metrics."),
         Column::text("MinPods", "Minimum number of pods.")
-            .of(Source::TextOrNumber("spec.minReplicas", UNSET)),
-        Column::text("MaxPods", "Maximum number of pods.").of(Source::Number("spec.maxReplicas")),
-        Column::text("Replicas", "Current number of pods.").of(Source::Number("status.currentReplicas")),
+            .with_source(Source::TextOrNumber("spec.minReplicas", UNSET)),
+        Column::text("MaxPods", "Maximum number of pods.").with_source(Source::Number("spec.maxReplicas")),
+        Column::text("Replicas", "Current number of pods.")
+            .with_source(Source::Number("status.currentReplicas")),
         AGE,
     ],
     cells,

@@ -27,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
         Column::text("Schedule", "Schedule in cron format.").text_at("spec.schedule"),
         Column::text("Timezone", "Time zone of the schedule.").text_or("spec.timeZone", NONE),
         Column::boolean("Suspend", "Whether the controller starts no jobs."),
-        Column::integer("Active", "Number of running jobs.").of(Source::Length("status.active")),
+        Column::integer("Active", "Number of running jobs.").with_source(Source::Length("status.active")),
         Column::text("Last Schedule", "Time since the last start of a job."),
         AGE,
         CONTAINERS,

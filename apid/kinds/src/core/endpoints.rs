@@ -89,7 +89,7 @@ fn validate_address(address: &Field<'_, '_>, errors: &mut FieldErrors) {
     let ip = address.child("ip");
     network::check_ip(&ip, errors);
     let (host, node) = (address.child("hostname"), address.child("nodeName"));
-    text::check_set_format(&host, format::label, errors);
+    text::check_nonempty_format(&host, format::label, errors);
     text::check_present_format(&node, format::subdomain, errors);
     network::check_endpoint_ip(&ip, errors);
 }

@@ -23,7 +23,7 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::text("Capacity", "Storage capacity of the volume.")
-            .of(Source::TextOrNumber("spec.capacity.storage", "0")),
+            .with_source(Source::TextOrNumber("spec.capacity.storage", "0")),
         Column::text("Access Modes", "Access modes of the volume."),
         Column::text("Reclaim Policy", "Policy for the volume after its release.")
             .text_at("spec.persistentVolumeReclaimPolicy"),

@@ -23,7 +23,7 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::text("Type", "Type of the secret, which determines its keys.").text_at("type"),
-        Column::text("Data", "Number of keys.").of(Source::Length("data")),
+        Column::text("Data", "Number of keys.").with_source(Source::Length("data")),
         AGE,
     ],
     strategy: &Secret,

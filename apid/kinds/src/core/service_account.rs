@@ -16,7 +16,7 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::text("Secrets", "Number of secrets that pods of the account may use.")
-            .of(Source::Length("secrets")),
+            .with_source(Source::Length("secrets")),
         AGE,
     ],
     strategy: &ServiceAccount,

@@ -119,7 +119,7 @@ fn validate_ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
     let mut names = BTreeSet::new();
     for port in ports.items() {
         let name = port.child("name");
-        text::check_set_format(&name, format::label, errors);
+        text::check_nonempty_format(&name, format::label, errors);
         if !names.insert(name.text()) {
             errors.push(name.duplicate_value(name.text()));
         }

@@ -25,7 +25,7 @@ pub(super) const KIND: Kind = Kind {
         Column::text("PriorityLevel", "Priority level of matching requests.")
             .text_at("spec.priorityLevelConfiguration.name"),
         Column::text("MatchingPrecedence", "Precedence: requests match the schema with the lowest number.")
-            .of(Source::Number("spec.matchingPrecedence")),
+            .with_source(Source::Number("spec.matchingPrecedence")),
         Column::text("DistinguisherMethod", "Property that distinguishes flows.")
             .text_or("spec.distinguisherMethod.type", NONE),
         AGE,

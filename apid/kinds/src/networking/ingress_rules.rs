@@ -57,7 +57,7 @@ pub(super) fn validate(object: &Object) -> FieldErrors {
         for host in tls.child("hosts").items() {
             validate_host_name(&host, &mut errors);
         }
-        text::check_set_format(&tls.child("secretName"), format::subdomain, &mut errors);
+        text::check_nonempty_format(&tls.child("secretName"), format::subdomain, &mut errors);
     }
     text::check_present_format(&spec.child("ingressClassName"), format::subdomain, &mut errors);
     errors

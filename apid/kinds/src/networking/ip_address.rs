@@ -40,11 +40,11 @@ impl Strategy for IpAddress {
             errors.push(parent.required(""));
             return errors;
         }
-        text::check_set_format(&parent.child("group"), format::subdomain, &mut errors);
+        text::check_nonempty_format(&parent.child("group"), format::subdomain, &mut errors);
         let segment = |text: &str| format::path_segment(text, false);
         text::require_format(&parent.child("resource"), segment, &mut errors);
         text::require_format(&parent.child("name"), segment, &mut errors);
-        text::check_set_format(&parent.child("namespace"), segment, &mut errors);
+        text::check_nonempty_format(&parent.child("namespace"), segment, &mut errors);
         errors
     }
 

@@ -20,11 +20,11 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::text("Min Available", "Minimum number or percentage of available pods.")
-            .of(Source::TextOrNumber("spec.minAvailable", "N/A")),
+            .with_source(Source::TextOrNumber("spec.minAvailable", "N/A")),
         Column::text("Max Unavailable", "Maximum number or percentage of unavailable pods.")
-            .of(Source::TextOrNumber("spec.maxUnavailable", "N/A")),
+            .with_source(Source::TextOrNumber("spec.maxUnavailable", "N/A")),
         Column::integer("Allowed Disruptions", "Number of pods that evictions can remove now.")
-            .of(Source::Number("status.disruptionsAllowed")),
+            .with_source(Source::Number("status.disruptionsAllowed")),
         AGE,
     ],
     strategy: &PodDisruptionBudget,

@@ -14,14 +14,14 @@ use crate::validation::{Field, text};
 use crate::{Column, Context, Strategy, format};
 
 /// Rules of a kind of bindings.
-pub(super) struct Binding {
+pub(super) struct BindingRules {
     /// The kinds that the role reference may have.
     pub(super) roles: &'static [&'static str],
     /// Whether a service account without a namespace is in the namespace of the binding.
     pub(super) namespaced: bool,
 }
 
-impl Strategy for Binding {
+impl Strategy for BindingRules {
     /// Sets default API groups of subjects and of the role reference.
     /// The default is this group, and the core group for service accounts.
     fn default(&self, object: &mut Object, ctx: &Context<'_>) {
@@ -70,7 +70,7 @@ fn validate_subject(subject: &Field<'_, '_>, namespaced: bool, group: &str, erro
     text::require(&name, errors);
     match kind.text() {
         "ServiceAccount" => {
-            text::check_set_format(&name, format::subdomain, errors);
+            text::check_nonempty_format(&name, format::subdomain, errors);
             text::check_listed(&api_group, &[""], errors);
             if !namespaced {
                 text::require(&subject.child("namespace"), errors);

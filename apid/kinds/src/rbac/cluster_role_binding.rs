@@ -1,7 +1,7 @@
 //! ClusterRoleBinding: grants a ClusterRole in the whole cluster.
 
 use super::GROUP;
-use super::binding::{self, Binding};
+use super::binding::{self, BindingRules};
 use crate::{Kind, NameRule};
 
 pub(super) const KIND: Kind = Kind {
@@ -10,6 +10,6 @@ pub(super) const KIND: Kind = Kind {
     create_on_update: true,
     columns: binding::COLUMNS,
     cells: binding::cells,
-    strategy: &Binding { roles: &["ClusterRole"], namespaced: false },
+    strategy: &BindingRules { roles: &["ClusterRole"], namespaced: false },
     ..Kind::cluster_scoped("rbac/v1.ClusterRoleBinding", "clusterrolebindings")
 };

@@ -1,7 +1,7 @@
 //! RoleBinding: grants a role in its own namespace.
 
 use super::GROUP;
-use super::binding::{self, Binding};
+use super::binding::{self, BindingRules};
 use crate::{Kind, NameRule};
 
 pub(super) const KIND: Kind = Kind {
@@ -10,6 +10,6 @@ pub(super) const KIND: Kind = Kind {
     create_on_update: true,
     columns: binding::COLUMNS,
     cells: binding::cells,
-    strategy: &Binding { roles: &["Role", "ClusterRole"], namespaced: true },
+    strategy: &BindingRules { roles: &["Role", "ClusterRole"], namespaced: true },
     ..Kind::namespaced("rbac/v1.RoleBinding", "rolebindings")
 };

@@ -134,7 +134,7 @@ pub(super) fn validate_tolerations(tolerations: &Field<'_, '_>, errors: &mut Fie
     for toleration in tolerations.items() {
         let (key, value) = (toleration.child("key"), toleration.child("value"));
         let operator = toleration.child("operator");
-        text::check_set_format(&key, format::qualified_name, errors);
+        text::check_nonempty_format(&key, format::qualified_name, errors);
         match operator.text() {
             "Exists" if !value.text().is_empty() => {
                 errors.push(value.invalid("must be empty for operator `Exists`"));

@@ -17,9 +17,10 @@ pub(super) const KIND: Kind = Kind {
     revalidation: Revalidation::Never,
     columns: &[
         NAME,
-        Column::integer("Value", "Priority of pods; higher values come first.").of(Source::Number("value")),
+        Column::integer("Value", "Priority of pods; higher values come first.")
+            .with_source(Source::Number("value")),
         Column::boolean("Global-Default", "Whether the class is the default of pods without a class.")
-            .of(Source::Flag("globalDefault")),
+            .with_source(Source::Flag("globalDefault")),
         AGE,
         Column::text("PreemptionPolicy", "Whether pods of the class preempt pods of lower priority.")
             .text_or("preemptionPolicy", "PreemptLowerPriority"),

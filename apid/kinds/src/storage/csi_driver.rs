@@ -21,12 +21,12 @@ pub(super) const KIND: Kind = Kind {
         NAME,
         Column::boolean("AttachRequired", "Whether volumes must be attached to nodes."),
         Column::boolean("PodInfoOnMount", "Whether the driver receives information about the mounting pod.")
-            .of(Source::Flag("spec.podInfoOnMount")),
+            .with_source(Source::Flag("spec.podInfoOnMount")),
         Column::boolean("StorageCapacity", "Whether the driver reports available capacity.")
-            .of(Source::Flag("spec.storageCapacity")),
+            .with_source(Source::Flag("spec.storageCapacity")),
         Column::text("TokenRequests", "Audiences of the tokens for the driver."),
         Column::boolean("RequiresRepublish", "Whether volumes are published periodically.")
-            .of(Source::Flag("spec.requiresRepublish")),
+            .with_source(Source::Flag("spec.requiresRepublish")),
         Column::text("Modes", "Lifecycle modes of the volumes."),
         AGE,
     ],

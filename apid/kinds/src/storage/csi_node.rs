@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
     delete_returns_object: true,
     columns: &[
         NAME,
-        Column::integer("Drivers", "Number of drivers.").of(Source::Length("spec.drivers")),
+        Column::integer("Drivers", "Number of drivers.").with_source(Source::Length("spec.drivers")),
         AGE,
     ],
     strategy: &CsiNode,

@@ -16,7 +16,7 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::text("StorageClassName", "Storage class.").text_at("storageClassName"),
-        Column::text("Capacity", "Available capacity.").of(Source::TextOrNumber("capacity", UNSET)),
+        Column::text("Capacity", "Available capacity.").with_source(Source::TextOrNumber("capacity", UNSET)),
     ],
     strategy: &CsiStorageCapacity,
     ..Kind::namespaced("storage/v1.CSIStorageCapacity", "csistoragecapacities")

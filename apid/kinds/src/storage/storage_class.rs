@@ -14,14 +14,14 @@ pub(super) const KIND: Kind = Kind {
     short_names: &["sc"],
     delete_returns_object: true,
     columns: &[
-        NAME.of(Source::Computed),
+        NAME.with_source(Source::Computed),
         Column::text("Provisioner", "Provisioner of the volumes of the class.").text_at("provisioner"),
         Column::text("ReclaimPolicy", "Policy for volumes after their release.")
             .text_or("reclaimPolicy", "Delete"),
         Column::text("VolumeBindingMode", "Mode of provisioning and binding of volumes.")
             .text_or("volumeBindingMode", "Immediate"),
         Column::text("AllowVolumeExpansion", "Whether volumes can grow.")
-            .of(Source::Flag("allowVolumeExpansion")),
+            .with_source(Source::Flag("allowVolumeExpansion")),
         AGE,
     ],
     cells: |class, _| {

@@ -25,7 +25,8 @@ pub(super) const KIND: Kind = Kind {
         },
         Column::text("PV", "Persistent volume.").text_at("spec.source.persistentVolumeName"),
         Column::text("Node", "Node to which the volume is attached.").text_at("spec.nodeName"),
-        Column::boolean("Attached", "Whether the volume is attached.").of(Source::Flag("status.attached")),
+        Column::boolean("Attached", "Whether the volume is attached.")
+            .with_source(Source::Flag("status.attached")),
         AGE,
     ],
     strategy: &VolumeAttachment,

@@ -36,7 +36,7 @@ impl Strategy for StorageVersionMigration {
     fn validate(&self, object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         let mut errors = FieldErrors::new();
         let resource = Field::new(object.find("spec.resource"), "spec.resource");
-        text::check_set_format(&resource.child("group"), format::subdomain, &mut errors);
+        text::check_nonempty_format(&resource.child("group"), format::subdomain, &mut errors);
         for name in ["version", "resource"] {
             text::require_format(&resource.child(name), format::label_1035, &mut errors);
         }

@@ -18,8 +18,8 @@ pub(crate) const SELECTOR: Column = Column::wide("Selector", "Selector of the po
 pub(crate) const REPLICA_COLUMNS: &[Column] = &[
     NAME,
     Column::integer("Desired", "Desired number of pods."),
-    Column::integer("Current", "Current number of pods.").of(Source::Number("status.replicas")),
-    Column::integer("Ready", "Number of ready pods.").of(Source::Number("status.readyReplicas")),
+    Column::integer("Current", "Current number of pods.").with_source(Source::Number("status.replicas")),
+    Column::integer("Ready", "Number of ready pods.").with_source(Source::Number("status.readyReplicas")),
     AGE,
     CONTAINERS,
     IMAGES,

@@ -43,7 +43,8 @@ pub(crate) fn require_present_and_supported(
     check_supported(field, supported, errors);
 }
 
-/// Reports a text that is not a supported value. The error shows an absent text as an empty one.
+/// Reports a text that is not a supported value. Unlike [`check_supported`], an absent text counts as an empty
+/// one.
 pub(crate) fn check_listed(field: &Field<'_, '_>, supported: &[&str], errors: &mut FieldErrors) {
     if !supported.contains(&field.text()) {
         errors.push(FieldError::not_supported(&field.path(), field.text(), supported));
@@ -60,7 +61,7 @@ pub(crate) fn check_format(
 }
 
 /// Reports the messages of a format about a text that is not empty.
-pub(crate) fn check_set_format(
+pub(crate) fn check_nonempty_format(
     field: &Field<'_, '_>,
     format: impl Fn(&str) -> Vec<String>,
     errors: &mut FieldErrors,

@@ -19,7 +19,7 @@ pub(crate) fn claim_spec(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     labels::validate_selector(&spec.child("selector"), errors);
     access_modes(&modes, errors);
     validate_storage_request(spec, errors);
-    text::check_set_format(&spec.child("storageClassName"), format::subdomain, errors);
+    text::check_nonempty_format(&spec.child("storageClassName"), format::subdomain, errors);
     text::check_supported(&spec.child("volumeMode"), &VOLUME_MODES, errors);
     validate_data_sources(spec, errors);
 }
@@ -80,7 +80,7 @@ fn validate_data_source(source: &Field<'_, '_>, errors: &mut FieldErrors) {
     } else {
         text::check_format(&group, format::subdomain, errors);
     }
-    text::check_set_format(&source.child("namespace"), format::label, errors);
+    text::check_nonempty_format(&source.child("namespace"), format::label, errors);
 }
 
 /// Validates access modes. `ReadWriteOncePod` excludes other access modes.

@@ -27,7 +27,7 @@ const CPU: [(&str, &str, &str, &str); 2] = [
 ];
 
 pub(super) const VERSIONS: &[FieldChanges] = &[FieldChanges {
-    through: Some(("autoscaling", "v1")),
+    intermediate: Some(("autoscaling", "v1")),
     ..FieldChanges::new(("autoscaling", "v2beta1", "HorizontalPodAutoscaler"), upgrade, downgrade)
 }];
 

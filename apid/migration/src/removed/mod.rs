@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! The table of [`lifecycle`] lists the versions and their replacements. [`FieldChanges`] convert the objects of
-//! a version whose fields or defaults differ from those of the served version. Their upgrade receives a manifest
-//! that no schema has checked, and also sets the defaults of the old version that differ from those of the served
-//! version. Their downgrade receives an object in the stored form of the served version. Each file contains the
+//! a version whose fields or defaults differ from those of the served version. The upgrade receives a manifest
+//! that no schema has checked. The upgrade also sets the defaults of the old version that differ from those of the
+//! served version. The downgrade receives an object in the stored form of the served version. Each file contains the
 //! kinds of one group or one subject.
 
 mod access;
@@ -48,8 +48,8 @@ pub(crate) struct FieldChanges {
     version: &'static str,
     /// Kind.
     kind: &'static str,
-    /// Group stem and version of the served kind that the conversion uses, if it is not the replacement.
-    through: Option<(&'static str, &'static str)>,
+    /// Group stem and version of the served kind that the conversion uses; None: the replacement.
+    intermediate: Option<(&'static str, &'static str)>,
     /// Converts a manifest to the served version.
     pub(crate) upgrade: fn(&mut Object, &Names, &mut Notes),
     /// Converts an object of the served version to this version.
@@ -66,7 +66,7 @@ impl FieldChanges {
         upgrade: fn(&mut Object, &Names, &mut Notes),
         downgrade: fn(&mut Object, &Names),
     ) -> Self {
-        FieldChanges { group, version, kind, through: None, upgrade, downgrade, restore: |_, _| {} }
+        FieldChanges { group, version, kind, intermediate: None, upgrade, downgrade, restore: |_, _| {} }
     }
 }
 
@@ -80,7 +80,8 @@ pub(crate) struct RemovedVersion {
     pub(crate) changes: &'static FieldChanges,
 }
 
-/// The removed version with a group stem, a version and a kind. No served version has a stable replacement.
+/// The removed version with a group stem, a version and a kind. No version that is served
+/// by default has a stable replacement.
 pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<RemovedVersion> {
     const NONE: &FieldChanges = &FieldChanges::new(("", "", ""), |_, _, _| {}, |_, _| {});
     let new = lifecycle::of_kind(group, version, kind)?.replacement?;
@@ -91,7 +92,7 @@ pub(crate) fn find(group: &str, version: &str, kind: &str) -> Option<RemovedVers
     let is_of_version =
         |changes: &&FieldChanges| (changes.group, changes.version, changes.kind) == (group, version, kind);
     let changes = ALL.into_iter().flatten().find(is_of_version).unwrap_or(NONE);
-    Some(RemovedVersion { served: changes.through.unwrap_or(replacement), replacement, changes })
+    Some(RemovedVersion { served: changes.intermediate.unwrap_or(replacement), replacement, changes })
 }
 
 /// Remarks on fields whose meaning, default or name differs between the versions.

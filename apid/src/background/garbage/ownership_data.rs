@@ -43,12 +43,12 @@ pub(super) struct Owner {
     /// The uid of the owner.
     pub(super) uid: String,
     /// Whether the dependent blocks a foreground deletion of the owner.
-    #[serde(rename = "blockOwnerDeletion", deserialize_with = "is_true")]
+    #[serde(rename = "blockOwnerDeletion", deserialize_with = "deserialize_optional_flag")]
     pub(super) blocks: bool,
 }
 
 /// Reads a boolean that may be null.
-fn is_true<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+fn deserialize_optional_flag<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     Ok(Option::<bool>::deserialize(deserializer)? == Some(true))
 }
 

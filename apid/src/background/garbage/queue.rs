@@ -91,7 +91,9 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     /// Sets the gauges of the times for which the items in process have been processed.
     pub(super) fn update_metrics(&self) {
         let now = self.clock.monotonic();
-        self.metrics.set_running(self.state.lock().running.values().map(|start| now.saturating_sub(*start)));
+        let running: Vec<_> =
+            self.state.lock().running.values().map(|start| now.saturating_sub(*start)).collect();
+        self.metrics.set_running(running.into_iter());
     }
 
     /// Adds an item with a delay.

@@ -159,10 +159,10 @@ fn schemas(names: &Names) -> Vec<StartObject> {
         &[system_account("*")],
         &[election_rule("", &["endpoints", "configmaps"]), election_rule(&coordination, &["leases"])],
     );
-    let of_manager = all_requests(&[manager]);
-    let of_scheduler = all_requests(&[scheduler]);
+    let manager_requests = all_requests(&[manager]);
+    let scheduler_requests = all_requests(&[scheduler]);
     let of_system_accounts = all_requests(&[system_account("*")]);
-    let of_accounts = all_requests(&[group("system:serviceaccounts")]);
+    let account_requests = all_requests(&[group("system:serviceaccounts")]);
     vec![
         schema(Mandatory, "exempt", "exempt", 1, "", all_requests(&[group("system:masters")])),
         schema(Mandatory, "catch-all", "catch-all", 10_000, BY_USER, all_requests(&everybody)),
@@ -174,10 +174,10 @@ fn schemas(names: &Names) -> Vec<StartObject> {
         // and wins.
         schema(Suggested, "endpoint-controller", "workload-high", 150, BY_USER, endpoint_writes),
         schema(Suggested, "workload-leader-election", "leader-election", 200, BY_USER, workload_elections),
-        schema(Suggested, "kube-controller-manager", "workload-high", 800, BY_NAMESPACE, of_manager),
-        schema(Suggested, "kube-scheduler", "workload-high", 800, BY_NAMESPACE, of_scheduler),
+        schema(Suggested, "kube-controller-manager", "workload-high", 800, BY_NAMESPACE, manager_requests),
+        schema(Suggested, "kube-scheduler", "workload-high", 800, BY_NAMESPACE, scheduler_requests),
         schema(Suggested, &system_accounts, "workload-high", 900, BY_NAMESPACE, of_system_accounts),
-        schema(Suggested, "service-accounts", "workload-low", 9_000, BY_USER, of_accounts),
+        schema(Suggested, "service-accounts", "workload-low", 9_000, BY_USER, account_requests),
         schema(Suggested, "global-default", "global-default", 9_900, BY_USER, all_requests(&everybody)),
     ]
 }

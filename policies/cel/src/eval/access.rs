@@ -35,7 +35,7 @@ impl<'a> Evaluator<'a, '_> {
         let StepTarget::Field(name) = &step.target else { return Err(EvalError::NoOverload) };
         self.cost.charge(1)?;
         let found = self.lazy.and_then(|(_, fields)| fields.field(name)).transpose()?;
-        selected(found, step.is_optional, || no_such_key_error(name))
+        link_value(found, step.is_optional, || no_such_key_error(name))
     }
 
     /// Evaluates `has()`: the test is free, and each preceding link costs one unit.
@@ -72,12 +72,12 @@ impl<'a> Evaluator<'a, '_> {
                     Some(Value::Map(map)) => map.field(name).transpose()?,
                     Some(_) => return Err(no_such_key_error(name)),
                 };
-                selected(found, is_optional, || no_such_key_error(name))
+                link_value(found, is_optional, || no_such_key_error(name))
             }
             StepTarget::Index(index) => {
                 let index = self.evaluate_index(index)?;
                 let found = operand.map_or(Ok(None), |operand| element_at(operand, &index))?;
-                selected(found, is_optional, || missing_key_error(value, &index))
+                link_value(found, is_optional, || missing_key_error(value, &index))
             }
         }
     }
@@ -93,7 +93,7 @@ impl<'a> Evaluator<'a, '_> {
 }
 
 /// The value of a link: an optional link has a value even if it selects nothing.
-fn selected<'a>(
+fn link_value<'a>(
     found: Option<Value<'a>>,
     is_optional: bool,
     missing: impl FnOnce() -> EvalError,

@@ -32,9 +32,10 @@ pub(super) fn no_more_than_default(pod: &Pod<'_>) -> Option<Violation> {
 pub(super) fn all_dropped(pod: &Pod<'_>) -> Option<Violation> {
     let keeps_capabilities =
         |c: &Container<'_>| !c.security_list(&["capabilities", "drop"]).any(|name| name == "ALL");
-    let kept = format_containers(&pod.containers_that(keeps_capabilities))
+    let drop_detail = format_containers(&pod.containers_that(keeps_capabilities))
         .map(|containers| format!("{containers} must set securityContext.capabilities.drop=[\"ALL\"]"));
-    let details: Vec<String> = kept.into_iter().chain(added_beyond(pod, &["NET_BIND_SERVICE"])).collect();
+    let details: Vec<String> =
+        drop_detail.into_iter().chain(added_beyond(pod, &["NET_BIND_SERVICE"])).collect();
     if details.is_empty() {
         return None;
     }

@@ -167,7 +167,7 @@ fn forbidden_profile_types<'a>(pod: &Pod<'a>, field: &[&str]) -> (Option<String>
     (format_setters(is_pod_forbidden, &containers), types)
 }
 
-/// Evaluates a rule for all pods except Windows pods, which lack the security feature.
+/// Evaluates a rule for all pods except Windows pods: the restricted feature does not exist on Windows.
 fn unless_windows(pod: &Pod<'_>, rule: ControlRule) -> Option<Violation> {
     if pod.is_windows() { None } else { rule(pod) }
 }

@@ -29,7 +29,7 @@ pub(super) fn validate_structure(schema: Props<'_>, names: &Names, path: &FieldP
     let mut errors = SchemaErrors::new(names);
     invariants::validate(schema, invariants::Level::Root, &root, &mut errors);
     completeness::validate(schema, &root, &mut errors);
-    sort(errors.found)
+    sort(errors.errors)
 }
 
 /// Sorts the kept errors by their messages.

@@ -113,7 +113,7 @@ fn value_source(source: &Field<'_, '_>, value: &str, errors: &mut FieldErrors) {
 /// list.
 pub(super) fn sources(sources: &Field<'_, '_>, errors: &mut FieldErrors) {
     for source in sources.items() {
-        text::check_set_format(&source.child("prefix"), format::variable_name, errors);
+        text::check_nonempty_format(&source.child("prefix"), format::variable_name, errors);
         let mut count = 0;
         for name in ["configMapRef", "secretRef"] {
             let reference = source.child(name);

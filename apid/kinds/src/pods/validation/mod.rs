@@ -178,7 +178,7 @@ fn spec(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
         ("subdomain", format::label),
     ] {
         let field = spec.child(field);
-        text::check_set_format(&field, format, errors);
+        text::check_nonempty_format(&field, format, errors);
     }
     number::check_range(&spec.child("activeDeadlineSeconds"), 1, i64::from(i32::MAX), errors);
     tolerations(&spec.child("tolerations"), errors);
@@ -189,7 +189,7 @@ fn spec(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
         }
     }
     for field in ["priorityClassName", "runtimeClassName"] {
-        text::check_set_format(&spec.child(field), format::subdomain, errors);
+        text::check_nonempty_format(&spec.child(field), format::subdomain, errors);
     }
     let preemption = spec.child("preemptionPolicy");
     if preemption.is_present() {
