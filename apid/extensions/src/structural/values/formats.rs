@@ -364,13 +364,8 @@ mod tests {
     #[test]
     fn durations_within_64_bits_of_nanoseconds_are_valid() {
         let (_, is_duration) = FORMATS.iter().find(|format| format.0 == "duration").unwrap();
-        for (text, valid) in [
-            ("2562047h47m16.854775807s", true),
-            ("-9223372036854775808ns", true),
-            ("2562047h47m16.854775808s", false),
-            ("9223372036854775808ns", false),
-        ] {
-            assert_eq!(is_duration(text), valid, "{text}");
+        for text in ["2562047h47m16.854775807s", "-9223372036854775808ns"] {
+            assert!(is_duration(text), "{text}");
         }
     }
 }
