@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn user_whose_only_task_is_cancelled_is_removed() {
+    async fn user_without_tasks_is_removed_after_cancellation() {
         let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
         let running = fair_queue.acquire(&name("a"), 1, 3).await.unwrap();
         let cancelled = waiter(&fair_queue, "b", 1);
