@@ -78,10 +78,10 @@ impl Api {
         let (uri, refusal) = if head_limits::has_long_query(&head.uri) {
             match Box::pin(self.parse_on_pool(&head, connection)).await {
                 Ok(uri) => (uri, None),
-                Err(status) => (ParsedUri::without_query(&head), Some(status)),
+                Err(status) => (ParsedUri::new(&head.method, &head.uri, Query::default()), Some(status)),
             }
         } else {
-            (ParsedUri::new(&head.method, &head.uri), None)
+            (ParsedUri::new(&head.method, &head.uri, Query::parse(head.uri.query())), None)
         };
         let ParsedUri { query, info } = uri;
         let header_credentials = server_state.auth.take_credentials(&mut head.headers, &server_state.names);
@@ -184,7 +184,7 @@ impl Api {
         let address = connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
         let queue = format!("address {address}").into();
         let (method, uri) = (head.method.clone(), head.uri.clone());
-        let work = async move { ParsedUri::new(&method, &uri) };
+        let work = async move { ParsedUri::new(&method, &uri, Query::parse(uri.query())) };
         let parsed = self.executor.pool().run(&queue, LONG_QUERY_COST, work);
         match tokio::time::timeout(self.server_state.request_timeout, parsed).await {
             Ok(parsed) => parsed.map_err(execution::rejection_status),
@@ -361,16 +361,9 @@ struct ParsedUri {
 }
 
 impl ParsedUri {
-    fn new(method: &Method, uri: &Uri) -> Self {
-        let query = Query::parse(uri.query());
+    /// Parses the path. A refused request has no query.
+    fn new(method: &Method, uri: &Uri, query: Query) -> Self {
         let info = RequestInfo::resolve(method, head_limits::path_within_limit(uri), &query);
-        ParsedUri { query, info }
-    }
-
-    /// Parses the path alone, for a request that is refused.
-    fn without_query(head: &Parts) -> Self {
-        let query = Query::default();
-        let info = RequestInfo::resolve(&head.method, head_limits::path_within_limit(&head.uri), &query);
         ParsedUri { query, info }
     }
 }
