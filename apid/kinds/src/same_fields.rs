@@ -10,11 +10,11 @@ use crate::{Conversion, Kind, Storage};
 
 /// Returns another version of a stored kind. `schema` is the type of this version.
 pub(crate) const fn same_fields(stored: Kind, schema: &'static str) -> Kind {
-    other_version(stored, schema, &SameFields)
+    derive_version(stored, schema, &SameFields)
 }
 
 /// Returns another version of a stored kind with a conversion. `schema` is the type of this version.
-pub(crate) const fn other_version(
+pub(crate) const fn derive_version(
     stored: Kind,
     schema: &'static str,
     conversion: &'static dyn Conversion,

@@ -14,11 +14,11 @@ use schema::key_order::text_of_type;
 use serde_json::{Value, json};
 
 use super::horizontal_pod_autoscaler;
-use crate::same_fields::other_version;
+use crate::same_fields::derive_version;
 use crate::table::cell::PathReader;
 use crate::{Conversion, Kind};
 
-pub(super) const KIND: Kind = other_version(
+pub(super) const KIND: Kind = derive_version(
     horizontal_pod_autoscaler::KIND,
     "autoscaling/v1.HorizontalPodAutoscaler",
     &HorizontalPodAutoscaler,

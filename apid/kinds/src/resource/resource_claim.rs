@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::claim_rules;
 use super::conversion::EarlierVersion;
 use crate::defaults::part;
-use crate::same_fields::other_version;
+use crate::same_fields::derive_version;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, conditions, immutable_fields, text};
@@ -26,11 +26,11 @@ pub(super) const KIND: Kind = Kind {
 
 /// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
-    other_version(KIND, "resource/v1beta1.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
+    derive_version(KIND, "resource/v1beta1.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA3: Kind =
-    other_version(KIND, "resource/v1alpha3.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
+    derive_version(KIND, "resource/v1alpha3.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
 
 /// Maximum number of consumers of a claim.
 const CONSUMERS_MAX: usize = 256;

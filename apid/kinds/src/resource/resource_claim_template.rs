@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use super::claim_rules;
 use super::conversion::EarlierVersion;
 use crate::defaults::part;
-use crate::same_fields::other_version;
+use crate::same_fields::derive_version;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields};
 use crate::{Context, Kind, MetadataChecks, Revalidation, Strategy};
@@ -22,11 +22,14 @@ pub(super) const KIND: Kind = Kind {
 
 /// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
-    other_version(KIND, "resource/v1beta1.ResourceClaimTemplate", &EarlierVersion::Claim(&["spec", "spec"]));
+    derive_version(KIND, "resource/v1beta1.ResourceClaimTemplate", &EarlierVersion::Claim(&["spec", "spec"]));
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA3: Kind =
-    other_version(KIND, "resource/v1alpha3.ResourceClaimTemplate", &EarlierVersion::Claim(&["spec", "spec"]));
+pub(super) const V1ALPHA3: Kind = derive_version(
+    KIND,
+    "resource/v1alpha3.ResourceClaimTemplate",
+    &EarlierVersion::Claim(&["spec", "spec"]),
+);
 
 struct ResourceClaimTemplate;
 

@@ -7,7 +7,7 @@ use apimachinery::time;
 use super::conversion::EarlierVersion;
 use super::slice_rules;
 use crate::defaults::{fill, maps_in_list, part};
-use crate::same_fields::other_version;
+use crate::same_fields::derive_version;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields};
 use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
@@ -29,11 +29,11 @@ pub(super) const KIND: Kind = Kind {
 
 /// The kind in its first beta version.
 pub(super) const V1BETA1: Kind =
-    other_version(KIND, "resource/v1beta1.ResourceSlice", &EarlierVersion::Slice);
+    derive_version(KIND, "resource/v1beta1.ResourceSlice", &EarlierVersion::Slice);
 
 /// The kind in its alpha version.
 pub(super) const V1ALPHA3: Kind =
-    other_version(KIND, "resource/v1alpha3.ResourceSlice", &EarlierVersion::Slice);
+    derive_version(KIND, "resource/v1alpha3.ResourceSlice", &EarlierVersion::Slice);
 
 struct ResourceSlice;
 
