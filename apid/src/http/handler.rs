@@ -75,7 +75,7 @@ impl Api {
         let server_state = &self.server_state;
         let started = server_state.clock.monotonic();
         let received = server_state.audit.is_on().then(|| server_state.clock.now());
-        let (uri, refusal) = if head_limits::has_long_query(&head.uri) {
+        let (uri, rejection) = if head_limits::has_long_query(&head.uri) {
             match Box::pin(self.parse_on_pool(&head, connection)).await {
                 Ok(uri) => (uri, None),
                 Err(status) => (ParsedUri::new(&head.method, &head.uri, Query::default()), Some(status)),
@@ -112,7 +112,7 @@ impl Api {
             context.begin_audit(received);
         }
         let span = context.span();
-        let mut response = match refusal {
+        let mut response = match rejection {
             Some(status) => status_response(&context, status),
             None => {
                 let work = self.run_with_timeout(&context, body, deadline.remaining());
@@ -361,7 +361,7 @@ struct ParsedUri {
 }
 
 impl ParsedUri {
-    /// Parses the path. A refused request has no query.
+    /// Resolves the request info. `query` is empty if the request is rejected before the work pool parses its query.
     fn new(method: &Method, uri: &Uri, query: Query) -> Self {
         let info = RequestInfo::resolve(method, head_limits::path_within_limit(uri), &query);
         ParsedUri { query, info }

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn wait_for_the_peer_resets_the_limit() {
+    async fn wait_for_peer_resets_byte_count() {
         let (mut client, server) = tokio::io::duplex(2 * BYTES_BETWEEN_PAUSES);
         let mut server = FairStream::new(server);
         let mut part = vec![0; BYTES_BETWEEN_PAUSES - 1];

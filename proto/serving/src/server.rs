@@ -18,6 +18,7 @@
 //! | an unfinished TLS handshake | [`ServerOptions::handshake_timeout`], [`crate::connection_limits`] |
 //! | a connection without a request | [`ServerOptions::header_timeout`] |
 //!
+//! A connection starts as many handlers at a time as there are I/O threads ([`crate::handler_permits`]).
 //! [`ServerOptions::max_connections`] limits the number of connections, in total and for each peer address. A
 //! panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
 //!
@@ -50,6 +51,7 @@ use crate::body::Body;
 use crate::cancellations::Cancellations;
 use crate::connection_limits::{self, Connections, HandshakePermit, Handshakes};
 use crate::fair_stream::FairStream;
+use crate::handler_permits::HandlerPermits;
 use crate::listener::{AcceptedConnection, Listener};
 use crate::metrics::Counter;
 use crate::send_limit::{MeteredBody, SendLimit};
@@ -430,17 +432,20 @@ impl<H: Handler> Server<H> {
         let send_limit = SendLimit::default();
         let is_silent = AtomicBool::new(true);
         let cancellations = Arc::new(Cancellations::default());
+        let permits = HandlerPermits::for_runtime();
         let service = service_fn(|request| {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
             let is_http2 = request.version() == Version::HTTP_2;
             let cancellations = is_http2.then(|| Arc::clone(&cancellations));
             let send_limit = is_http2.then(|| send_limit.clone());
+            let permit = permits.try_acquire();
             // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
             // an unboxed future until the response is sent, which may take an hour.
             Box::pin(async move {
                 let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
-                let response = handler.handle(request, info).await;
+                let permit = permit.wait().await;
+                let response = permit.run(pin!(handler.handle(request, info))).await;
                 if let Some(running) = running {
                     running.complete();
                 }

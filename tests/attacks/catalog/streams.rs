@@ -1,11 +1,11 @@
-//! Attacks with unread streams, watches, resets and handshakes.
+//! Attacks with unread streams, watches, many requests at once, resets and handshakes.
 
 use super::Attack;
 use super::lists::REPRESENTATIONS;
-use crate::attack::AttackMethod::{Handshakes, Hold, Resets, Silence};
+use crate::attack::AttackMethod::{Flood, Handshakes, Hold, Resets, Silence};
 use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
 use crate::client::Prepared;
-use crate::dataset::{REFERENCE_NAMESPACE, collection, large_object};
+use crate::dataset::{REFERENCE_NAMESPACE, access_review, collection, large_object};
 
 pub fn attacks() -> Vec<Attack> {
     let many = Hold { connections: 4, streams: 240, window: 0 };
@@ -48,6 +48,19 @@ pub fn attacks() -> Vec<Attack> {
         }),
         Attack::new("resets: 100 at once, of a rejection", Resets(100), Some(Anonymous), || {
             vec![Prepared::get("/api/v1/namespaces")]
+        }),
+        Attack::new("requests: 100 at once, of /version", Flood(100), None, || {
+            vec![Prepared::get("/version")]
+        }),
+        Attack::new("requests: 100 at once, rejected", Flood(100), Some(Anonymous), || {
+            vec![Prepared::get("/api/v1/namespaces")]
+        }),
+        Attack::new("requests: 100 at once, of an access review", Flood(100), Some(Unprivileged), || {
+            (0..10_000).map(access_review).collect()
+        }),
+        Attack::new("requests: 100 at once, of a dry-run create", Flood(100), Some(Privileged), || {
+            let path = format!("{}?dryRun=All", collection());
+            vec![Prepared::post(path, r#"{"metadata":{"generateName":"a-"}}"#)]
         }),
         Attack::new("TLS handshakes", Handshakes, Some(Anonymous), Vec::new),
         Attack::new("800 connections that send nothing", Silence(800), Some(Anonymous), Vec::new),

@@ -7,6 +7,7 @@ use apimachinery::clock::{Clock, SystemClock};
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -174,6 +175,34 @@ async fn connection_without_request_is_closed_in_header_timeout() {
     let mut answer = Vec::new();
     let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "still open");
+}
+
+#[tokio::test]
+async fn request_burst_on_http2_connection_does_not_delay_other_connection() {
+    let peers = Arc::new(Mutex::new(Vec::new()));
+    let recorded_peers = Arc::clone(&peers);
+    let handler = move |_: Request<Incoming>, info: Arc<ConnectionInfo>| {
+        recorded_peers.lock().push(info.peer);
+        std::future::pending::<Response<Body>>()
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let mut connections = Vec::new();
+    for _ in 0..2 {
+        let mut connection = TcpStream::connect(server.address).await.unwrap();
+        connection.write_all(&preface(1000)).await.unwrap();
+        // The first byte of the server shows that it serves the connection.
+        connection.read_u8().await.unwrap();
+        connections.push(connection);
+    }
+    let requests: Vec<u8> = (0..100).flat_map(|i| get(2 * i + 1)).collect();
+    connections[0].write_all(&requests).await.unwrap();
+    connections[1].write_all(&get(1)).await.unwrap();
+    while peers.lock().len() < 101 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let second_client = Some(connections[1].local_addr().unwrap());
+    let position = peers.lock().iter().position(|peer| *peer == second_client).unwrap();
+    assert!(position < 50, "{position} requests of the burst were handled first");
 }
 
 #[tokio::test]
