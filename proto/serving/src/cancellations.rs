@@ -6,11 +6,13 @@
 //!
 //! # Contract
 //!
-//! A request counts as cancelled if its handler is dropped before it returns a response. A stream that is reset
-//! after the response head, such as a watch, does not count; nor does a request whose handler returns at its
-//! first poll. A connection with more than [`MAX_CANCELLED`] cancelled requests within [`WINDOW`] is shut down
-//! gracefully: its open streams continue, and the client opens a new connection for new requests. A client that
-//! still begins requests after [`GRACE`] and cancels as many of them ignores the shutdown; its connection is cut.
+//! A request counts as cancelled if the client resets it before its handler returns a response: while the handler
+//! waits for its permit ([`crate::handler_permits`]), or after its first poll. A stream that is reset after the
+//! response head, such as a watch, does not count. A connection with more than [`MAX_CANCELLED`] cancelled requests
+//! within [`WINDOW`] is shut down gracefully: its open streams continue, and the client opens a new connection for
+//! new requests. The client may cancel these streams, and requests that it sends before it receives the GOAWAY
+//! frame. A client that cancels more than [`MAX_CANCELLED_IN_SHUTDOWN`] requests ignores the shutdown; its
+//! connection is cut.
 
 use std::time::Duration;
 
@@ -22,9 +24,9 @@ use tokio::time::Instant;
 const MAX_CANCELLED: u32 = 50;
 /// Length of the interval in which cancelled requests are counted.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Time after the limit is exceeded in which new requests do not count: the client may not have received the
-/// GOAWAY frame yet.
-const GRACE: Duration = Duration::from_secs(5);
+/// Maximum number of cancelled requests during the graceful shutdown of a connection: four times the streams of a
+/// connection.
+const MAX_CANCELLED_IN_SHUTDOWN: u32 = 400;
 
 /// Counter of the cancelled requests of a connection.
 #[derive(Debug, Default)]
@@ -33,44 +35,45 @@ pub(crate) struct Cancellations {
     exceeded: Notify,
 }
 
+/// What is counted.
 #[derive(Debug, Default)]
-struct State {
-    window: Option<Window>,
-    /// Requests that began before this time do not count.
-    counted_from: Option<Instant>,
-}
-
-/// An interval and its number of cancelled requests.
-#[derive(Debug)]
-struct Window {
-    begin: Instant,
-    count: u32,
+enum State {
+    /// No cancelled request so far.
+    #[default]
+    None,
+    /// An interval and its number of cancelled requests.
+    Window { begin: Instant, count: u32 },
+    /// The number of cancelled requests since the limit was exceeded.
+    Shutdown { count: u32 },
 }
 
 impl Cancellations {
     /// Begins a request. The request counts as cancelled if the result is dropped before
     /// [`RunningRequest::complete`].
     pub(crate) fn begin_request(&self) -> RunningRequest<'_> {
-        RunningRequest { cancellations: self, begin: Instant::now(), is_complete: false }
+        RunningRequest { cancellations: self, is_complete: false }
     }
 
-    /// Waits until the limit is exceeded: for the first time, or again after [`GRACE`].
+    /// Waits until a limit is exceeded: first [`MAX_CANCELLED`], then [`MAX_CANCELLED_IN_SHUTDOWN`].
     pub(crate) async fn wait_until_exceeded(&self) {
         self.exceeded.notified().await;
     }
 
-    /// Counts a cancelled request that began at `begin`.
-    fn count(&self, begin: Instant, now: Instant) {
+    /// Counts a cancelled request.
+    fn count(&self, now: Instant) {
         let mut state = self.state.lock();
-        if state.counted_from.is_some_and(|from| begin < from) {
-            return;
-        }
-        let current = state.window.take().filter(|window| now.duration_since(window.begin) < WINDOW);
-        let Window { begin, count } = current.unwrap_or(Window { begin: now, count: 0 });
-        if count < MAX_CANCELLED {
-            state.window = Some(Window { begin, count: count + 1 });
-        } else {
-            state.counted_from = Some(now + GRACE);
+        let (next, is_exceeded) = match *state {
+            State::Window { begin, count } if now.duration_since(begin) < WINDOW => match count < MAX_CANCELLED {
+                true => (State::Window { begin, count: count + 1 }, false),
+                false => (State::Shutdown { count: 0 }, true),
+            },
+            State::None | State::Window { .. } => (State::Window { begin: now, count: 1 }, false),
+            State::Shutdown { count } => {
+                (State::Shutdown { count: count + 1 }, count >= MAX_CANCELLED_IN_SHUTDOWN)
+            }
+        };
+        *state = next;
+        if is_exceeded {
             self.exceeded.notify_one();
         }
     }
@@ -79,7 +82,6 @@ impl Cancellations {
 /// A request whose handler has not returned a response yet.
 pub(crate) struct RunningRequest<'a> {
     cancellations: &'a Cancellations,
-    begin: Instant,
     is_complete: bool,
 }
 
@@ -93,7 +95,7 @@ impl RunningRequest<'_> {
 impl Drop for RunningRequest<'_> {
     fn drop(&mut self) {
         if !self.is_complete {
-            self.cancellations.count(self.begin, Instant::now());
+            self.cancellations.count(Instant::now());
         }
     }
 }
@@ -105,8 +107,8 @@ mod tests {
     use super::*;
 
     impl Cancellations {
-        fn count_at(&self, begin: Instant, count: u32) {
-            (0..count).for_each(|_| self.count(begin, begin));
+        fn count_at(&self, time: Instant, count: u32) {
+            (0..count).for_each(|_| self.count(time));
         }
 
         fn is_exceeded(&self) -> bool {
@@ -130,17 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn limit_is_exceeded_again_only_by_requests_after_grace() {
+    fn limit_is_exceeded_again_by_requests_during_shutdown() {
         let cancellations = Cancellations::default();
         let begin = Instant::now();
         cancellations.count_at(begin, MAX_CANCELLED + 1);
         assert!(cancellations.is_exceeded());
-        cancellations.count_at(begin + GRACE - WINDOW, 2 * MAX_CANCELLED);
-        for _ in 0..2 * MAX_CANCELLED {
-            cancellations.count(begin, begin + 2 * GRACE);
-        }
+        cancellations.count_at(begin, MAX_CANCELLED_IN_SHUTDOWN);
         assert!(!cancellations.is_exceeded());
-        cancellations.count_at(begin + GRACE, MAX_CANCELLED + 1);
+        cancellations.count_at(begin + WINDOW, 1);
         assert!(cancellations.is_exceeded());
     }
 

@@ -6,22 +6,27 @@
 //! it costs more than its socket. The limit leaves a quarter of the file descriptors for the files of the
 //! process.
 //!
-//! [`Handshakes`] limits unfinished TLS handshakes. The accept loop waits while handshakes younger than
-//! [`HANDSHAKE_GRACE`] occupy all slots; after that it cuts the oldest handshake. A burst of honest clients is
-//! therefore served in order at the speed of the processor. A silent client occupies a slot for
-//! [`HANDSHAKE_GRACE`], not until its timeout.
+//! [`Handshakes`] limits unfinished TLS handshakes, in total and for each peer address, so that the connections
+//! of one address do not delay those of others. A handshake waits while handshakes younger than
+//! [`HANDSHAKE_GRACE`] occupy all slots of its address or of the server; after that it cuts the oldest of them. A
+//! burst of honest clients is therefore served in order at the speed of the processor. A silent client occupies a
+//! slot for [`HANDSHAKE_GRACE`], not until its timeout. A waiting handshake holds only its socket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 /// Maximum number of unfinished TLS handshakes. Each takes about 17 KiB of memory, all of them 4 MiB.
 pub(crate) const MAX_HANDSHAKES: usize = 256;
+
+/// Maximum number of unfinished TLS handshakes of one peer address.
+pub(crate) const MAX_PEER_HANDSHAKES: usize = MAX_HANDSHAKES / 2;
 
 /// Time for which a handshake keeps its slot while other clients wait: several round trips of a distant
 /// client.
@@ -112,10 +117,44 @@ impl Drop for ConnectionPermit {
 }
 
 /// Unfinished TLS handshakes of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Handshakes {
+    all: Arc<HandshakeSlots>,
+    by_peer: Mutex<HashMap<IpAddr, Weak<HandshakeSlots>>>,
+}
+
+impl Handshakes {
+    /// Allows [`MAX_HANDSHAKES`] in total and [`MAX_PEER_HANDSHAKES`] for each peer address.
+    pub(crate) fn new() -> Self {
+        Handshakes { all: Arc::new(HandshakeSlots::new(MAX_HANDSHAKES)), by_peer: Mutex::default() }
+    }
+
+    /// Waits for a slot of the peer address and then for a slot of the server.
+    pub(crate) async fn acquire(&self, peer: Option<IpAddr>) -> HandshakePermit {
+        let of_peer = match peer {
+            Some(peer) => Some(self.slots_of(peer).acquire().await),
+            None => None,
+        };
+        HandshakePermit { of_peer, of_server: Arc::clone(&self.all).acquire().await }
+    }
+
+    fn slots_of(&self, peer: IpAddr) -> Arc<HandshakeSlots> {
+        let mut by_peer = self.by_peer.lock();
+        if let Some(slots) = by_peer.get(&peer).and_then(Weak::upgrade) {
+            return slots;
+        }
+        by_peer.retain(|_, slots| slots.strong_count() > 0);
+        let slots = Arc::new(HandshakeSlots::new(MAX_PEER_HANDSHAKES));
+        by_peer.insert(peer, Arc::downgrade(&slots));
+        slots
+    }
+}
+
+/// Slots for unfinished handshakes. Handshakes get them in the order in which they began to wait.
+#[derive(Debug)]
+struct HandshakeSlots {
+    free: Arc<Semaphore>,
     unfinished: Mutex<UnfinishedHandshakes>,
-    finished: Notify,
 }
 
 /// Handshakes by number, each with its start and a sender. Dropping the sender cuts the handshake.
@@ -127,68 +166,100 @@ struct UnfinishedHandshakes {
     by_age: BTreeMap<u64, (Instant, oneshot::Sender<()>)>,
 }
 
-impl Handshakes {
-    /// Takes a handshake slot. Only one task calls this method.
-    ///
-    /// Without a free slot, the method waits until a slot is free or the oldest handshake has lasted
-    /// [`HANDSHAKE_GRACE`]; then it cuts this handshake.
-    pub(crate) async fn acquire(self: &Arc<Self>) -> HandshakePermit {
-        loop {
-            let remaining_grace = {
-                let mut unfinished = self.unfinished.lock();
-                let age = unfinished
-                    .by_age
-                    .first_key_value()
-                    .map_or(HANDSHAKE_GRACE, |(_, (begun, _))| begun.elapsed());
-                if unfinished.by_age.len() < MAX_HANDSHAKES || age >= HANDSHAKE_GRACE {
-                    if unfinished.by_age.len() >= MAX_HANDSHAKES {
-                        unfinished.by_age.pop_first();
+impl HandshakeSlots {
+    fn new(count: usize) -> Self {
+        HandshakeSlots { free: Arc::new(Semaphore::new(count)), unfinished: Mutex::default() }
+    }
+
+    /// Waits until a slot is free or the oldest handshake has lasted [`HANDSHAKE_GRACE`]; then cuts this handshake.
+    async fn acquire(self: Arc<Self>) -> HandshakeSlot {
+        let mut free_slot = pin!(Arc::clone(&self.free).acquire_owned());
+        let mut remaining_grace = self.remaining_grace();
+        let permit = loop {
+            tokio::select! {
+                biased;
+                // The semaphore is never closed, so there is always a permit.
+                permit = &mut free_slot => break permit.ok(),
+                () = tokio::time::sleep(remaining_grace) => {
+                    remaining_grace = self.remaining_grace();
+                    if remaining_grace.is_zero() {
+                        self.unfinished.lock().by_age.pop_first();
+                        // The slot of this handshake is free as soon as its task has ended.
+                        remaining_grace = HANDSHAKE_GRACE;
                     }
-                    let number = unfinished.next_number;
-                    unfinished.next_number += 1;
-                    let (cut_sender, cut_signal) = oneshot::channel();
-                    unfinished.by_age.insert(number, (Instant::now(), cut_sender));
-                    return HandshakePermit { number, handshakes: Arc::clone(self), cut_signal };
                 }
-                HANDSHAKE_GRACE.saturating_sub(age)
-            };
-            // After the grace period of the oldest handshake, the next iteration cuts it.
-            let _ = tokio::time::timeout(remaining_grace, self.finished.notified()).await;
+            }
+        };
+        let (cut_sender, cut_signal) = oneshot::channel();
+        let mut unfinished = self.unfinished.lock();
+        let number = unfinished.next_number;
+        unfinished.next_number += 1;
+        unfinished.by_age.insert(number, (Instant::now(), cut_sender));
+        drop(unfinished);
+        HandshakeSlot { number, slots: self, cut_signal, _permit: permit }
+    }
+
+    /// Time for which the oldest handshake keeps its slot.
+    fn remaining_grace(&self) -> Duration {
+        let unfinished = self.unfinished.lock();
+        let oldest = unfinished.by_age.first_key_value();
+        oldest.map_or(HANDSHAKE_GRACE, |(_, (begun, _))| HANDSHAKE_GRACE.saturating_sub(begun.elapsed()))
+    }
+}
+
+/// Permit for an unfinished handshake: a slot of its peer address and a slot of the server.
+#[derive(Debug)]
+pub(crate) struct HandshakePermit {
+    of_peer: Option<HandshakeSlot>,
+    of_server: HandshakeSlot,
+}
+
+impl HandshakePermit {
+    /// Returns when another handshake needs one of the slots.
+    pub(crate) async fn wait_until_cut(&mut self) {
+        match &mut self.of_peer {
+            Some(of_peer) => tokio::select! {
+                () = of_peer.wait_until_cut() => {}
+                () = self.of_server.wait_until_cut() => {}
+            },
+            None => self.of_server.wait_until_cut().await,
         }
     }
 }
 
 /// Slot of an unfinished handshake.
 #[derive(Debug)]
-pub(crate) struct HandshakePermit {
+struct HandshakeSlot {
     number: u64,
-    handshakes: Arc<Handshakes>,
+    slots: Arc<HandshakeSlots>,
     cut_signal: oneshot::Receiver<()>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl HandshakePermit {
-    /// Returns when the accept loop cuts the handshake to free its slot.
-    pub(crate) async fn wait_until_cut(&mut self) {
+impl HandshakeSlot {
+    async fn wait_until_cut(&mut self) {
         // No value is ever sent: the receiver ends when the sender is dropped.
         let _ = (&mut self.cut_signal).await;
     }
 }
 
-impl Drop for HandshakePermit {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
-        self.handshakes.unfinished.lock().by_age.remove(&self.number);
-        self.handshakes.finished.notify_one();
+        self.slots.unfinished.lock().by_age.remove(&self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::net::Ipv4Addr;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
 
     #[test]
     fn connections_beyond_total_or_peer_limit_are_rejected() {
-        let [a, b] = [1, 2].map(|last| Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))));
+        let [a, b, _] = PEERS;
         let connections = Connections::new(4);
         let first = connections.acquire(a).unwrap();
         let _second = connections.acquire(a).unwrap();
@@ -209,29 +280,62 @@ mod tests {
         assert!(raise_descriptor_limit().is_none_or(|descriptors| descriptors > 0));
     }
 
-    #[tokio::test]
-    async fn handshake_beyond_limit_waits_and_then_cuts_oldest() {
-        let handshakes = Arc::new(Handshakes::default());
+    /// Peer addresses 127.0.0.1 to 127.0.0.3.
+    const PEERS: [Option<IpAddr>; 3] = [peer(1), peer(2), peer(3)];
+
+    const fn peer(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))
+    }
+
+    async fn acquire_all(handshakes: &Handshakes, peer: Option<IpAddr>) -> Vec<HandshakePermit> {
         let mut permits = Vec::new();
-        for _ in 0..MAX_HANDSHAKES {
-            permits.push(handshakes.acquire().await);
+        for _ in 0..MAX_PEER_HANDSHAKES {
+            permits.push(handshakes.acquire(peer).await);
         }
+        // A task that has acquired this many permits at once must yield (`tokio::task::coop`).
+        tokio::task::yield_now().await;
+        permits
+    }
+
+    #[tokio::test]
+    async fn handshake_beyond_limit_of_peer_waits_and_then_cuts_oldest_of_peer() {
+        let handshakes = Handshakes::new();
+        let mut other = handshakes.acquire(PEERS[1]).await;
+        let mut permits = acquire_all(&handshakes, PEERS[0]).await;
+        assert!(handshakes.acquire(PEERS[0]).now_or_never().is_none());
         let begun = Instant::now();
-        let _new = handshakes.acquire().await;
-        assert!(
-            begun.elapsed() >= HANDSHAKE_GRACE / 2,
-            "the oldest handshake keeps its slot for the grace time"
-        );
-        permits.remove(0).wait_until_cut().await;
-        assert_eq!(handshakes.unfinished.lock().by_age.len(), MAX_HANDSHAKES);
-        assert!(
-            tokio::time::timeout(Duration::from_millis(5), permits[1].wait_until_cut()).await.is_err(),
-            "other handshakes continue"
-        );
+        let waiting = async {
+            let permit = handshakes.acquire(PEERS[0]).await;
+            assert!(begun.elapsed() >= HANDSHAKE_GRACE / 2, "the oldest handshake keeps its slot");
+            permit
+        };
+        let mut oldest = permits.remove(0);
+        let cut = async move { oldest.wait_until_cut().await };
+        let (_newest, ()) = tokio::join!(waiting, cut);
+        assert!(permits[0].wait_until_cut().now_or_never().is_none(), "one handshake is cut");
+        assert!(other.wait_until_cut().now_or_never().is_none(), "handshakes of other peers continue");
+    }
+
+    #[tokio::test]
+    async fn peer_at_its_limit_does_not_delay_other_peers() {
+        let handshakes = Handshakes::new();
+        let mut permits = acquire_all(&handshakes, PEERS[0]).await;
+        let mut waiting = pin!(handshakes.acquire(PEERS[0]));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert!(handshakes.acquire(PEERS[1]).now_or_never().is_some());
         // A slot that becomes free is available at once, before the grace period ends.
         permits.pop();
-        let begun = Instant::now();
-        let _newer = handshakes.acquire().await;
-        assert!(begun.elapsed() < HANDSHAKE_GRACE / 2);
+        assert!(waiting.now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn handshake_beyond_limit_of_server_waits() {
+        let handshakes = Handshakes::new();
+        let _first = acquire_all(&handshakes, PEERS[0]).await;
+        let second = acquire_all(&handshakes, PEERS[1]).await;
+        assert!(handshakes.acquire(PEERS[2]).now_or_never().is_none());
+        drop(second);
+        assert!(handshakes.acquire(PEERS[2]).now_or_never().is_some());
+        assert!(handshakes.by_peer.lock().len() <= 2, "addresses without handshakes are forgotten");
     }
 }

@@ -35,7 +35,7 @@ impl HandlerPermits {
     /// Acquires a permit for the handler of a request that has just arrived, if one is free.
     pub(crate) fn try_acquire(&self) -> PermitRequest {
         match Arc::clone(&self.0).try_acquire_owned() {
-            Ok(permit) => PermitRequest::Ready(HandlerPermit(permit)),
+            Ok(permit) => PermitRequest::Ready(HandlerPermit { _permit: Some(permit) }),
             Err(_) => PermitRequest::Pending(Arc::clone(&self.0)),
         }
     }
@@ -56,9 +56,10 @@ impl PermitRequest {
         match self {
             PermitRequest::Ready(permit) => permit,
             PermitRequest::Pending(permits) => {
-                let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
+                // The semaphore is never closed, so there is always a permit.
+                let permit = permits.acquire_owned().await.ok();
                 tokio::task::yield_now().await;
-                HandlerPermit(permit)
+                HandlerPermit { _permit: permit }
             }
         }
     }
@@ -66,7 +67,9 @@ impl PermitRequest {
 
 /// Permit for the first poll of one handler.
 #[derive(Debug)]
-pub(crate) struct HandlerPermit(OwnedSemaphorePermit);
+pub(crate) struct HandlerPermit {
+    _permit: Option<OwnedSemaphorePermit>,
+}
 
 impl HandlerPermit {
     /// Runs the handler. The first poll of the handler releases the permit.

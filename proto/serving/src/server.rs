@@ -49,7 +49,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::body::Body;
 use crate::cancellations::Cancellations;
-use crate::connection_limits::{self, Connections, HandshakePermit, Handshakes};
+use crate::connection_limits::{self, Connections, Handshakes};
 use crate::fair_stream::FairStream;
 use crate::handler_permits::HandlerPermits;
 use crate::listener::{AcceptedConnection, Listener};
@@ -212,8 +212,8 @@ pub async fn serve<H: Handler>(
         connection_limits::raise_descriptor_limit(),
     );
     let connections = Connections::new(max_connections);
-    let handshakes = tls.is_some().then(Arc::<Handshakes>::default);
-    let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), options });
+    let handshakes = Handshakes::new();
+    let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), handshakes, options });
     let mut shutdown = pin!(shutdown);
     let mut failures = AcceptFailures::default();
     loop {
@@ -241,16 +241,9 @@ pub async fn serve<H: Handler>(
             tracing::debug!(peer, "connection closed: too many connections");
             continue;
         };
-        let handshake = match &handshakes {
-            None => None,
-            Some(handshakes) => tokio::select! {
-                permit = handshakes.acquire() => Some(permit),
-                () = &mut shutdown => break,
-            },
-        };
         let (server, phases) = (Arc::clone(&server), phases.clone());
         tokio::spawn(async move {
-            server.serve_connection(accepted, handshake, phases).await;
+            server.serve_connection(accepted, phases).await;
             drop(permit);
         });
     }
@@ -301,6 +294,7 @@ struct Server<H> {
     tls: Option<Arc<ServingTls>>,
     handler: Arc<H>,
     builders: Builders,
+    handshakes: Handshakes,
     options: ServerOptions,
 }
 
@@ -361,16 +355,15 @@ impl<H: Handler> Server<H> {
     async fn serve_connection(
         &self,
         accepted: AcceptedConnection,
-        permit: Option<HandshakePermit>,
         phase: watch::Receiver<Phase>,
     ) {
         match accepted {
             AcceptedConnection::Tcp(stream, peer) => {
                 let info = ConnectionInfo { peer: Some(peer), ..ConnectionInfo::default() };
-                self.serve_stream(stream, permit, info, phase).await;
+                self.serve_stream(stream, info, phase).await;
             }
             AcceptedConnection::Unix(stream) => {
-                self.serve_stream(stream, permit, ConnectionInfo::default(), phase).await;
+                self.serve_stream(stream, ConnectionInfo::default(), phase).await;
             }
         }
     }
@@ -379,7 +372,6 @@ impl<H: Handler> Server<H> {
     async fn serve_stream<S>(
         &self,
         stream: S,
-        mut permit: Option<HandshakePermit>,
         mut info: ConnectionInfo,
         mut phase: watch::Receiver<Phase>,
     ) where
@@ -389,11 +381,15 @@ impl<H: Handler> Server<H> {
         let Some(tls) = &self.tls else {
             return self.serve_http(TokioIo::new(stream), Protocol::Either, info, phase).await;
         };
+        let mut permit = tokio::select! {
+            permit = self.handshakes.acquire(info.peer.map(|peer| peer.ip())) => permit,
+            _ = phase.wait_for(|phase| *phase != Phase::Serving) => return,
+        };
         let handshake = TlsAcceptor::from(tls.current()).accept(stream);
         let result = tokio::select! {
             result = tokio::time::timeout(self.options.handshake_timeout, handshake) => result,
             _ = phase.wait_for(|phase| *phase == Phase::Ended) => return,
-            () = wait_until_cut(&mut permit) => {
+            () = permit.wait_until_cut() => {
                 return tracing::debug!(peer = peer_text(&info), "tls handshake cut: too many unfinished handshakes");
             }
         };
@@ -498,14 +494,6 @@ fn log_handshake_error(info: &ConnectionInfo, error: &std::io::Error) {
         tracing::debug!(peer, %error, "tls handshake ended by the peer");
     } else {
         tracing::info!(peer, %error, "tls handshake failed");
-    }
-}
-
-/// Returns when the accept loop cuts the handshake to free its slot; never without a permit.
-async fn wait_until_cut(permit: &mut Option<HandshakePermit>) {
-    match permit {
-        Some(permit) => permit.wait_until_cut().await,
-        None => std::future::pending().await,
     }
 }
 
