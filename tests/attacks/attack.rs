@@ -1,11 +1,15 @@
-//! Attack methods: floods, unread streams, slow bodies, resets, handshakes, HTTP/1.1 heads.
+//! Attack methods: floods, unread streams, slow and delayed bodies, resets, handshakes, connections, HTTP/1.1 heads.
 
+use std::collections::VecDeque;
+use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::Reason;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
@@ -21,6 +25,12 @@ const SLOW_BODY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Pause before an attacker opens a new stream or connection after the server has ended or refused one.
 const REOPEN_PAUSE: Duration = Duration::from_millis(100);
+
+/// Time between the heads and the bodies of a burst.
+const BODY_DELAY: Duration = Duration::from_millis(5);
+
+/// Address of an attacker that is not the address of the reference client.
+const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Time after an attack in which responses in flight still count.
 const LATE_RESPONSE_TIME: Duration = Duration::from_millis(500);
@@ -79,10 +89,16 @@ pub enum AttackMethod {
     SlowBodies(usize),
     /// Streams that the attacker resets as soon as it has sent the request, in bursts of this size.
     Resets(usize),
+    /// Requests whose heads the attacker sends first, and whose bodies it then sends at once, in bursts of this
+    /// size.
+    DelayedBodies(usize),
     /// TLS handshakes without a request.
     Handshakes,
     /// The attacker opens this number of TCP connections and sends nothing.
     Silence(usize),
+    /// The attacker opens TCP connections of another address, one after the other, sends nothing and closes the
+    /// oldest beyond this number.
+    Reconnects(usize),
     /// HTTP/1.1 requests, one connection each.
     Http1,
 }
@@ -149,8 +165,10 @@ pub async fn run(
                     attacker.attack_on_streams(streams, READ_STREAM_WINDOW, StreamBehavior::Slow).await
                 }
                 AttackMethod::Resets(burst) => attacker.send_resets(burst).await,
+                AttackMethod::DelayedBodies(burst) => attacker.send_delayed_bodies(burst).await,
                 AttackMethod::Handshakes => attacker.open_handshakes().await,
                 AttackMethod::Silence(count) => attacker.open_silent_connections(count / connections).await,
+                AttackMethod::Reconnects(count) => attacker.reconnect_silently(count / connections).await,
                 AttackMethod::Http1 => attacker.send_http1_requests().await,
             }
         });
@@ -343,6 +361,43 @@ impl Attacker {
         }
     }
 
+    /// Sends bursts of request heads and then their bodies; ends with the responses of the last burst.
+    async fn send_delayed_bodies(&self, burst: usize) {
+        while !self.is_over() {
+            let Ok(link) = Link::open(self.port, &self.http2, self.token, READ_STREAM_WINDOW).await else {
+                self.tally.count_failure("unconnected");
+                tokio::time::sleep(REOPEN_PAUSE).await;
+                continue;
+            };
+            while !self.is_over() {
+                let mut streams = Vec::new();
+                for _ in 0..burst {
+                    let (request, number) = self.next_request();
+                    match link.send_head(request, number, true).await {
+                        Ok((response, stream)) => streams.push((response, stream, request.body.clone())),
+                        Err(_) => break,
+                    }
+                }
+                if streams.is_empty() {
+                    self.tally.count_failure("goaway");
+                    break;
+                }
+                tokio::time::sleep(BODY_DELAY).await;
+                let mut responses = Vec::new();
+                for (response, mut stream, body) in streams {
+                    drop(stream.send_data(body, true));
+                    responses.push(response);
+                }
+                for response in responses {
+                    match response.await {
+                        Ok(response) => self.tally.count_code(response.status().as_u16()),
+                        Err(_) => self.tally.count_failure("reset"),
+                    }
+                }
+            }
+        }
+    }
+
     async fn open_handshakes(&self) {
         while !self.is_over() {
             self.tally.count_sent();
@@ -356,12 +411,29 @@ impl Attacker {
         let mut held = Vec::new();
         for _ in 0..count {
             self.tally.count_sent();
-            match tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await {
+            match TcpStream::connect(("127.0.0.1", self.port)).await {
                 Ok(stream) => held.push(stream),
                 Err(_) => self.tally.count_failure("unconnected"),
             }
         }
         tokio::time::sleep(self.deadline.saturating_duration_since(Instant::now())).await;
+    }
+
+    async fn reconnect_silently(&self, count: usize) {
+        let mut held = VecDeque::new();
+        while !self.is_over() {
+            self.tally.count_sent();
+            match connect_from(OTHER_ADDRESS, self.port).await {
+                Ok(stream) => held.push_back(stream),
+                Err(_) => {
+                    self.tally.count_failure("unconnected");
+                    tokio::time::sleep(REOPEN_PAUSE).await;
+                }
+            }
+            if held.len() > count {
+                held.pop_front();
+            }
+        }
     }
 
     async fn send_http1_requests(&self) {
@@ -389,4 +461,11 @@ impl Attacker {
             }
         }
     }
+}
+
+/// Connects to the server from a loopback address.
+async fn connect_from(address: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((address, 0).into())?;
+    socket.connect((Ipv4Addr::LOCALHOST, port).into()).await
 }

@@ -18,7 +18,7 @@
 //! | an unfinished TLS handshake | [`ServerOptions::handshake_timeout`], [`crate::connection_limits`] |
 //! | a connection without a request | [`ServerOptions::header_timeout`] |
 //!
-//! A connection starts as many handlers at a time as there are I/O threads ([`crate::handler_permits`]).
+//! A connection polls as many handlers at a time as there are I/O threads ([`crate::handler_permits`]).
 //! [`ServerOptions::max_connections`] limits the number of connections, in total and for each peer address. A
 //! panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
 //!
@@ -435,13 +435,13 @@ impl<H: Handler> Server<H> {
             let is_http2 = request.version() == Version::HTTP_2;
             let cancellations = is_http2.then(|| Arc::clone(&cancellations));
             let send_limit = is_http2.then(|| send_limit.clone());
-            let permit = permits.try_acquire();
+            let mut permitted = permits.begin();
             // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
             // an unboxed future until the response is sent, which may take an hour.
             Box::pin(async move {
                 let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
-                let permit = permit.wait().await;
-                let response = permit.run(pin!(handler.handle(request, info))).await;
+                permitted.wait().await;
+                let response = permitted.run(pin!(handler.handle(request, info))).await;
                 if let Some(running) = running {
                     running.complete();
                 }

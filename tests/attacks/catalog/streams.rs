@@ -2,7 +2,7 @@
 
 use super::Attack;
 use super::lists::REPRESENTATIONS;
-use crate::attack::AttackMethod::{Flood, Handshakes, Hold, Resets, Silence};
+use crate::attack::AttackMethod::{DelayedBodies, Flood, Handshakes, Hold, Reconnects, Resets, Silence};
 use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
 use crate::client::Prepared;
 use crate::dataset::{REFERENCE_NAMESPACE, access_review, collection, large_object};
@@ -62,6 +62,14 @@ pub fn attacks() -> Vec<Attack> {
             let path = format!("{}?dryRun=All", collection());
             vec![Prepared::post(path, r#"{"metadata":{"generateName":"a-"}}"#)]
         }),
+        Attack::new("bodies: 100 at once, of a dry-run create", DelayedBodies(100), Some(Privileged), || {
+            let path = format!("{}?dryRun=All", collection());
+            vec![Prepared::post(path, r#"{"metadata":{"generateName":"a-"}}"#)]
+        }),
+        Attack::new("bodies: 100 at once, of an access review", DelayedBodies(100), None, || {
+            (0..10_000).map(access_review).collect()
+        }),
+        Attack::new("connections opened again that send nothing", Reconnects(3200), Some(Anonymous), Vec::new),
         Attack::new("TLS handshakes", Handshakes, Some(Anonymous), Vec::new),
         Attack::new("800 connections that send nothing", Silence(800), Some(Anonymous), Vec::new),
     ];
