@@ -4,7 +4,8 @@
 //!
 //! Reads and writes have a limit each. Above the limit, apid responds 429 with `Retry-After`. One user takes
 //! at most half of a limit. Watches and streams are not counted, and members of the group `system:masters`
-//! are always served. A request counts from the time at which it is authorized, its body is complete and, for
+//! are always served; above the half of the user their requests are not counted, so they take no permits of
+//! other users. A request counts from the time at which it is authorized, its body is complete and, for
 //! a large request, a worker is free.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -82,18 +83,23 @@ impl InFlightLimits {
             false => (&self.writes, &share.writes),
         };
         let Some(limit) = limit.as_ref().filter(|_| !is_long_running(attributes)) else { return Ok(None) };
-        let is_privileged = || groups.iter().any(|group| group == MASTERS);
-        let add_one = |requests| (requests < limit.max).then_some(requests + 1);
-        if limit.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_one).is_err() {
-            return if is_privileged() { Ok(None) } else { Err(too_many_requests("")) };
-        }
-        let others_of_user = requests_of_user.fetch_add(1, Ordering::Relaxed);
-        let permit = Permit { requests: &limit.requests, requests_of_user };
-        if others_of_user >= limit.max_of_user && !is_privileged() {
-            return Err(too_many_requests("the requests of this user in flight reach half of the limit"));
-        }
-        Ok(Some(permit))
+        let rejection = if !add_below(requests_of_user, limit.max_of_user) {
+            "the requests of this user in flight reach half of the limit"
+        } else if !add_below(&limit.requests, limit.max) {
+            requests_of_user.fetch_sub(1, Ordering::Relaxed);
+            ""
+        } else {
+            return Ok(Some(Permit { requests: &limit.requests, requests_of_user }));
+        };
+        let is_privileged = groups.iter().any(|group| group == MASTERS);
+        if is_privileged { Ok(None) } else { Err(too_many_requests(rejection)) }
     }
+}
+
+/// Adds one to a number of requests that is below the limit. Returns whether it was.
+fn add_below(requests: &AtomicUsize, max: usize) -> bool {
+    let add_one = |requests| (requests < max).then_some(requests + 1);
+    requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_one).is_ok()
 }
 
 /// Whether a request counts as a read.
@@ -131,7 +137,7 @@ mod tests {
         let method = Attributes { resource_request: false, ..attributes("watch", "") };
         assert_eq!(limits.enter(&method, &[], &share).unwrap_err().code, 429, "WATCH is a method");
         let masters = limits.enter(&attributes("create", ""), &["system:masters".to_owned()], &share);
-        assert!(masters.unwrap().is_some());
+        assert!(masters.unwrap().is_none());
         drop((one, write));
         assert!(enter("get", "").is_ok() && enter("patch", "").is_ok());
     }
@@ -167,5 +173,16 @@ mod tests {
         assert_eq!(limits.enter(&create, &[], &share).err().map(|status| status.code), Some(429));
         let masters = limits.enter(&create, &["system:masters".to_owned()], &share);
         assert!(masters.unwrap().is_none());
+    }
+
+    #[test]
+    fn privileged_user_takes_at_most_half_of_the_limit() {
+        let limits = InFlightLimits::new((2, 2));
+        let shares = Shares::new();
+        let (a, b) = (shares.share_of("a"), shares.share_of("b"));
+        let (create, groups) = (attributes("create", ""), ["system:masters".to_owned()]);
+        let permits: Vec<_> = (0..3).map(|_| limits.enter(&create, &groups, &a).unwrap()).collect();
+        assert_eq!(permits.iter().flatten().count(), 1);
+        assert!(limits.enter(&create, &[], &b).unwrap().is_some());
     }
 }
