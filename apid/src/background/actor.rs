@@ -193,6 +193,7 @@ impl Action<'_> {
             subresource: self.target.subresource,
             notes: &self.notes,
             request_id: &self.event.id,
+            memory: None,
         }
     }
 

@@ -167,7 +167,7 @@ impl Backup {
         let mut encoder = ArchiveEncoder::begin(identity, self.revision.0, &mut out);
         let mut start = String::new();
         loop {
-            let page = self.store.rows_within(&start, PART_BYTES, self.revision).await?;
+            let page = self.store.rows_within("", &start, 0, PART_BYTES, self.revision).await?;
             for row in &page.rows {
                 encoder.add(&row.key, row.revision.0, &row.value, &mut out);
             }

@@ -13,6 +13,7 @@ use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use kinds::Resource;
+use parking_lot::Mutex;
 use serving::body::Body;
 use serving::metrics::Histogram;
 use serving::server::{ConnectionInfo, Handler};
@@ -107,6 +108,7 @@ impl Api {
             audit: AuditRecord::default(),
             pool: Arc::clone(self.executor.pool()),
             share: OnceLock::new(),
+            reserved: Mutex::default(),
         });
         if let Some(received) = received {
             context.begin_audit(received);

@@ -7,7 +7,8 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): besides its objects a list holds one pointer per object and at most one encoded object
-//! that is larger than a chunk. A Protobuf list also holds the length of each message.
+//! that is larger than a chunk. A Protobuf list also holds the length of each message. The old versions of a list at
+//! an old revision count as held bytes until the last object is sent.
 
 use std::sync::Arc;
 
@@ -89,6 +90,8 @@ struct ListChunks {
     items: std::vec::IntoIter<Arc<Item>>,
     /// Initial number of items.
     count: usize,
+    /// Stored bytes of the items that are not in the watch cache.
+    superseded_bytes: usize,
     stage: ListStage,
     /// Number of items that the stage has processed.
     processed: usize,
@@ -103,7 +106,8 @@ struct ListChunks {
 impl ListChunks {
     /// Creates the source of a list. The frame of a Protobuf list is encoded after the message lengths are
     /// known.
-    fn new(representation: Representation, form: Form, frame: Frame, items: Vec<Arc<Item>>) -> Self {
+    fn new(representation: Representation, form: Form, frame: Frame, list: ListResult) -> Self {
+        let ListResult { items, superseded_bytes, .. } = list;
         let stage =
             if matches!(form, Form::Messages(_)) { ListStage::Measuring } else { ListStage::Checking };
         ListChunks {
@@ -112,6 +116,7 @@ impl ListChunks {
             frame,
             count: items.len(),
             items: items.into_iter(),
+            superseded_bytes,
             stage,
             processed: 0,
             min_size: 0,
@@ -290,7 +295,9 @@ impl ChunkSource for ListChunks {
             Form::Messages(messages) => messages.lengths.capacity() * size_of::<u32>(),
             Form::Stored | Form::Trees(..) => 0,
         };
+        let is_sent = self.items.as_slice().is_empty() && self.rest.is_empty();
         self.count * size_of::<Arc<Item>>()
+            + if is_sent { 0 } else { self.superseded_bytes }
             + lengths
             + self.frame.opening.len()
             + self.frame.closing.len()
@@ -334,7 +341,7 @@ impl Representation {
             None => (Form::Messages(self.messages(&result)?), Frame::default()),
             Some(encoding) => self.form_and_frame(encoding, &result),
         };
-        Ok(Box::new(ListChunks::new(self.clone(), form, frame, result.items)))
+        Ok(Box::new(ListChunks::new(self.clone(), form, frame, result)))
     }
 
     /// Returns the form and the frame of a list in JSON, YAML or CBOR.

@@ -4,6 +4,9 @@
 //!
 //! [`RequestContext`] owns all data of a request, so that its work can move to another thread. It writes the last
 //! audit line of the request exactly once, also when the client disconnects before the response.
+//!
+//! As [`MemoryLimit`] it counts the old versions that a list reads as unsent. It releases the count after the response
+//! counts these bytes itself.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,11 +26,12 @@ use super::negotiate::EncodingSupport;
 use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::ResponseOptions;
-use super::shares::UserShare;
+use super::shares::{UnsentResponse, UserShare};
 use super::work_pool::WorkPool;
 use crate::audit::{Event, Stage};
 use crate::auth::HeaderCredentials;
 use crate::server_state::{ServedKinds, ServerState};
+use crate::verbs::MemoryLimit;
 
 /// The health check endpoints.
 pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
@@ -54,6 +58,8 @@ pub(super) struct RequestContext {
     pub(super) audit: AuditRecord,
     /// The share of the authenticated user in the limits of the server; set after authorization.
     pub(super) share: OnceLock<Arc<UserShare>>,
+    /// The bytes that the verb holds for the response.
+    pub(super) reserved: Mutex<Option<UnsentResponse>>,
     /// The work pool, for work that outlives the handler.
     pub(super) pool: Arc<WorkPool>,
 }
@@ -151,6 +157,17 @@ impl RequestContext {
             namespace = attributes.namespace,
             name = attributes.name,
         )
+    }
+}
+
+impl MemoryLimit for RequestContext {
+    fn reserve(&self, bytes: usize) -> Result<(), Status> {
+        let Some(share) = self.share.get() else { return Ok(()) };
+        let mut reserved = self.reserved.lock();
+        let counters = || share.on_connection(Arc::clone(&self.connection.unsent_bytes));
+        reserved.get_or_insert_with(|| counters().hold(0)).grow(bytes);
+        drop(reserved);
+        self.check_unsent_responses(false)
     }
 }
 

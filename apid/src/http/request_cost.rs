@@ -9,7 +9,8 @@
 //! densest content.
 //!
 //! The work of a list depends on its scope, its limit and its selectors: a list without a selector stops at its
-//! limit and counts the remaining objects; a selector compares the labels of every object in scope.
+//! limit and counts the remaining objects; a selector compares the labels of every object in scope. A list that may
+//! read an old revision from the store always has a cost: the number and size of its objects are not known.
 
 use std::sync::Arc;
 
@@ -18,8 +19,10 @@ use apimachinery::codec::Cost;
 use kinds::Storage;
 
 use super::negotiate::{self, BodySyntax};
+use super::query::Query;
 use super::request_context::RequestContext;
 use crate::server_state::Collection;
+use crate::verbs::STORE_PAGE_COST;
 
 /// Maximum number of values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
 const MAX_INLINE_VALUES: usize = 512;
@@ -113,8 +116,12 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
         "get" if attributes.subresource.is_empty() && returns_stored_json(context) => None,
         "list" | "deletecollection" => {
             let collection = stored_collection(context)?;
-            let list = ListScope::for_request(context, collection)?;
-            (list.work() > MAX_INLINE_LIST_WORK).then(|| list.returned() * ITEM_BYTES)
+            let list = ListScope::for_request(context, collection);
+            let items = list.as_ref().map_or(0, |list| list.returned() * ITEM_BYTES);
+            if may_read_store(&context.query) {
+                return Some(STORE_PAGE_COST + items);
+            }
+            (list?.work() > MAX_INLINE_LIST_WORK).then_some(items)
         }
         _ if attributes.name.is_empty() => None,
         _ => {
@@ -124,6 +131,17 @@ fn stored_cost(context: &RequestContext) -> Option<usize> {
             (bytes > MAX_INLINE_OBJECT_BYTES).then_some(bytes * OBJECT_FACTOR)
         }
     }
+}
+
+/// Whether a list may read objects at an old revision from the store. A continue token contains such a revision.
+fn may_read_store(query: &Query) -> bool {
+    let is_at_version = !matches!(query.text("resourceVersion"), "" | "0");
+    !query.text("continue").is_empty()
+        || match query.text("resourceVersionMatch") {
+            "Exact" => is_at_version,
+            "" => is_at_version && !matches!(query.text("limit"), "" | "0"),
+            _ => false,
+        }
 }
 
 /// The properties of a list request that decide its work.
@@ -273,6 +291,22 @@ mod tests {
         assert!(scope(1 << 20, 1).work() > MAX_INLINE_LIST_WORK, "a selector decodes");
         assert!(scope(1 << 20, 0).work() <= MAX_INLINE_LIST_WORK);
         assert_eq!(ListScope { limit: Some(3), ..scope(0, 0) }.returned(), 3);
+    }
+
+    #[test]
+    fn list_at_an_old_revision_may_read_the_store() {
+        for (query, expected) in [
+            ("", false),
+            ("limit=500", false),
+            ("resourceVersion=0&limit=500", false),
+            ("resourceVersion=7", false),
+            ("resourceVersion=7&limit=500&resourceVersionMatch=NotOlderThan", false),
+            ("resourceVersion=7&limit=500", true),
+            ("resourceVersion=7&resourceVersionMatch=Exact", true),
+            ("limit=500&continue=token", true),
+        ] {
+            assert_eq!(may_read_store(&Query::parse(Some(query))), expected, "{query}");
+        }
     }
 
     #[test]

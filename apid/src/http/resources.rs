@@ -468,6 +468,7 @@ impl RequestContext {
             subresource: &attributes.subresource,
             notes,
             request_id: &self.id,
+            memory: Some(self),
         }
     }
 

@@ -222,6 +222,11 @@ pub(super) struct UnsentResponse {
 }
 
 impl UnsentResponse {
+    /// Counts further bytes as waiting to be sent.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        self.resize(self.bytes.saturating_add(bytes));
+    }
+
     /// Changes the number of bytes that wait to be sent.
     pub(super) fn resize(&mut self, bytes: usize) {
         if bytes == self.bytes {

@@ -1,5 +1,10 @@
 //! The list verb: a whole collection or chunks of it, at the requested version.
 //!
+//! # Invariants
+//!
+//! INVARIANT (bounded history): a list at an old revision reads pages of at most [`STORE_PAGE_BYTES`]. The memory
+//! limit of the user counts the old versions that the list keeps; above the limit, the list returns 429.
+//!
 //! # Reference
 //!
 //! Requirements D-RV-7 to -49 and D-PAGE: `resourceVersion`, `resourceVersionMatch`, `limit` and `continue`
@@ -31,10 +36,18 @@ pub struct ListResult {
     pub continue_token: String,
     /// Number of objects after this chunk; None when there are none or the number is unknown.
     pub remaining: Option<usize>,
+    /// Stored bytes of old versions, which were read from the store and are not in the watch cache.
+    pub superseded_bytes: usize,
 }
 
 /// Maximum number of objects in one page from the store.
 const STORE_PAGE: usize = 500;
+
+/// Maximum size of one page from the store, in bytes of keys and values; a larger object is a page of its own.
+const STORE_PAGE_BYTES: usize = 1 << 20;
+
+/// Maximum memory of reading one page from the store, in bytes: the page and the object that exceeds its limit.
+pub const STORE_PAGE_COST: usize = STORE_PAGE_BYTES + storage::MAX_VALUE;
 
 /// Lists the objects that the options select.
 ///
@@ -73,7 +86,7 @@ async fn list_converted(
     let limit = Some(options.limit).filter(|limit| *limit > 0 && !ignores_limit);
     let mut chunk_options = ListOptions { limit: limit.map_or(0, |_| BATCH), ..options.clone() };
     let mut chunk = list_selected(call, &chunk_options, &everything).await?;
-    let revision = chunk.revision;
+    let (revision, mut superseded_bytes) = (chunk.revision, chunk.superseded_bytes);
     let mut selected = Vec::new();
     loop {
         for stored in chunk.items.chunks(BATCH) {
@@ -93,10 +106,12 @@ async fn list_converted(
             ..chunk_options
         };
         chunk = list_selected(call, &chunk_options, &everything).await?;
+        superseded_bytes += chunk.superseded_bytes;
     }
     let has_more = limit.is_some_and(|limit| selected.len() > limit);
     selected.truncate(limit.unwrap_or(usize::MAX));
-    Ok(list_result(call, options, selected, revision, has_more, None))
+    let list = list_result(call, options, selected, revision, has_more, None);
+    Ok(ListResult { superseded_bytes, ..list })
 }
 
 /// Lists the stored objects that a selection includes.
@@ -241,25 +256,37 @@ async fn list_from_store(
     let mut start = chunk_start.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut next: Option<Arc<Item>> = None;
-    let mut fetched = 0;
-    'pages: loop {
+    let (mut fetched, mut superseded_bytes) = (0, 0);
+    loop {
         let page_limit = if limit == 0 { STORE_PAGE } else { (limit + 1).min(STORE_PAGE) };
-        let page = resource.page_at(&selection.keys, &start, page_limit, version).await;
+        let page = resource.page_at(&selection.keys, &start, page_limit, STORE_PAGE_BYTES, version).await;
         let page = page.map_err(|error| history_failure(call, options, chunk_start, error))?;
         fetched += page.items.len();
-        for item in &page.items {
-            if !selection.selects(item)? {
+        let has_more = page.more;
+        if let Some(last) = page.items.last() {
+            start = format!("{}\0", last.key());
+        }
+        let mut page_bytes = 0;
+        for item in page.items {
+            if !selection.selects(&item)? {
                 continue;
             }
             if limit > 0 && items.len() == limit {
-                next = Some(Arc::clone(item));
-                break 'pages;
+                next = Some(item);
+                break;
             }
-            items.push(Arc::clone(item));
+            // The watch cache holds its own reference to a current version.
+            if Arc::strong_count(&item) == 1 {
+                page_bytes += item.value().len();
+            }
+            items.push(item);
         }
-        match page.items.last() {
-            Some(last) if page.more => start = format!("{}\0", last.key()),
-            _ => break,
+        if page_bytes > 0 {
+            superseded_bytes += page_bytes;
+            call.memory.map_or(Ok(()), |memory| memory.reserve(page_bytes))?;
+        }
+        if next.is_some() || !has_more {
+            break;
         }
     }
     call.server_state.read_metrics.count_store_read(&call.collection.resource, fetched, items.len());
@@ -272,7 +299,8 @@ async fn list_from_store(
         },
         _ => None,
     };
-    Ok(list_result(call, options, items, version, next.is_some(), remaining))
+    let list = list_result(call, options, items, version, next.is_some(), remaining);
+    Ok(ListResult { superseded_bytes, ..list })
 }
 
 /// Builds a chunk with the token that continues after its last item.
@@ -294,7 +322,7 @@ fn list_result(
         }
         _ => String::new(),
     };
-    ListResult { items, revision, continue_token, remaining }
+    ListResult { items, revision, continue_token, remaining, superseded_bytes: 0 }
 }
 
 fn history_failure(call: &Call<'_>, options: &ListOptions, chunk_start: &ChunkStart, error: Error) -> Status {

@@ -60,7 +60,7 @@ pub use delete::{DeleteResult, delete};
 pub use delete_collection::{BatchLimits, DeletedCollection, delete_collection};
 pub use evict::evict;
 pub use get::get;
-pub use list::{ListResult, list};
+pub use list::{ListResult, STORE_PAGE_COST, list};
 pub use metrics::{ReadMetrics, WatchEventMetrics};
 pub use response_object::ResponseObject;
 pub use review::review;
@@ -102,6 +102,18 @@ pub struct Call<'a> {
     pub notes: &'a PluginOutput,
     /// The request id in logs and calls to authd.
     pub request_id: &'a str,
+    /// The memory limit of the user; None for work of apid itself.
+    pub memory: Option<&'a dyn MemoryLimit>,
+}
+
+/// The memory that the responses of a user may hold.
+pub trait MemoryLimit: Sync {
+    /// Counts further bytes of the response to this request until the response is sent.
+    ///
+    /// # Errors
+    ///
+    /// 429: the responses of the user exceed the limit.
+    fn reserve(&self, bytes: usize) -> Result<(), Status>;
 }
 
 /// The result of a write.

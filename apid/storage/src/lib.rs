@@ -294,18 +294,25 @@ pub trait Store: Send + Sync + 'static {
     /// one snapshot.
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page>;
 
-    /// Reads rows of all keys from a start key, in key order, at a revision.
+    /// As [`Store::range`] at a revision, with a limit in bytes.
     ///
     /// Returns as many rows as fit in `bytes` bytes of keys and values, and at least one if any exists.
     ///
     /// # Errors
     ///
     /// `Compacted` or `Future` when the revision is not readable.
-    async fn rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
+    async fn rows_within(
+        &self,
+        prefix: &str,
+        start: &str,
+        limit: usize,
+        bytes: usize,
+        at: Revision,
+    ) -> Result<Page> {
         let mut page = Page { rows: Vec::new(), revision: at, more: true };
         let (mut start, mut used) = (start.to_owned(), 0_usize);
-        while page.more {
-            let next = self.range("", &start, 1, Some(at)).await?;
+        while page.more && (limit == 0 || page.rows.len() < limit) {
+            let next = self.range(prefix, &start, 1, Some(at)).await?;
             let Some(row) = next.rows.into_iter().next() else { return Ok(Page { more: false, ..page }) };
             used = used.saturating_add(row.size());
             if used > bytes && !page.rows.is_empty() {

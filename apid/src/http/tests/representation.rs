@@ -179,6 +179,7 @@ fn list_result(items: &[Arc<Item>], continue_token: &str, remaining: Option<usiz
         revision: Revision(77),
         continue_token: continue_token.to_owned(),
         remaining,
+        superseded_bytes: 0,
     }
 }
 

@@ -15,6 +15,9 @@ use tokio::net::TcpStream;
 use super::super::{Api, RequestBody};
 use super::{MAPS, Server, map};
 
+/// Bytes of text in a large object: most of the size limit of a ConfigMap.
+const LARGE: usize = 900_000;
+
 /// Counts how often the only thread of the runtime is free while a future runs.
 async fn count_idle_polls<F: Future>(work: F) -> (F::Output, u64) {
     let (is_done, idle_polls) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -183,4 +186,75 @@ async fn unsent_responses_above_limit_return_429_until_read() {
     drop(unread);
     assert_eq!(get().await.into_body().collect().await.unwrap().to_bytes().len() / 900_000, 1);
     assert_eq!(connection.unsent_bytes.load(Ordering::Relaxed), 0);
+}
+
+/// Starts a GET and leaves the response unread.
+async fn get_unread(
+    server: &Server,
+    url: &str,
+    connection: &Arc<ConnectionInfo>,
+) -> http::Response<serving::body::Body> {
+    let (head, ()) = http::Request::get(url).body(()).unwrap().into_parts();
+    server.api.handle_request(head, RequestBody::Whole(bytes::Bytes::new()), connection).await
+}
+
+/// Creates large objects, updates all of them, and returns the URL of the list before the updates.
+async fn list_before_updates(server: &Server, objects: usize) -> String {
+    let content = "x".repeat(LARGE);
+    for i in 0..objects {
+        assert_eq!(server.post(MAPS, map(&format!("m{i:02}"), &content)).await.code, 201);
+    }
+    let list = server.get(&format!("{MAPS}?limit=1")).await.json();
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    for i in 0..objects {
+        let name = format!("m{i:02}");
+        assert_eq!(server.put(&format!("{MAPS}/{name}"), map(&name, "new")).await.code, 200);
+    }
+    format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact")
+}
+
+#[tokio::test]
+async fn superseded_objects_of_list_count_as_unsent_until_read() {
+    let server = Server::start().await;
+    let old_list = list_before_updates(&server, 4).await;
+    let connection = Arc::new(ConnectionInfo::default());
+    let unsent = || connection.unsent_bytes.load(Ordering::Relaxed);
+    let newest = get_unread(&server, MAPS, &connection).await;
+    assert!(unsent() < LARGE, "{} bytes: the watch cache owns current objects", unsent());
+    drop(newest);
+    let old = get_unread(&server, &old_list, &connection).await;
+    assert_eq!(old.status(), 200);
+    assert!((4 * LARGE..5 * LARGE).contains(&unsent()), "{} bytes", unsent());
+    let body = old.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!((body.len() / LARGE, unsent()), (4, 0));
+}
+
+#[tokio::test]
+async fn list_of_superseded_objects_above_user_limit_returns_429() {
+    let server = Server::start().await;
+    let old_list = list_before_updates(&server, 40).await;
+    assert_eq!(server.get(&format!("{old_list}&limit=5")).await.code, 200);
+    let rejected = server.get(&old_list).await;
+    assert_eq!((rejected.code, rejected.header("retry-after")), (429, "1"));
+    assert_eq!(server.get(&format!("{old_list}&limit=5")).await.code, 200, "the reservation is released");
+}
+
+#[tokio::test]
+async fn list_at_old_revision_runs_on_the_work_pool() {
+    let server = Server::start().await;
+    let old_list = list_before_updates(&server, 2).await;
+    let first = server.get(&format!("{old_list}&limit=1")).await.json();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    for (url, is_inline) in [
+        (old_list.clone(), false),
+        (old_list.replace("&resourceVersionMatch=Exact", "&limit=1"), false),
+        (format!("{MAPS}?limit=1&continue={token}"), false),
+        (format!("{old_list}&labelSelector=!a"), false),
+        (old_list.replace("=Exact", "=NotOlderThan"), true),
+        (format!("{MAPS}?limit=1"), true),
+    ] {
+        let before = server.api.pool().started_tasks();
+        assert_eq!(server.get(&url).await.code, 200, "{url}");
+        assert_eq!(server.api.pool().started_tasks() == before, is_inline, "{url}");
+    }
 }

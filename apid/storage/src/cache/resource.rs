@@ -211,8 +211,9 @@ impl<D: Decode> Resource<D> {
     /// Reads items of a scope from the engine at a past revision: for the next page of a list, or for a list
     /// at an exact revision.
     ///
-    /// The page begins at the key `start` and has at most `limit` items (0: all). Unchanged items come from
-    /// memory, and may be decoded already.
+    /// The page begins at the key `start` and has at most `limit` items (0: all). It has at most `bytes` bytes of
+    /// keys and values, or one larger item. Unchanged items come from memory, and may be decoded already. Only the
+    /// page holds the other items.
     ///
     /// # Errors
     ///
@@ -222,6 +223,7 @@ impl<D: Decode> Resource<D> {
         scope: &str,
         start: &str,
         limit: usize,
+        bytes: usize,
         at: Revision,
     ) -> Result<ItemPage<D>> {
         if self.is_retired() {
@@ -229,7 +231,7 @@ impl<D: Decode> Resource<D> {
         }
         let store = self.shared.store()?;
         let (rows, more) = if scope.ends_with('/') {
-            let Page { rows, more, .. } = store.range(scope, start, limit, Some(at)).await?;
+            let Page { rows, more, .. } = store.rows_within(scope, start, limit, bytes, at).await?;
             (rows, more)
         } else {
             let row = store.get(scope, Some(at)).await?.filter(|row| *row.key >= *start);

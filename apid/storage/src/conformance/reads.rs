@@ -69,7 +69,7 @@ pub async fn rows_within_bytes_cover_all_keys(subject: TestStore) {
     let at = subject.store.revision();
     let (mut start, mut pages) = (String::new(), Vec::new());
     loop {
-        let page = subject.store.rows_within(&start, 22, at).await.unwrap();
+        let page = subject.store.rows_within("", &start, 0, 22, at).await.unwrap();
         let keys: Vec<String> = page.rows.iter().map(|row| row.key.to_string()).collect();
         start = format!("{}\0", keys.last().unwrap());
         pages.push(keys.concat());
@@ -78,8 +78,12 @@ pub async fn rows_within_bytes_cover_all_keys(subject: TestStore) {
         }
     }
     assert_eq!(pages, ["ab", "c", "de"]);
-    let rest = subject.store.rows_within("f", 22, at).await.unwrap();
-    assert_eq!((rest.rows.len(), rest.more), (0, false));
+    for (prefix, start, limit, count, more) in
+        [("", "f", 0, 0, false), ("a", "", 0, 1, false), ("", "a", 1, 1, true), ("", "d", 2, 2, false)]
+    {
+        let page = subject.store.rows_within(prefix, start, limit, 22, at).await.unwrap();
+        assert_eq!((page.rows.len(), page.more), (count, more), "{prefix} {start} {limit}");
+    }
 }
 
 /// Writes between two pages are invisible in the second page.

@@ -461,7 +461,10 @@ async fn unregistered_resource_ends_watchers_and_can_be_registered_again() {
     assert!(matches!(waiting.await.unwrap(), Err(WatchError::Retired)));
     fake.write(&[("/pods/a/x", Some("2"))]);
     assert!(matches!(pods.snapshot().await, Err(Error::Unavailable(_))));
-    assert!(matches!(pods.page_at("/pods/", "", 0, Revision(1)).await, Err(Error::Unavailable(_))));
+    assert!(matches!(
+        pods.page_at("/pods/", "", 0, usize::MAX, Revision(1)).await,
+        Err(Error::Unavailable(_))
+    ));
     assert!(matches!(pods.watch("/pods/", Revision(1)).await, Err(WatchError::Store(Error::Unavailable(_)))));
     let again = cache.resource("/pods/", Text::default());
     assert!(!Arc::ptr_eq(&pods, &again));
@@ -510,18 +513,26 @@ async fn page_at_revision_reads_engine_and_reuses_unchanged_items() {
     fake.write(&[("/elsewhere", Some("1"))]);
     for (writes, same) in [(&[][..], true), (&[("/pods/a/x", None), ("/pods/a/y", Some("2"))][..], false)] {
         fake.write(writes);
-        let page = pods.page_at("/pods/a/", "/pods/a/x\0", 1, Revision(4)).await.unwrap();
+        let page = pods.page_at("/pods/a/", "/pods/a/x\0", 1, usize::MAX, Revision(4)).await.unwrap();
         assert_eq!((keys(&page), page.more), (vec!["/pods/a/y".to_owned()], true));
         assert_eq!((page.revision, page.items[0].revision()), (Revision(4), Revision(2)));
         assert_eq!(Arc::ptr_eq(&page.items[0], now.item("/pods/a/y").unwrap()), same);
-        let page = pods.page_at("/pods/a/", "/pods/a/y\0", 0, Revision(5)).await.unwrap();
+        let page = pods.page_at("/pods/a/", "/pods/a/y\0", 0, usize::MAX, Revision(5)).await.unwrap();
         assert_eq!((keys(&page), page.more), (vec!["/pods/a/z".to_owned()], false));
-        let page = pods.page_at("/pods/a/x", "", 0, Revision(4)).await.unwrap();
+        let page = pods.page_at("/pods/a/x", "", 0, usize::MAX, Revision(4)).await.unwrap();
         assert_eq!(keys(&page), ["/pods/a/x"]);
     }
+    let page = pods.page_at("/pods/", "", 0, 1, Revision(4)).await.unwrap();
+    assert_eq!((keys(&page), page.more), (vec!["/pods/a/x".to_owned()], true), "one item exceeds the limit");
     fake.compact_now(Revision(6));
-    assert!(matches!(pods.page_at("/pods/", "", 0, Revision(5)).await, Err(Error::Compacted { .. })));
-    assert!(matches!(pods.page_at("/pods/", "", 0, Revision(99)).await, Err(Error::Future { .. })));
+    assert!(matches!(
+        pods.page_at("/pods/", "", 0, usize::MAX, Revision(5)).await,
+        Err(Error::Compacted { .. })
+    ));
+    assert!(matches!(
+        pods.page_at("/pods/", "", 0, usize::MAX, Revision(99)).await,
+        Err(Error::Future { .. })
+    ));
 }
 
 #[tokio::test]

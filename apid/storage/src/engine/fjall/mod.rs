@@ -325,8 +325,15 @@ impl Store for FjallStore {
         self.read_range(prefix, start, RowLimits::of_rows(limit), at).await
     }
 
-    async fn rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
-        self.read_range("", start, RowLimits { rows: usize::MAX, bytes }, Some(at)).await
+    async fn rows_within(
+        &self,
+        prefix: &str,
+        start: &str,
+        limit: usize,
+        bytes: usize,
+        at: Revision,
+    ) -> Result<Page> {
+        self.read_range(prefix, start, RowLimits { bytes, ..RowLimits::of_rows(limit) }, Some(at)).await
     }
 
     fn lease_history(&self, from: Revision) -> HistoryLease {
