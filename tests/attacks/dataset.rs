@@ -1,6 +1,6 @@
 //! Objects for the attacks, and permissions of the reference client.
 //!
-//! The objects are a large collection, one large object, and targets of patches.
+//! The objects are a large collection, one large object, one object that attackers replace, and targets of patches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,11 +19,15 @@ pub const REFERENCE_OBJECT: &str = "object";
 pub const NAMESPACE: &str = "attacked";
 /// Name of every single object that attackers read or patch.
 pub const TARGET: &str = "target";
+/// Name of the Secret that attackers replace.
+const REPLACED: &str = "replaced";
 
 /// Bytes of text in each object of the large collection: a list of 50,000 objects has about 30 MB.
 const TEXT_BYTES: usize = 300;
 /// Bytes of the large object.
 const LARGE_OBJECT_BYTES: usize = 2_500_000;
+/// Bytes of base64 in a replacement.
+const REPLACEMENT_BYTES: usize = 1_200_000;
 /// Number of concurrent writers that fill the collection.
 const WRITERS: usize = 48;
 /// Time limit for the server to become ready.
@@ -37,6 +41,21 @@ pub fn collection() -> String {
 /// Returns the path of the large object.
 pub fn large_object() -> String {
     format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions/{TARGET}")
+}
+
+/// Returns the path of the object that attackers replace.
+pub fn replaced_object() -> String {
+    format!("/api/v1/namespaces/{NAMESPACE}/secrets/{REPLACED}")
+}
+
+/// Builds an update that replaces the data of [`replaced_object`]. `digit`: a digit of base64.
+pub fn replacement(digit: &str) -> Prepared {
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": REPLACED},
+        "data": {"text": digit.repeat(REPLACEMENT_BYTES)},
+    });
+    Prepared::with_body("PUT", replaced_object(), "application/json", object.to_string())
 }
 
 /// Connects as the privileged user.
@@ -103,6 +122,7 @@ pub async fn fill(port: u16, objects: usize) {
             format!("/api/v1/namespaces/{NAMESPACE}/secrets"),
             json!({"metadata": metadata, "data": {"a": "YQ=="}}),
         ),
+        (format!("/api/v1/namespaces/{NAMESPACE}/secrets"), json!({"metadata": {"name": REPLACED}})),
         (format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), json!({"metadata": {"name": "default"}})),
         (format!("/api/v1/namespaces/{NAMESPACE}/pods"), json!({"metadata": metadata, "spec": pod})),
     ] {

@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): a response that is being sent holds one chunk, the bytes that [`ChunkSource::held_bytes`]
-//! reports, and objects that the watch cache owns, whatever its size.
+//! reports, the version that [`ChunkSource::held_version`] returns, and the objects of a list of the newest state,
+//! whatever its size. The watch cache owns these objects until an update or delete; afterwards nothing counts them.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -34,9 +35,14 @@ pub(super) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
         Ok(false)
     }
 
-    /// Bytes that the iterator holds now, without the objects that the watch cache owns.
+    /// Bytes that the iterator holds now, without objects that come from the watch cache.
     fn held_bytes(&self) -> usize {
         0
+    }
+
+    /// The stored bytes of a large object from the watch cache that the source holds until its end.
+    fn held_version(&self) -> Option<Bytes> {
+        None
     }
 
     /// Whether the next call of `prepare` or `next` may take more than about 0.2 ms of CPU.
@@ -174,6 +180,10 @@ impl ChunkSource for BufferedChunks {
         self.buffered.iter().map(Bytes::len).sum::<usize>() + self.chunks.held_bytes()
     }
 
+    fn held_version(&self) -> Option<Bytes> {
+        self.chunks.held_version()
+    }
+
     fn is_costly(&self) -> bool {
         self.buffered.is_empty() && !self.ended && self.chunks.is_costly()
     }
@@ -284,6 +294,10 @@ impl ChunkSource for Gzip {
     fn held_bytes(&self) -> usize {
         let compressor = if matches!(self.compressor, Compressor::Running(_)) { COMPRESSOR_BYTES } else { 0 };
         self.chunks.held_bytes() + self.input.len() + compressor
+    }
+
+    fn held_version(&self) -> Option<Bytes> {
+        self.chunks.held_version()
     }
 
     fn is_costly(&self) -> bool {

@@ -1,4 +1,9 @@
 //! One large object as JSON, sent in chunks from the bytes of the watch cache.
+//!
+//! # Contract
+//!
+//! An unread response keeps its version of the object in memory after an update. The version therefore counts as
+//! unsent from the beginning, once for each user ([`ChunkSource::held_version`]).
 
 use std::sync::Arc;
 
@@ -56,6 +61,10 @@ impl ChunkSource for LargeObject {
 
     fn held_bytes(&self) -> usize {
         self.opening.len()
+    }
+
+    fn held_version(&self) -> Option<Bytes> {
+        Some(self.item.value().clone())
     }
 
     fn is_costly(&self) -> bool {

@@ -4,7 +4,8 @@
 //!
 //! [`ResponseChunks`] is the body of a chunked document. It encodes each chunk when the connection can take more.
 //! A chunk that costs more than copying is encoded on the work pool on behalf of its user. Each chunk counts as
-//! unsent until the connection drops it, and so do the bytes that the rest of the document holds.
+//! unsent until the connection drops it, and so do the bytes and the version of a large object that the rest of the
+//! document holds.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +19,7 @@ use http_body_util::BodyExt as _;
 use serving::body::Body;
 
 use super::chunks::ChunkSource;
-use super::shares::{UnsentCounters, UnsentResponse, UserShare};
+use super::shares::{HeldVersion, UnsentCounters, UnsentResponse, UserShare};
 use super::work_pool::{ShutDown, WorkPool};
 
 /// Maximum size of a body or frame that does not count as unsent, in bytes. Most responses are smaller.
@@ -83,6 +84,8 @@ pub(super) struct ResponseChunks {
     state: ChunkState,
     /// Bytes that the unsent part of the document holds.
     unsent: UnsentResponse,
+    /// The large object of the watch cache that the document holds.
+    held_version: Option<HeldVersion>,
 }
 
 enum ChunkState {
@@ -95,7 +98,8 @@ impl ResponseChunks {
     /// Wraps the source of a document, whose bytes in memory count as unsent.
     pub(super) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
         let unsent = producer.counters.hold(chunks.held_bytes());
-        ResponseChunks { producer, state: ChunkState::Idle(chunks), unsent }
+        let held_version = chunks.held_version().map(|bytes| producer.counters.share.hold_version(bytes));
+        ResponseChunks { producer, state: ChunkState::Idle(chunks), unsent, held_version }
     }
 
     /// Polls for the next chunk; None at the end.
@@ -146,6 +150,7 @@ impl ResponseChunks {
             }
             end => {
                 self.unsent.resize(0);
+                self.held_version = None;
                 end
             }
         }

@@ -15,6 +15,10 @@
 //! While the unsent responses of all users exceed the server limit, apid rejects requests of users with more than
 //! 1 MiB of unsent responses.
 //!
+//! A response that sends a large object from the bytes of the watch cache keeps that version of the object in
+//! memory, also after an update. Each version counts once for each user ([`UserShare::hold_version`]), so that many
+//! readers of one version are not rejected.
+//!
 //! # Invariants
 //!
 //! INVARIANT (released): a guard holds every reservation; dropping the guard releases it.
@@ -77,6 +81,8 @@ pub(super) struct UserShare {
     of_user: ByteLimits,
     /// The byte limits of the server, which all users share.
     of_server: ByteLimits,
+    /// The versions of large objects that responses of the user hold: the number of holders by address and size.
+    versions: Mutex<HashMap<(usize, usize), usize>>,
 }
 
 /// Body permits and the count of unsent response bytes.
@@ -127,6 +133,7 @@ impl Shares {
             writes: AtomicUsize::new(0),
             of_user: ByteLimits::new(MAX_BODY_BYTES_OF_USER, MAX_SLOW_BODY_BYTES_OF_USER),
             of_server: self.of_server.clone(),
+            versions: Mutex::default(),
         });
         users.shares.insert(Arc::clone(&share.user), Arc::clone(&share));
         share
@@ -166,6 +173,22 @@ impl UserShare {
     /// Returns the counters of the user's unsent responses on a connection.
     pub(super) fn on_connection(self: &Arc<Self>, connection: Arc<AtomicUsize>) -> Arc<UnsentCounters> {
         Arc::new(UnsentCounters { share: Arc::clone(self), connection })
+    }
+
+    /// Counts a version of a large object as unsent until the last guard of this user and version is dropped.
+    ///
+    /// The guard keeps `bytes` in memory, so that no other version gets their address.
+    pub(super) fn hold_version(self: &Arc<Self>, bytes: Bytes) -> HeldVersion {
+        let mut versions = self.versions.lock();
+        let holders = versions.entry((bytes.as_ptr().addr(), bytes.len())).or_default();
+        *holders += 1;
+        if *holders == 1 {
+            for limits in [&self.of_user, &self.of_server] {
+                limits.unsent.fetch_add(bytes.len(), Ordering::Relaxed);
+            }
+        }
+        drop(versions);
+        HeldVersion { share: Arc::clone(self), bytes }
     }
 
     /// Whether the unsent responses exceed a limit of the user, of the connection, or of the server if this user has
@@ -250,6 +273,27 @@ impl Drop for UnsentResponse {
     fn drop(&mut self) {
         for counter in self.counters.counters() {
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A guard for a version of a large object that a response holds.
+pub(super) struct HeldVersion {
+    share: Arc<UserShare>,
+    bytes: Bytes,
+}
+
+impl Drop for HeldVersion {
+    fn drop(&mut self) {
+        let key = (self.bytes.as_ptr().addr(), self.bytes.len());
+        let mut versions = self.share.versions.lock();
+        let Some(holders) = versions.get_mut(&key) else { return };
+        *holders -= 1;
+        if *holders == 0 {
+            versions.remove(&key);
+            for limits in [&self.share.of_user, &self.share.of_server] {
+                limits.unsent.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+            }
         }
     }
 }
@@ -369,6 +413,25 @@ mod tests {
         assert!(a.exceeds_unsent_limit(None));
         drop(others);
         assert!(!a.exceeds_unsent_limit(None));
+    }
+
+    #[test]
+    fn version_of_object_counts_once_for_each_user() {
+        let shares = Shares::new();
+        let (a, b) = (shares.share_of("a"), shares.share_of("b"));
+        let (old, new) = (Bytes::from(vec![1; 100]), Bytes::from(vec![2; 100]));
+        let unsent =
+            || [&a.of_user, &b.of_user, &a.of_server].map(|limits| limits.unsent.load(Ordering::Relaxed));
+        let first = a.hold_version(old.clone());
+        let second = a.hold_version(old.clone());
+        assert_eq!(unsent(), [100, 0, 100]);
+        let others = (a.hold_version(new), b.hold_version(old));
+        assert_eq!(unsent(), [200, 100, 300]);
+        drop(first);
+        assert_eq!(unsent(), [200, 100, 300]);
+        drop((second, others));
+        assert_eq!(unsent(), [0, 0, 0]);
+        assert!(a.versions.lock().is_empty());
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! The I/O thread encodes small events. The work pool encodes large objects, and initial events in a
 //! representation other than the stored form: each watch converts its own initial events, and a thousand
 //! watches of one client must not delay other requests. A large object that is sent in its stored form as an
-//! initial event is copied in chunks as the client reads. Other large events have one encoding that all
-//! watches with the same representation share.
+//! initial event is copied in chunks as the client reads. Until the last chunk, its version counts as unsent, once
+//! for each user. Other large events have one encoding that all watches with the same representation share.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -35,6 +35,7 @@ use super::protobuf;
 use super::representation::{MIN_CHUNKED_BYTES, Representation};
 use super::request_context::RequestContext;
 use super::request_cost::OBJECT_FACTOR;
+use super::shares::{HeldVersion, UserShare};
 use super::work_pool::WorkPool;
 use crate::verbs::{ChangedObject, ResponseObject, WatchEventMetrics, WatchNotice, WatchStart, WatchStream};
 
@@ -160,14 +161,19 @@ const CLOSING: &[u8] = b"}\n";
 /// Runs the encoding of large objects for the user of a watch.
 pub(super) struct EncodingPool {
     pool: Arc<WorkPool>,
-    user: Arc<str>,
+    /// None for a request without a user.
+    share: Option<Arc<UserShare>>,
 }
 
 impl EncodingPool {
     /// Returns the pool for the user of a request.
     pub(super) fn for_request(context: &RequestContext) -> Self {
-        let user = context.share.get().map_or_else(|| Arc::from(""), |share| Arc::clone(&share.user));
-        EncodingPool { pool: Arc::clone(&context.pool), user }
+        EncodingPool { pool: Arc::clone(&context.pool), share: context.share.get().cloned() }
+    }
+
+    /// Counts a version of a large object as unsent until the guard is dropped.
+    fn hold_version(&self, bytes: &Bytes) -> Option<HeldVersion> {
+        self.share.as_ref().map(|share| share.hold_version(bytes.clone()))
     }
 
     /// Encodes notices, each with a flag for the first object of the watch.
@@ -177,7 +183,8 @@ impl EncodingPool {
         let encoder = Arc::clone(encoder);
         let work =
             async move { notices.into_iter().map(|(notice, first)| encoder.encode(notice, first)).collect() };
-        let encoded = self.pool.run_queued(&self.user, cost, work).await;
+        let user = self.share.as_ref().map_or_else(|| Arc::from(""), |share| Arc::clone(&share.user));
+        let encoded = self.pool.run_queued(&user, cost, work).await;
         encoded.unwrap_or_else(|shut_down| {
             vec![error_event(&Status::unavailable(shut_down.to_string(), 1), format).into()]
         })
@@ -254,6 +261,8 @@ struct WatchBody {
     ready: VecDeque<EncodedEvent>,
     /// The unsent bytes of a large object in the watch cache.
     rest: Bytes,
+    /// The count of the object of `rest`.
+    held_version: Option<HeldVersion>,
     /// Notices that are not encoded yet.
     notices: std::vec::IntoIter<WatchNotice>,
     /// Work since the task last yielded, in bytes of decoded and encoded objects.
@@ -292,6 +301,7 @@ impl WatchBody {
             first: true,
             ready,
             rest: Bytes::new(),
+            held_version: None,
             notices: Vec::new().into_iter(),
             work: 0,
             _finish: finish,
@@ -307,6 +317,7 @@ impl WatchBody {
         if rest.is_empty() {
             return Some(self.coalesce(bytes));
         }
+        self.held_version = self.pool.hold_version(&rest);
         self.rest = rest;
         Some(bytes)
     }
@@ -318,7 +329,7 @@ impl WatchBody {
         if !self.rest.is_empty() {
             return Bytes::copy_from_slice(&part);
         }
-        self.rest = Bytes::new();
+        (self.rest, self.held_version) = (Bytes::new(), None);
         Bytes::from([&part, CLOSING].concat())
     }
 

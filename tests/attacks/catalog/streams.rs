@@ -5,7 +5,9 @@ use super::lists::REPRESENTATIONS;
 use crate::attack::AttackMethod::{DelayedBodies, Flood, Handshakes, Hold, Reconnects, Resets, Silence};
 use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
 use crate::client::Prepared;
-use crate::dataset::{REFERENCE_NAMESPACE, access_review, collection, large_object};
+use crate::dataset::{
+    REFERENCE_NAMESPACE, access_review, collection, large_object, replaced_object, replacement,
+};
 
 pub fn attacks() -> Vec<Attack> {
     let many = Hold { connections: 4, streams: 240, window: 0 };
@@ -26,6 +28,10 @@ pub fn attacks() -> Vec<Attack> {
         }),
         Attack::new("unread: 960 large objects as YAML", wide, None, || {
             vec![Prepared::get_as(large_object(), "application/yaml")]
+        }),
+        Attack::new("unread: 960 versions of a large object", wide, None, || {
+            let requests = |digit| [replacement(digit), Prepared::get(replaced_object())];
+            ["A", "B"].into_iter().flat_map(requests).collect()
         }),
         Attack::new("unread: 960 watches with initial events", wide, Some(Privileged), || {
             let query =

@@ -258,3 +258,37 @@ async fn list_at_old_revision_runs_on_the_work_pool() {
         assert_eq!(server.api.pool().started_tasks() == before, is_inline, "{url}");
     }
 }
+
+#[tokio::test]
+async fn unread_versions_of_large_object_above_user_limit_return_429() {
+    let server = Server::start().await;
+    let url = format!("{MAPS}/large");
+    assert_eq!(server.post(MAPS, map("large", "v")).await.code, 201);
+    let connection = Arc::new(ConnectionInfo::default());
+    let mut unread = Vec::new();
+    let code = loop {
+        let content = format!("{}{}", unread.len(), "x".repeat(LARGE));
+        let code = server.put(&url, map("large", &content)).await.code;
+        if code != 200 {
+            break code;
+        }
+        unread.push(get_unread(&server, &url, &connection).await);
+        assert!(unread.len() < 100, "the versions of an object in unread responses are not limited");
+    };
+    assert_eq!((code, unread.len()), (429, (32 << 20) / LARGE + 1));
+    unread.truncate(10);
+    assert_eq!(server.get(&url).await.code, 200);
+}
+
+#[tokio::test]
+async fn unread_responses_with_one_version_of_large_object_are_not_limited() {
+    let server = Server::start().await;
+    let url = format!("{MAPS}/large");
+    assert_eq!(server.post(MAPS, map("large", &"x".repeat(LARGE))).await.code, 201);
+    let connection = Arc::new(ConnectionInfo::default());
+    let mut unread = Vec::new();
+    for _ in 0..100 {
+        unread.push(get_unread(&server, &url, &connection).await);
+    }
+    assert!(unread.iter().all(|response| response.status() == 200));
+}
