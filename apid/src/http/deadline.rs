@@ -12,10 +12,12 @@
 //! INVARIANT (released at the deadline): after the deadline only the connection holds bytes of the document.
 //! In HTTP/2 it holds up to the send buffer of a stream, in HTTP/1.1 a small response or the last chunk of a
 //! large one. A timer drops the rest, because a connection whose client does not read never polls the body.
+//! INVARIANT (woken at the deadline): the timer wakes the task that waits for a chunk, because dropping the pending
+//! chunk wakes no task.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
@@ -129,14 +131,19 @@ pub(super) fn body(
     producer: ChunkProducer,
     on_timeout: impl FnOnce() + Send + 'static,
 ) -> Body {
-    let state = Arc::new(Mutex::new(SendState::Sending(ResponseChunks::new(chunks, producer))));
+    let response = UnsentChunks { chunks: ResponseChunks::new(chunks, producer), waker: None };
+    let state = Arc::new(Mutex::new(SendState::Sending(response)));
     let state_of_timer = Arc::clone(&state);
     let remaining = time.remaining();
     let timer = tokio::spawn(async move {
         tokio::time::sleep(remaining).await;
         let rest = state_of_timer.lock().end(SendState::Late);
-        if rest.is_some() {
+        if let Some(UnsentChunks { chunks, waker }) = rest {
+            drop(chunks);
             on_timeout();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
         }
     });
     Body::stream(DeadlineBody { state, timer: timer.abort_handle() })
@@ -144,16 +151,31 @@ pub(super) fn body(
 
 /// The state of a response that is being sent.
 enum SendState {
-    Sending(ResponseChunks),
+    Sending(UnsentChunks),
     /// All chunks were sent, the encoding failed, or the connection dropped the body.
     Sent,
     /// The deadline passed before the end of the response.
     Late,
 }
 
+/// The chunks that are not sent yet.
+struct UnsentChunks {
+    chunks: ResponseChunks,
+    /// The waker of the last poll, if no chunk was ready.
+    waker: Option<Waker>,
+}
+
+impl UnsentChunks {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        let next = self.chunks.poll_next(context);
+        self.waker = next.is_pending().then(|| context.waker().clone());
+        next
+    }
+}
+
 impl SendState {
     /// Ends sending if it has not ended yet. The caller drops the returned chunks after it releases the lock.
-    fn end(&mut self, end_state: SendState) -> Option<ResponseChunks> {
+    fn end(&mut self, end_state: SendState) -> Option<UnsentChunks> {
         if !matches!(self, SendState::Sending(_)) {
             return None;
         }
@@ -165,7 +187,7 @@ impl SendState {
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
         match self {
-            SendState::Sending(chunks) => chunks.poll_next(context),
+            SendState::Sending(rest) => rest.poll_next(context),
             SendState::Sent => Poll::Ready(None),
             SendState::Late => Poll::Ready(Some(Err(Status::internal("the response was not read in time")))),
         }
@@ -274,6 +296,39 @@ mod tests {
         tokio::task::yield_now().await;
         assert_eq!(Arc::strong_count(&reference), 1);
         let error = sent.frame().await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("in time"), "{error}");
+    }
+
+    /// A costly document whose first chunk is not encoded before the test drops the sender.
+    struct BlockedSource(std::sync::mpsc::Receiver<()>);
+
+    impl Iterator for BlockedSource {
+        type Item = Result<Bytes, Status>;
+
+        fn next(&mut self) -> Option<Self::Item> {
+            let _ = self.0.recv();
+            None
+        }
+    }
+
+    impl ChunkSource for BlockedSource {
+        fn is_costly(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn reader_that_waits_for_chunk_gets_error_at_deadline() {
+        let (release, blocked) = std::sync::mpsc::channel();
+        let (late, expired) = oneshot::channel();
+        let mut sent =
+            body(Box::new(BlockedSource(blocked)), Duration::from_millis(20), || late.send(()).unwrap());
+        // Only the deadline wakes the reader: the chunk stays on the work pool.
+        let reader = tokio::spawn(async move { sent.frame().await });
+        expired.await.unwrap();
+        let frame = tokio::time::timeout(Duration::from_secs(10), reader).await;
+        drop(release);
+        let error = frame.expect("the deadline wakes the reader").unwrap().unwrap().unwrap_err();
         assert!(error.to_string().contains("in time"), "{error}");
     }
 
