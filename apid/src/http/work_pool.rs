@@ -227,7 +227,7 @@ struct FairQueueState {
     running: usize,
     bytes: usize,
     users: HashMap<Arc<str>, UserQueue>,
-    /// Users with a waiting task; the front user is next.
+    /// Users whose queue is not empty, each once; the front user is next.
     order: VecDeque<Arc<str>>,
     #[cfg(test)]
     started: usize,
@@ -268,6 +268,8 @@ impl FairQueue {
         {
             let state = &mut *self.state.lock();
             let queue = &mut state.users.entry(Arc::clone(user)).or_default().waiting;
+            // Cancelled tasks keep the user in the order.
+            let is_in_order = !queue.is_empty();
             if queue.len() >= max_waiting {
                 queue.retain(|task| !task.grant.is_closed());
             }
@@ -275,7 +277,7 @@ impl FairQueue {
                 return Err(QueueFull);
             }
             queue.push_back(QueuedTask { bytes: bytes.min(self.limits.bytes_per_user), grant });
-            if queue.len() == 1 {
+            if !is_in_order {
                 state.order.push_back(Arc::clone(user));
             }
         }
@@ -489,9 +491,31 @@ mod tests {
     async fn users_are_served_round_robin() {
         let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
         let running = fair_queue.acquire(&name("z"), 1, 3).await.unwrap();
+        assert_eq!(serve(&fair_queue, running, ["a", "a", "a", "b"]).await, ["a", "b", "a", "a"]);
+    }
+
+    #[tokio::test]
+    async fn user_whose_full_queue_was_cancelled_has_one_turn_per_round() {
+        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
+        let running = fair_queue.acquire(&name("z"), 1, 3).await.unwrap();
+        let cancelled: Vec<_> = (0..3).map(|_| waiter(&fair_queue, "a", 1)).collect();
+        settle().await;
+        for task in cancelled {
+            task.abort();
+        }
+        settle().await;
+        assert_eq!(serve(&fair_queue, running, ["a", "a", "a", "b"]).await, ["a", "b", "a", "a"]);
+    }
+
+    /// Queues a task for each of `users`, then drops `running`. Returns the users in the order of their grants.
+    async fn serve(
+        fair_queue: &Arc<FairQueue>,
+        running: WorkerPermit,
+        users: [&'static str; 4],
+    ) -> Vec<&'static str> {
         let (order, mut started_users) = mpsc::unbounded_channel();
-        for user in ["a", "a", "a", "b"] {
-            let (fair_queue, order) = (Arc::clone(&fair_queue), order.clone());
+        for user in users {
+            let (fair_queue, order) = (Arc::clone(fair_queue), order.clone());
             tokio::spawn(async move {
                 let permit = fair_queue.acquire(&name(user), 1, 3).await.unwrap();
                 order.send(user).unwrap();
@@ -504,7 +528,7 @@ mod tests {
         while let Some(user) = started_users.recv().await {
             served.push(user);
         }
-        assert_eq!(served, ["a", "b", "a", "a"]);
+        served
     }
 
     #[tokio::test]
