@@ -9,7 +9,8 @@
 //! cost in bytes, at most [`PoolLimits::bytes_per_user`]. The running tasks stay within [`PoolLimits::bytes`]. A full
 //! queue returns [`QueueFull`].
 //!
-//! Dropping the future that [`WorkPool::run`] returns cancels the task at its next await.
+//! Dropping the future that [`WorkPool::run`] returns cancels the task: a waiting task at once, a running task at
+//! its next await. A cancelled task blocks no other task.
 //!
 //! # Invariants
 //!
@@ -245,6 +246,22 @@ struct QueuedTask {
     grant: oneshot::Sender<WorkerPermit>,
 }
 
+/// The wait of a task for its permit; dropping it before the grant starts the tasks that the task blocked.
+struct GrantWait<'a> {
+    fair_queue: &'a Arc<FairQueue>,
+    granted: oneshot::Receiver<WorkerPermit>,
+}
+
+impl Drop for GrantWait<'_> {
+    fn drop(&mut self) {
+        if !self.granted.is_terminated() {
+            // The queue skips a task whose receiver is closed.
+            self.granted.close();
+            self.fair_queue.grant_next();
+        }
+    }
+}
+
 /// A permit to run one task; dropping it starts the next task.
 struct WorkerPermit {
     /// None after the permit was released without [`Drop`].
@@ -281,9 +298,10 @@ impl FairQueue {
                 state.order.push_back(Arc::clone(user));
             }
         }
+        let mut wait = GrantWait { fair_queue: self, granted };
         self.grant_next();
-        // Never fails: the queue drops a sender only after it granted a permit.
-        granted.await.map_err(|_| QueueFull)
+        // Never fails: the queue drops a sender only after it granted a permit or the receiver was closed.
+        (&mut wait.granted).await.map_err(|_| QueueFull)
     }
 
     /// Grants permits while the limits have room.
@@ -555,9 +573,13 @@ mod tests {
         ];
         let large = waiter(&fair_queue, "c", 50);
         settle().await;
+        let small = waiter(&fair_queue, "d", 10);
+        settle().await;
+        assert!(!small.is_finished());
         large.abort();
         settle().await;
-        drop(fair_queue.acquire(&name("d"), 10, 3).await.unwrap());
+        assert!(small.is_finished(), "the cancellation starts the next task");
+        drop(small.await.unwrap().unwrap());
         drop(running);
     }
 
