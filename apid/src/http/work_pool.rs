@@ -3,11 +3,17 @@
 //! # Contract
 //!
 //! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS
-//! handshakes, health checks, watches and small requests; they never wait for the pool, except for the parsing of
-//! a query above 8 kB, for which a client address counts as a user. The pool serves users
-//! round-robin: a request waits for at most [`PoolLimits::tasks_per_user`] tasks of each other user. A task has a
-//! cost in bytes, at most [`PoolLimits::bytes_per_user`]. The running tasks stay within [`PoolLimits::bytes`]. A full
-//! queue returns [`QueueFull`].
+//! handshakes, health checks, watches and small requests. A small request or a watch waits for the pool only in
+//! these cases:
+//!
+//! - Its query is above 8 kB: the pool parses the query, and a client address counts as a user.
+//! - A step before the response head, or a chunk of the response, is costly.
+//! - An event of the watch is costly to encode.
+//!
+//! The pool serves users round-robin: a request waits for at most [`PoolLimits::tasks_per_user`] tasks of each
+//! other user. A task has a cost in bytes, at most [`PoolLimits::bytes_per_user`]. The running tasks stay within
+//! [`PoolLimits::bytes`]. [`WorkPool::run`] returns [`QueueFull`] if the queue of the user is full.
+//! [`WorkPool::run_queued`] ignores this limit.
 //!
 //! Dropping the future that [`WorkPool::run`] returns cancels the task: a waiting task at once, a running task at
 //! its next await. A cancelled task blocks no other task.
