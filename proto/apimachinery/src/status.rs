@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): the body of [`Status::to_value`] has at most 256 kB of JSON, for any texts.
+//! INVARIANT (bounded): the body of [`Status::to_value`] has at most 256 kB in each encoding, for any texts.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -42,10 +42,14 @@ fn truncate_escaped(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Borrowed(text)
 }
 
-/// Bytes of a character in a JSON string; the other encodings of a Status need no more.
+/// Maximum number of bytes of a character in a JSON or YAML string.
+///
+/// The other encodings of a Status need no more.
 fn escaped_len(c: char) -> usize {
     match c {
         '"' | '\\' => 2,
+        // YAML escapes these characters.
+        '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => 6,
         c if c.is_control() => 6,
         c => c.len_utf8(),
     }
@@ -504,7 +508,8 @@ mod tests {
 
     #[test]
     fn body_of_a_status_never_exceeds_256_kilobytes() {
-        for text in ["a", "\u{1}", "\"", "é", "漢", "\u{85}"] {
+        let texts = ["a", "\u{1}", "\"", "é", "漢", "\u{85}", "\u{2028}", "\u{feff}", "\u{ffff}"];
+        for text in texts {
             let long = text.repeat(1_000_000);
             let cause = Cause { reason: long.clone(), message: long.clone(), field: long.clone() };
             let details = Details {
@@ -517,7 +522,8 @@ mod tests {
             };
             let body = Status::bad_request(long).with_details(details).to_value();
             assert!(body.to_string().len() < 256_000, "{text:?}: {}", body.to_string().len());
-            assert!(crate::codec::yaml::encode(&body).len() < 256_000, "{text:?}");
+            let yaml = crate::codec::yaml::encode(&body).len();
+            assert!(yaml < 256_000, "{text:?}: {yaml}");
             assert!(body["details"]["causes"].as_array().is_some_and(|causes| causes.len() >= 8), "{text:?}");
         }
     }
