@@ -47,7 +47,8 @@ fn truncate_escaped(text: &str, max: usize) -> Cow<'_, str> {
 /// The other encodings of a Status need no more.
 fn escaped_len(c: char) -> usize {
     match c {
-        '"' | '\\' => 2,
+        // YAML doubles a single quote in a single-quoted string.
+        '"' | '\\' | '\'' => 2,
         // YAML escapes these characters.
         '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => 6,
         c if c.is_control() => 6,
@@ -508,7 +509,8 @@ mod tests {
 
     #[test]
     fn body_of_a_status_never_exceeds_256_kilobytes() {
-        let texts = ["a", "\u{1}", "\"", "é", "漢", "\u{85}", "\u{2028}", "\u{feff}", "\u{ffff}"];
+        let texts =
+            ["a", "\u{1}", "\"", "é", "漢", "\u{85}", "\u{2028}", "\u{feff}", "\u{ffff}", "\"'''''''''"];
         for text in texts {
             let long = text.repeat(1_000_000);
             let cause = Cause { reason: long.clone(), message: long.clone(), field: long.clone() };
