@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn user_whose_full_queue_was_cancelled_has_one_turn_per_round() {
+    async fn user_with_cancelled_full_queue_has_one_turn_per_round() {
         let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
         let running = fair_queue.acquire(&name("z"), 1, 3).await.unwrap();
         let cancelled: Vec<_> = (0..3).map(|_| waiter(&fair_queue, "a", 1)).collect();

@@ -35,7 +35,7 @@ pub(crate) struct Cancellations {
     exceeded: Notify,
 }
 
-/// What is counted.
+/// Number of cancelled requests, before and during the shutdown of the connection.
 #[derive(Debug, Default)]
 enum State {
     /// No cancelled request so far.
@@ -63,10 +63,12 @@ impl Cancellations {
     fn count(&self, now: Instant) {
         let mut state = self.state.lock();
         let (next, is_exceeded) = match *state {
-            State::Window { begin, count } if now.duration_since(begin) < WINDOW => match count < MAX_CANCELLED {
-                true => (State::Window { begin, count: count + 1 }, false),
-                false => (State::Shutdown { count: 0 }, true),
-            },
+            State::Window { begin, count } if now.duration_since(begin) < WINDOW => {
+                match count < MAX_CANCELLED {
+                    true => (State::Window { begin, count: count + 1 }, false),
+                    false => (State::Shutdown { count: 0 }, true),
+                }
+            }
             State::None | State::Window { .. } => (State::Window { begin: now, count: 1 }, false),
             State::Shutdown { count } => {
                 (State::Shutdown { count: count + 1 }, count >= MAX_CANCELLED_IN_SHUTDOWN)

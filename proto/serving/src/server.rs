@@ -352,11 +352,7 @@ impl Builders {
 
 impl<H: Handler> Server<H> {
     /// Serves one connection from its first byte to its last.
-    async fn serve_connection(
-        &self,
-        accepted: AcceptedConnection,
-        phase: watch::Receiver<Phase>,
-    ) {
+    async fn serve_connection(&self, accepted: AcceptedConnection, phase: watch::Receiver<Phase>) {
         match accepted {
             AcceptedConnection::Tcp(stream, peer) => {
                 let info = ConnectionInfo { peer: Some(peer), ..ConnectionInfo::default() };
@@ -369,12 +365,8 @@ impl<H: Handler> Server<H> {
     }
 
     /// Completes the TLS handshake, if the server has TLS, and serves HTTP on the stream.
-    async fn serve_stream<S>(
-        &self,
-        stream: S,
-        mut info: ConnectionInfo,
-        mut phase: watch::Receiver<Phase>,
-    ) where
+    async fn serve_stream<S>(&self, stream: S, mut info: ConnectionInfo, mut phase: watch::Receiver<Phase>)
+    where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
         let stream = FairStream::new(stream);

@@ -75,7 +75,12 @@ pub fn attacks() -> Vec<Attack> {
         Attack::new("bodies: 100 at once, of an access review", DelayedBodies(100), None, || {
             (0..10_000).map(access_review).collect()
         }),
-        Attack::new("connections opened again that send nothing", Reconnects(3200), Some(Anonymous), Vec::new),
+        Attack::new(
+            "connections opened again that send nothing",
+            Reconnects(3200),
+            Some(Anonymous),
+            Vec::new,
+        ),
         Attack::new("TLS handshakes", Handshakes, Some(Anonymous), Vec::new),
         Attack::new("800 connections that send nothing", Silence(800), Some(Anonymous), Vec::new),
     ];
