@@ -80,10 +80,13 @@ impl Executor {
         match request_cost::expected_cost(context, &request.body, syntax) {
             None => {
                 let AuthorizedRequest { authorized, caller, body } = request;
-                let groups = &caller.user().groups;
-                let _permit = self.in_flight.enter(&context.info.attributes, groups, share)?;
-                let response = route(context, &authorized, &body).await?;
-                self.prepare(response, context.response_options, &share.user).await
+                let response = {
+                    let groups = &caller.user().groups;
+                    let _permit = self.in_flight.enter(&context.info.attributes, groups, share)?;
+                    route(context, &authorized, &body).await?
+                };
+                let is_read = in_flight::is_read(&context.info.attributes);
+                self.prepare(response, context.response_options, &share.user, is_read).await
             }
             Some(bytes) => {
                 // The future of `run_on_pool` is boxed, because it is too large to be part of this future.
@@ -117,12 +120,18 @@ impl Executor {
         result.unwrap_or_else(|error| Err(rejection_status(error)))
     }
 
-    /// Does the work that precedes the response head, on the pool when it is costly.
+    /// Does the work that precedes the response head, on the pool when it is costly. A request that waits for the pool
+    /// holds no in-flight permit.
+    ///
+    /// # Errors
+    ///
+    /// 429: the queue of the user is full. A write has happened already, so it ignores this limit.
     async fn prepare(
         &self,
         mut response: ApiResponse,
         response_options: ResponseOptions,
         user: &Arc<str>,
+        is_read: bool,
     ) -> Result<ApiResponse, Status> {
         let mut steps = 0;
         while !response.is_costly(response_options) {
@@ -139,6 +148,9 @@ impl Executor {
             response
         };
         let work = Box::pin(work.in_current_span());
+        if is_read {
+            return self.pool.run(user, PREPARE_COST, work).await.map_err(rejection_status);
+        }
         self.pool.run_queued(user, PREPARE_COST, work).await.map_err(Status::internal)
     }
 }

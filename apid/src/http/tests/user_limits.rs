@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use futures_util::future::join_all;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use serving::listener::Listener;
@@ -138,6 +139,35 @@ async fn slow_bodies_take_no_in_flight_permit() {
     let mut quick = begin_create(address, body.len()).await;
     quick.write_all(&body.as_bytes()[1..]).await.unwrap();
     assert_eq!(code(&mut quick).await, 201);
+}
+
+#[tokio::test]
+async fn list_that_waits_for_the_work_pool_takes_no_in_flight_permit() {
+    let server = Server::start().await;
+    let api = Api::new(Arc::clone(&server.server_state)).unwrap().with_limits(1, 0);
+    let connection = Arc::new(ConnectionInfo::default());
+    let get = async |accept: &str| {
+        let request = http::Request::get(MAPS).header("accept", accept).body(()).unwrap();
+        api.handle_request(request.into_parts().0, RequestBody::Whole(bytes::Bytes::new()), &connection).await
+    };
+    // All tasks of the pool, in the name of other users.
+    let users: Vec<Arc<str>> = (0..8).map(|i| Arc::from(format!("user {i}"))).collect();
+    let blocking_tasks = users.iter().flat_map(|user| [user; 4]);
+    let all_tasks =
+        join_all(blocking_tasks.map(|user| api.pool().run(user, 1, std::future::pending::<()>())));
+    let lists = async {
+        let mut waiting = std::pin::pin!(get("application/json;as=Table;v=v1;g=meta.example.test"));
+        for _ in 0..100 {
+            assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(get("application/json").await.status(), 200);
+    };
+    tokio::select! {
+        biased;
+        _ = all_tasks => unreachable!("the tasks never end"),
+        () = lists => {}
+    }
 }
 
 #[tokio::test]
