@@ -145,6 +145,7 @@ async fn slow_bodies_take_no_in_flight_permit() {
 #[tokio::test]
 async fn list_that_waits_for_the_work_pool_takes_no_in_flight_permit() {
     let server = Server::start().await;
+    assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201);
     let api = Api::new(Arc::clone(&server.server_state)).unwrap().with_limits(1, 0);
     let connection = Arc::new(ConnectionInfo::default());
     let get = async |accept: &str| {
@@ -157,7 +158,7 @@ async fn list_that_waits_for_the_work_pool_takes_no_in_flight_permit() {
     let all_tasks =
         join_all(blocking_tasks.map(|user| api.pool().run(user, 1, std::future::pending::<()>())));
     let lists = async {
-        let mut waiting = std::pin::pin!(get("application/json;as=Table;v=v1;g=meta.example.test"));
+        let mut waiting = std::pin::pin!(get("application/vnd.svc.protobuf"));
         for _ in 0..100 {
             assert!(waiting.as_mut().now_or_never().is_none());
             tokio::task::yield_now().await;
