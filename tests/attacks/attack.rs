@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use h2::Reason;
+use h2::client::ResponseFuture;
+use h2::{Reason, SendStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -215,14 +216,37 @@ impl Attacker {
         (&self.requests[number as usize % self.requests.len()], number)
     }
 
+    /// Opens a connection; pauses and returns None if the server refuses it.
+    async fn open_link(&self, window: u32) -> Option<Link> {
+        let link = Link::open(self.port, &self.http2, self.token, window).await.ok();
+        if link.is_none() {
+            self.tally.count_failure("unconnected");
+            tokio::time::sleep(REOPEN_PAUSE).await;
+        }
+        link
+    }
+
+    /// Sends a burst of request heads and returns the open streams with their unsent bodies; none if the server takes no
+    /// more requests on the connection.
+    async fn send_heads(&self, link: &Link, burst: usize) -> Vec<(ResponseFuture, SendStream<Bytes>, Bytes)> {
+        let mut streams = Vec::new();
+        for _ in 0..burst {
+            let (request, number) = self.next_request();
+            match link.send_head(request, number, true).await {
+                Ok((response, stream)) => streams.push((response, stream, request.body.clone())),
+                Err(_) => break,
+            }
+        }
+        if streams.is_empty() {
+            self.tally.count_failure("goaway");
+        }
+        streams
+    }
+
     /// Opens connections one after the other, each with a number of streams, until the deadline.
     async fn attack_on_streams(self: &Arc<Self>, streams: usize, window: u32, behavior: StreamBehavior) {
         while !self.is_over() {
-            let Ok(link) = Link::open(self.port, &self.http2, self.token, window).await else {
-                self.tally.count_failure("unconnected");
-                tokio::time::sleep(REOPEN_PAUSE).await;
-                continue;
-            };
+            let Some(link) = self.open_link(window).await else { continue };
             let mut tasks = JoinSet::new();
             for _ in 0..streams {
                 let (attacker, link) = (Arc::clone(self), link.clone());
@@ -329,29 +353,17 @@ impl Attacker {
     /// Sends bursts of requests and resets their streams at once.
     async fn send_resets(&self, burst: usize) {
         while !self.is_over() {
-            let Ok(link) = Link::open(self.port, &self.http2, self.token, READ_STREAM_WINDOW).await else {
-                self.tally.count_failure("unconnected");
-                tokio::time::sleep(REOPEN_PAUSE).await;
-                continue;
-            };
+            let Some(link) = self.open_link(READ_STREAM_WINDOW).await else { continue };
             while !self.is_over() {
-                let mut streams = Vec::new();
-                for _ in 0..burst {
-                    let (request, number) = self.next_request();
-                    match link.send_head(request, number, true).await {
-                        Ok(stream) => streams.push(stream),
-                        Err(_) => break,
-                    }
-                }
+                let streams = self.send_heads(&link, burst).await;
                 if streams.is_empty() {
-                    self.tally.count_failure("goaway");
                     break;
                 }
                 // The task of the connection writes the request heads before the resets.
                 for _ in 0..4 {
                     tokio::task::yield_now().await;
                 }
-                for (response, mut stream) in streams {
+                for (response, mut stream, _) in streams {
                     drop(stream.send_data(Bytes::new(), true));
                     stream.send_reset(Reason::CANCEL);
                     drop(response);
@@ -364,22 +376,10 @@ impl Attacker {
     /// Sends bursts of request heads and then their bodies; ends with the responses of the last burst.
     async fn send_delayed_bodies(&self, burst: usize) {
         while !self.is_over() {
-            let Ok(link) = Link::open(self.port, &self.http2, self.token, READ_STREAM_WINDOW).await else {
-                self.tally.count_failure("unconnected");
-                tokio::time::sleep(REOPEN_PAUSE).await;
-                continue;
-            };
+            let Some(link) = self.open_link(READ_STREAM_WINDOW).await else { continue };
             while !self.is_over() {
-                let mut streams = Vec::new();
-                for _ in 0..burst {
-                    let (request, number) = self.next_request();
-                    match link.send_head(request, number, true).await {
-                        Ok((response, stream)) => streams.push((response, stream, request.body.clone())),
-                        Err(_) => break,
-                    }
-                }
+                let streams = self.send_heads(&link, burst).await;
                 if streams.is_empty() {
-                    self.tally.count_failure("goaway");
                     break;
                 }
                 tokio::time::sleep(BODY_DELAY).await;

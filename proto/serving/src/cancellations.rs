@@ -62,12 +62,13 @@ impl Cancellations {
     /// Counts a cancelled request.
     fn count(&self, now: Instant) {
         let mut state = self.state.lock();
+        let is_recent = |begin| now.duration_since(begin) < WINDOW;
         let (next, is_exceeded) = match *state {
-            State::Window { begin, count } if now.duration_since(begin) < WINDOW => {
-                match count < MAX_CANCELLED {
-                    true => (State::Window { begin, count: count + 1 }, false),
-                    false => (State::Shutdown { count: 0 }, true),
-                }
+            State::Window { begin, count: MAX_CANCELLED } if is_recent(begin) => {
+                (State::Shutdown { count: 0 }, true)
+            }
+            State::Window { begin, count } if is_recent(begin) => {
+                (State::Window { begin, count: count + 1 }, false)
             }
             State::None | State::Window { .. } => (State::Window { begin: now, count: 1 }, false),
             State::Shutdown { count } => {

@@ -21,8 +21,13 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Permits of one connection to poll request handlers.
+///
+/// Each unfinished handler has one clone.
 #[derive(Clone, Debug)]
-pub(crate) struct HandlerPermits {
+pub(crate) struct HandlerPermits(Arc<Permits>);
+
+#[derive(Debug)]
+struct Permits {
     free: Arc<Semaphore>,
     count: usize,
 }
@@ -34,26 +39,29 @@ impl HandlerPermits {
     }
 
     fn new(count: usize) -> Self {
-        HandlerPermits { free: Arc::new(Semaphore::new(count)), count }
+        HandlerPermits(Arc::new(Permits { free: Arc::new(Semaphore::new(count)), count }))
     }
 
     /// Begins a handler for a request that has just arrived, with a permit if one is free.
     pub(crate) fn begin(&self) -> PermittedHandler {
-        let permit = Arc::clone(&self.free).try_acquire_owned().ok();
-        PermittedHandler { permits: self.clone(), permit }
+        PermittedHandler { permits: self.clone(), permit: self.try_acquire() }
+    }
+
+    fn try_acquire(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.0.free).try_acquire_owned().ok()
     }
 
     /// Waits for a permit and yields. The semaphore is never closed, so the result is never None.
     async fn acquire_and_yield(&self) -> Option<OwnedSemaphorePermit> {
-        let permit = Arc::clone(&self.free).acquire_owned().await.ok();
+        let permit = Arc::clone(&self.0.free).acquire_owned().await.ok();
         yield_now().await;
         permit
     }
 
     /// Whether the connection has more handlers than permits.
     fn is_busy(&self) -> bool {
-        // The connection has one reference, and each handler has one.
-        Arc::strong_count(&self.free) - 1 > self.count
+        // One reference is that of the connection.
+        Arc::strong_count(&self.0) - 1 > self.0.count
     }
 }
 
@@ -83,7 +91,7 @@ impl PermittedHandler {
             self.permit = None;
             wait_for_wake().await;
             if !self.permits.is_busy() {
-                self.permit = Arc::clone(&self.permits.free).try_acquire_owned().ok();
+                self.permit = self.permits.try_acquire();
             }
         }
     }
@@ -174,6 +182,15 @@ mod tests {
         tasks.join_all().await;
         assert_eq!(polled_names.lock()[0], "other");
         assert_eq!(polled_names.lock().len(), 4);
+    }
+
+    #[test]
+    fn connection_is_busy_with_more_handlers_than_permits() {
+        let permits = HandlerPermits::new(2);
+        let _handlers = [permits.begin(), permits.begin()];
+        assert!(!permits.is_busy());
+        let _third = permits.begin();
+        assert!(permits.is_busy());
     }
 
     #[tokio::test]
