@@ -174,20 +174,13 @@ impl HandshakeSlots {
     /// Waits until a slot is free or the oldest handshake has lasted [`HANDSHAKE_GRACE`]; then cuts this handshake.
     async fn acquire(self: Arc<Self>) -> HandshakeSlot {
         let mut free_slot = pin!(Arc::clone(&self.free).acquire_owned());
-        let mut remaining_grace = self.remaining_grace();
+        let mut pause = Duration::ZERO;
         let permit = loop {
             tokio::select! {
                 biased;
                 // The semaphore is never closed, so there is always a permit.
                 permit = &mut free_slot => break permit.ok(),
-                () = tokio::time::sleep(remaining_grace) => {
-                    remaining_grace = self.remaining_grace();
-                    if remaining_grace.is_zero() {
-                        self.unfinished.lock().by_age.pop_first();
-                        // The slot of this handshake is free as soon as its task has ended.
-                        remaining_grace = HANDSHAKE_GRACE;
-                    }
-                }
+                () = tokio::time::sleep(pause) => pause = self.cut_oldest(),
             }
         };
         let (cut_sender, cut_signal) = oneshot::channel();
@@ -199,11 +192,17 @@ impl HandshakeSlots {
         HandshakeSlot { number, slots: self, cut_signal, _permit: permit }
     }
 
-    /// Time for which the oldest handshake keeps its slot.
-    fn remaining_grace(&self) -> Duration {
-        let unfinished = self.unfinished.lock();
-        let oldest = unfinished.by_age.first_key_value();
-        oldest.map_or(HANDSHAKE_GRACE, |(_, (begun, _))| HANDSHAKE_GRACE.saturating_sub(begun.elapsed()))
+    /// Cuts the oldest handshake if it has lasted [`HANDSHAKE_GRACE`]. Returns the time until the next attempt.
+    fn cut_oldest(&self) -> Duration {
+        let mut unfinished = self.unfinished.lock();
+        let Some(oldest) = unfinished.by_age.first_entry() else { return HANDSHAKE_GRACE };
+        let remaining_grace = HANDSHAKE_GRACE.saturating_sub(oldest.get().0.elapsed());
+        if !remaining_grace.is_zero() {
+            return remaining_grace;
+        }
+        // The slot is free as soon as the task of the handshake has ended.
+        oldest.remove();
+        HANDSHAKE_GRACE
     }
 }
 
@@ -314,6 +313,18 @@ mod tests {
         let (_newest, ()) = tokio::join!(waiting, cut);
         assert!(permits[0].wait_until_cut().now_or_never().is_none(), "one handshake is cut");
         assert!(other.wait_until_cut().now_or_never().is_none(), "handshakes of other peers continue");
+    }
+
+    #[tokio::test]
+    async fn second_attempt_cuts_no_handshake_within_its_grace() {
+        let slots = Arc::new(HandshakeSlots::new(2));
+        let mut old = Arc::clone(&slots).acquire().await;
+        tokio::time::sleep(HANDSHAKE_GRACE).await;
+        let mut young = Arc::clone(&slots).acquire().await;
+        slots.cut_oldest();
+        assert!(old.wait_until_cut().now_or_never().is_some());
+        slots.cut_oldest();
+        assert!(young.wait_until_cut().now_or_never().is_none());
     }
 
     #[tokio::test]
