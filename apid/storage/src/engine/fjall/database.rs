@@ -6,9 +6,11 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use fjall::config::FilterPolicy;
+use fjall::compaction::Leveled;
+use fjall::config::{CompressionPolicy, FilterPolicy};
 use fjall::{AbstractTree, Database, Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 
 use super::files::journal::JournalEnd;
@@ -21,6 +23,8 @@ const UNREACHED_MEMTABLE_BYTES: u64 = 1 << 50;
 /// Total size of sealed journals at which fjall rotates the memtables that pin the oldest journal. The
 /// minimum that fjall accepts.
 const MAX_JOURNAL_BYTES: u64 = 64 << 20;
+/// Size in bytes at which fjall begins a new table. A compaction holds a table of this size in memory.
+const TABLE_BYTES: u64 = 16 << 20;
 /// Number of worker threads of fjall: one flushes while the other compacts. A single worker could wait in a
 /// compaction for a flush that only this worker can run.
 const WORKERS: usize = 2;
@@ -86,10 +90,15 @@ impl Tables {
             .max_journaling_size(MAX_JOURNAL_BYTES)
             .manual_journal_persist(true)
             .open()?;
+        // While fjall writes a table, its index holds a key of each block, and each key keeps its block in memory.
+        // Compressed blocks of large objects took more than 1 GiB.
+        let compaction = Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES));
         let options = || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(UNREACHED_MEMTABLE_BYTES)
                 .manual_journal_persist(true)
+                .data_block_compression_policy(CompressionPolicy::disabled())
+                .compaction_strategy(Arc::clone(&compaction) as _)
         };
         let without_filter = || options().filter_policy(FilterPolicy::disabled());
         let log = database.keyspace("log", without_filter)?;
