@@ -70,8 +70,14 @@ impl Store for FailingStore {
     async fn watch(&self, prefix: &str, after: Revision) -> storage::Result<Box<dyn Watch>> {
         self.store.watch(prefix, after).await
     }
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> storage::Result<RevisionRange> {
-        self.store.history(prefix, after, upto).await
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> storage::Result<RevisionRange> {
+        self.store.history(prefix, after, upto, bytes).await
     }
     async fn compact(&self, upto: Revision) -> storage::Result<()> {
         self.store.compact(upto).await

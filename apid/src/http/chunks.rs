@@ -2,9 +2,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): a response that is being sent holds one chunk, the bytes that [`ChunkSource::held_bytes`]
-//! reports, the version that [`ChunkSource::held_version`] returns, and the objects of a list of the newest state,
-//! whatever its size. The watch cache owns these objects until an update or delete; afterwards nothing counts them.
+//! INVARIANT (bounded): a response that is being sent holds one chunk and the objects of a list, whatever its size. The
+//! source also holds the bytes that [`ChunkSource::held_bytes`] reports and the version that
+//! [`ChunkSource::held_version`] returns. The watch cache owns the objects of a list until an update or delete
+//! supersedes them. The cache limits superseded objects: it revokes the hold that [`ChunkSource::take_hold`] returns.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -14,6 +15,7 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use storage::cache::ItemHold;
 
 /// Capacity of a chunk, in bytes: the largest size that the allocator caches per thread.
 pub(super) const CHUNK_CAPACITY: usize = 32 * 1024;
@@ -42,6 +44,12 @@ pub(super) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
 
     /// The stored bytes of a large object from the watch cache that the source holds until its end.
     fn held_version(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// Returns the hold on the objects of a list; None after the first call. The caller drops the source when the watch
+    /// cache revokes the hold.
+    fn take_hold(&mut self) -> Option<ItemHold> {
         None
     }
 
@@ -184,6 +192,10 @@ impl ChunkSource for BufferedChunks {
         self.chunks.held_version()
     }
 
+    fn take_hold(&mut self) -> Option<ItemHold> {
+        self.chunks.take_hold()
+    }
+
     fn is_costly(&self) -> bool {
         self.buffered.is_empty() && !self.ended && self.chunks.is_costly()
     }
@@ -298,6 +310,10 @@ impl ChunkSource for Gzip {
 
     fn held_version(&self) -> Option<Bytes> {
         self.chunks.held_version()
+    }
+
+    fn take_hold(&mut self) -> Option<ItemHold> {
+        self.chunks.take_hold()
     }
 
     fn is_costly(&self) -> bool {

@@ -1,11 +1,12 @@
-//! Response bodies that end at the request deadline.
+//! Response bodies that end at the request deadline, or when the watch cache revokes the hold of a list.
 //!
 //! # Contract
 //!
 //! The request timeout (`--request-timeout`) covers making and sending the response; watches have their own
 //! timeouts. At the deadline apid aborts the rest of the response. It resets an HTTP/2 stream and cuts an
 //! HTTP/1.1 connection within the body, so that no client takes a partial document for a complete one.
-//! `apiserver_request_aborts_total` counts these aborts.
+//! `apiserver_request_aborts_total` counts these aborts. apid also aborts a list when the watch cache
+//! revokes its [`ItemHold`]: unread lists hold too many superseded objects.
 //!
 //! # Invariants
 //!
@@ -25,9 +26,11 @@ use apimachinery::duration;
 use apimachinery::field::quote;
 use apimachinery::status::Status;
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use http_body::Frame;
 use parking_lot::Mutex;
 use serving::body::{Body, BodyError};
+use storage::cache::ItemHold;
 use tokio::task::AbortHandle;
 
 use super::chunks::ChunkSource;
@@ -122,25 +125,31 @@ impl<'a> RequestDeadline<'a> {
 
 /// Returns a body that encodes its chunks in the remaining time of a request.
 ///
-/// `on_timeout` runs at the deadline if the response is still being sent.
+/// `on_abort` runs at the deadline, or when the hold of a list is revoked, if the response is still being sent. Its
+/// argument is the reason.
 ///
 /// Must be called within a runtime, which runs the timer task.
 pub(super) fn body(
-    chunks: Box<dyn ChunkSource>,
+    mut chunks: Box<dyn ChunkSource>,
     time: &RequestDeadline<'_>,
     producer: ChunkProducer,
-    on_timeout: impl FnOnce() + Send + 'static,
+    on_abort: impl FnOnce(&'static str) + Send + 'static,
 ) -> Body {
+    let hold = chunks.take_hold();
     let response = UnsentChunks { chunks: ResponseChunks::new(chunks, producer), waker: None };
     let state = Arc::new(Mutex::new(SendState::Sending(response)));
     let state_of_timer = Arc::clone(&state);
     let remaining = time.remaining();
     let timer = tokio::spawn(async move {
-        tokio::time::sleep(remaining).await;
+        let revocation = OptionFuture::from(hold.as_ref().map(ItemHold::revoked));
+        let reason = tokio::select! {
+            () = tokio::time::sleep(remaining) => "response deadline exceeded",
+            Some(()) = revocation => "unread lists hold too many superseded objects",
+        };
         let rest = state_of_timer.lock().end(SendState::Late);
         if let Some(UnsentChunks { chunks, waker }) = rest {
             drop(chunks);
-            on_timeout();
+            on_abort(reason);
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -260,7 +269,7 @@ mod tests {
 
     /// A body with the full timeout for sending.
     fn body(chunks: Box<dyn ChunkSource>, time: Duration, late: impl FnOnce() + Send + 'static) -> Body {
-        super::body(chunks, &begin(&clock(), time), ChunkProducer::for_tests(), late)
+        super::body(chunks, &begin(&clock(), time), ChunkProducer::for_tests(), |_reason| late())
     }
 
     /// A document of three chunks that holds a clone of `reference`.
@@ -339,7 +348,7 @@ mod tests {
         let document = document(&reference);
         clock.advance(AMPLE);
         let (late, expired) = oneshot::channel();
-        let sent = super::body(document, &time, ChunkProducer::for_tests(), || late.send(()).unwrap());
+        let sent = super::body(document, &time, ChunkProducer::for_tests(), |_| late.send(()).unwrap());
         expired.await.unwrap();
         drop(sent);
         assert_eq!(Arc::strong_count(&reference), 1);

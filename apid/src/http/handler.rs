@@ -144,8 +144,8 @@ impl Api {
             let id = context.id.clone();
             // HTTP/2 resets the stream instead of cutting the connection.
             let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
-            deadline::body(chunks, &deadline, self.chunk_producer(&context), move || {
-                tracing::debug!(request_id = id, "response deadline exceeded; aborting the unsent response");
+            deadline::body(chunks, &deadline, self.chunk_producer(&context), move |reason| {
+                tracing::debug!(request_id = id, reason, "response not sent completely; aborting the rest");
                 count_abort();
                 if let Some(cut) = cut {
                     cut.now();

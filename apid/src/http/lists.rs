@@ -7,8 +7,8 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded): besides its objects a list holds one pointer per object and at most one encoded object
-//! that is larger than a chunk. A Protobuf list also holds the length of each message. The old versions of a list at
-//! an old revision count as held bytes until the last object is sent.
+//! that is larger than a chunk. A Protobuf list also holds the length of each message. The objects that the watch cache
+//! does not own count as held bytes until the last object is sent.
 
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use bytes::Bytes;
 use schema::Schema;
 use schema::key_order::Ordered;
 use serde_json::{Map, Value, json};
+use storage::cache::ItemHold;
 
 use super::chunks::{CHUNK_CAPACITY, CHUNK_TARGET, ChunkSource};
 use super::encoding::{Encoding, Frame, write_compact};
@@ -90,8 +91,9 @@ struct ListChunks {
     items: std::vec::IntoIter<Arc<Item>>,
     /// Initial number of items.
     count: usize,
-    /// Stored bytes of the items that are not in the watch cache.
-    superseded_bytes: usize,
+    /// Counted size in bytes of the encoded items that the watch cache does not own.
+    uncached_bytes: usize,
+    hold: Option<ItemHold>,
     stage: ListStage,
     /// Number of items that the stage has processed.
     processed: usize,
@@ -99,6 +101,8 @@ struct ListChunks {
     min_size: usize,
     /// The remaining bytes of an object that is larger than a chunk.
     rest: Bytes,
+    /// The item of `rest` if the watch cache owns these bytes: the cache sees that they are held.
+    rest_item: Option<Arc<Item>>,
     /// Bytes of memory that `rest` keeps alive; 0 if the watch cache owns these bytes.
     rest_held: usize,
 }
@@ -107,7 +111,7 @@ impl ListChunks {
     /// Creates the source of a list. The frame of a Protobuf list is encoded after the message lengths are
     /// known.
     fn new(representation: Representation, form: Form, frame: Frame, list: ListResult) -> Self {
-        let ListResult { items, superseded_bytes, .. } = list;
+        let ListResult { items, uncached_bytes, hold, .. } = list;
         let stage =
             if matches!(form, Form::Messages(_)) { ListStage::Measuring } else { ListStage::Checking };
         ListChunks {
@@ -116,11 +120,13 @@ impl ListChunks {
             frame,
             count: items.len(),
             items: items.into_iter(),
-            superseded_bytes,
+            uncached_bytes,
+            hold,
             stage,
             processed: 0,
             min_size: 0,
             rest: Bytes::new(),
+            rest_item: None,
             rest_held: 0,
         }
     }
@@ -194,10 +200,10 @@ impl ListChunks {
                 }
                 let is_large = item.value().len() > CHUNK_TARGET;
                 let with_type = self.representation.items_have_type();
-                let object = ResponseObject::from_item(item);
+                let object = ResponseObject::from_item(Arc::clone(&item));
                 if is_large {
                     self.rest = object.split_json(out, with_type)?;
-                    self.rest_held = 0;
+                    (self.rest_item, self.rest_held) = (Some(item), 0);
                 } else {
                     object.write_json(out, with_type)?;
                 }
@@ -236,7 +242,7 @@ impl ListChunks {
             if out.len() >= CHUNK_TARGET || work >= WORK_PER_CALL || is_rest {
                 break;
             }
-            (self.rest, self.rest_held) = (Bytes::new(), 0);
+            (self.rest, self.rest_item, self.rest_held) = (Bytes::new(), None, 0);
             let Some(item) = self.items.next() else {
                 if self.stage != ListStage::Closed {
                     out.append(&mut self.frame.closing);
@@ -273,7 +279,7 @@ impl Iterator for ListChunks {
         };
         if chunk.is_err() {
             self.stage = ListStage::Closed;
-            self.rest = Bytes::new();
+            (self.rest, self.rest_item) = (Bytes::new(), None);
             self.items = Vec::new().into_iter();
         }
         Some(chunk).filter(|chunk| chunk.as_ref().map_or(true, |chunk| !chunk.is_empty()))
@@ -297,11 +303,15 @@ impl ChunkSource for ListChunks {
         };
         let is_sent = self.items.as_slice().is_empty() && self.rest.is_empty();
         self.count * size_of::<Arc<Item>>()
-            + if is_sent { 0 } else { self.superseded_bytes }
+            + if is_sent { 0 } else { self.uncached_bytes }
             + lengths
             + self.frame.opening.len()
             + self.frame.closing.len()
             + self.rest_held
+    }
+
+    fn take_hold(&mut self) -> Option<ItemHold> {
+        self.hold.take()
     }
 
     fn is_costly(&self) -> bool {

@@ -5,8 +5,8 @@
 //! [`RequestContext`] owns all data of a request, so that its work can move to another thread. It writes the last
 //! audit line of the request exactly once, also when the client disconnects before the response.
 //!
-//! As [`MemoryLimit`] it counts the old versions that a list reads as unsent. It releases the count after the response
-//! counts these bytes itself.
+//! The implementation of [`MemoryLimit`] counts as unsent the listed objects that the watch cache does not own. The
+//! context releases the count after the response counts these bytes.
 
 use std::sync::{Arc, OnceLock};
 

@@ -54,7 +54,8 @@ impl ChunkProducer {
         }
     }
 
-    /// Counts each frame of an event stream above [`MAX_UNCOUNTED_BYTES`] as unsent until it is sent.
+    /// Counts each frame of an event stream above [`MAX_UNCOUNTED_BYTES`] as unsent until it is sent. A frame that
+    /// several watches of the user share counts once.
     pub(super) fn track_stream(&self, body: Body) -> Body {
         match body.as_whole() {
             // A HEAD request or an upgraded connection.
@@ -67,7 +68,7 @@ impl ChunkProducer {
     }
 
     fn count_large(&self, bytes: Bytes) -> Bytes {
-        if bytes.len() > MAX_UNCOUNTED_BYTES { self.count(bytes) } else { bytes }
+        if bytes.len() > MAX_UNCOUNTED_BYTES { self.counters.track_event(bytes) } else { bytes }
     }
 
     fn count(&self, bytes: Bytes) -> Bytes {

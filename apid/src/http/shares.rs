@@ -16,8 +16,9 @@
 //! 1 MiB of unsent responses.
 //!
 //! A response that sends a large object from the bytes of the watch cache keeps that version of the object in
-//! memory, also after an update. Each version counts once for each user ([`UserShare::hold_version`]), so that many
-//! readers of one version are not rejected.
+//! memory, also after an update. A watch keeps the objects of its next
+//! large event in the same way. Each version and each encoded event counts
+//! once for each user ([`UserShare::hold_version`]), so that many readers of one version are not rejected.
 //!
 //! # Invariants
 //!
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 /// Maximum total size of the request bodies above [`MAX_SMALL_BODY`] in memory, in bytes. Further bodies
 /// wait.
@@ -51,6 +52,9 @@ const MAX_UNSENT_BYTES_OF_USER: usize = 32 << 20;
 const MAX_UNSENT_BYTES_OF_CONNECTION: usize = 8 << 20;
 /// Unsent bytes that a user may hold while all unsent responses exceed [`MAX_UNSENT_BYTES`].
 const MIN_UNSENT_BYTES_OF_USER: usize = 1 << 20;
+/// Maximum number of watches of one user that read a batch from the engine's history at the same time. Further watches
+/// wait.
+const MAX_HISTORY_BATCHES_OF_USER: usize = 2;
 /// Bytes for which one semaphore permit stands. A body takes at least one permit.
 const PERMIT_BYTES: usize = 1024;
 /// Minimum number of users at which a sweep removes the users without requests.
@@ -81,7 +85,9 @@ pub(super) struct UserShare {
     of_user: ByteLimits,
     /// The byte limits of the server, which all users share.
     of_server: ByteLimits,
-    /// The versions of large objects that responses of the user hold: the number of holders by address and size.
+    /// Permits of watches that read a batch of events from the engine's history and have not counted the batch.
+    history_batches: Semaphore,
+    /// Number of holders of each version of a large object and of each encoded event, by address and size.
     versions: Mutex<HashMap<(usize, usize), usize>>,
 }
 
@@ -133,6 +139,7 @@ impl Shares {
             writes: AtomicUsize::new(0),
             of_user: ByteLimits::new(MAX_BODY_BYTES_OF_USER, MAX_SLOW_BODY_BYTES_OF_USER),
             of_server: self.of_server.clone(),
+            history_batches: Semaphore::new(MAX_HISTORY_BATCHES_OF_USER),
             versions: Mutex::default(),
         });
         users.shares.insert(Arc::clone(&share.user), Arc::clone(&share));
@@ -175,9 +182,15 @@ impl UserShare {
         Arc::new(UnsentCounters { share: Arc::clone(self), connection })
     }
 
-    /// Counts a version of a large object as unsent until the last guard of this user and version is dropped.
+    /// Waits until a watch of the user may read a batch of events from the engine's history.
+    pub(super) async fn begin_history_batch(&self) -> Option<SemaphorePermit<'_>> {
+        self.history_batches.acquire().await.ok()
+    }
+
+    /// Counts bytes as unsent until the last guard of this user and these bytes is dropped.
     ///
-    /// The guard keeps `bytes` in memory, so that no other version gets their address.
+    /// `bytes` are a version of a large object or an encoded event. The guard keeps them in memory, so that no other
+    /// bytes get their address.
     pub(super) fn hold_version(self: &Arc<Self>, bytes: Bytes) -> HeldVersion {
         let mut versions = self.versions.lock();
         let holders = versions.entry((bytes.as_ptr().addr(), bytes.len())).or_default();
@@ -233,6 +246,14 @@ impl UnsentCounters {
         UnsentResponse { counters: Arc::clone(self), bytes }
     }
 
+    /// Returns the bytes of an encoded event, which several watches of the user may share. They count as unsent until
+    /// their last copy is dropped: once for the user, and for each connection.
+    pub(super) fn track_event(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.connection.fetch_add(bytes.len(), Ordering::Relaxed);
+        let held = self.share.hold_version(bytes);
+        Bytes::from_owner(TrackedEvent { held, counters: Arc::clone(self) })
+    }
+
     fn counters(&self) -> impl Iterator<Item = &AtomicUsize> {
         [&*self.share.of_user.unsent, &*self.share.of_server.unsent, &*self.connection].into_iter()
     }
@@ -277,7 +298,7 @@ impl Drop for UnsentResponse {
     }
 }
 
-/// A guard for a version of a large object that a response holds.
+/// A guard for a version of a large object, or for an encoded event, that responses hold.
 pub(super) struct HeldVersion {
     share: Arc<UserShare>,
     bytes: Bytes,
@@ -295,6 +316,24 @@ impl Drop for HeldVersion {
                 limits.unsent.fetch_sub(self.bytes.len(), Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// The bytes of an encoded event on a connection.
+struct TrackedEvent {
+    held: HeldVersion,
+    counters: Arc<UnsentCounters>,
+}
+
+impl AsRef<[u8]> for TrackedEvent {
+    fn as_ref(&self) -> &[u8] {
+        &self.held.bytes
+    }
+}
+
+impl Drop for TrackedEvent {
+    fn drop(&mut self) {
+        self.counters.connection.fetch_sub(self.held.bytes.len(), Ordering::Relaxed);
     }
 }
 

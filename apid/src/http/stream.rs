@@ -8,25 +8,32 @@
 //! a slow client. apid ends the watch of a client that falls behind the event history; the client must resume
 //! or list again.
 //!
+//! The large objects of a batch count as unsent, once for each user, until the batch is encoded. A watch takes its next
+//! batch when the unsent responses of the user are within the limits. At most two watches of a user read the engine's
+//! history at the same time, because watches do not share objects from the history. apid ends a watch that waits longer
+//! than [`MAX_BATCH_WAIT`]; the client can resume.
+//!
 //! The I/O thread encodes small events. The work pool encodes large objects, and initial events in a
 //! representation other than the stored form: each watch converts its own initial events, and a thousand
 //! watches of one client must not delay other requests. A large object that is sent in its stored form as an
-//! initial event is copied in chunks as the client reads. Until the last chunk, its version counts as unsent, once
-//! for each user. Other large events have one encoding that all watches with the same representation share.
+//! initial event is copied in chunks as the client reads. Other large events have one encoding that all watches with the same representation share.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::codec;
 use apimachinery::status::Status;
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use futures_util::{Stream, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use serving::body::Body;
 use storage::cache::EventKind;
+use tokio::sync::SemaphorePermit;
 
 use super::chunks::CHUNK_TARGET;
 use super::encoding::Encoding;
@@ -171,9 +178,43 @@ impl EncodingPool {
         EncodingPool { pool: Arc::clone(&context.pool), share: context.share.get().cloned() }
     }
 
-    /// Counts a version of a large object as unsent until the guard is dropped.
-    fn hold_version(&self, bytes: &Bytes) -> Option<HeldVersion> {
-        self.share.as_ref().map(|share| share.hold_version(bytes.clone()))
+    /// Counts the large objects of a batch as unsent until the guards are dropped.
+    fn hold_large_objects(&self, batch: &[WatchNotice]) -> Box<[HeldVersion]> {
+        let Some(share) = &self.share else { return Box::default() };
+        let changes = batch.iter().filter_map(|notice| match notice {
+            WatchNotice::Change(change) => Some(change),
+            WatchNotice::Bookmark { .. } | WatchNotice::Failed(_) => None,
+        });
+        let items = changes.flat_map(|change| match &change.event {
+            Some(event) => [event.before(), event.after()],
+            None => [Some(&change.item), None],
+        });
+        let values = items.flatten().map(|item| item.value());
+        let large = values.filter(|value| value.len() > MAX_COALESCED_BYTES);
+        large.map(|value| share.hold_version(value.clone())).collect()
+    }
+
+    /// Whether the unsent responses of the user are within the limits.
+    fn is_within_limits(&self) -> bool {
+        self.share.as_ref().is_none_or(|share| !share.exceeds_unsent_limit(None))
+    }
+
+    /// Waits until a watch of the user may take its next batch; None after [`MAX_BATCH_WAIT`].
+    ///
+    /// The inner value is a permit if the watch reads the engine's history.
+    async fn begin_batch(&self, is_behind: bool) -> Option<Option<SemaphorePermit<'_>>> {
+        let history = self.share.as_ref().filter(|_| is_behind).map(|share| share.begin_history_batch());
+        let permit = OptionFuture::from(history).await.flatten();
+        let within_limits = async {
+            while !self.is_within_limits() {
+                tokio::time::sleep(LIMIT_CHECK_INTERVAL).await;
+            }
+        };
+        if tokio::time::timeout(MAX_BATCH_WAIT, within_limits).await.is_err() {
+            tracing::debug!("ending a watch: too many bytes of earlier responses of its user are unread");
+            return None;
+        }
+        Some(permit)
     }
 
     /// Encodes notices, each with a flag for the first object of the watch.
@@ -261,8 +302,8 @@ struct WatchBody {
     ready: VecDeque<EncodedEvent>,
     /// The unsent bytes of a large object in the watch cache.
     rest: Bytes,
-    /// The count of the object of `rest`.
-    held_version: Option<HeldVersion>,
+    /// Guards that count the large objects of the batch as unsent.
+    held_versions: Box<[HeldVersion]>,
     /// Notices that are not encoded yet.
     notices: std::vec::IntoIter<WatchNotice>,
     /// Work since the task last yielded, in bytes of decoded and encoded objects.
@@ -282,7 +323,13 @@ const EVENT_WORK: usize = 512;
 /// Bytes that are copied in the time of decoding and encoding one byte.
 const COPIED_BYTES_PER_WORK: usize = 16;
 
-/// Maximum total size of the small events in one frame, in bytes.
+/// Maximum time for which a watch waits until the unsent responses of its user are within the limits.
+const MAX_BATCH_WAIT: Duration = Duration::from_secs(10);
+
+/// Interval at which a waiting watch checks the unsent responses of its user.
+const LIMIT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Maximum total size of the small events in one frame, in bytes. An object that is larger counts as unsent.
 const MAX_COALESCED_BYTES: usize = 16 * 1024;
 
 impl WatchBody {
@@ -301,7 +348,7 @@ impl WatchBody {
             first: true,
             ready,
             rest: Bytes::new(),
-            held_version: None,
+            held_versions: Box::default(),
             notices: Vec::new().into_iter(),
             work: 0,
             _finish: finish,
@@ -315,9 +362,12 @@ impl WatchBody {
         }
         let EncodedEvent { bytes, rest } = self.next_event().await?;
         if rest.is_empty() {
-            return Some(self.coalesce(bytes));
+            let frame = self.coalesce(bytes);
+            if self.ready.is_empty() && self.notices.as_slice().is_empty() {
+                self.held_versions = Box::default();
+            }
+            return Some(frame);
         }
-        self.held_version = self.pool.hold_version(&rest);
         self.rest = rest;
         Some(bytes)
     }
@@ -329,7 +379,7 @@ impl WatchBody {
         if !self.rest.is_empty() {
             return Bytes::copy_from_slice(&part);
         }
-        (self.rest, self.held_version) = (Bytes::new(), None);
+        self.rest = Bytes::new();
         Bytes::from([&part, CLOSING].concat())
     }
 
@@ -344,7 +394,9 @@ impl WatchBody {
                 tokio::task::yield_now().await;
             }
             if self.notices.as_slice().is_empty() {
-                self.notices = self.watch_stream.as_mut()?.next().await?.into_iter();
+                self.take_batch().await?;
+                tokio::task::consume_budget().await;
+                continue;
             }
             self.encode_cheap();
             if self.ready.is_empty() {
@@ -354,6 +406,24 @@ impl WatchBody {
                 self.ready.extend(encoded);
             }
         }
+    }
+
+    /// Takes the next batch of notices; None at the end of the watch.
+    async fn take_batch(&mut self) -> Option<()> {
+        self.held_versions = Box::default();
+        let watch_stream = self.watch_stream.as_mut()?;
+        let is_behind = watch_stream.is_behind();
+        let permit = if is_behind || !self.pool.is_within_limits() {
+            // The box keeps this rarely used future out of the state of idle watches.
+            Box::pin(self.pool.begin_batch(is_behind)).await?
+        } else {
+            None
+        };
+        let batch = watch_stream.next().await?;
+        self.held_versions = self.pool.hold_large_objects(&batch);
+        drop(permit);
+        self.notices = batch.into_iter();
+        Some(())
     }
 
     /// Encodes notices until the task must yield or the next notice is costly.

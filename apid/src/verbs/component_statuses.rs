@@ -39,7 +39,8 @@ pub(super) async fn list(call: &Call<'_>, selection: &Selection) -> Result<ListR
             items.push(item);
         }
     }
-    Ok(ListResult { items, revision, continue_token: String::new(), remaining: None, superseded_bytes: 0 })
+    let continue_token = String::new();
+    Ok(ListResult { items, revision, continue_token, remaining: None, uncached_bytes: 0, hold: None })
 }
 
 /// Runs the checks. Returns the components in the order of their names, and the revision of the store.

@@ -3,7 +3,9 @@
 //! # Invariants
 //!
 //! INVARIANT (bounded history): a list at an old revision reads pages of at most [`STORE_PAGE_BYTES`]. The memory
-//! limit of the user counts the old versions that the list keeps; above the limit, the list returns 429.
+//! limit of the user counts the old versions that the list keeps; above the limit, the list returns 429. The limit also
+//! counts converted objects, which each list creates again: up to [`MAX_CONVERTED_BYTES`] for a list, so that a client
+//! can read all objects of a converted kind.
 //!
 //! # Reference
 //!
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 use apimachinery::status::Status;
 use serving::gates::Gate;
+use storage::cache::ItemHold;
 use storage::{Error, Revision};
 
 use super::continue_token::{Token, fingerprint};
@@ -36,8 +39,12 @@ pub struct ListResult {
     pub continue_token: String,
     /// Number of objects after this chunk; None when there are none or the number is unknown.
     pub remaining: Option<usize>,
-    /// Stored bytes of old versions, which were read from the store and are not in the watch cache.
-    pub superseded_bytes: usize,
+    /// Counted size in bytes of the encoded objects that the watch cache does not own.
+    ///
+    /// These objects are old versions from the store, and converted objects.
+    pub uncached_bytes: usize,
+    /// The hold on the objects of the watch cache, for a response whose client may read slowly.
+    pub hold: Option<ItemHold>,
 }
 
 /// Maximum number of objects in one page from the store.
@@ -78,7 +85,15 @@ async fn list_converted(
 ) -> Result<ListResult, Status> {
     if selection.is_everything() {
         let list = list_selected(call, options, selection).await?;
-        return Ok(ListResult { items: converter.items(list.items).await?, ..list });
+        let mut items = Vec::with_capacity(list.items.len());
+        let mut counter = ConvertedCounter::default();
+        for stored in list.items.chunks(BATCH) {
+            let converted = converter.items(stored.to_vec()).await?;
+            counter.add(call, stored.iter().zip(&converted))?;
+            items.extend(converted);
+        }
+        let hold = list.hold.filter(|_| counter.has_stored_objects);
+        return Ok(ListResult { items, uncached_bytes: list.uncached_bytes + counter.bytes, hold, ..list });
     }
     let everything = selection.everything();
     let ignores_limit = options.continue_token.is_empty()
@@ -86,15 +101,19 @@ async fn list_converted(
     let limit = Some(options.limit).filter(|limit| *limit > 0 && !ignores_limit);
     let mut chunk_options = ListOptions { limit: limit.map_or(0, |_| BATCH), ..options.clone() };
     let mut chunk = list_selected(call, &chunk_options, &everything).await?;
-    let (revision, mut superseded_bytes) = (chunk.revision, chunk.superseded_bytes);
-    let mut selected = Vec::new();
+    let (revision, mut uncached_bytes, hold) = (chunk.revision, chunk.uncached_bytes, chunk.hold.take());
+    let (mut selected, mut counter) = (Vec::new(), ConvertedCounter::default());
     loop {
         for stored in chunk.items.chunks(BATCH) {
-            for item in converter.items(stored.to_vec()).await? {
+            let converted = converter.items(stored.to_vec()).await?;
+            let mut pairs = Vec::new();
+            for (stored, item) in stored.iter().zip(converted) {
                 if selection.selects(&item)? {
-                    selected.push(item);
+                    pairs.push((stored, item));
                 }
             }
+            counter.add(call, pairs.iter().map(|(stored, item)| (*stored, item)))?;
+            selected.extend(pairs.into_iter().map(|(_, item)| item));
         }
         if limit.is_some_and(|limit| selected.len() > limit) || chunk.continue_token.is_empty() {
             break;
@@ -106,12 +125,44 @@ async fn list_converted(
             ..chunk_options
         };
         chunk = list_selected(call, &chunk_options, &everything).await?;
-        superseded_bytes += chunk.superseded_bytes;
+        uncached_bytes += chunk.uncached_bytes;
     }
     let has_more = limit.is_some_and(|limit| selected.len() > limit);
     selected.truncate(limit.unwrap_or(usize::MAX));
     let list = list_result(call, options, selected, revision, has_more, None);
-    Ok(ListResult { superseded_bytes, ..list })
+    let hold = hold.filter(|_| counter.has_stored_objects);
+    Ok(ListResult { uncached_bytes: uncached_bytes + counter.bytes, hold, ..list })
+}
+
+/// Maximum size of the converted objects of one list that the memory limit counts, in bytes.
+const MAX_CONVERTED_BYTES: usize = 12 << 20;
+
+/// Counts the converted objects of a list.
+#[derive(Default)]
+struct ConvertedCounter {
+    /// Size of the encoded objects, at most [`MAX_CONVERTED_BYTES`].
+    bytes: usize,
+    /// Whether the list contains objects that needed no conversion.
+    has_stored_objects: bool,
+}
+
+impl ConvertedCounter {
+    /// Adds objects to the memory of the user. Each pair is a stored object and its converted form.
+    fn add<'a>(
+        &mut self,
+        call: &Call<'_>,
+        pairs: impl Iterator<Item = (&'a Arc<Item>, &'a Arc<Item>)>,
+    ) -> Result<(), Status> {
+        let before = self.bytes;
+        for (stored, item) in pairs {
+            if Arc::ptr_eq(stored, item) {
+                self.has_stored_objects = true;
+            } else {
+                self.bytes = MAX_CONVERTED_BYTES.min(self.bytes + item.value().len());
+            }
+        }
+        call.memory.map_or(Ok(()), |memory| memory.reserve(self.bytes - before))
+    }
 }
 
 /// Lists the stored objects that a selection includes.
@@ -241,7 +292,8 @@ fn list_from_snapshot(
     }
     call.server_state.read_metrics.count_cache_read(&call.collection.resource, fetched, items.len());
     let remaining = (has_more && selection.is_everything()).then(|| rest.count() + 1);
-    Ok(list_result(call, options, items, snapshot.revision(), has_more, remaining))
+    let hold = Some(call.collection.items.hold(&selection.keys, snapshot.revision()));
+    Ok(ListResult { hold, ..list_result(call, options, items, snapshot.revision(), has_more, remaining) })
 }
 
 async fn list_from_store(
@@ -253,10 +305,11 @@ async fn list_from_store(
 ) -> Result<ListResult, Status> {
     let resource = &call.collection.items;
     let limit = options.limit;
+    let hold = resource.hold(&selection.keys, call.server_state.cache.revision());
     let mut start = chunk_start.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut next: Option<Arc<Item>> = None;
-    let (mut fetched, mut superseded_bytes) = (0, 0);
+    let (mut fetched, mut uncached_bytes) = (0, 0);
     loop {
         let page_limit = if limit == 0 { STORE_PAGE } else { (limit + 1).min(STORE_PAGE) };
         let page = resource.page_at(&selection.keys, &start, page_limit, STORE_PAGE_BYTES, version).await;
@@ -282,7 +335,7 @@ async fn list_from_store(
             items.push(item);
         }
         if page_bytes > 0 {
-            superseded_bytes += page_bytes;
+            uncached_bytes += page_bytes;
             call.memory.map_or(Ok(()), |memory| memory.reserve(page_bytes))?;
         }
         if next.is_some() || !has_more {
@@ -300,7 +353,7 @@ async fn list_from_store(
         _ => None,
     };
     let list = list_result(call, options, items, version, next.is_some(), remaining);
-    Ok(ListResult { superseded_bytes, ..list })
+    Ok(ListResult { uncached_bytes, hold: Some(hold), ..list })
 }
 
 /// Builds a chunk with the token that continues after its last item.
@@ -322,7 +375,7 @@ fn list_result(
         }
         _ => String::new(),
     };
-    ListResult { items, revision, continue_token, remaining, superseded_bytes: 0 }
+    ListResult { items, revision, continue_token, remaining, uncached_bytes: 0, hold: None }
 }
 
 fn history_failure(call: &Call<'_>, options: &ListOptions, chunk_start: &ChunkStart, error: Error) -> Status {

@@ -184,7 +184,7 @@ const INITIAL_BATCH_BYTES: usize = 32 << 10;
 
 /// The next step of a watch.
 enum WatchStep {
-    /// Send these notices.
+    /// Send these notices, possibly none.
     Send(Vec<WatchNotice>),
     /// The client is behind the watch history.
     ///
@@ -195,7 +195,13 @@ enum WatchStep {
 }
 
 impl WatchStream {
-    /// Returns the next notices, at least one, or None when the watch has ended. Cancel-safe.
+    /// Whether the next events come from the engine's history. Only this watch holds such events.
+    pub fn is_behind(&self) -> bool {
+        self.initial.is_none() && self.watcher.is_behind()
+    }
+
+    /// Returns the next notices, or none after one step towards them: a wait for an event, or a read of a part of the
+    /// history. None when the watch has ended. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<WatchNotice>> {
         if self.has_ended {
             return None;
@@ -237,7 +243,7 @@ impl WatchStream {
                     }
                     WatchInterrupt::Bookmark => self.is_bookmark_due = true,
                 },
-                events = self.watcher.next() => {
+                events = self.watcher.advance() => {
                     let events = match events {
                         Ok(events) => events,
                         Err(WatchError::Lagged { .. }) => return Ok(WatchStep::Lagged),
@@ -250,10 +256,7 @@ impl WatchStream {
                             return Err(Box::new(Status::unavailable(error.to_string(), 1)));
                         }
                     };
-                    let notices = self.convert_events(events).await?;
-                    if !notices.is_empty() {
-                        return Ok(WatchStep::Send(notices));
-                    }
+                    return self.convert_events(events).await.map(WatchStep::Send);
                 }
                 () = std::future::ready(()), if self.is_bookmark_due => {
                     self.is_bookmark_due = false;

@@ -135,6 +135,15 @@ pub struct Change {
     pub revision: Revision,
 }
 
+impl Change {
+    /// Size in memory, in bytes, with the key and both values.
+    pub fn bytes(&self) -> usize {
+        let old = self.old.as_ref().map_or(0, |row| row.value.len());
+        let new = self.new.as_ref().map_or(0, |value| value.len());
+        size_of::<Change>() + self.key.len() + old + new
+    }
+}
+
 impl fmt::Debug for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Change")
@@ -353,13 +362,19 @@ pub trait Store: Send + Sync + 'static {
     /// Changes of keys that begin with `prefix`, after a revision and at or before `upto`.
     ///
     /// One call may return a part of the changes, or none: the caller continues after
-    /// [`RevisionRange::through`], which is later than `after` if `upto` is later than `after`. Never waits
-    /// for new changes.
+    /// [`RevisionRange::through`], which is later than `after` if `upto` is later than `after`. A part ends
+    /// with the change that brings the size of the part ([`Change::bytes`]) to `bytes` or more. Never waits for new changes.
     ///
     /// # Errors
     ///
     /// `Compacted` or `Future` when `after` or `upto` is not readable.
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange>;
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<RevisionRange>;
 
     /// Compacts the history at and before a revision. The newest rows always stay.
     ///

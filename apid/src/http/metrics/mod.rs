@@ -66,7 +66,7 @@ const TERMINATIONS: Definition = alpha(
 );
 const ABORTS: Definition = alpha(
     "apiserver_request_aborts_total",
-    "Number of responses aborted at the request deadline, by verb, resource and scope",
+    "Number of responses aborted at the request deadline or by superseded objects, by verb, resource and scope",
 );
 const DEPRECATED: Definition = stable(
     "apiserver_requested_deprecated_apis",

@@ -329,6 +329,40 @@ async fn slow_watch_client_has_bounded_buffer_and_can_resume() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_list_is_aborted_when_superseded_objects_exceed_limit() {
+    let server = Server::start_with_cache_limits(Limits { ring_bytes: 1 << 20, ..Limits::default() }).await;
+    let content = |letter: &str| letter.repeat(900_000);
+    for i in 0..4 {
+        server.post(MAPS, map(&format!("m{i:04}"), &content("x"))).await;
+    }
+    let mut lists = Vec::new();
+    for query in
+        ["", "?resourceVersion=0", "?labelSelector=!a", "?limit=3", "?fieldSelector=metadata.name%3Dm0003"]
+    {
+        let (url, headers) = (format!("{MAPS}{query}"), [("accept-encoding", "gzip")]);
+        lists.push(server.open("GET", &url, &headers, "".into()).await.into_body());
+    }
+    let other_lists = [format!("{MAPS}?fieldSelector=metadata.name%3Dm0009"), MAPS.replace("/a/", "/b/")];
+    server.post(&other_lists[1], map("m0000", &content("x"))).await;
+    let mut complete_lists = Vec::new();
+    for url in &other_lists {
+        complete_lists.push(server.open("GET", url, &[], "".into()).await.into_body());
+    }
+    for letter in ["y", "z"] {
+        for i in 0..4 {
+            server.put(&format!("{MAPS}/m{i:04}"), map(&format!("m{i:04}"), &content(letter))).await;
+        }
+    }
+    for list in lists {
+        let end = tokio::time::timeout(DEADLINE, list.collect()).await.expect("end of the list");
+        assert!(end.is_err(), "a list with superseded objects is aborted");
+    }
+    for list in complete_lists {
+        assert!(list.collect().await.is_ok(), "a list without superseded objects is not aborted");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn initial_watch_events_of_slow_client_are_dropped() {
     let server = Server::start_with_cache_limits(Limits { ring_bytes: 1 << 20, ..Limits::default() }).await;
     for i in 0..OBJECTS {

@@ -190,6 +190,34 @@ async fn list_and_watch_convert_objects_in_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unread_lists_of_converted_objects_above_user_limit_return_429_until_closed() {
+    let (server, _converter) = start("v2").await;
+    for i in 0..140 {
+        let mut object = widget(&format!("w{i:03}"), json!({"length": i % 8}));
+        object["apiVersion"] = json!("shop.example.com/v2");
+        object["metadata"]["annotations"] = json!({"large": "x".repeat(250_000)});
+        assert_eq!(server.post(WIDGETS_V2, object).await.code, 201);
+    }
+    let mut unread_lists = Vec::new();
+    for _ in 0..10 {
+        unread_lists.push(server.open("GET", WIDGETS_V2, &[], "".into()).await);
+    }
+    let selective_url = format!("{WIDGETS}?labelSelector=!a");
+    let mut rejections = 0;
+    for url in [WIDGETS, &selective_url, WIDGETS, &selective_url] {
+        let list = server.open("GET", url, &[], "".into()).await;
+        rejections += usize::from(list.status() == 429);
+        unread_lists.push(list);
+    }
+    assert_eq!(rejections, 2, "two lists count 12 MiB each, although they hold 35 MB each");
+    drop(unread_lists);
+    for url in [WIDGETS, &selective_url] {
+        let list = server.get(url).await.json();
+        assert_eq!(list["items"].as_array().unwrap().len(), 140);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn conversions_by_webhook_are_measured() {
     let (server, converter) = start("v2").await;
     assert_eq!(server.post(WIDGETS, widget("x", json!({"size": 3}))).await.code, 201);

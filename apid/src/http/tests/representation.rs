@@ -179,7 +179,8 @@ fn list_result(items: &[Arc<Item>], continue_token: &str, remaining: Option<usiz
         revision: Revision(77),
         continue_token: continue_token.to_owned(),
         remaining,
-        superseded_bytes: 0,
+        uncached_bytes: 0,
+        hold: None,
     }
 }
 

@@ -336,7 +336,7 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
         let past = server
             .server_state
             .store
-            .history(&prefix, Revision(0), server.server_state.store.revision())
+            .history(&prefix, Revision(0), server.server_state.store.revision(), usize::MAX)
             .await
             .unwrap();
         for (first_version, list) in lists {

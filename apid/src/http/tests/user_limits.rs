@@ -11,6 +11,8 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 use serving::listener::Listener;
 use serving::server::{ConnectionInfo, ServerOptions};
+use storage::Op;
+use storage::cache::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -218,6 +220,93 @@ async fn unsent_responses_above_limit_return_429_until_read() {
     drop(unread);
     assert_eq!(get().await.into_body().collect().await.unwrap().to_bytes().len() / 900_000, 1);
     assert_eq!(connection.unsent_bytes.load(Ordering::Relaxed), 0);
+}
+
+/// Returns the versions of a ConfigMap after a create and `updates` updates with large contents.
+async fn versions_of_large_map(server: &Server, updates: usize) -> Vec<String> {
+    let mut versions = Vec::new();
+    for i in 0..=updates {
+        let content = format!("{i}{}", "x".repeat(LARGE));
+        let response = match i {
+            0 => server.post(MAPS, map("large", &content)).await,
+            _ => server.put(&format!("{MAPS}/large"), map("large", &content)).await,
+        };
+        versions.push(response.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
+    }
+    versions
+}
+
+/// Returns the first frame of a response body if it arrives within a second. The frame is unsent until it is dropped.
+async fn first_frame(
+    response: &mut http::Response<serving::body::Body>,
+) -> Option<http_body::Frame<bytes::Bytes>> {
+    let frame = tokio::time::timeout(std::time::Duration::from_secs(1), response.body_mut().frame());
+    frame.await.ok().flatten().and_then(Result::ok)
+}
+
+/// The least and the largest number of watches of one user that may hold a different large event each.
+///
+/// A watch holds the objects before and after its change, and the encoded event.
+const HOLDERS: std::ops::RangeInclusive<usize> = (32 << 20) / (3 * LARGE)..=(32 << 20) / LARGE + 4;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unread_watches_hold_large_events_up_to_user_limit() {
+    // In the ring of 1 MiB only the last event remains, so each other watch reads its own event from the history.
+    for ring_bytes in [1 << 20, 1 << 30] {
+        let limits = Limits { ring_bytes, ..Limits::default() };
+        let server = Server::start_with_cache_limits(limits).await;
+        let versions = versions_of_large_map(&server, 60).await;
+        let connection = Arc::new(ConnectionInfo::default());
+        let mut watches = Vec::new();
+        for version in &versions[..60] {
+            let url = format!("{MAPS}?watch=1&resourceVersion={version}");
+            watches.push(get_unread(&server, &url, &connection).await);
+        }
+        let admitted_count = watches.iter().filter(|watch| watch.status() == 200).count();
+        assert_eq!(admitted_count, 60, "an open watch holds no event before its body is polled");
+        let frames = join_all(watches.iter_mut().map(first_frame)).await;
+        let holder_count = frames.iter().flatten().count();
+        assert!(HOLDERS.contains(&holder_count), "{holder_count} watches hold an event (ring: {ring_bytes})");
+        watches.truncate(frames.iter().position(Option::is_none).unwrap() + 1);
+        let mut waiting_watch = watches.pop().unwrap();
+        drop((watches, frames));
+        let frame = first_frame(&mut waiting_watch).await;
+        assert!(frame.is_some(), "a waiting watch continues after other watches are closed");
+    }
+}
+
+/// Replaces the label `n` of a ConfigMap in the store: a write of no user.
+async fn relabel(server: &Server, name: &str, n: usize) {
+    let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", name);
+    let row = server.server_state.store.get(&key, None).await.unwrap().unwrap();
+    let mut object = kinds::entry::decode(&row.value, row.revision).unwrap();
+    object.set_meta("labels", json!({"n": n.to_string()}));
+    let value = kinds::entry::encode(&object);
+    server.server_state.store.commit(&key, Op::Update(value, row.revision)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn idle_watches_take_different_large_events_up_to_user_limit() {
+    let server = Server::start().await;
+    let mut object = map("large", &"x".repeat(LARGE));
+    object["metadata"]["labels"] = json!({"n": "0"});
+    assert_eq!(server.post(MAPS, object).await.code, 201);
+    let connection = Arc::new(ConnectionInfo::default());
+    let mut tasks = Vec::new();
+    let version = server.server_state.cache.revision();
+    for n in 1..=60 {
+        let url = format!("{MAPS}?watch=1&resourceVersion={version}&labelSelector=n%3D{n}");
+        let mut watch = get_unread(&server, &url, &connection).await;
+        tasks.push(tokio::spawn(async move { (watch.body_mut().frame().await, watch) }));
+    }
+    for n in 1..=60 {
+        relabel(&server, "large", n).await;
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let holder_count = tasks.iter().filter(|task| task.is_finished()).count();
+    assert!(HOLDERS.contains(&holder_count), "{holder_count} watches hold an event");
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 /// Starts a GET and leaves the response unread.

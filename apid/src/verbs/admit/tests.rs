@@ -59,8 +59,14 @@ impl Store for CountingStore {
         self.store.watch(prefix, after).await
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<storage::RevisionRange> {
-        self.store.history(prefix, after, upto).await
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<storage::RevisionRange> {
+        self.store.history(prefix, after, upto, bytes).await
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {

@@ -8,6 +8,9 @@ use bytes::Bytes;
 use super::{Decode, DecodeError};
 use crate::{Error, Result, Revision, Row};
 
+/// Bytes accounted for an item in addition to its value.
+pub(super) const ITEM_OVERHEAD: usize = 64;
+
 /// A row of a resource, shared by the map, snapshots and events.
 pub struct Item<D: Decode> {
     row: Row,

@@ -31,12 +31,15 @@
 //! [`Limits::ring_bytes`] over all resources. A watcher owns no queue, only a position, so that a slow
 //! watcher costs no memory. The watcher ends with [`WatchError::Lagged`] when the ring has moved past its
 //! position. One read returns events of at most [`Limits::batch_bytes`], or one larger event. A snapshot that
-//! a slow watcher reads is a [`Pin`]; the cache revokes it when the ring moves past it.
+//! a slow watcher reads is a [`Pin`]; the cache revokes it when the ring moves past it. A reader of many items
+//! registers an [`ItemHold`]. The superseded items that such readers hold outside the rings take at most about half of
+//! [`Limits::ring_bytes`]; above this limit, the cache revokes the oldest holds on these items.
 //!
 //! # Concurrency
 //!
 //! Lock order: the table of resources (read lock, except for registration), the state of one resource, the
-//! account of the rings, the list of waiters. The locks of pins and of the timeline are innermost. No lock is
+//! account of the rings, the list of waiters. The locks of pins, of superseded items and of the timeline are
+//! innermost. No lock is
 //! held across an await, during decoding, or while tasks are woken. The observed revision advances under the
 //! state lock of the changed resource: a holder of that lock sees all changes of the resource at or before
 //! that revision.
@@ -52,8 +55,10 @@ mod past_events;
 mod pin;
 mod relay;
 mod resource;
+mod revision_index;
 mod ring;
 mod snapshot;
+mod superseded;
 mod timeline;
 mod watcher;
 
@@ -77,10 +82,12 @@ pub use self::item::Item;
 pub use self::pin::Pin;
 pub use self::resource::{Resource, ResourceStats};
 pub use self::snapshot::{ItemPage, Snapshot};
+pub use self::superseded::ItemHold;
 pub use self::watcher::{WatchError, Watcher};
 
 use self::relay::{Relay, Waiters};
 use self::ring::Account;
+use self::superseded::SupersededItems;
 use self::timeline::Timeline;
 use crate::{Change, Error, Observer, Result, Revision, Store};
 
@@ -133,9 +140,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { ring_bytes: 64 << 20, batch_bytes: 256 << 10, snapshot_age: Duration::from_secs(75) }
+        Limits { ring_bytes: 64 << 20, batch_bytes: 32 << 10, snapshot_age: Duration::from_secs(75) }
     }
 }
+
+/// Divisor of [`Limits::ring_bytes`]. The quotient is the maximum size in bytes of the superseded items that readers
+/// with holds keep outside the rings.
+const SUPERSEDED_ITEMS_DIVISOR: usize = 2;
 
 /// The cached resources of a store.
 pub struct Cache<D: Decode> {
@@ -153,6 +164,7 @@ impl<D: Decode> Cache<D> {
             store: OnceLock::new(),
             limits,
             account: Mutex::new(Account::default()),
+            superseded_items: Mutex::new(SupersededItems::new(limits.ring_bytes / SUPERSEDED_ITEMS_DIVISOR)),
             encoded_bytes: Arc::default(),
             timeline: Mutex::new(Timeline::new(limits.snapshot_age)),
         };
@@ -285,6 +297,7 @@ struct CacheShared<D: Decode> {
     store: OnceLock<Weak<dyn Store>>,
     limits: Limits,
     account: Mutex<Account<D>>,
+    superseded_items: Mutex<SupersededItems<D>>,
     /// Bytes of the cached encoded forms of all events.
     encoded_bytes: Arc<AtomicUsize>,
     timeline: Mutex<Timeline>,

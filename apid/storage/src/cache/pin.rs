@@ -4,19 +4,17 @@
 //! snapshot, the ring holds these versions too. When the ring has moved past that revision, the cache revokes
 //! the snapshot, even while its reader is idle.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use super::item::ITEM_OVERHEAD;
+use super::revision_index::RevisionIndex;
 use super::{Decode, Item, Snapshot};
 use crate::Revision;
 
 type PinSlot<D> = Mutex<Option<Snapshot<D>>>;
-
-/// Bytes accounted for an item in addition to its value.
-const ITEM_OVERHEAD: usize = 64;
 
 /// A revocable snapshot.
 pub struct Pin<D: Decode> {
@@ -52,46 +50,26 @@ impl<D: Decode> fmt::Debug for Pin<D> {
     }
 }
 
-/// The pins of a resource, by revision.
-pub(super) struct Pins<D: Decode> {
-    slots: BTreeMap<Revision, Vec<Weak<PinSlot<D>>>>,
-    /// When this many revisions have pins, the entries of dropped pins are removed.
-    sweep_at: usize,
-}
-
-/// Minimum value of [`Pins::sweep_at`], as a number of revisions.
-const MIN_SWEEP_AT: usize = 64;
+/// The pins of a resource.
+pub(super) struct Pins<D: Decode>(RevisionIndex<PinSlot<D>>);
 
 impl<D: Decode> Default for Pins<D> {
     fn default() -> Self {
-        Pins { slots: BTreeMap::new(), sweep_at: MIN_SWEEP_AT }
+        Pins(RevisionIndex::default())
     }
 }
 
 impl<D: Decode> Pins<D> {
     /// Pins a snapshot.
     pub(super) fn pin(&mut self, snapshot: Snapshot<D>) -> Pin<D> {
-        if self.slots.len() >= self.sweep_at {
-            self.slots.retain(|_, slots| {
-                slots.retain(|slot| slot.strong_count() > 0);
-                !slots.is_empty()
-            });
-            self.sweep_at = MIN_SWEEP_AT.max(2 * self.slots.len());
-        }
         let revision = snapshot.revision();
         let slot = Arc::new(Mutex::new(Some(snapshot)));
-        self.slots.entry(revision).or_default().push(Arc::downgrade(&slot));
+        self.0.add(revision, &slot);
         Pin { revision, slot }
     }
 
     /// Revokes the snapshots below a revision. The caller drops the result without holding a lock.
     pub(super) fn revoke_below(&mut self, floor: Revision) -> Vec<Snapshot<D>> {
-        if self.slots.first_key_value().is_none_or(|(revision, _)| *revision >= floor) {
-            return Vec::new();
-        }
-        let current = self.slots.split_off(&floor);
-        let outdated = std::mem::replace(&mut self.slots, current);
-        let slots = outdated.into_values().flatten().filter_map(|slot| slot.upgrade());
-        slots.filter_map(|slot| slot.lock().take()).collect()
+        self.0.take_below(floor).into_iter().filter_map(|slot| slot.lock().take()).collect()
     }
 }

@@ -19,8 +19,11 @@ use super::pin::{Pin, Pins};
 use super::relay::Waiters;
 use super::ring::{Rings, in_scope};
 use super::snapshot::Items;
-use super::{CacheShared, Decode, Event, Item, ItemPage, Snapshot, WatchError, Watcher};
+use super::{CacheShared, Decode, Event, Item, ItemHold, ItemPage, Snapshot, WatchError, Watcher};
 use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row};
+
+/// Size in bytes at which one read of the history ends while the ring is extended to older events.
+const HISTORY_PART_BYTES: usize = 1 << 20;
 
 /// Number of rows in each read of a load.
 const LOAD_PAGE: usize = 10_000;
@@ -292,6 +295,11 @@ impl<D: Decode> Resource<D> {
         .await
     }
 
+    /// Registers a reader that may hold items of a scope for a long time. The items were read at or after a revision.
+    pub fn hold(&self, scope: &str, revision: Revision) -> ItemHold {
+        self.shared.superseded_items.lock().hold(scope, revision)
+    }
+
     /// Waits until a revision is observed. Cancel-safe; the caller limits the time.
     pub async fn wait_for(&self, revision: Revision) {
         self.shared.wait_for(revision).await;
@@ -377,7 +385,14 @@ impl<D: Decode> Resource<D> {
     /// Evicts events at or before a revision.
     pub(super) fn evict(&self, revision: Revision) {
         // Each event is freed outside the lock.
-        while let Some(Some(_event)) = self.if_loaded(|loaded, _| loaded.rings.evict(revision)) {}
+        while let Some(Some(event)) = self.if_loaded(|loaded, _| loaded.rings.evict(revision)) {
+            let (old_item, superseded_at) = (event.before().map(Arc::clone), event.revision());
+            drop(event);
+            if let Some(item) = old_item.filter(|item| Arc::strong_count(item) > 1) {
+                let revoked = self.shared.superseded_items.lock().add(&item, superseded_at);
+                revoked.iter().for_each(|revocation| revocation.notify_one());
+            }
+        }
         drop(self.if_loaded(|loaded, _| loaded.pins.revoke_below(loaded.rings.floor())));
     }
 
@@ -396,7 +411,8 @@ impl<D: Decode> Resource<D> {
         let mut position = store.compacted();
         let mut past = PastEvents::new(position, limit);
         while position < upto {
-            let RevisionRange { changes, through } = match store.history(&self.prefix, position, upto).await {
+            let range = store.history(&self.prefix, position, upto, HISTORY_PART_BYTES).await;
+            let RevisionRange { changes, through } = match range {
                 Err(Error::Compacted { compacted, .. }) if compacted > position => {
                     position = compacted;
                     past = PastEvents::new(position, limit);

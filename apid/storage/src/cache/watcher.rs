@@ -68,42 +68,57 @@ impl<D: Decode> Watcher<D> {
         Ok(())
     }
 
+    /// Whether the next events come from the engine's history. Only this watcher holds such events; watchers share the
+    /// events of the ring.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     /// Waits for the next events, and returns at least one event. Cancel-safe. An error ends the watcher.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
-        while self.is_behind {
+        loop {
+            let events = self.advance().await?;
+            if !events.is_empty() {
+                return Ok(events);
+            }
+        }
+    }
+
+    /// Returns the next events, or none after one step towards them: a wait for an event, or a read of a part of the
+    /// history. So the caller can wait without events in memory. Cancel-safe. An error ends the watcher.
+    pub async fn advance(&mut self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
+        if self.is_behind {
             let Some(floor) = self.floor()?.filter(|floor| *floor > self.position) else {
                 self.is_behind = false;
-                break;
+                return Ok(Vec::new());
             };
+            let limits = self.resource.shared().limits;
             let store = self.resource.shared().store()?;
             let upto = floor.min(store.revision());
             if upto <= self.position {
                 // The engine notifies the observer before it makes the revision readable.
                 tokio::task::yield_now().await;
-                continue;
+                return Ok(Vec::new());
             }
-            let RevisionRange { changes, through } = store.history(&self.scope, self.position, upto).await?;
+            let RevisionRange { changes, through } =
+                store.history(&self.scope, self.position, upto, limits.batch_bytes).await?;
             self.position = through;
             let (decode, encoded_bytes) = (self.resource.decode(), &self.resource.shared().encoded_bytes);
             let changes = changes.into_iter().filter(|change| in_scope(&self.scope, &change.key));
             let events: Vec<_> = changes
                 .map(|change| Event::from_change(change, encoded_bytes, |row| Item::new(row, decode)))
                 .collect();
-            if !events.is_empty() {
-                return Ok(events);
-            }
+            return Ok(events);
         }
-        loop {
-            let notify = Arc::clone(&self.notify);
-            // The waiter is registered before the ring is read: an event after the read wakes it.
-            let notified = notify.notified();
-            let events = self.pending_events()?;
-            if let Some(last) = events.last() {
-                self.position = last.revision();
-                return Ok(events);
-            }
-            notified.await;
+        let notify = Arc::clone(&self.notify);
+        // The waiter is registered before the ring is read: an event after the read wakes it.
+        let notified = notify.notified();
+        let events = self.pending_events()?;
+        match events.last() {
+            Some(last) => self.position = last.revision(),
+            None => notified.await,
         }
+        Ok(events)
     }
 
     /// Advances to the newest revision if no event is pending, and returns the position, for bookmarks.

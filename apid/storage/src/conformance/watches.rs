@@ -66,7 +66,13 @@ pub async fn history_ranges_are_complete(subject: TestStore) {
     {
         let (mut position, mut delivered) = (Revision(after), Vec::new());
         while position < Revision(upto) {
-            let range = subject.store.history(prefix, position, Revision(upto)).await.unwrap();
+            let bytes = [0, 1_000, 1 << 20][delivered.len() % 3];
+            let range = subject.store.history(prefix, position, Revision(upto), bytes).await.unwrap();
+            let all_but_last = range.changes.iter().rev().skip(1);
+            assert!(
+                all_but_last.map(Change::bytes).sum::<usize>() <= bytes,
+                "a range ends with the change that reaches the byte limit"
+            );
             assert!(
                 range.through > position && range.through <= Revision(upto),
                 "every range makes progress"
@@ -79,11 +85,11 @@ pub async fn history_ranges_are_complete(subject: TestStore) {
         let expected = observed.map(|change| change.revision).filter(|r| (after + 1..=upto).contains(&r.0));
         assert_eq!(delivered, expected.collect::<Vec<_>>(), "`{prefix}` from {after} to {upto}");
     }
-    assert_eq!(subject.store.history("", Revision(9), Revision(9)).await.unwrap().changes, []);
+    assert_eq!(subject.store.history("", Revision(9), Revision(9), 1 << 20).await.unwrap().changes, []);
     subject.store.compact(Revision(10)).await.unwrap();
-    let error = subject.store.history("", Revision(9), Revision(20)).await.unwrap_err();
+    let error = subject.store.history("", Revision(9), Revision(20), 1 << 20).await.unwrap_err();
     assert!(matches!(error, Error::Compacted { .. }), "{error}");
-    let error = subject.store.history("", Revision(20), Revision(3_001)).await.unwrap_err();
+    let error = subject.store.history("", Revision(20), Revision(3_001), 1 << 20).await.unwrap_err();
     assert!(matches!(error, Error::Future { .. }), "{error}");
 }
 

@@ -204,10 +204,26 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<RevisionRange> {
         self.shared.check_open()?;
-        let through = upto.max(after);
-        Ok(RevisionRange { changes: self.shared.changes(prefix, after.0, through.0)?, through })
+        let mut through = upto.max(after);
+        let mut changes = self.shared.changes(prefix, after.0, through.0)?;
+        let mut total = 0;
+        let last = changes.iter().position(|change| {
+            total += change.bytes();
+            total >= bytes
+        });
+        if let Some(last) = last {
+            changes.truncate(last + 1);
+            through = changes.last().map_or(through, |change| change.revision);
+        }
+        Ok(RevisionRange { changes, through })
     }
 
     async fn compact(&self, upto: Revision) -> Result<()> {

@@ -192,22 +192,29 @@ impl Store for FakeStore {
         Ok(Box::new(FakeWatch { fake, prefix: prefix.to_owned(), position: after }))
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<RevisionRange> {
         self.check(Some(after))?;
         self.check(Some(upto))?;
         self.read.fetch_add(1, Ordering::SeqCst);
         let changes = self.changes();
         let mut through = upto.max(after);
-        let mut found = Vec::new();
+        let (mut found, mut found_bytes) = (Vec::new(), 0);
         // Ranges of five entries split catching up into several reads.
         for (scanned, change) in
             changes.into_iter().filter(|c| c.revision > after && c.revision <= upto).enumerate()
         {
             let revision = change.revision;
             if change.key.starts_with(prefix) {
+                found_bytes += change.bytes();
                 found.push(change);
             }
-            if scanned == 4 {
+            if scanned == 4 || found_bytes >= bytes {
                 through = revision;
                 break;
             }

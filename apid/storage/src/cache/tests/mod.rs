@@ -438,6 +438,99 @@ async fn pinned_snapshot_is_revoked_when_ring_moves_past_it() {
     }
 }
 
+/// Whether a hold is revoked.
+async fn is_revoked(hold: &ItemHold) -> bool {
+    tokio::select! {
+        biased;
+        () = hold.revoked() => true,
+        () = std::future::ready(()) => false,
+    }
+}
+
+/// Writes values of 1,000 bytes to ten keys of a scope.
+fn write_ten_values(fake: &FakeStore, scope: &str, value: char) {
+    let value = value.to_string().repeat(1_000);
+    for key in 0..10 {
+        fake.write(&[(&format!("{scope}{key}"), Some(&value))]);
+    }
+}
+
+/// Limits under which the rings hold about 15 of the changes of [`write_ten_values`], and readers hold 19 superseded
+/// items.
+const SMALL_RINGS: Limits = Limits { ring_bytes: 40_000, batch_bytes: 1 << 20, snapshot_age: Duration::ZERO };
+
+#[tokio::test]
+async fn oldest_holds_are_revoked_when_superseded_items_exceed_limit() {
+    let Setup { fake, pods, .. } = setup(SMALL_RINGS);
+    let mut readers = Vec::new();
+    for round in "abcdef".chars() {
+        write_ten_values(&fake, "/pods/a/", round);
+        let snapshot = pods.snapshot().await.unwrap();
+        let items: Vec<_> = snapshot.scope("/pods/", "").map(Arc::clone).collect();
+        readers.push((pods.hold("/pods/", snapshot.revision()), items));
+        let mut remaining_readers = Vec::new();
+        for (hold, items) in readers {
+            // A reader drops its items when its hold is revoked.
+            if !is_revoked(&hold).await {
+                remaining_readers.push((hold, items));
+            }
+        }
+        readers = remaining_readers;
+    }
+    let values = readers.iter().map(|(_, items)| char::from(items[0].value()[0])).collect::<String>();
+    assert_eq!(
+        values, "cdef",
+        "readers hold 15 superseded items outside the ring: ten of `c` and five of `d`"
+    );
+}
+
+#[tokio::test]
+async fn hold_without_superseded_items_is_not_revoked() {
+    let Setup { fake, cache, pods, .. } = setup(SMALL_RINGS);
+    let nodes = cache.resource("/nodes/", Text::default());
+    nodes.snapshot().await.unwrap();
+    write_ten_values(&fake, "/pods/a/", 'a');
+    let snapshot = pods.snapshot().await.unwrap();
+    let hold = |scope: &str, revision| pods.hold(scope, revision);
+    let holds = ["/pods/a/", "/pods/a/3"].map(|scope| hold(scope, snapshot.revision()));
+    let other_scopes = ["/pods/b/", "/pods/a/x", "/nodes/"].map(|scope| hold(scope, snapshot.revision()));
+    let mut kept_items = Vec::new();
+    for round in "bcdefgh".chars() {
+        write_ten_values(&fake, "/pods/a/", round);
+        let items: Vec<_> = pods.snapshot().await.unwrap().scope("/pods/", "").map(Arc::clone).collect();
+        write_ten_values(&fake, "/nodes/", round);
+        write_ten_values(&fake, "/nodes/", round);
+        // The items of this round leave the ring while they are in memory.
+        write_ten_values(&fake, "/pods/a/", round);
+        write_ten_values(&fake, "/nodes/", round);
+        write_ten_values(&fake, "/nodes/", round);
+        kept_items.push(items);
+    }
+    for hold in &holds {
+        assert!(is_revoked(hold).await, "{hold:?}");
+    }
+    for hold in &other_scopes {
+        assert!(!is_revoked(hold).await, "{hold:?}");
+    }
+    assert!(!is_revoked(&hold("/pods/a/", fake.newest())).await);
+}
+
+#[tokio::test]
+async fn hold_is_not_revoked_when_readers_drop_superseded_items() {
+    let Setup { fake, pods, .. } = setup(SMALL_RINGS);
+    write_ten_values(&fake, "/pods/a/", 'a');
+    let hold = pods.hold("/pods/", fake.newest());
+    for _ in 0..20 {
+        let snapshot = pods.snapshot().await.unwrap();
+        // The items of the snapshot leave the ring before the end of the third round.
+        for value in ['b', 'c', 'd'] {
+            write_ten_values(&fake, "/pods/a/", value);
+        }
+        drop(snapshot);
+    }
+    assert!(!is_revoked(&hold).await);
+}
+
 #[tokio::test]
 async fn watcher_of_unregistered_resource_reads_observed_events_before_it_ends() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());

@@ -353,12 +353,18 @@ impl Store for FjallStore {
         Ok(Box::new(FjallWatch::new(self.state.clone(), prefix, after)))
     }
 
-    async fn history(&self, prefix: &str, after: Revision, upto: Revision) -> Result<RevisionRange> {
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<RevisionRange> {
         self.state.check_open()?;
         self.state.check_readable(after)?;
         self.state.check_readable(upto.max(after))?;
         let (changes, through) =
-            FjallWatch::new(self.state.clone(), prefix, after).history(upto.max(after).0).await?;
+            FjallWatch::new(self.state.clone(), prefix, after).history(upto.max(after).0, bytes).await?;
         Ok(RevisionRange { changes, through: Revision(through) })
     }
 

@@ -116,7 +116,7 @@ pub(super) fn range_at(
 pub(super) struct HistoryLimits {
     /// Maximum number of log entries to scan.
     pub(super) entries: usize,
-    /// Size in bytes (see [`change_bytes`]) of the collected changes at which a read ends. The last change
+    /// Size in bytes (see [`Change::bytes`]) of the collected changes at which a read ends. The last change
     /// may exceed it.
     pub(super) bytes: usize,
 }
@@ -159,7 +159,7 @@ pub(super) fn history(
         through = entry.revision;
         if entry.key.starts_with(prefix) {
             let change = change_of(&snapshot, tables, entry)?;
-            bytes += change_bytes(&change);
+            bytes += change.bytes();
             changes.push(change);
         }
         scanned += 1;
@@ -176,13 +176,6 @@ pub(super) fn history(
 /// The error for a gap in history.
 fn missing_revisions_error(first: u64, last: u64) -> Error {
     Error::Corrupt(format!("revisions {first} to {last} are missing"))
-}
-
-/// Size of a change in memory in bytes, with its key and values.
-pub(super) fn change_bytes(change: &Change) -> usize {
-    let old = change.old.as_ref().map_or(0, |row| row.value.len());
-    let new = change.new.as_ref().map_or(0, |value| value.len());
-    size_of::<Change>() + change.key.len() + old + new
 }
 
 /// Builds the change of a log entry. The log holds no values; `versions` holds them.

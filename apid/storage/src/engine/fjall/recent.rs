@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::reader::{HistoryLimits, change_bytes};
+use super::reader::HistoryLimits;
 use crate::Change;
 
 /// The cache of recent changes; see the module documentation.
@@ -24,12 +24,12 @@ impl RecentChanges {
 
     /// Adds the changes of a batch. Evicts the oldest changes while the size exceeds the limit.
     pub(super) fn extend(&mut self, changes: Vec<Change>) {
-        self.bytes += changes.iter().map(change_bytes).sum::<usize>();
+        self.bytes += changes.iter().map(Change::bytes).sum::<usize>();
         self.changes.extend(changes);
         while self.bytes > self.limit
             && let Some(oldest) = self.changes.pop_front()
         {
-            self.bytes -= change_bytes(&oldest);
+            self.bytes -= oldest.bytes();
             self.after = oldest.revision.0;
         }
     }
@@ -53,7 +53,7 @@ impl RecentChanges {
                 break;
             }
             if change.key.starts_with(prefix) {
-                bytes += change_bytes(change);
+                bytes += change.bytes();
                 matching.push(change.clone());
             }
             if scanned + 1 >= limits.entries || bytes >= limits.bytes {
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn recent_changes_return_none_for_evicted_range() {
         let all = HistoryLimits { entries: 100, bytes: usize::MAX };
-        let mut recent = RecentChanges::new(10, 4 * change_bytes(&change(12)));
+        let mut recent = RecentChanges::new(10, 4 * change(12).bytes());
         assert_eq!(revisions(recent.history("", 10, 10, all)), Some((vec![], 10)));
         recent.extend((11..=12).map(change).collect());
         recent.extend(vec![change(15)]);

@@ -16,7 +16,11 @@ use super::reader::{self, HistoryLimits};
 use super::state::{SharedState, closed_error};
 use crate::{Change, Error, Result, Revision, Watch};
 
-const HISTORY_LIMITS: HistoryLimits = HistoryLimits { entries: 1024, bytes: 1 << 20 };
+/// Maximum number of log entries that one call reads.
+const MAX_ENTRIES: usize = 1024;
+
+/// Size in bytes at which a batch of [`FjallWatch`] ends. The last change may exceed it.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// The watch; see the module documentation.
 pub(super) struct FjallWatch {
@@ -41,7 +45,7 @@ impl FjallWatch {
             self.state.check_open()?;
             let upto = *self.published.borrow_and_update();
             if self.position < upto {
-                let (changes, through) = self.history(upto).await?;
+                let (changes, through) = self.history(upto, BATCH_BYTES).await?;
                 // No await follows: a cancelled caller loses no change.
                 self.position = through;
                 if !changes.is_empty() {
@@ -55,16 +59,15 @@ impl FjallWatch {
 
     /// A part of the changes after the position, and the revision up to which the part is complete.
     ///
-    /// `upto` is the last revision to read.
-    pub(super) async fn history(&self, upto: u64) -> Result<(Vec<Change>, u64)> {
-        if let Some(found) =
-            self.state.recent.lock().history(&self.prefix, self.position, upto, HISTORY_LIMITS)
-        {
+    /// `upto` is the last revision to read. A part ends with the change that brings its size to `bytes` or more.
+    pub(super) async fn history(&self, upto: u64, bytes: usize) -> Result<(Vec<Change>, u64)> {
+        let limits = HistoryLimits { entries: MAX_ENTRIES, bytes };
+        if let Some(found) = self.state.recent.lock().history(&self.prefix, self.position, upto, limits) {
             return Ok(found);
         }
         let (state, prefix, after) = (self.state.clone(), self.prefix.clone(), self.position);
         let read = move || {
-            let read = |tables: &_, _| reader::history(tables, &prefix, after, upto, HISTORY_LIMITS);
+            let read = |tables: &_, _| reader::history(tables, &prefix, after, upto, limits);
             state.read(Some(Revision(after)), read).map(|(found, _)| found)
         };
         tokio::task::spawn_blocking(read).await.map_err(|error| Error::Unavailable(error.to_string()))?
