@@ -1,16 +1,19 @@
 //! Attack methods: floods, unread streams, slow and delayed bodies, resets, handshakes, connections, HTTP/1.1 heads.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use h2::client::ResponseFuture;
 use h2::{Reason, SendStream};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
@@ -29,6 +32,9 @@ const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time between the heads and the bodies of a burst.
 const BODY_DELAY: Duration = Duration::from_millis(5);
+
+/// Maximum time for which the attacker waits for the heads of unread responses before the next round.
+const HEADS_TIME_LIMIT: Duration = Duration::from_secs(1);
 
 /// Address of an attacker that is not the address of the reference client.
 const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -85,6 +91,18 @@ pub enum AttackMethod {
         /// Flow-control window of each stream in bytes.
         window: u32,
     },
+    /// Rounds of writes and reads. The attacker leaves the responses of the reads unread.
+    HoldVersions {
+        /// Number of connections of the reads.
+        connections: usize,
+        /// Maximum number of unread streams of each connection.
+        streams: usize,
+        /// Flow-control window of each unread stream in bytes.
+        window: u32,
+        /// Number of reads that the attacker collects over several rounds before it sends them together. In the second
+        /// half of the attack, it sends the reads after each round.
+        burst: usize,
+    },
     /// The attacker keeps this number of requests in flight on each connection, and sends one body byte per
     /// second.
     SlowBodies(usize),
@@ -110,9 +128,17 @@ struct Attacker {
     token: Option<&'static str>,
     requests: Vec<Prepared>,
     tally: Tally,
+    /// Middle of the attack.
+    midpoint: Instant,
     deadline: Instant,
     http1: TlsConnector,
     http2: TlsConnector,
+}
+
+/// Connection with a limited number of streams.
+struct LimitedLink {
+    link: Link,
+    free_streams: Arc<Semaphore>,
 }
 
 /// Sends one request, or opens one stream, and waits for the response up to a time limit.
@@ -127,12 +153,12 @@ pub async fn probe(
     let attacker = Attacker::new(port, caller, vec![request.clone()], tally, time_limit);
     let window = match method {
         AttackMethod::Hold { window, .. } => window,
-        AttackMethod::Flood(_) => READ_STREAM_WINDOW,
+        AttackMethod::Flood(_) | AttackMethod::HoldVersions { .. } => READ_STREAM_WINDOW,
         _ => return,
     };
     let Ok(link) = Link::open(port, &attacker.http2, attacker.token, window).await else { return };
     match method {
-        AttackMethod::Hold { .. } => attacker.leave_unread(&link).await,
+        AttackMethod::Hold { .. } => attacker.leave_next_response_unread(&link).await,
         _ => attacker.flood_once(&link, time_limit).await,
     }
 }
@@ -150,6 +176,8 @@ pub async fn run(
     let mut tasks = JoinSet::new();
     let connections = match method {
         AttackMethod::Hold { connections, .. } => connections,
+        // One task opens all connections, because the requests have an order.
+        AttackMethod::HoldVersions { .. } => 1,
         _ => CONNECTIONS,
     };
     for _ in 0..connections {
@@ -161,6 +189,9 @@ pub async fn run(
                 }
                 AttackMethod::Hold { streams, window, .. } => {
                     attacker.attack_on_streams(streams, window, StreamBehavior::Hold).await;
+                }
+                AttackMethod::HoldVersions { connections, streams, window, burst } => {
+                    attacker.hold_versions(connections, streams, window, burst).await;
                 }
                 AttackMethod::SlowBodies(streams) => {
                     attacker.attack_on_streams(streams, READ_STREAM_WINDOW, StreamBehavior::Slow).await
@@ -196,12 +227,14 @@ impl Attacker {
         tally: &Tally,
         duration: Duration,
     ) -> Self {
+        let begun = Instant::now();
         Attacker {
             port,
             token: caller.token(),
             requests,
             tally: tally.clone(),
-            deadline: Instant::now() + duration,
+            midpoint: begun + duration / 2,
+            deadline: begun + duration,
             http1: tls("http/1.1"),
             http2: tls("h2"),
         }
@@ -291,19 +324,32 @@ impl Attacker {
     /// Keeps a stream open without reading its response; opens a new stream when the server ends it.
     async fn hold(&self, link: &Link) {
         while !self.is_over() {
-            self.leave_unread(link).await;
+            self.leave_next_response_unread(link).await;
             tokio::time::sleep(REOPEN_PAUSE).await;
         }
     }
 
-    /// Sends one request and reads no byte of its response until the server ends the stream, or the attack is
-    /// over.
-    async fn leave_unread(&self, link: &Link) {
+    /// Sends the next request and leaves its response unread.
+    async fn leave_next_response_unread(&self, link: &Link) {
         let (request, number) = self.next_request();
+        self.leave_response_unread(link, request, number, || ()).await;
+    }
+
+    /// Sends a request and reads no byte of the response until the stream or the attack ends.
+    ///
+    /// `on_head` runs when the head of the response arrives.
+    async fn leave_response_unread(
+        &self,
+        link: &Link,
+        request: &Prepared,
+        number: u64,
+        on_head: impl FnOnce(),
+    ) {
         let wait = async {
             match link.send(request, number).await {
                 Ok((code, _, mut body)) => {
                     self.tally.count_code(code);
+                    on_head();
                     // The client releases no flow-control capacity, so the server sends at most one window.
                     while let Some(Ok(_)) = body.data().await {}
                 }
@@ -314,6 +360,92 @@ impl Attacker {
         if tokio::time::timeout(left, wait).await.is_err() {
             self.tally.count_failure("held");
         }
+    }
+
+    /// Sends rounds of writes and reads until the deadline, and leaves the responses of the reads unread.
+    ///
+    /// The first write after a read begins a round. The attacker sends the reads of a round after the writes have
+    /// changed all objects, so that each read has a different version. The next round begins after the heads of the
+    /// responses arrive.
+    async fn hold_versions(self: &Arc<Self>, connections: usize, streams: usize, window: u32, burst: usize) {
+        let mut links = Vec::new();
+        while links.len() < connections && !self.is_over() {
+            let link = self.open_link(window).await;
+            let free_streams = Arc::new(Semaphore::new(streams));
+            links.extend(link.map(|link| LimitedLink { link, free_streams }));
+        }
+        let mut links_in_turn = links.iter().cycle();
+        let (mut tasks, mut reads, mut known_versions) = (JoinSet::new(), Vec::new(), HashSet::new());
+        let rounds = self.requests.chunk_by(|earlier, later| !earlier.is_read() || later.is_read());
+        for round in rounds.collect::<Vec<_>>().into_iter().cycle() {
+            let (writes, round_reads) = round.split_at(round.partition_point(|request| !request.is_read()));
+            let Some(versions) = self.send_writes(writes).await else { break };
+            if versions.iter().all(|version| known_versions.insert(version.clone())) {
+                reads.extend(
+                    round_reads.iter().zip(&versions).map(|(read, version)| read.at_version(version)),
+                );
+            } else {
+                self.tally.count_failure("unchanged");
+            }
+            if reads.len() >= burst || Instant::now() >= self.midpoint {
+                self.send_reads_unread(std::mem::take(&mut reads), &mut links_in_turn, &mut tasks).await;
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+
+    /// Sends each read on the next connection, leaves the response unread and waits for the heads.
+    ///
+    /// The attacker skips a read whose connection has no free stream.
+    async fn send_reads_unread(
+        self: &Arc<Self>,
+        reads: Vec<Prepared>,
+        links_in_turn: impl Iterator<Item = &LimitedLink>,
+        tasks: &mut JoinSet<()>,
+    ) {
+        let mut heads = Vec::new();
+        for (read, LimitedLink { link, free_streams }) in reads.into_iter().zip(links_in_turn) {
+            let Ok(permit) = Arc::clone(free_streams).try_acquire_owned() else { continue };
+            let (head_sender, head) = oneshot::channel();
+            let (attacker, link) = (Arc::clone(self), link.clone());
+            tasks.spawn(async move {
+                let number = attacker.tally.count_sent();
+                let on_head = || {
+                    let _ = head_sender.send(());
+                };
+                attacker.leave_response_unread(&link, &read, number, on_head).await;
+                drop(permit);
+            });
+            heads.push(head);
+        }
+        let _ = tokio::time::timeout(HEADS_TIME_LIMIT, join_all(heads)).await;
+    }
+
+    /// Sends writes concurrently and returns the resource versions of their objects; None: the attack is over.
+    ///
+    /// Sends all writes again until all have succeeded.
+    async fn send_writes(&self, writes: &[Prepared]) -> Option<Vec<String>> {
+        while !self.is_over() {
+            let Some(link) = self.open_link(READ_STREAM_WINDOW).await else { continue };
+            let responses = join_all(writes.iter().map(|write| self.send_write(&link, write)));
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            let versions = tokio::time::timeout(left, responses).await.ok()?;
+            if let Some(versions) = versions.into_iter().collect() {
+                return Some(versions);
+            }
+            tokio::time::sleep(REOPEN_PAUSE).await;
+        }
+        None
+    }
+
+    /// Sends a write and returns the resource version of its object; None: the write has failed.
+    async fn send_write(&self, link: &Link, write: &Prepared) -> Option<String> {
+        self.tally.count_sent();
+        let answer = link.call(write).await;
+        self.tally.count_answer(&answer);
+        let answer = answer.ok().filter(|answer| answer.code == 200)?;
+        let object: Value = serde_json::from_slice(&answer.body).ok()?;
+        Some(object["metadata"]["resourceVersion"].as_str()?.to_owned())
     }
 
     /// Sends requests with bodies of one byte per second.

@@ -32,12 +32,15 @@ const MIN_CONNECTION_WINDOW: u32 = 65_535;
 /// Placeholder in a path or header. The number of the request replaces it, so that all requests differ.
 pub const NUMBER: &str = "{n}";
 
+/// Placeholder in a path. The resource version of a written object replaces it.
+pub const VERSION: &str = "{version}";
+
 /// Prepared request, which may be sent many times.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     /// Method, for example `GET`.
     pub method: &'static str,
-    /// Path and query; [`NUMBER`] is replaced.
+    /// Path and query; [`NUMBER`] and [`VERSION`] are replaced.
     pub path: String,
     /// Further headers; [`NUMBER`] is replaced in values.
     pub headers: Vec<(&'static str, String)>,
@@ -76,6 +79,16 @@ impl Prepared {
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Prepared {
         self.headers.push((name, value.into()));
         self
+    }
+
+    /// Returns the request with a resource version in place of [`VERSION`].
+    pub fn at_version(&self, version: &str) -> Prepared {
+        Prepared { path: self.path.replace(VERSION, version), ..self.clone() }
+    }
+
+    /// Whether the request is a read.
+    pub fn is_read(&self) -> bool {
+        self.method == "GET"
     }
 
     fn head(&self, token: Option<&str>, number: u64) -> Result<Request<()>, Error> {

@@ -1,6 +1,7 @@
 //! Objects for the attacks, and permissions of the reference client.
 //!
-//! The objects are a large collection, one large object, one object that attackers replace, and targets of patches.
+//! The objects are a large collection, one large object, one object and a collection that attackers replace, and
+//! targets of patches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,6 +22,12 @@ pub const NAMESPACE: &str = "attacked";
 pub const TARGET: &str = "target";
 /// Name of the Secret that attackers replace.
 const REPLACED: &str = "replaced";
+/// Namespace of the ConfigMaps that attackers replace.
+const REPLACED_NAMESPACE: &str = "replaced";
+/// Number of ConfigMaps that attackers replace.
+pub const REPLACED_OBJECT_COUNT: usize = 8;
+/// Media type of responses that contain only the metadata of an object.
+const METADATA_MEDIA_TYPE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Bytes of text in each object of the large collection: a list of 50,000 objects has about 30 MB.
 const TEXT_BYTES: usize = 300;
@@ -28,6 +35,8 @@ const TEXT_BYTES: usize = 300;
 const LARGE_OBJECT_BYTES: usize = 2_500_000;
 /// Bytes of base64 in a replacement.
 const REPLACEMENT_BYTES: usize = 1_200_000;
+/// Bytes of text in each replacement of a ConfigMap: a list of these objects has about 8 MB.
+const REPLACEMENT_TEXT_BYTES: usize = 1_000_000;
 /// Number of concurrent writers that fill the collection.
 const WRITERS: usize = 48;
 /// Time limit for the server to become ready.
@@ -56,6 +65,37 @@ pub fn replacement(digit: &str) -> Prepared {
         "data": {"text": digit.repeat(REPLACEMENT_BYTES)},
     });
     Prepared::with_body("PUT", replaced_object(), "application/json", object.to_string())
+}
+
+/// Returns the path of the collection whose objects attackers replace.
+pub fn replaced_collection() -> String {
+    format!("/api/v1/namespaces/{REPLACED_NAMESPACE}/configmaps")
+}
+
+/// Builds updates that replace the data of all objects of [`replaced_collection`]. `letter`: the repeated text.
+///
+/// The responses contain only metadata. The requests have a `Content-Length` header, so that the server reserves the
+/// memory of all bodies before they arrive.
+pub fn replacements(letter: &str) -> Vec<Prepared> {
+    let text = letter.repeat(REPLACEMENT_TEXT_BYTES);
+    let replacement = |number| {
+        let name = replaced_name(number);
+        let object = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name},
+            "data": {"text": text},
+        });
+        let (path, body) = (format!("{}/{name}", replaced_collection()), object.to_string());
+        let length = body.len().to_string();
+        Prepared::with_body("PUT", path, "application/json", body)
+            .header("content-length", length)
+            .header("accept", METADATA_MEDIA_TYPE)
+    };
+    (0..REPLACED_OBJECT_COUNT).map(replacement).collect()
+}
+
+fn replaced_name(number: usize) -> String {
+    format!("object-{number}")
 }
 
 /// Connects as the privileged user.
@@ -88,6 +128,7 @@ pub async fn fill(port: u16, objects: usize) {
     for (path, object) in [
         ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": REFERENCE_NAMESPACE}})),
         ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": NAMESPACE}})),
+        ("/api/v1/namespaces".to_owned(), json!({"metadata": {"name": REPLACED_NAMESPACE}})),
         (
             format!("/api/v1/namespaces/{REFERENCE_NAMESPACE}/configmaps"),
             json!({"metadata": {"name": REFERENCE_OBJECT}, "data": {"text": "x".repeat(1000)}}),
@@ -128,6 +169,11 @@ pub async fn fill(port: u16, objects: usize) {
     ] {
         let answer = link.call(&Prepared::post(path.as_str(), object.to_string())).await;
         expect_code(&path, &answer, &[200, 201, 409]);
+    }
+    for number in 0..REPLACED_OBJECT_COUNT {
+        let object = json!({"metadata": {"name": replaced_name(number)}});
+        let answer = link.call(&Prepared::post(replaced_collection(), object.to_string())).await;
+        expect_code(&replaced_collection(), &answer, &[201, 409]);
     }
     fill_collection(&link, objects).await;
 }

@@ -2,17 +2,23 @@
 
 use super::Attack;
 use super::lists::REPRESENTATIONS;
-use crate::attack::AttackMethod::{DelayedBodies, Flood, Handshakes, Hold, Reconnects, Resets, Silence};
+use crate::attack::AttackMethod::{
+    DelayedBodies, Flood, Handshakes, Hold, HoldVersions, Reconnects, Resets, Silence,
+};
 use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
-use crate::client::Prepared;
+use crate::client::{Prepared, VERSION};
 use crate::dataset::{
-    REFERENCE_NAMESPACE, access_review, collection, large_object, replaced_object, replacement,
+    REFERENCE_NAMESPACE, REPLACED_OBJECT_COUNT, access_review, collection, large_object, replaced_collection,
+    replaced_object, replacement, replacements,
 };
 
 pub fn attacks() -> Vec<Attack> {
     let many = Hold { connections: 4, streams: 240, window: 0 };
     let single = Hold { connections: 1, streams: 200, window: 1024 };
     let wide = Hold { connections: 16, streams: 60, window: 0 };
+    let changing_lists = HoldVersions { connections: 8, streams: 25, window: 1024, burst: 1 };
+    let past_watches = HoldVersions { connections: 16, streams: 60, window: 1024, burst: 960 };
+    let past_lists = HoldVersions { connections: 8, streams: 25, window: 1024, burst: 200 };
     let mut attacks = vec![
         Attack::new("unread: 960 OpenAPI v2", many, Some(Unprivileged), || {
             vec![Prepared::get("/openapi/v2")]
@@ -32,6 +38,21 @@ pub fn attacks() -> Vec<Attack> {
         Attack::new("unread: 960 versions of a large object", wide, None, || {
             let requests = |digit| [replacement(digit), Prepared::get(replaced_object())];
             ["A", "B"].into_iter().flat_map(requests).collect()
+        }),
+        Attack::new("unread: 200 lists of changing objects", changing_lists, None, || {
+            replacement_rounds(&[Prepared::get(replaced_collection())])
+        }),
+        Attack::new("writes: 8 at once, of 1 MB", changing_lists, None, || {
+            replacement_rounds(&[Prepared::get("/version")])
+        }),
+        Attack::new("unread: 200 lists at old revisions", past_lists, None, || {
+            let query = format!("resourceVersion={VERSION}&resourceVersionMatch=Exact");
+            let list = Prepared::get(format!("{}?{query}", replaced_collection()));
+            replacement_rounds(&vec![list; REPLACED_OBJECT_COUNT])
+        }),
+        Attack::new("unread: 960 watches at different events", past_watches, None, || {
+            let path = format!("{}?watch=1&resourceVersion={VERSION}", replaced_collection());
+            replacement_rounds(&vec![Prepared::get(path); REPLACED_OBJECT_COUNT])
         }),
         Attack::new("unread: 960 watches with initial events", wide, Some(Privileged), || {
             let query =
@@ -93,4 +114,9 @@ pub fn attacks() -> Vec<Attack> {
         }));
     }
     attacks
+}
+
+/// Returns two rounds: each replaces all objects of a collection and then sends the reads.
+fn replacement_rounds(reads: &[Prepared]) -> Vec<Prepared> {
+    ["A", "B"].into_iter().flat_map(|letter| [replacements(letter), reads.to_vec()].concat()).collect()
 }
