@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! An unread response keeps its version of the object in memory after an update. The version therefore counts as
-//! unsent from the beginning, once for each user ([`ChunkSource::held_version`]).
+//! unsent from the beginning, once for each user ([`ChunkSource::held_version`]). The response holds no item of the
+//! cache after preparation, so that the limit of superseded items does not count the version again.
 
 use std::sync::Arc;
 
@@ -16,18 +17,22 @@ use crate::verbs::ResponseObject;
 
 /// One object in its stored form as JSON: encoded opening bytes, then copies of parts of the cached bytes.
 pub(super) struct LargeObject {
-    object: ResponseObject,
-    item: Arc<Item>,
+    /// The object and its item; None after preparation.
+    unprepared: Option<(ResponseObject, Arc<Item>)>,
+    /// The cached bytes of the object.
+    version: Bytes,
     opening: Vec<u8>,
-    /// The cached bytes that are not sent yet; None before preparation.
-    rest: Option<Bytes>,
+    /// The cached bytes that are not sent yet; empty before preparation.
+    rest: Bytes,
     size: usize,
 }
 
 impl LargeObject {
     /// Wraps a cached object.
     pub(super) fn new(object: ResponseObject, item: Arc<Item>) -> Self {
-        LargeObject { object, item, opening: Vec::new(), rest: None, size: 0 }
+        let version = item.value().clone();
+        let unprepared = Some((object, item));
+        LargeObject { unprepared, version, opening: Vec::new(), rest: Bytes::new(), size: 0 }
     }
 }
 
@@ -36,13 +41,14 @@ impl Iterator for LargeObject {
 
     fn next(&mut self) -> Option<Self::Item> {
         if let Err(status) = self.prepare() {
-            self.rest = Some(Bytes::new());
             return Some(Err(status));
         }
-        let rest = self.rest.as_mut().filter(|rest| !rest.is_empty())?;
+        if self.rest.is_empty() {
+            return None;
+        }
         // Copied, so that a buffered chunk does not keep an object alive that the cache has dropped.
         let mut out = std::mem::take(&mut self.opening);
-        let part = rest.split_to(rest.len().min(CHUNK_CAPACITY.saturating_sub(out.len())));
+        let part = self.rest.split_to(self.rest.len().min(CHUNK_CAPACITY.saturating_sub(out.len())));
         out.reserve_exact(part.len());
         out.extend_from_slice(&part);
         Some(Ok(Bytes::from(out)))
@@ -51,10 +57,9 @@ impl Iterator for LargeObject {
 
 impl ChunkSource for LargeObject {
     fn prepare(&mut self) -> Result<bool, Status> {
-        if self.rest.is_none() {
-            let rest = self.object.split_json(&mut self.opening, true)?;
-            self.size = self.opening.len() + rest.len();
-            self.rest = Some(rest);
+        if let Some((object, _)) = self.unprepared.take() {
+            self.rest = object.split_json(&mut self.opening, true)?;
+            self.size = self.opening.len() + self.rest.len();
         }
         Ok(false)
     }
@@ -64,11 +69,11 @@ impl ChunkSource for LargeObject {
     }
 
     fn held_version(&self) -> Option<Bytes> {
-        Some(self.item.value().clone())
+        Some(self.version.clone())
     }
 
     fn is_costly(&self) -> bool {
-        self.rest.is_none() && !self.item.is_decoded()
+        self.unprepared.as_ref().is_some_and(|(_, item)| !item.is_decoded())
     }
 
     fn exact_size(&self) -> Option<usize> {

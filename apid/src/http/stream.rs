@@ -26,7 +26,6 @@ use std::time::Duration;
 use apimachinery::codec;
 use apimachinery::status::Status;
 use bytes::Bytes;
-use futures_util::future::OptionFuture;
 use futures_util::{Stream, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -203,18 +202,20 @@ impl EncodingPool {
     ///
     /// The inner value is a permit if the watch reads the engine's history.
     async fn begin_batch(&self, is_behind: bool) -> Option<Option<SemaphorePermit<'_>>> {
-        let history = self.share.as_ref().filter(|_| is_behind).map(|share| share.begin_history_batch());
-        let permit = OptionFuture::from(history).await.flatten();
-        let within_limits = async {
-            while !self.is_within_limits() {
-                tokio::time::sleep(LIMIT_CHECK_INTERVAL).await;
+        let begin = async {
+            loop {
+                while !self.is_within_limits() {
+                    tokio::time::sleep(LIMIT_CHECK_INTERVAL).await;
+                }
+                let share = self.share.as_ref().filter(|_| is_behind)?;
+                let permit = share.begin_history_batch().await;
+                if self.is_within_limits() {
+                    return permit;
+                }
             }
         };
-        if tokio::time::timeout(MAX_BATCH_WAIT, within_limits).await.is_err() {
-            tracing::debug!("ending a watch: too many bytes of earlier responses of its user are unread");
-            return None;
-        }
-        Some(permit)
+        let permit = tokio::time::timeout(MAX_BATCH_WAIT, begin).await;
+        permit.inspect_err(|_| tracing::debug!("ending a watch that waited too long for its next batch")).ok()
     }
 
     /// Encodes notices, each with a flag for the first object of the watch.
@@ -323,7 +324,7 @@ const EVENT_WORK: usize = 512;
 /// Bytes that are copied in the time of decoding and encoding one byte.
 const COPIED_BYTES_PER_WORK: usize = 16;
 
-/// Maximum time for which a watch waits until the unsent responses of its user are within the limits.
+/// Maximum time for which a watch waits until it may take its next batch.
 const MAX_BATCH_WAIT: Duration = Duration::from_secs(10);
 
 /// Interval at which a waiting watch checks the unsent responses of its user.

@@ -75,7 +75,9 @@ pub async fn delete_collection(
     limits: BatchLimits,
 ) -> Result<DeletedCollection, Status> {
     unreadable::reject_in_collections(call, options)?;
-    let list = list(call, list_options).await?;
+    let mut list = list(call, list_options).await?;
+    // The request timeout limits the time for which these items stay in memory.
+    list.hold = None;
     let total = list.items.len();
     let progress = BatchProgress::default();
     let clock = &call.server_state.clock;

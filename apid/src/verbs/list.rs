@@ -135,7 +135,7 @@ async fn list_converted(
 }
 
 /// Maximum size of the converted objects of one list that the memory limit counts, in bytes.
-const MAX_CONVERTED_BYTES: usize = 12 << 20;
+const MAX_CONVERTED_BYTES: usize = 6 << 20;
 
 /// Counts the converted objects of a list.
 #[derive(Default)]
@@ -275,6 +275,7 @@ fn list_from_snapshot(
     start: &str,
     limit: usize,
 ) -> Result<ListResult, Status> {
+    let hold = Some(call.collection.items.hold(&selection.keys, snapshot.revision()));
     let mut rest = snapshot.scope(&selection.keys, start);
     let mut items = Vec::new();
     let mut has_more = false;
@@ -292,7 +293,6 @@ fn list_from_snapshot(
     }
     call.server_state.read_metrics.count_cache_read(&call.collection.resource, fetched, items.len());
     let remaining = (has_more && selection.is_everything()).then(|| rest.count() + 1);
-    let hold = Some(call.collection.items.hold(&selection.keys, snapshot.revision()));
     Ok(ListResult { hold, ..list_result(call, options, items, snapshot.revision(), has_more, remaining) })
 }
 

@@ -201,7 +201,7 @@ impl WatchStream {
     }
 
     /// Returns the next notices, or none after one step towards them: a wait for an event, or a read of a part of the
-    /// history. None when the watch has ended. Cancel-safe.
+    /// history. None when the watch has ended.
     pub async fn next(&mut self) -> Option<Vec<WatchNotice>> {
         if self.has_ended {
             return None;
@@ -240,6 +240,7 @@ impl WatchStream {
                     WatchInterrupt::Reauthorize => {
                         let min_revision = self.watcher.progress();
                         self.reauthorize(min_revision).await?;
+                        return Ok(WatchStep::Send(Vec::new()));
                     }
                     WatchInterrupt::Bookmark => self.is_bookmark_due = true,
                 },

@@ -342,12 +342,9 @@ async fn unread_list_is_aborted_when_superseded_objects_exceed_limit() {
         let (url, headers) = (format!("{MAPS}{query}"), [("accept-encoding", "gzip")]);
         lists.push(server.open("GET", &url, &headers, "".into()).await.into_body());
     }
-    let other_lists = [format!("{MAPS}?fieldSelector=metadata.name%3Dm0009"), MAPS.replace("/a/", "/b/")];
-    server.post(&other_lists[1], map("m0000", &content("x"))).await;
-    let mut complete_lists = Vec::new();
-    for url in &other_lists {
-        complete_lists.push(server.open("GET", url, &[], "".into()).await.into_body());
-    }
+    let other_url = MAPS.replace("/a/", "/b/");
+    server.post(&other_url, map("m0000", &content("x"))).await;
+    let other_list = server.open("GET", &other_url, &[], "".into()).await.into_body();
     for letter in ["y", "z"] {
         for i in 0..4 {
             server.put(&format!("{MAPS}/m{i:04}"), map(&format!("m{i:04}"), &content(letter))).await;
@@ -357,9 +354,7 @@ async fn unread_list_is_aborted_when_superseded_objects_exceed_limit() {
         let end = tokio::time::timeout(DEADLINE, list.collect()).await.expect("end of the list");
         assert!(end.is_err(), "a list with superseded objects is aborted");
     }
-    for list in complete_lists {
-        assert!(list.collect().await.is_ok(), "a list without superseded objects is not aborted");
-    }
+    assert!(other_list.collect().await.is_ok(), "a list without superseded objects is not aborted");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

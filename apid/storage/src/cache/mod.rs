@@ -130,7 +130,8 @@ pub struct Limits {
     /// Maximum size in bytes of the events that one [`Watcher::next`] returns, with the values before and
     /// after each change.
     ///
-    /// The first event is returned even if it alone exceeds the maximum.
+    /// The first event is returned even if it alone exceeds the maximum. The last event of a part of the history may
+    /// exceed it, too.
     pub batch_bytes: usize,
     /// Age up to which past states are readable from memory (requirement D-RV-45).
     ///

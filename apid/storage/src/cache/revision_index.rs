@@ -48,10 +48,19 @@ impl<T> RevisionIndex<T> {
         self.references.is_empty()
     }
 
-    /// Whether a value below a revision exists.
-    pub(super) fn has_value_below(&self, revision: Revision) -> bool {
-        let below = self.references.range(..revision).flat_map(|(_, references)| references);
-        below.into_iter().any(|reference| reference.strong_count() > 0)
+    /// Whether a value below a revision exists. Removes the references to dropped values up to the first one that
+    /// exists.
+    pub(super) fn has_value_below(&mut self, revision: Revision) -> bool {
+        while let Some(mut lowest) = self.references.first_entry() {
+            let before = lowest.get().len();
+            lowest.get_mut().retain(|reference| reference.strong_count() > 0);
+            self.count -= before - lowest.get().len();
+            if !lowest.get().is_empty() {
+                return *lowest.key() < revision;
+            }
+            lowest.remove();
+        }
+        false
     }
 
     /// Removes the references below a revision. Returns the values that still exist.

@@ -104,6 +104,7 @@ impl<D: Decode> SupersededItems<D> {
         ItemHold { revision, revocation }
     }
 
+    /// Removes the scopes without holds, and the items that no reader holds, now and then.
     fn sweep_scopes(&mut self) {
         self.holds_before_sweep = self.holds_before_sweep.saturating_sub(1);
         if self.holds_before_sweep == 0 {
@@ -112,6 +113,7 @@ impl<D: Decode> SupersededItems<D> {
                 !holds.is_empty()
             });
             self.holds_before_sweep = MIN_SCOPE_SWEEP_AT.max(self.holds.len());
+            self.sweep();
         }
     }
 
@@ -121,7 +123,7 @@ impl<D: Decode> SupersededItems<D> {
     /// `superseded_at` is the revision of the change that superseded the item.
     pub(super) fn add(&mut self, item: &Arc<Item<D>>, superseded_at: Revision) -> Vec<Arc<Notify>> {
         let is_covered =
-            |scope| self.holds.get(scope).is_some_and(|holds| holds.has_value_below(superseded_at));
+            |scope| self.holds.get_mut(scope).is_some_and(|holds| holds.has_value_below(superseded_at));
         if !scopes(item.key()).any(is_covered) {
             return Vec::new();
         }

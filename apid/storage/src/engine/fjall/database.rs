@@ -23,7 +23,7 @@ const UNREACHED_MEMTABLE_BYTES: u64 = 1 << 50;
 /// Total size of sealed journals at which fjall rotates the memtables that pin the oldest journal. The
 /// minimum that fjall accepts.
 const MAX_JOURNAL_BYTES: u64 = 64 << 20;
-/// Size in bytes at which fjall begins a new table. A compaction holds a table of this size in memory.
+/// Size in bytes at which a compaction begins a new table. fjall holds the blocks of this table in memory.
 const TABLE_BYTES: u64 = 16 << 20;
 /// Number of worker threads of fjall: one flushes while the other compacts. A single worker could wait in a
 /// compaction for a flush that only this worker can run.
@@ -91,7 +91,7 @@ impl Tables {
             .manual_journal_persist(true)
             .open()?;
         // While fjall writes a table, its index holds a key of each block, and each key keeps its block in memory.
-        // Compressed blocks of large objects took more than 1 GiB.
+        // Compressed blocks of large objects took more than 1 GiB. fjall reads these options only for a new store.
         let compaction = Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES));
         let options = || {
             KeyspaceCreateOptions::default()
