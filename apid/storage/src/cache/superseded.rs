@@ -31,7 +31,7 @@ use super::revision_index::RevisionIndex;
 use super::{Decode, Item};
 use crate::Revision;
 
-/// Minimum number of holds at which the scopes without holds are removed.
+/// Minimum number of holds between two sweeps of the scopes.
 const MIN_SCOPE_SWEEP_AT: usize = 1024;
 
 /// The registration of a reader that may keep superseded items in memory.
@@ -104,7 +104,7 @@ impl<D: Decode> SupersededItems<D> {
         ItemHold { revision, revocation }
     }
 
-    /// Removes the scopes without holds, and the items that no reader holds, now and then.
+    /// Removes the scopes without holds, and the items that no reader holds, after every [`MIN_SCOPE_SWEEP_AT`] holds.
     fn sweep_scopes(&mut self) {
         self.holds_before_sweep = self.holds_before_sweep.saturating_sub(1);
         if self.holds_before_sweep == 0 {
