@@ -99,12 +99,24 @@ struct ListChunks {
     processed: usize,
     /// Lower bound of the encoded size of the checked or measured items, in bytes.
     min_size: usize,
-    /// The remaining bytes of an object that is larger than a chunk.
-    rest: Bytes,
-    /// The item of `rest` if the watch cache owns these bytes: the cache sees that they are held.
-    rest_item: Option<Arc<Item>>,
-    /// Bytes of memory that `rest` keeps alive; 0 if the watch cache owns these bytes.
-    rest_held: usize,
+    rest: Rest,
+}
+
+/// The remaining bytes of an object that is larger than a chunk.
+#[derive(Default)]
+struct Rest {
+    bytes: Bytes,
+    /// The item if the watch cache owns the bytes: the cache sees that they are held.
+    _item: Option<Arc<Item>>,
+    /// Bytes of memory that this value keeps alive; 0 if the watch cache owns the bytes.
+    held: usize,
+}
+
+impl Rest {
+    /// Wraps bytes that only the list holds: a part of `held` bytes.
+    fn of_list(bytes: Bytes, held: usize) -> Self {
+        Rest { bytes, _item: None, held }
+    }
 }
 
 impl ListChunks {
@@ -125,9 +137,7 @@ impl ListChunks {
             stage,
             processed: 0,
             min_size: 0,
-            rest: Bytes::new(),
-            rest_item: None,
-            rest_held: 0,
+            rest: Rest::default(),
         }
     }
 
@@ -202,8 +212,8 @@ impl ListChunks {
                 let with_type = self.representation.items_have_type();
                 let object = ResponseObject::from_item(Arc::clone(&item));
                 if is_large {
-                    self.rest = object.split_json(out, with_type)?;
-                    (self.rest_item, self.rest_held) = (Some(item), 0);
+                    let bytes = object.split_json(out, with_type)?;
+                    self.rest = Rest { bytes, _item: Some(item), held: 0 };
                 } else {
                     object.write_json(out, with_type)?;
                 }
@@ -218,8 +228,8 @@ impl ListChunks {
                 }
                 messages.list.begin_item(message.len(), out);
                 if message.len() > CHUNK_TARGET {
-                    self.rest_held = message.len();
-                    self.rest = message;
+                    let length = message.len();
+                    self.rest = Rest::of_list(message, length);
                 } else {
                     out.extend_from_slice(&message);
                 }
@@ -233,16 +243,17 @@ impl ListChunks {
         out.reserve(CHUNK_CAPACITY.saturating_sub(out.len()));
         let mut work = 0;
         // A call that sends the rest of a large object encodes no item: `is_costly` was false for this call.
-        let is_rest = !self.rest.is_empty() && !matches!(self.form, Form::Stored);
+        let is_rest = !self.rest.bytes.is_empty() && !matches!(self.form, Form::Stored);
         loop {
-            if !self.rest.is_empty() {
-                let part = self.rest.split_to(self.rest.len().min(CHUNK_CAPACITY.saturating_sub(out.len())));
+            if !self.rest.bytes.is_empty() {
+                let size = self.rest.bytes.len().min(CHUNK_CAPACITY.saturating_sub(out.len()));
+                let part = self.rest.bytes.split_to(size);
                 out.extend_from_slice(&part);
             }
             if out.len() >= CHUNK_TARGET || work >= WORK_PER_CALL || is_rest {
                 break;
             }
-            (self.rest, self.rest_item, self.rest_held) = (Bytes::new(), None, 0);
+            self.rest = Rest::default();
             let Some(item) = self.items.next() else {
                 if self.stage != ListStage::Closed {
                     out.append(&mut self.frame.closing);
@@ -259,9 +270,9 @@ impl ListChunks {
             return Ok(Bytes::from(out));
         }
         // One encoded object is larger than a chunk. The loop ended after this object, so `rest` is empty.
-        self.rest_held = out.len();
-        self.rest = Bytes::from(out);
-        Ok(Bytes::copy_from_slice(&self.rest.split_to(CHUNK_CAPACITY)))
+        let held = out.len();
+        self.rest = Rest::of_list(Bytes::from(out), held);
+        Ok(Bytes::copy_from_slice(&self.rest.bytes.split_to(CHUNK_CAPACITY)))
     }
 }
 
@@ -272,14 +283,14 @@ impl Iterator for ListChunks {
         let chunk = loop {
             match self.prepare() {
                 Ok(true) => {}
-                Ok(false) if self.stage == ListStage::Closed && self.rest.is_empty() => return None,
+                Ok(false) if self.stage == ListStage::Closed && self.rest.bytes.is_empty() => return None,
                 Ok(false) => break self.next_chunk(),
                 Err(status) => break Err(status),
             }
         };
         if chunk.is_err() {
             self.stage = ListStage::Closed;
-            (self.rest, self.rest_item) = (Bytes::new(), None);
+            self.rest = Rest::default();
             self.items = Vec::new().into_iter();
         }
         Some(chunk).filter(|chunk| chunk.as_ref().map_or(true, |chunk| !chunk.is_empty()))
@@ -301,13 +312,13 @@ impl ChunkSource for ListChunks {
             Form::Messages(messages) => messages.lengths.capacity() * size_of::<u32>(),
             Form::Stored | Form::Trees(..) => 0,
         };
-        let is_sent = self.items.as_slice().is_empty() && self.rest.is_empty();
+        let is_sent = self.items.as_slice().is_empty() && self.rest.bytes.is_empty();
         self.count * size_of::<Arc<Item>>()
             + if is_sent { 0 } else { self.uncached_bytes }
             + lengths
             + self.frame.opening.len()
             + self.frame.closing.len()
-            + self.rest_held
+            + self.rest.held
     }
 
     fn take_hold(&mut self) -> Option<ItemHold> {
@@ -318,7 +329,7 @@ impl ChunkSource for ListChunks {
         match self.stage {
             ListStage::Checking => self.undecoded_work() > MAX_CHEAP_WORK,
             ListStage::Measuring => true,
-            ListStage::Sending => !matches!(self.form, Form::Stored) && self.rest.is_empty(),
+            ListStage::Sending => !matches!(self.form, Form::Stored) && self.rest.bytes.is_empty(),
             ListStage::Closed => false,
         }
     }

@@ -200,8 +200,8 @@ impl WatchStream {
         self.initial.is_none() && self.watcher.is_behind()
     }
 
-    /// Returns the next notices, or none after one step towards them: a wait for an event, or a read of a part of the
-    /// history. None when the watch has ended.
+    /// Returns the next notices, or none after one step towards them: a wait for an event, a read of a part of the
+    /// history, or a batch without selected objects. None when the watch has ended.
     pub async fn next(&mut self) -> Option<Vec<WatchNotice>> {
         if self.has_ended {
             return None;
@@ -222,14 +222,11 @@ impl WatchStream {
     }
 
     async fn next_step(&mut self) -> Result<WatchStep, Box<Status>> {
-        while self.initial.is_some() {
+        if self.initial.is_some() {
             if self.interrupts.is_finished() {
                 return Ok(WatchStep::Ended);
             }
-            match self.next_initial_events().await? {
-                WatchStep::Send(notices) if notices.is_empty() => tokio::task::consume_budget().await,
-                next => return Ok(next),
-            }
+            return self.next_initial_events().await;
         }
         loop {
             tokio::select! {

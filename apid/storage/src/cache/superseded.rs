@@ -21,7 +21,6 @@
 //! 20 ns for each item, and runs after each further quarter of the limit.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
@@ -37,8 +36,8 @@ const MIN_SCOPE_SWEEP_AT: usize = 1024;
 /// The registration of a reader that may keep superseded items in memory.
 ///
 /// The reader drops its items before the hold. Dropping the hold ends the registration.
+#[derive(Debug)]
 pub struct ItemHold {
-    revision: Revision,
     revocation: Arc<Notify>,
 }
 
@@ -48,12 +47,6 @@ impl ItemHold {
         self.revocation.notified().await;
         // A later call returns immediately, too.
         self.revocation.notify_one();
-    }
-}
-
-impl fmt::Debug for ItemHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ItemHold").field("revision", &self.revision).finish_non_exhaustive()
     }
 }
 
@@ -101,7 +94,7 @@ impl<D: Decode> SupersededItems<D> {
             Some(holds) => holds.add(revision, &revocation),
             None => self.holds.entry(Arc::from(scope)).or_default().add(revision, &revocation),
         }
-        ItemHold { revision, revocation }
+        ItemHold { revocation }
     }
 
     /// Removes the scopes without holds, and the items that no reader holds, after every [`MIN_SCOPE_SWEEP_AT`] holds.
