@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
@@ -205,6 +206,9 @@ impl AuditLog {
 const BUFFER: usize = 64 * 1024;
 /// Maximum size in bytes of the buffered lines while the file accepts no bytes; further lines are lost.
 const MAX_PENDING: usize = 1024 * 1024;
+/// Pause after a write. A busy server writes the lines of a pause together, and its I/O threads need not wake the
+/// audit thread for each line.
+const WRITE_PAUSE: Duration = Duration::from_millis(1);
 
 /// Lines that are not completely written yet, and their destination.
 struct LineBuffer<S> {
@@ -291,14 +295,15 @@ fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, count
                 }
             },
         }
-        if queue.is_empty()
-            && let Err(error) = lines.flush()
-        {
-            tracing::error!(
-                %error,
-                lines = lines.pending_lines(),
-                "audit write failed; the lines stay in the buffer"
-            );
+        if queue.is_empty() {
+            if let Err(error) = lines.flush() {
+                tracing::error!(
+                    %error,
+                    lines = lines.pending_lines(),
+                    "audit write failed; the lines stay in the buffer"
+                );
+            }
+            std::thread::sleep(WRITE_PAUSE);
         }
     }
     if let Err(error) = lines.flush() {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use apimachinery::codec::Limits;
 use apimachinery::status::{Reason, Status};
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use serving::body::ReadError;
 
@@ -155,7 +156,66 @@ impl UnreadBody {
 impl Drop for UnreadBody {
     fn drop(&mut self) {
         if let Some(body) = self.0.take().filter(|body| !http_body::Body::is_end_stream(body)) {
-            tokio::spawn(serving::body::drain(body, MAX_DRAINED_BYTES, DRAIN_TIMEOUT));
+            let mut drain = Box::pin(serving::body::drain(body, MAX_DRAINED_BYTES, DRAIN_TIMEOUT));
+            // The body of a cancelled request ends at once.
+            if drain.as_mut().now_or_never().is_none() {
+                tokio::spawn(drain);
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
+
+    use futures_util::stream;
+    use http::{Request, Response};
+    use http_body::Frame;
+    use http_body_util::{Empty, StreamBody};
+    use hyper::service::service_fn;
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+    use tokio::sync::{mpsc, oneshot};
+
+    use super::*;
+
+    /// Returns the number of tasks that the drop of a body adds.
+    fn count_tasks_of_drop(body: Incoming) -> usize {
+        let alive_tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        let before = alive_tasks();
+        drop(UnreadBody(Some(body)));
+        alive_tasks() - before
+    }
+
+    #[tokio::test]
+    async fn unread_body_of_cancelled_request_needs_no_task() {
+        let (client, server_stream) = tokio::io::duplex(64 * 1024);
+        // Each body, and a receiver that ends when the handler is dropped.
+        let (bodies, mut received_bodies) = mpsc::unbounded_channel();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (held_by_handler, handler_end) = oneshot::channel::<()>();
+            bodies.send((request.into_body(), handler_end)).unwrap();
+            async move {
+                let _held = held_by_handler;
+                pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
+            }
+        });
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        tokio::spawn(server.serve_connection(TokioIo::new(server_stream), service));
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await.unwrap();
+        tokio::spawn(connection);
+        let mut send = || {
+            let body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
+            tokio::spawn(sender.send_request(Request::new(body)))
+        };
+        let (_open, cancelled) = (send(), send());
+        let (open_body, _) = received_bodies.recv().await.unwrap();
+        let (cancelled_body, handler_end) = received_bodies.recv().await.unwrap();
+        cancelled.abort();
+        assert!(handler_end.await.is_err(), "the server has dropped the handler");
+        assert_eq!(count_tasks_of_drop(cancelled_body), 0);
+        assert_eq!(count_tasks_of_drop(open_body), 1);
     }
 }

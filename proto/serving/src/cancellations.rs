@@ -6,9 +6,8 @@
 //!
 //! # Contract
 //!
-//! A request counts as cancelled if the client resets it before its handler returns a response: while the handler
-//! waits for its permit ([`crate::handler_permits`]), or after its first poll. A stream that is reset after the
-//! response head, such as a watch, does not count. A connection with more than [`MAX_CANCELLED`] cancelled requests
+//! A request counts as cancelled if the client resets it before its handler returns a response. A stream that is
+//! reset after the response head, such as a watch, does not count. A connection with more than [`MAX_CANCELLED`] cancelled requests
 //! within [`WINDOW`] is shut down gracefully: its open streams continue, and the client opens a new connection for
 //! new requests. The client may cancel these streams, and requests that it sends before it receives the GOAWAY
 //! frame. A client that cancels more than [`MAX_CANCELLED_IN_SHUTDOWN`] requests ignores the shutdown; its

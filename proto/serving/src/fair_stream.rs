@@ -1,11 +1,11 @@
-//! A stream that lets other tasks run between reads.
+//! A decrypted stream that lets other tasks run between reads.
 //!
 //! # Contract
 //!
-//! After [`BYTES_BETWEEN_PAUSES`] without a wait for the peer, a read wakes its task and returns pending once. The task of an
-//! HTTP/2 connection decodes request heads for as long as reads return bytes. Without pauses, one connection with
-//! long heads would delay all other connections of its thread until its receive buffer is empty. Bytes are neither
-//! lost nor reordered, and writes pass through unchanged.
+//! After [`BYTES_BETWEEN_PAUSES`] without a wait for the peer, a read wakes its task and returns pending once. An HTTP/2
+//! connection decodes frames for as long as reads return bytes. Without pauses, one connection with long heads or
+//! many short frames would delay all other connections of its thread until its receive buffer is empty. With a pause,
+//! its turn can end ([`crate::single_task`]). Bytes are neither lost nor reordered, and writes pass through unchanged.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that a stream reads before a pause.
-const BYTES_BETWEEN_PAUSES: usize = 32 * 1024;
+const BYTES_BETWEEN_PAUSES: usize = 4 * 1024;
 
 /// A stream whose reads pause after each [`BYTES_BETWEEN_PAUSES`].
 pub(crate) struct FairStream<S> {

@@ -88,7 +88,6 @@ pub mod exec;
 mod fair_stream;
 pub mod flags;
 pub mod gates;
-mod handler_permits;
 mod handshake_signatures;
 pub mod health;
 pub mod listener;

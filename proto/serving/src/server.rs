@@ -18,7 +18,7 @@
 //! | an unfinished TLS handshake | [`ServerOptions::handshake_timeout`], [`crate::connection_limits`] |
 //! | a connection without a request | [`ServerOptions::header_timeout`] |
 //!
-//! A connection polls as many handlers at a time as there are I/O threads ([`crate::handler_permits`]).
+//! A connection and its handlers are one task, which lets other tasks run after 0.1 ms ([`crate::single_task`]).
 //! [`ServerOptions::max_connections`] limits the number of connections, in total and for each peer address. A
 //! panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
 //!
@@ -41,7 +41,7 @@ use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -51,10 +51,10 @@ use crate::body::Body;
 use crate::cancellations::Cancellations;
 use crate::connection_limits::{self, Connections, Handshakes};
 use crate::fair_stream::FairStream;
-use crate::handler_permits::HandlerPermits;
 use crate::listener::{AcceptedConnection, Listener};
 use crate::metrics::Counter;
 use crate::send_limit::{MeteredBody, SendLimit};
+use crate::single_task::{Spawner, run_as_single_task};
 use crate::tls::{self, ServingTls};
 
 /// Connection properties for the handler.
@@ -213,7 +213,7 @@ pub async fn serve<H: Handler>(
     );
     let connections = Connections::new(max_connections);
     let handshakes = Handshakes::new();
-    let server = Arc::new(Server { tls, handler, builders: Builders::new(&options), handshakes, options });
+    let server = Arc::new(Server { tls, handler, handshakes, options });
     let mut shutdown = pin!(shutdown);
     let mut failures = AcceptFailures::default();
     loop {
@@ -293,61 +293,8 @@ fn affects_one_connection(error: &std::io::Error) -> bool {
 struct Server<H> {
     tls: Option<Arc<ServingTls>>,
     handler: Arc<H>,
-    builders: Builders,
     handshakes: Handshakes,
     options: ServerOptions,
-}
-
-/// hyper's builders of connections: HTTP/1.1, HTTP/2, and one that detects the protocol from the first bytes.
-struct Builders {
-    http1: hyper::server::conn::http1::Builder,
-    http2: hyper::server::conn::http2::Builder<TokioExecutor>,
-    either: auto::Builder<TokioExecutor>,
-}
-
-impl Builders {
-    fn new(options: &ServerOptions) -> Self {
-        let header_bytes = usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX);
-        let (ping_every, ping_timeout) = options.ping;
-        let mut http1 = hyper::server::conn::http1::Builder::new();
-        http1
-            .timer(TokioTimer::new())
-            .header_read_timeout(options.header_timeout)
-            .max_headers(MAX_HEADER_FIELDS)
-            .max_header_size(header_bytes);
-        let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-        http2
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(options.max_concurrent_streams)
-            .max_header_list_size(options.max_header_bytes)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buf_size(SEND_BUFFER)
-            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-            .max_local_error_reset_streams(MAX_ERROR_RESETS)
-            .keep_alive_interval(ping_every)
-            .keep_alive_timeout(ping_timeout);
-        let mut either = auto::Builder::new(TokioExecutor::new());
-        either
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(options.header_timeout)
-            .max_headers(MAX_HEADER_FIELDS)
-            .max_buf_size(header_bytes.max(8192));
-        either
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(options.max_concurrent_streams)
-            .max_header_list_size(options.max_header_bytes)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(CONNECTION_WINDOW)
-            .max_send_buf_size(SEND_BUFFER)
-            .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-            .max_local_error_reset_streams(MAX_ERROR_RESETS)
-            .keep_alive_interval(ping_every)
-            .keep_alive_timeout(ping_timeout);
-        Builders { http1, http2, either }
-    }
 }
 
 impl<H: Handler> Server<H> {
@@ -369,9 +316,9 @@ impl<H: Handler> Server<H> {
     where
         S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = FairStream::new(stream);
         let Some(tls) = &self.tls else {
-            return self.serve_http(TokioIo::new(stream), Protocol::Either, info, phase).await;
+            let io = TokioIo::new(FairStream::new(stream));
+            return self.serve_http(io, Protocol::Either, info, phase).await;
         };
         let mut permit = tokio::select! {
             permit = self.handshakes.acquire(info.peer.map(|peer| peer.ip())) => permit,
@@ -403,7 +350,7 @@ impl<H: Handler> Server<H> {
         info.client_fingerprint = fingerprint(&info.client_chain);
         let protocol =
             if connection.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        self.serve_http(TokioIo::new(stream), protocol, info, phase).await;
+        self.serve_http(TokioIo::new(FairStream::new(stream)), protocol, info, phase).await;
     }
 
     async fn serve_http<I>(
@@ -420,20 +367,17 @@ impl<H: Handler> Server<H> {
         let send_limit = SendLimit::default();
         let is_silent = AtomicBool::new(true);
         let cancellations = Arc::new(Cancellations::default());
-        let permits = HandlerPermits::for_runtime();
         let service = service_fn(|request| {
             is_silent.store(false, Ordering::Relaxed);
             let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
             let is_http2 = request.version() == Version::HTTP_2;
             let cancellations = is_http2.then(|| Arc::clone(&cancellations));
             let send_limit = is_http2.then(|| send_limit.clone());
-            let mut permitted = permits.begin();
             // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
             // an unboxed future until the response is sent, which may take an hour.
             Box::pin(async move {
                 let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
-                permitted.wait().await;
-                let response = permitted.run(pin!(handler.handle(request, info))).await;
+                let response = handler.handle(request, info).await;
                 if let Some(running) = running {
                     running.complete();
                 }
@@ -445,29 +389,83 @@ impl<H: Handler> Server<H> {
         });
         let first_request =
             FirstRequestTimeout { is_silent: &is_silent, timeout: self.options.header_timeout };
-        let Builders { http1, http2, either } = &self.builders;
-        match protocol {
-            Protocol::Http1 => {
-                let connection = http1.serve_connection(io, service).with_upgrades();
-                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request, &cancellations).await
+        let driver = ConnectionDriver { phase, cut, first_request, cancellations: &cancellations };
+        run_as_single_task(|spawner| async {
+            match protocol {
+                Protocol::Http1 => {
+                    let connection = http1(&self.options).serve_connection(io, service).with_upgrades();
+                    driver.run(connection, |connection| connection.graceful_shutdown()).await;
+                }
+                Protocol::Http2 => {
+                    let connection = http2(&self.options, spawner).serve_connection(io, service);
+                    driver.run(connection, |connection| connection.graceful_shutdown()).await;
+                }
+                Protocol::Either => {
+                    let builder = either(&self.options, spawner);
+                    let connection = builder.serve_connection_with_upgrades(io, service);
+                    driver.run(connection, |connection| connection.graceful_shutdown()).await;
+                }
             }
-            Protocol::Http2 => {
-                drive(
-                    http2.serve_connection(io, service),
-                    |c| c.graceful_shutdown(),
-                    phase,
-                    cut,
-                    first_request,
-                    &cancellations,
-                )
-                .await
-            }
-            Protocol::Either => {
-                let connection = either.serve_connection_with_upgrades(io, service);
-                drive(connection, |c| c.graceful_shutdown(), phase, cut, first_request, &cancellations).await
-            }
-        }
+        })
+        .await;
     }
+}
+
+/// Returns the options of HTTP/1.1 connections.
+fn http1(options: &ServerOptions) -> hyper::server::conn::http1::Builder {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.header_timeout)
+        .max_headers(MAX_HEADER_FIELDS)
+        .max_header_size(max_header_bytes(options));
+    builder
+}
+
+/// Returns the options of HTTP/2 connections.
+fn http2(options: &ServerOptions, spawner: Spawner) -> hyper::server::conn::http2::Builder<Spawner> {
+    let mut builder = hyper::server::conn::http2::Builder::new(spawner);
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(options.max_concurrent_streams)
+        .max_header_list_size(options.max_header_bytes)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_ERROR_RESETS)
+        .keep_alive_interval(options.ping.0)
+        .keep_alive_timeout(options.ping.1);
+    builder
+}
+
+/// Returns the options of connections whose first bytes name the protocol.
+fn either(options: &ServerOptions, spawner: Spawner) -> auto::Builder<Spawner> {
+    let mut builder = auto::Builder::new(spawner);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.header_timeout)
+        .max_headers(MAX_HEADER_FIELDS)
+        .max_buf_size(max_header_bytes(options).max(8192));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(options.max_concurrent_streams)
+        .max_header_list_size(options.max_header_bytes)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_ERROR_RESETS)
+        .keep_alive_interval(options.ping.0)
+        .keep_alive_timeout(options.ping.1);
+    builder
+}
+
+/// Maximum size of all headers of a request, in the type of HTTP/1.1 options.
+fn max_header_bytes(options: &ServerOptions) -> usize {
+    usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX)
 }
 
 /// The address of the peer for the log; empty on a unix socket.
@@ -495,59 +493,64 @@ struct FirstRequestTimeout<'a> {
     timeout: Duration,
 }
 
-/// Drives a connection until it ends, its handler cuts it, the server ends, or no first request arrives in
-/// time. A connection with too many cancelled requests takes no new ones.
-///
-/// `stop` begins the graceful shutdown of the connection.
-async fn drive<C, E>(
-    connection: C,
-    stop: impl Fn(Pin<&mut C>),
-    mut phase: watch::Receiver<Phase>,
-    ConnectionCloser(cut): ConnectionCloser,
-    first_request: FirstRequestTimeout<'_>,
-    cancellations: &Cancellations,
-) where
-    C: Future<Output = Result<(), E>>,
-    E: std::fmt::Display,
-{
-    let mut connection = pin!(connection);
-    let mut deadline = pin!(tokio::time::sleep(first_request.timeout));
-    let mut is_past_deadline = false;
-    // Whether the limit of cancelled requests was exceeded before.
-    let mut has_excess = false;
-    let mut handled = Phase::Serving;
-    loop {
-        tokio::select! {
-            biased;
-            result = connection.as_mut() => {
-                if let Err(e) = result {
-                    tracing::debug!(error = %e, "connection ended with an error");
-                }
-                return;
-            }
-            () = cut.notified() => return tracing::debug!("connection cut"),
-            () = cancellations.wait_until_exceeded() => {
-                if has_excess {
-                    return tracing::debug!("connection cut: the client continues to cancel requests");
-                }
-                tracing::debug!("connection takes no new requests: the client cancels too many");
-                has_excess = true;
-                stop(connection.as_mut());
-            }
-            () = deadline.as_mut(), if !is_past_deadline => {
-                if first_request.is_silent.load(Ordering::Relaxed) {
-                    return tracing::debug!("connection closed: no request in time");
-                }
-                is_past_deadline = true;
-            }
-            changed = phase.wait_for(|phase| *phase != handled) => {
-                match changed.map(|phase| *phase) {
-                    Ok(Phase::Draining) => {
-                        handled = Phase::Draining;
-                        stop(connection.as_mut());
+/// Reasons to end a connection, or to take no new requests.
+struct ConnectionDriver<'a> {
+    phase: watch::Receiver<Phase>,
+    cut: ConnectionCloser,
+    first_request: FirstRequestTimeout<'a>,
+    cancellations: &'a Cancellations,
+}
+
+impl ConnectionDriver<'_> {
+    /// Drives a connection until it ends, its handler cuts it, the server ends, or no first request arrives in
+    /// time. A connection with too many cancelled requests takes no new ones.
+    ///
+    /// `stop` begins the graceful shutdown of the connection.
+    async fn run<C, E>(self, connection: C, stop: impl Fn(Pin<&mut C>))
+    where
+        C: Future<Output = Result<(), E>>,
+        E: std::fmt::Display,
+    {
+        let ConnectionDriver { mut phase, cut: ConnectionCloser(cut), first_request, cancellations } = self;
+        let mut connection = pin!(connection);
+        let mut deadline = pin!(tokio::time::sleep(first_request.timeout));
+        let mut is_past_deadline = false;
+        // Whether the limit of cancelled requests was exceeded before.
+        let mut has_excess = false;
+        let mut handled = Phase::Serving;
+        loop {
+            tokio::select! {
+                biased;
+                result = connection.as_mut() => {
+                    if let Err(e) = result {
+                        tracing::debug!(error = %e, "connection ended with an error");
                     }
-                    Ok(Phase::Ended) | Err(_) => return,
-                    Ok(Phase::Serving) => handled = Phase::Serving,
+                    return;
+                }
+                () = cut.notified() => return tracing::debug!("connection cut"),
+                () = cancellations.wait_until_exceeded() => {
+                    if has_excess {
+                        return tracing::debug!("connection cut: the client continues to cancel requests");
+                    }
+                    tracing::debug!("connection takes no new requests: the client cancels too many");
+                    has_excess = true;
+                    stop(connection.as_mut());
+                }
+                () = deadline.as_mut(), if !is_past_deadline => {
+                    if first_request.is_silent.load(Ordering::Relaxed) {
+                        return tracing::debug!("connection closed: no request in time");
+                    }
+                    is_past_deadline = true;
+                }
+                changed = phase.wait_for(|phase| *phase != handled) => {
+                    match changed.map(|phase| *phase) {
+                        Ok(Phase::Draining) => {
+                            handled = Phase::Draining;
+                            stop(connection.as_mut());
+                        }
+                        Ok(Phase::Ended) | Err(_) => return,
+                        Ok(Phase::Serving) => handled = Phase::Serving,
+                    }
                 }
             }
         }

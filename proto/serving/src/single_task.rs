@@ -3,43 +3,95 @@
 //! # Contract
 //!
 //! [`run_as_single_task`] combines a main future and all futures given to its [`Spawner`], which is hyper's
-//! executor, into one future. The combined future ends with the main future and then drops the others. A panic
-//! of a spawned future ends this future alone, as in a separate task.
+//! executor, into one future. When the main future has ended, the combined future drops the others and ends. A
+//! panic of a spawned future ends this future alone, as in a separate task.
+//!
+//! The task polls its futures in turns. A turn ends when no future can continue, or at the first return of a poll
+//! after [`MAX_TURN`]; then the other tasks of the runtime run before the next turn. A turn begins with the spawned
+//! futures that can continue, in the order in which they were woken, and polls the main future at least once.
 //!
 //! # Why
 //!
-//! hyper runs each HTTP/2 stream as its own task. A short request between processes then passes through three
-//! tasks. The tasks wake each other and also idle threads, which try to steal work that is done before they
-//! run. These wake-ups take most of the time of such an exchange. In one task, the thread that the message
-//! woke polls all futures one after the other.
+//! hyper runs each HTTP/2 stream as its own task.
 //!
-//! `docs/decisions/0016-local-stream.md` has the figures. Use [`run_as_single_task`] for connections whose
-//! streams compute little. Spawn long work on the runtime.
+//! - Fairness: 100 requests at once on each of 16 connections put 1,600 tasks into the run queue. A request of
+//!   another connection waits for them three times: when it is read, when its handler runs, and when its response is
+//!   written. With one task for each connection the queue is short, and a request without a wait passes through it
+//!   once.
+//! - Cost: the three tasks of a short request wake each other and also idle threads, which try to steal work that is
+//!   done before they run. In one task, the thread that the message woke polls all futures one after the other.
+//!
+//! The futures of a connection never run at the same time. Spawn long work on the runtime.
+//!
+//! `docs/decisions/0016-local-stream.md` has the figures.
 //!
 //! # Invariants
 //!
 //! INVARIANT (no lost wake): a wake during polling causes a further poll of the futures; a later wake wakes the
 //! task. No wake falls in between: see [`SharedWaker`].
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::stream::{FuturesUnordered, Stream};
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
+use tokio::task::coop;
+use tokio::time::Instant;
 
-type SpawnedFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Duration of a turn after which the task lets other tasks run.
+const MAX_TURN: Duration = Duration::from_micros(100);
+
+/// A spawned future. It is polled only during a turn.
+struct SpawnedFuture {
+    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    turn: Arc<Turn>,
+}
+
+impl Future for SpawnedFuture {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.turn.is_over() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.future.as_mut().poll(context)
+    }
+}
+
+/// The current turn of a task.
+struct Turn {
+    begin: Mutex<Instant>,
+}
+
+impl Turn {
+    fn begin() -> Self {
+        Turn { begin: Mutex::new(Instant::now()) }
+    }
+
+    fn begin_next(&self) {
+        *self.begin.lock() = Instant::now();
+    }
+
+    /// Whether the task lets other tasks run before it continues.
+    fn is_over(&self) -> bool {
+        self.begin.lock().elapsed() >= MAX_TURN || !coop::has_budget_remaining()
+    }
+}
 
 /// Spawns futures that run in the task of the main future.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Spawner {
     /// Futures that have not been polled yet.
     new_futures: Arc<Mutex<Vec<SpawnedFuture>>>,
+    turn: Arc<Turn>,
 }
 
 impl std::fmt::Debug for Spawner {
@@ -56,15 +108,20 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner
     fn execute(&self, future: F) {
         // The panic hook has logged the panic. The future is dropped, so nothing sees its unfinished state.
         let future = AssertUnwindSafe(future).catch_unwind().map(drop);
-        self.new_futures.lock().push(Box::pin(future));
+        let spawned = SpawnedFuture { future: Box::pin(future), turn: Arc::clone(&self.turn) };
+        self.new_futures.lock().push(spawned);
     }
 }
 
 /// Runs the main future, created with a spawner, and all futures that it spawns.
 pub async fn run_as_single_task<F: Future>(main: impl FnOnce(Spawner) -> F) -> F::Output {
-    let spawner = Spawner::default();
+    let spawner = Spawner { new_futures: Arc::default(), turn: Arc::new(Turn::begin()) };
     let main = Box::pin(main(spawner.clone()));
-    SingleTask { main, spawner, spawned: FuturesUnordered::new(), shared_waker: Arc::default() }.await
+    let spawned = FuturesUnordered::new();
+    let mut task = SingleTask { main, spawner, spawned, shared_waker: Arc::default() };
+    let output = poll_fn(|context| task.poll(context)).await;
+    task.drop_spawned().await;
+    output
 }
 
 struct SingleTask<F> {
@@ -98,43 +155,50 @@ impl Wake for SharedWaker {
     }
 }
 
-impl<F: Future> Future for SingleTask<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let SingleTask { main, spawner, spawned, shared_waker } = &mut *self;
+impl<F: Future> SingleTask<F> {
+    /// Takes one turn. The result is ready when the main future has ended.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
+        let SingleTask { main, spawner, spawned, shared_waker } = self;
         shared_waker.task.register(context.waker());
         let waker = Waker::from(Arc::clone(shared_waker));
         let mut shared_context = Context::from_waker(&waker);
         shared_waker.is_polling.store(true, Ordering::SeqCst);
+        let turn = &spawner.turn;
+        turn.begin_next();
         loop {
             // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
+            while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
             if let Poll::Ready(output) = main.as_mut().poll(&mut shared_context) {
-                // A spawned future that was never polled may own the spawner, which owns the future: break
-                // the cycle.
-                let unpolled = std::mem::take(&mut *spawner.new_futures.lock());
-                drop(unpolled);
                 return Poll::Ready(output);
             }
             let new_futures = std::mem::take(&mut *spawner.new_futures.lock());
+            let can_continue = !new_futures.is_empty() || shared_waker.is_woken.load(Ordering::SeqCst);
             spawned.extend(new_futures);
-            while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
-            if !tokio::task::coop::has_budget_remaining() {
-                // Yields to other tasks of the runtime, then continues.
-                shared_waker.is_polling.store(false, Ordering::SeqCst);
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            if shared_waker.is_woken.load(Ordering::SeqCst) || !spawner.new_futures.lock().is_empty() {
+            if can_continue && !turn.is_over() {
                 continue;
             }
             shared_waker.is_polling.store(false, Ordering::SeqCst);
-            if !shared_waker.is_woken.load(Ordering::SeqCst) {
-                return Poll::Pending;
+            if can_continue || shared_waker.is_woken.load(Ordering::SeqCst) {
+                // The task continues after other tasks of the runtime.
+                context.waker().wake_by_ref();
             }
-            shared_waker.is_polling.store(true, Ordering::SeqCst);
+            return Poll::Pending;
+        }
+    }
+
+    /// Drops the spawned futures, in turns: a handler of a broken connection may have much to release.
+    async fn drop_spawned(self) {
+        // A future that was never polled may own the spawner, which owns the future. Taking it breaks the cycle.
+        let unpolled = std::mem::take(&mut *self.spawner.new_futures.lock());
+        let mut turn = Instant::now();
+        for future in self.spawned.into_iter().chain(unpolled) {
+            drop(future);
+            if turn.elapsed() >= MAX_TURN {
+                tokio::task::yield_now().await;
+                turn = Instant::now();
+            }
         }
     }
 }
@@ -214,6 +278,69 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(60), all).await.expect("each message leads to a response");
         feeding.await.unwrap();
         task.abort();
+    }
+
+    /// Events in their order.
+    type Events = Arc<Mutex<Vec<&'static str>>>;
+
+    /// A value whose drop takes a whole turn.
+    struct SlowDrop(Events);
+
+    impl Drop for SlowDrop {
+        fn drop(&mut self) {
+            std::thread::sleep(MAX_TURN);
+            self.0.lock().push("stream");
+        }
+    }
+
+    /// Runs a connection with two streams beside another task, which records an event once. The connection ends
+    /// after `main_polls` further polls.
+    async fn run_beside_other_task(
+        main_polls: usize,
+        stream: impl Fn(SlowDrop) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + 'static,
+    ) -> Events {
+        let events = Events::default();
+        let (of_streams, of_other) = (Arc::clone(&events), Arc::clone(&events));
+        let task = tokio::spawn(run_as_single_task(move |spawner| async move {
+            for _ in 0..2 {
+                spawner.execute(stream(SlowDrop(Arc::clone(&of_streams))));
+            }
+            for _ in 0..main_polls {
+                tokio::task::yield_now().await;
+            }
+        }));
+        let other = tokio::spawn(async move { of_other.lock().push("other task") });
+        other.await.unwrap();
+        task.await.unwrap();
+        events
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_after_each_long_turn() {
+        let events = run_beside_other_task(4, |value| Box::pin(async { drop(value) })).await;
+        assert_eq!(*events.lock(), ["stream", "other task", "stream"]);
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_between_polls_of_streams_that_wait() {
+        let events = run_beside_other_task(4, |value| {
+            Box::pin(async {
+                drop(value);
+                tokio::task::yield_now().await;
+            })
+        });
+        assert_eq!(*events.await.lock(), ["stream", "other task", "stream"]);
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_between_drops_of_streams() {
+        let events = run_beside_other_task(1, |value| {
+            Box::pin(async {
+                let _value = value;
+                std::future::pending().await
+            })
+        });
+        assert_eq!(*events.await.lock(), ["stream", "other task", "stream"]);
     }
 
     /// A future that is always ready yields to other tasks.

@@ -5,6 +5,7 @@ use crate::body;
 use crate::certs::{Authority, ensure_serving_pair};
 use crate::tls::TlsFiles;
 use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::pem::PemObject;
 use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
