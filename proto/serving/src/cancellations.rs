@@ -6,7 +6,7 @@
 //!
 //! # Contract
 //!
-//! A request counts as cancelled if the client resets it before its handler returns a response. A stream that is
+//! A request counts as cancelled if the client resets it while its handler waits. A stream that is
 //! reset after the response head, such as a watch, does not count. A connection with more than [`MAX_CANCELLED`] cancelled requests
 //! within [`WINDOW`] is shut down gracefully: its open streams continue, and the client opens a new connection for
 //! new requests. The client may cancel these streams, and requests that it sends before it receives the GOAWAY

