@@ -181,7 +181,8 @@ impl<F: Future> SingleTask<F> {
             // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
-            if !std::mem::take(is_main_first) {
+            let polls_spawned = !std::mem::take(is_main_first);
+            if polls_spawned {
                 while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
                 turn.wake_postponed();
             }
@@ -190,8 +191,11 @@ impl<F: Future> SingleTask<F> {
                 return Poll::Ready(output);
             }
             let new_futures = std::mem::take(&mut *spawner.new_futures.lock());
-            let can_continue =
-                *is_main_first || !new_futures.is_empty() || shared_waker.is_woken.load(Ordering::SeqCst);
+            // A pass without the spawned futures, or without the main future, may have ignored a wake.
+            let can_continue = !polls_spawned
+                || *is_main_first
+                || !new_futures.is_empty()
+                || shared_waker.is_woken.load(Ordering::SeqCst);
             spawned.extend(new_futures);
             if can_continue && !turn.is_over() {
                 continue;
@@ -363,6 +367,23 @@ mod tests {
             })
         });
         assert_ne!(events.await.lock().last(), Some(&"other task"));
+    }
+
+    #[tokio::test]
+    async fn stream_that_uses_up_the_budget_continues() {
+        let (send, mut receive) = mpsc::unbounded_channel();
+        (0..1_000).for_each(|message| send.send(message).unwrap());
+        drop(send);
+        let (done, is_done) = tokio::sync::oneshot::channel();
+        let task = run_as_single_task(|spawner| async move {
+            spawner.execute(async move {
+                while receive.recv().await.is_some() {}
+                done.send(()).unwrap();
+            });
+            tokio::select! { received = is_done => received }
+        });
+        let result = tokio::time::timeout(Duration::from_secs(30), tokio::spawn(task)).await;
+        assert!(result.expect("no wake is lost").unwrap().is_ok());
     }
 
     /// Returns a future of several polls that each take a whole turn.
