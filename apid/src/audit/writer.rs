@@ -277,7 +277,7 @@ impl<S: Sink> LineBuffer<S> {
     }
 }
 
-/// Executes the queued commands until all senders are dropped; flushes whenever the queue is empty.
+/// Executes the queued commands until all senders are dropped. Flushes and pauses whenever the queue is empty.
 fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, counts: &Counts) {
     let mut lines = LineBuffer::new(sink);
     while let Some(command) = queue.blocking_recv() {

@@ -143,8 +143,8 @@ impl From<Incoming> for RequestBody {
 /// The unread body of a request.
 ///
 /// apid may respond before it reads the body (405, 404, 403). Dropping the value drains the bytes that have
-/// arrived, and the rest in the background, within limits. Otherwise HTTP/2 resets a stream whose body is unread, and some clients then
-/// lose the response.
+/// arrived, and the rest in the background, within limits. Otherwise HTTP/2 resets a stream whose body is
+/// unread, and some clients then lose the response.
 pub struct UnreadBody(Option<Incoming>);
 
 impl UnreadBody {

@@ -1,32 +1,52 @@
-//! A decrypted stream that lets other tasks run between reads.
+//! A decrypted stream whose reads end with the turn of its task.
 //!
 //! # Contract
 //!
-//! After [`BYTES_BETWEEN_PAUSES`] without a wait for the peer, a read wakes its task and returns pending once. An HTTP/2
-//! connection decodes frames for as long as reads return bytes. Without pauses, one connection with long heads or
-//! many short frames would delay all other connections of its thread until its receive buffer is empty. With a pause,
-//! its turn can end ([`crate::single_task`]). Bytes are neither lost nor reordered, and writes pass through unchanged.
+//! In each turn of [`crate::single_task`] a stream reads at least [`MIN_BYTES_IN_TURN`], if the peer has sent as many.
+//! When the turn is over, further reads return pending until the next turn. An HTTP/2 connection decodes frames for as
+//! long as reads return bytes, and hyper reads again after each request that it accepts: without an end, one connection
+//! with long heads or many short frames would delay all other connections of its thread. Bytes are neither lost nor
+//! reordered, and writes pass through unchanged.
+//!
+//! The stream must not outlive its task, because then no turn begins: an upgraded connection needs another stream.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
-/// Bytes that a stream reads before a pause.
-const BYTES_BETWEEN_PAUSES: usize = 4 * 1024;
+use crate::single_task::Turn;
 
-/// A stream whose reads pause after each [`BYTES_BETWEEN_PAUSES`].
+/// Bytes that a stream can read in each turn, even if the turn is over.
+const MIN_BYTES_IN_TURN: usize = 4 * 1024;
+
+/// A stream whose reads end with the turn of its task.
 pub(crate) struct FairStream<S> {
     stream: S,
-    /// Bytes read since the last pause, or since the last wait for the peer.
-    bytes_since_pause: usize,
+    turn: Arc<Turn>,
+    /// Start of the turn of the last read.
+    turn_start: Instant,
+    /// Bytes read in this turn.
+    bytes_in_turn: usize,
 }
 
 impl<S> FairStream<S> {
-    /// Wraps a stream.
-    pub(crate) fn new(stream: S) -> Self {
-        FairStream { stream, bytes_since_pause: 0 }
+    /// Wraps a stream that the task of the turns reads.
+    pub(crate) fn new(stream: S, turn: Arc<Turn>) -> Self {
+        let turn_start = turn.start();
+        FairStream { stream, turn, turn_start, bytes_in_turn: 0 }
+    }
+
+    /// Whether reads wait for the next turn.
+    fn is_paused(&mut self) -> bool {
+        let turn_start = self.turn.start();
+        if self.turn_start != turn_start {
+            (self.turn_start, self.bytes_in_turn) = (turn_start, 0);
+        }
+        self.bytes_in_turn >= MIN_BYTES_IN_TURN && self.turn.is_over()
     }
 }
 
@@ -36,15 +56,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for FairStream<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.bytes_since_pause >= BYTES_BETWEEN_PAUSES {
-            self.bytes_since_pause = 0;
-            context.waker().wake_by_ref();
+        if self.is_paused() {
+            self.turn.postpone(context);
             return Poll::Pending;
         }
         let before = into.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, into);
-        self.bytes_since_pause =
-            if result.is_ready() { self.bytes_since_pause + into.filled().len() - before } else { 0 };
+        self.bytes_in_turn += into.filled().len() - before;
         result
     }
 }
@@ -85,44 +103,45 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+    use crate::single_task::{MAX_TURN, run_as_single_task};
 
     #[tokio::test]
-    async fn reads_pause_after_a_limit_and_lose_no_byte() {
-        let sent: Vec<u8> = (0..3 * BYTES_BETWEEN_PAUSES).map(|i| (i % 251) as u8).collect();
-        let mut stream = FairStream::new(sent.as_slice());
+    async fn reads_pause_until_next_turn_and_lose_no_byte() {
+        let sent: Vec<u8> = (0..3 * MIN_BYTES_IN_TURN).map(|i| (i % 251) as u8).collect();
+        let turn = Arc::new(Turn::begin());
+        let mut stream = FairStream::new(sent.as_slice(), Arc::clone(&turn));
         let mut received = Vec::new();
-        let mut pauses = 0;
-        while received.len() < sent.len() {
-            let mut part = [0; 1024];
-            match stream.read(&mut part).now_or_never() {
-                Some(count) => received.extend_from_slice(&part[..count.unwrap()]),
-                None => pauses += 1,
+        let mut part = [0; 1024];
+        for count in 1..=3 {
+            turn.begin_next();
+            std::thread::sleep(MAX_TURN);
+            while received.len() < count * MIN_BYTES_IN_TURN {
+                let read = stream.read(&mut part).now_or_never().expect("a turn reads its bytes").unwrap();
+                received.extend_from_slice(&part[..read]);
+            }
+            for _ in 0..2 {
+                assert!(
+                    stream.read(&mut part).now_or_never().is_none(),
+                    "the pause lasts until the next turn"
+                );
             }
         }
-        assert_eq!(pauses, 2);
         assert!(received == sent);
     }
 
     #[tokio::test]
-    async fn paused_task_is_woken_again() {
-        let (client, server) = tokio::io::duplex(8 * BYTES_BETWEEN_PAUSES);
-        let mut client = FairStream::new(client);
-        client.write_all(&vec![7; 4 * BYTES_BETWEEN_PAUSES]).await.unwrap();
+    async fn paused_stream_continues_in_next_turn() {
+        let (mut client, server) = tokio::io::duplex(8 * MIN_BYTES_IN_TURN);
+        client.write_all(&vec![7; 4 * MIN_BYTES_IN_TURN]).await.unwrap();
         drop(client);
-        let mut received = Vec::new();
-        FairStream::new(server).read_to_end(&mut received).await.unwrap();
-        assert_eq!(received.len(), 4 * BYTES_BETWEEN_PAUSES);
-    }
-
-    #[tokio::test]
-    async fn wait_for_peer_resets_byte_count() {
-        let (mut client, server) = tokio::io::duplex(2 * BYTES_BETWEEN_PAUSES);
-        let mut server = FairStream::new(server);
-        let mut part = vec![0; BYTES_BETWEEN_PAUSES - 1];
-        for _ in 0..3 {
-            assert!(server.read(&mut part).now_or_never().is_none());
-            client.write_all(&part.clone()).await.unwrap();
-            assert_eq!(server.read(&mut part).now_or_never().unwrap().unwrap(), part.len());
-        }
+        let received = run_as_single_task(|spawner| async move {
+            let mut stream = FairStream::new(server, spawner.turn());
+            let mut received = vec![0; MIN_BYTES_IN_TURN];
+            stream.read_exact(&mut received).await.unwrap();
+            std::thread::sleep(MAX_TURN);
+            stream.read_to_end(&mut received).await.unwrap();
+            received
+        });
+        assert_eq!(received.await.len(), 4 * MIN_BYTES_IN_TURN);
     }
 }

@@ -39,10 +39,10 @@ use aws_lc_rs::digest;
 use bytes::Bytes;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
-use hyper::rt::{Read, Write};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
@@ -192,6 +192,8 @@ const MAX_ERROR_RESETS: usize = 256;
 /// more, these allocations would take a tenth of the instructions of a small request, because the thread
 /// cache of the allocator does not keep such large arrays.
 pub const MAX_HEADER_FIELDS: usize = 256;
+/// Minimum size of the read buffer of an HTTP/1.1 connection, which hyper requires.
+const MIN_BUFFER_BYTES: usize = 8192;
 /// Pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Minimum interval between log lines about failed accepts.
@@ -315,11 +317,10 @@ impl<H: Handler> Server<H> {
     /// Completes the TLS handshake, if the server has TLS, and serves HTTP on the stream.
     async fn serve_stream<S>(&self, stream: S, mut info: ConnectionInfo, mut phase: watch::Receiver<Phase>)
     where
-        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Some(tls) = &self.tls else {
-            let io = TokioIo::new(FairStream::new(stream));
-            return self.serve_http(io, Protocol::Either, info, phase).await;
+            return self.serve_http(stream, Protocol::Either, info, phase).await;
         };
         let mut permit = tokio::select! {
             permit = self.handshakes.acquire(info.peer.map(|peer| peer.ip())) => permit,
@@ -351,17 +352,17 @@ impl<H: Handler> Server<H> {
         info.client_fingerprint = fingerprint(&info.client_chain);
         let protocol =
             if connection.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        self.serve_http(TokioIo::new(FairStream::new(stream)), protocol, info, phase).await;
+        self.serve_http(stream, protocol, info, phase).await;
     }
 
-    async fn serve_http<I>(
+    async fn serve_http<S>(
         &self,
-        io: I,
+        stream: S,
         protocol: Protocol,
         info: ConnectionInfo,
         phase: watch::Receiver<Phase>,
     ) where
-        I: Read + Write + Unpin + Send + 'static,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let cut = info.cut.clone();
         let info = Arc::new(info);
@@ -392,18 +393,19 @@ impl<H: Handler> Server<H> {
             FirstRequestTimeout { is_silent: &is_silent, timeout: self.options.header_timeout };
         let driver = ConnectionDriver { phase, cut, first_request, cancellations: &cancellations };
         run_as_single_task(|spawner| async {
+            let turn = spawner.turn();
+            let builder = connection_builder(&self.options, spawner);
             match protocol {
-                Protocol::Http1 => {
-                    let connection = http1(&self.options).serve_connection(io, service).with_upgrades();
-                    driver.run(connection, |connection| connection.graceful_shutdown()).await;
-                }
                 Protocol::Http2 => {
-                    let connection = http2(&self.options, spawner).serve_connection(io, service);
+                    let builder = builder.http2_only();
+                    let io = TokioIo::new(FairStream::new(stream, turn));
+                    let connection = builder.serve_connection_with_upgrades(io, service);
                     driver.run(connection, |connection| connection.graceful_shutdown()).await;
                 }
-                Protocol::Either => {
-                    let builder = either(&self.options, spawner);
-                    let connection = builder.serve_connection_with_upgrades(io, service);
+                // The stream may outlive this task, because a handler can take it for another protocol.
+                Protocol::Http1 | Protocol::Either => {
+                    let builder = if protocol == Protocol::Http1 { builder.http1_only() } else { builder };
+                    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
                     driver.run(connection, |connection| connection.graceful_shutdown()).await;
                 }
             }
@@ -412,43 +414,16 @@ impl<H: Handler> Server<H> {
     }
 }
 
-/// Returns the options of HTTP/1.1 connections.
-fn http1(options: &ServerOptions) -> hyper::server::conn::http1::Builder {
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_headers(MAX_HEADER_FIELDS)
-        .max_header_size(max_header_bytes(options));
-    builder
-}
-
-/// Returns the options of HTTP/2 connections.
-fn http2(options: &ServerOptions, spawner: Spawner) -> hyper::server::conn::http2::Builder<Spawner> {
-    let mut builder = hyper::server::conn::http2::Builder::new(spawner);
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(options.max_concurrent_streams)
-        .max_header_list_size(options.max_header_bytes)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
-        .max_local_error_reset_streams(MAX_ERROR_RESETS)
-        .keep_alive_interval(options.ping.0)
-        .keep_alive_timeout(options.ping.1);
-    builder
-}
-
-/// Returns the options of connections whose first bytes name the protocol.
-fn either(options: &ServerOptions, spawner: Spawner) -> auto::Builder<Spawner> {
+/// Returns the options of connections.
+fn connection_builder(options: &ServerOptions, spawner: Spawner) -> auto::Builder<Spawner> {
+    let max_header_bytes = usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX);
     let mut builder = auto::Builder::new(spawner);
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(options.header_timeout)
         .max_headers(MAX_HEADER_FIELDS)
-        .max_buf_size(max_header_bytes(options).max(8192));
+        .max_buf_size(max_header_bytes.max(MIN_BUFFER_BYTES));
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -462,11 +437,6 @@ fn either(options: &ServerOptions, spawner: Spawner) -> auto::Builder<Spawner> {
         .keep_alive_interval(options.ping.0)
         .keep_alive_timeout(options.ping.1);
     builder
-}
-
-/// Maximum size of all headers of a request, in the type of HTTP/1.1 options.
-fn max_header_bytes(options: &ServerOptions) -> usize {
-    usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX)
 }
 
 /// The address of the peer for the log; empty on a unix socket.

@@ -8,19 +8,20 @@
 //!
 //! The task polls its futures in turns. A turn ends when no future can continue, or at the first return of a poll
 //! after [`MAX_TURN`]; then the other tasks of the runtime run before the next turn. A turn begins with the spawned
-//! futures that can continue, in the order in which they were woken. Then it polls the main future. If the spawned
-//! futures have used up the budget of the task, the next turn begins with the main future.
+//! futures that can continue, in the order in which they were woken. Then it polls the main future, also if the
+//! spawned futures have used up tokio's budget of the task; in this poll the budget does not limit the main future.
 //!
 //! # Why
 //!
 //! hyper runs each HTTP/2 stream as its own task.
 //!
-//! - Fairness (`docs/performance.md`): 100 requests at once on each of 16 connections put 1,600 tasks into the run queue. A request of
-//!   another connection waits for them three times: when it is read, when its handler runs, and when its response is
-//!   written. With one task for each connection the queue is short, and a request without a wait passes through it
-//!   once.
-//! - Cost (`docs/decisions/0016-local-stream.md`): the three tasks of a short request wake each other and also idle threads, which try to steal work that is
-//!   done before they run. In one task, the thread that the message woke polls all futures one after the other.
+//! - Fairness (`docs/performance.md`): 100 requests at once on each of 16 connections put 1,600 tasks into the run
+//!   queue. A request of another connection waits for them three times: when it is read, when its handler runs, and
+//!   when its response is written. With one task for each connection the queue is short, and a request without a
+//!   wait passes through it once.
+//! - Cost (`docs/decisions/0016-local-stream.md`): the three tasks of a short request wake each other and also idle
+//!   threads, which try to steal work that is done before they run. In one task, the thread that the message woke
+//!   polls all futures one after the other.
 //!
 //! The futures of a connection never run at the same time. Spawn long work on the runtime.
 //!
@@ -31,7 +32,7 @@
 
 use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -45,7 +46,7 @@ use tokio::task::coop;
 use tokio::time::Instant;
 
 /// Duration of a turn after which the task lets other tasks run.
-const MAX_TURN: Duration = Duration::from_micros(100);
+pub(crate) const MAX_TURN: Duration = Duration::from_micros(100);
 
 /// A spawned future. It is polled only during a turn.
 struct SpawnedFuture {
@@ -58,7 +59,7 @@ impl Future for SpawnedFuture {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.turn.is_over() {
-            self.turn.postponed.lock().push(context.waker().clone());
+            self.turn.postpone(context);
             return Poll::Pending;
         }
         self.future.as_mut().poll(context)
@@ -66,26 +67,39 @@ impl Future for SpawnedFuture {
 }
 
 /// The current turn of a task.
-struct Turn {
-    begin: Mutex<Instant>,
+pub(crate) struct Turn {
+    start: Mutex<Instant>,
     /// Wakers of the futures that the next turn polls, in order.
     ///
-    /// A future that woke itself would end the pass of [`FuturesUnordered`] and get behind futures that were woken later.
+    /// A future that woke itself would end the pass of [`FuturesUnordered`] and get behind futures that were woken
+    /// later.
     postponed: Mutex<Vec<Waker>>,
 }
 
 impl Turn {
-    fn begin() -> Self {
-        Turn { begin: Mutex::new(Instant::now()), postponed: Mutex::default() }
+    /// Begins the first turn.
+    pub(crate) fn begin() -> Self {
+        Turn { start: Mutex::new(Instant::now()), postponed: Mutex::default() }
     }
 
-    fn begin_next(&self) {
-        *self.begin.lock() = Instant::now();
+    /// Begins the next turn.
+    pub(crate) fn begin_next(&self) {
+        *self.start.lock() = Instant::now();
+    }
+
+    /// Returns the start of the turn.
+    pub(crate) fn start(&self) -> Instant {
+        *self.start.lock()
     }
 
     /// Whether the task lets other tasks run before it continues.
-    fn is_over(&self) -> bool {
-        self.begin.lock().elapsed() >= MAX_TURN || !coop::has_budget_remaining()
+    pub(crate) fn is_over(&self) -> bool {
+        self.start().elapsed() >= MAX_TURN || !coop::has_budget_remaining()
+    }
+
+    /// Wakes the calling future in the next turn.
+    pub(crate) fn postpone(&self, context: &Context<'_>) {
+        self.postponed.lock().push(context.waker().clone());
     }
 
     fn wake_postponed(&self) {
@@ -100,6 +114,13 @@ pub struct Spawner {
     /// Futures that have not been polled yet.
     new_futures: Arc<Mutex<Vec<SpawnedFuture>>>,
     turn: Arc<Turn>,
+}
+
+impl Spawner {
+    /// Returns the turn of the task, for streams that the main future reads.
+    pub(crate) fn turn(&self) -> Arc<Turn> {
+        Arc::clone(&self.turn)
+    }
 }
 
 impl std::fmt::Debug for Spawner {
@@ -128,7 +149,7 @@ pub async fn run_as_single_task<F: Future>(main: impl FnOnce(Spawner) -> F) -> F
     let spawner = Spawner { new_futures: Arc::default(), turn: Arc::new(Turn::begin()) };
     let main = Box::pin(main(spawner.clone()));
     let spawned = FuturesUnordered::new();
-    let mut task = SingleTask { main, is_main_first: false, spawner, spawned, shared_waker: Arc::default() };
+    let mut task = SingleTask { main, spawner, spawned, shared_waker: Arc::default() };
     let output = poll_fn(|context| task.poll(context)).await;
     task.drop_spawned().await;
     output
@@ -136,8 +157,6 @@ pub async fn run_as_single_task<F: Future>(main: impl FnOnce(Spawner) -> F) -> F
 
 struct SingleTask<F> {
     main: Pin<Box<F>>,
-    /// Whether the next turn begins with the main future, for which the last turn had no budget.
-    is_main_first: bool,
     spawner: Spawner,
     spawned: FuturesUnordered<SpawnedFuture>,
     shared_waker: Arc<SharedWaker>,
@@ -170,7 +189,7 @@ impl Wake for SharedWaker {
 impl<F: Future> SingleTask<F> {
     /// Takes one turn. The result is ready when the main future has ended.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
-        let SingleTask { main, is_main_first, spawner, spawned, shared_waker } = self;
+        let SingleTask { main, spawner, spawned, shared_waker } = self;
         shared_waker.task.register(context.waker());
         let waker = Waker::from(Arc::clone(shared_waker));
         let mut shared_context = Context::from_waker(&waker);
@@ -181,21 +200,19 @@ impl<F: Future> SingleTask<F> {
             // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
-            let polls_spawned = !std::mem::take(is_main_first);
-            if polls_spawned {
-                while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
-                turn.wake_postponed();
-            }
-            *is_main_first = !coop::has_budget_remaining();
-            if !*is_main_first && let Poll::Ready(output) = main.as_mut().poll(&mut shared_context) {
+            while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
+            let polled = if coop::has_budget_remaining() {
+                main.as_mut().poll(&mut shared_context)
+            } else {
+                // The main future makes progress although the spawned futures have used up the budget.
+                pin!(coop::unconstrained(main.as_mut())).poll(&mut shared_context)
+            };
+            if let Poll::Ready(output) = polled {
                 return Poll::Ready(output);
             }
+            turn.wake_postponed();
             let new_futures = std::mem::take(&mut *spawner.new_futures.lock());
-            // A pass without the spawned futures, or without the main future, may have ignored a wake.
-            let can_continue = !polls_spawned
-                || *is_main_first
-                || !new_futures.is_empty()
-                || shared_waker.is_woken.load(Ordering::SeqCst);
+            let can_continue = !new_futures.is_empty() || shared_waker.is_woken.load(Ordering::SeqCst);
             spawned.extend(new_futures);
             if can_continue && !turn.is_over() {
                 continue;
@@ -212,12 +229,13 @@ impl<F: Future> SingleTask<F> {
     /// Drops the spawned futures, in turns: a handler of a broken connection may have much to release.
     async fn drop_spawned(mut self) {
         let unpolled = std::mem::take(&mut *self.spawner.new_futures.lock());
-        let mut turn = Instant::now();
+        let turn = self.spawner.turn();
+        turn.begin_next();
         for future in std::mem::take(&mut self.spawned).into_iter().chain(unpolled) {
             drop(future);
-            if turn.elapsed() >= MAX_TURN {
+            if turn.is_over() {
                 tokio::task::yield_now().await;
-                turn = Instant::now();
+                turn.begin_next();
             }
         }
     }
@@ -342,13 +360,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_tasks_run_after_each_long_turn() {
+    async fn long_streams_yield_to_other_tasks() {
         let events = run_beside_other_task(4, |value| Box::pin(async { drop(value) })).await;
         assert_ne!(events.lock().last(), Some(&"other task"));
     }
 
     #[tokio::test]
-    async fn other_tasks_run_between_polls_of_streams_that_wait() {
+    async fn long_polls_of_waiting_streams_yield_to_other_tasks() {
         let events = run_beside_other_task(4, |value| {
             Box::pin(async {
                 drop(value);
@@ -359,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_tasks_run_between_drops_of_streams() {
+    async fn long_drops_of_streams_yield_to_other_tasks() {
         let events = run_beside_other_task(1, |value| {
             Box::pin(async {
                 let _value = value;
@@ -384,6 +402,24 @@ mod tests {
         });
         let result = tokio::time::timeout(Duration::from_secs(30), tokio::spawn(task)).await;
         assert!(result.expect("no wake is lost").unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn main_future_continues_beside_stream_that_uses_up_the_budget() {
+        let task = tokio::spawn(run_as_single_task(|spawner| async move {
+            spawner.execute(poll_fn(|context| {
+                while coop::has_budget_remaining() {
+                    let _ = pin!(coop::consume_budget()).poll(context);
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }));
+            for _ in 0..10 {
+                coop::consume_budget().await;
+                tokio::task::yield_now().await;
+            }
+        }));
+        tokio::time::timeout(Duration::from_secs(30), task).await.expect("the main future ends").unwrap();
     }
 
     /// Returns a future of several polls that each take a whole turn.

@@ -178,14 +178,8 @@ async fn connection_without_request_is_closed_in_header_timeout() {
     assert!(ended.is_ok(), "still open");
 }
 
-#[test]
-fn request_burst_on_http2_connection_does_not_delay_other_connection() {
-    // The one thread looks for the request of the other connection after each turn.
-    let runtime = tokio::runtime::Builder::new_current_thread().event_interval(1).enable_all().build();
-    runtime.unwrap().block_on(handle_burst_beside_other_connection());
-}
-
-async fn handle_burst_beside_other_connection() {
+#[tokio::test]
+async fn request_burst_on_http2_connection_does_not_delay_other_connection() {
     let peers = Arc::new(Mutex::new(Vec::new()));
     let recorded_peers = Arc::clone(&peers);
     let handler = move |_: Request<Incoming>, info: Arc<ConnectionInfo>| {
