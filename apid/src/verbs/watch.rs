@@ -200,6 +200,11 @@ impl WatchStream {
         self.initial.is_none() && self.watcher.is_behind()
     }
 
+    /// Returns a future that waits until the process shuts down or the request timeout expires.
+    pub fn wait_until_finished(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.interrupts.wait_until_finished()
+    }
+
     /// Returns the next notices, or none after one step towards them: a wait for an event, a read of a part of the
     /// history, or a batch without selected objects. None when the watch has ended.
     pub async fn next(&mut self) -> Option<Vec<WatchNotice>> {

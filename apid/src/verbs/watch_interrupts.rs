@@ -62,6 +62,18 @@ impl WatchInterrupts {
         *self.stopping.borrow() || Instant::now() >= self.end
     }
 
+    /// Returns a future that waits until the process shuts down or the request timeout expires.
+    pub(super) fn wait_until_finished(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (mut stopping, end) = (self.stopping.clone(), self.end);
+        async move {
+            tokio::select! {
+                // An error means that the sender was dropped: the process is shutting down.
+                _ = stopping.wait_for(|stopping| *stopping) => {}
+                () = tokio::time::sleep_until(end) => {}
+            }
+        }
+    }
+
     /// Waits for the next interrupt.
     pub(super) async fn next_interrupt(&mut self) -> WatchInterrupt {
         let (guard, stopping) = (&self.guard, &self.stopping);

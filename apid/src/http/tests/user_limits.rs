@@ -275,6 +275,23 @@ async fn unread_watches_hold_large_events_up_to_user_limit() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiting_watch_of_user_above_limit_ends_at_its_timeout() {
+    let server = Server::start().await;
+    let versions = versions_of_large_map(&server, 60).await;
+    let connection = Arc::new(ConnectionInfo::default());
+    let url = format!("{MAPS}?watch=1&resourceVersion={}", versions[0]);
+    let mut waiting_watch = get_unread(&server, &format!("{url}&timeoutSeconds=3"), &connection).await;
+    let mut holders = Vec::new();
+    for version in &versions[..60] {
+        let url = format!("{MAPS}?watch=1&resourceVersion={version}");
+        holders.push(get_unread(&server, &url, &connection).await);
+    }
+    let _held_frames = join_all(holders.iter_mut().map(first_frame)).await;
+    let end = tokio::time::timeout(std::time::Duration::from_secs(6), waiting_watch.body_mut().frame()).await;
+    assert!(end.expect("the watch ends before the maximum of a wait").is_none());
+}
+
 /// Replaces the label `n` of a ConfigMap in the store: a write of no user.
 async fn relabel(server: &Server, name: &str, n: usize) {
     let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", name);

@@ -330,6 +330,12 @@ impl<D: Decode> CacheShared<D> {
             .ok_or_else(|| Error::Unavailable("no store is attached to the cache".to_owned()))
     }
 
+    /// Counts an item that only readers may still hold, and revokes the oldest holds if such items exceed their limit.
+    fn supersede(&self, item: &Arc<Item<D>>, superseded_at: Revision) {
+        let revoked = self.superseded_items.lock().add(item, superseded_at);
+        revoked.iter().for_each(|revocation| revocation.notify_one());
+    }
+
     /// Accounts new events, and evicts the oldest ones of all resources while the bytes exceed the limit.
     fn account_and_evict(&self, events: Vec<(Weak<Resource<D>>, Revision, usize)>) {
         let mut events = Some(events);

@@ -341,17 +341,32 @@ impl<D: Decode> Resource<D> {
         matches!(*self.state.lock(), LoadState::Retired(_))
     }
 
-    /// Retires the resource: later reads fail, and watchers end after the events that were observed.
+    /// Retires the resource: later reads fail, pins are revoked, and watchers end after the events that were observed.
+    /// The items are superseded, so the limit of their memory applies to readers that keep them.
     pub(super) fn retire(&self) {
+        let Some((items, mut pins)) = self.retire_state() else { return };
+        let after_all_reads = Revision(self.shared.revision().0 + 1);
+        drop(pins.revoke_below(after_all_reads));
+        for item in items.values() {
+            self.shared.supersede(item, after_all_reads);
+        }
+    }
+
+    /// Changes the state to [`LoadState::Retired`]. Returns the items and the pins if the resource was loaded.
+    fn retire_state(&self) -> Option<(Items<D>, Pins<D>)> {
         let mut state = self.state.lock();
-        *state = match mem::replace(&mut *state, LoadState::Retired(None)) {
-            LoadState::Loaded(loaded) => {
-                loaded.rings.waiters().for_each(|waiters| waiters.notify_waiters());
-                LoadState::Retired(Some(loaded.rings))
+        match mem::replace(&mut *state, LoadState::Retired(None)) {
+            LoadState::Loaded(Loaded { items, rings, pins, .. }) => {
+                rings.waiters().for_each(|waiters| waiters.notify_waiters());
+                *state = LoadState::Retired(Some(rings));
+                Some((items, pins))
             }
-            LoadState::Retired(rings) => LoadState::Retired(rings),
-            LoadState::Cold | LoadState::Loading(_) => LoadState::Retired(None),
-        };
+            LoadState::Retired(rings) => {
+                *state = LoadState::Retired(rings);
+                None
+            }
+            LoadState::Cold | LoadState::Loading(_) => None,
+        }
     }
 
     /// Runs `read` on the loaded state, after a load if necessary.
@@ -385,12 +400,11 @@ impl<D: Decode> Resource<D> {
     /// Evicts events at or before a revision.
     pub(super) fn evict(&self, revision: Revision) {
         // Each event is freed outside the lock.
-        while let Some(Some(event)) = self.if_loaded(|loaded, _| loaded.rings.evict(revision)) {
+        while let Some((Some(event), _)) = self.with_rings(|rings| rings.evict(revision)) {
             let (old_item, superseded_at) = (event.before().map(Arc::clone), event.revision());
             drop(event);
             if let Some(item) = old_item.filter(|item| Arc::strong_count(item) > 1) {
-                let revoked = self.shared.superseded_items.lock().add(&item, superseded_at);
-                revoked.iter().for_each(|revocation| revocation.notify_one());
+                self.shared.supersede(&item, superseded_at);
             }
         }
         drop(self.if_loaded(|loaded, _| loaded.pins.revoke_below(loaded.rings.floor())));

@@ -532,6 +532,39 @@ async fn hold_is_not_revoked_when_readers_drop_superseded_items() {
 }
 
 #[tokio::test]
+async fn readers_of_unregistered_resource_hold_items_up_to_limit() {
+    for (keys, exceeds_limit) in [(10, false), (30, true)] {
+        let Setup { fake, cache, pods, .. } = setup(SMALL_RINGS);
+        for key in 0..keys {
+            fake.write(&[(&format!("/pods/a/{key}"), Some(&"x".repeat(1_000)))]);
+        }
+        let (pin, _watcher) = pods.pin_and_watch("/pods/").await.unwrap();
+        let snapshot = pods.snapshot().await.unwrap();
+        let hold = pods.hold("/pods/a/", snapshot.revision());
+        assert!(cache.unregister("/pods/"));
+        assert_eq!(is_revoked(&hold).await, exceeds_limit, "{keys} keys");
+        assert!(pin.items("/pods/", "", 1).is_none(), "a pin is revoked");
+        drop(snapshot);
+    }
+}
+
+#[tokio::test]
+async fn events_of_unregistered_resource_are_evicted() {
+    let Setup { fake, cache, pods, .. } = setup(SMALL_RINGS);
+    let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
+    write_ten_values(&fake, "/pods/a/", 'a');
+    let event = watcher.next().await.unwrap().first().map(Arc::downgrade).unwrap();
+    assert!(event.upgrade().is_some(), "the ring holds the event");
+    assert!(cache.unregister("/pods/"));
+    let nodes = cache.resource("/nodes/", Text::default());
+    nodes.snapshot().await.unwrap();
+    for round in "abc".chars() {
+        write_ten_values(&fake, "/nodes/", round);
+    }
+    assert!(event.upgrade().is_none(), "an idle watcher keeps no event alive");
+}
+
+#[tokio::test]
 async fn watcher_of_unregistered_resource_reads_observed_events_before_it_ends() {
     let Setup { fake, cache, pods, .. } = setup(Limits::default());
     let (_, mut watcher) = pods.snapshot_and_watch("/pods/").await.unwrap();
