@@ -379,6 +379,9 @@ impl<H: Handler> Server<H> {
             // an unboxed future until the response is sent, which may take an hour.
             Box::pin(async move {
                 let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
+                if let Some(running) = &running {
+                    running.check_reset().await;
+                }
                 let response = handler.handle(request, info).await;
                 if let Some(running) = running {
                     running.complete();

@@ -220,23 +220,22 @@ async fn http2_connection_that_resets_streams_rapidly_is_closed() {
     assert!(answer.contains("too_many_resets"), "{answer:?}");
 }
 
+/// Sends requests on one HTTP/2 connection, and resets each after a pause, until the server cuts the connection.
+///
 /// The client acknowledges no PING frame, so the server does not learn that its GOAWAY frame arrived.
-#[tokio::test]
-async fn http2_connection_that_ignores_shutdown_after_cancelled_requests_is_cut() {
-    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| std::future::pending::<Response<Body>>();
-    let server = start(handler, None, ServerOptions::default()).await;
-    let (mut read, mut write) = TcpStream::connect(server.address).await.unwrap().into_split();
+async fn reset_until_connection_is_cut(address: SocketAddr, pause: Duration) {
+    let (mut read, mut write) = TcpStream::connect(address).await.unwrap().into_split();
     write.write_all(&preface(1000)).await.unwrap();
     let attack = async {
         for stream in (1..).step_by(2) {
-            // The pause lets the server begin the request before the reset arrives.
             let reset = frame(3, 0, stream, &8_u32.to_be_bytes());
-            if write.write_all(&get(stream)).await.is_err() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-            if write.write_all(&reset).await.is_err() {
-                break;
+            let parts =
+                if pause.is_zero() { vec![[get(stream), reset].concat()] } else { vec![get(stream), reset] };
+            for part in parts {
+                if write.write_all(&part).await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(pause.max(Duration::from_millis(1))).await;
             }
         }
     };
@@ -248,6 +247,27 @@ async fn http2_connection_that_ignores_shutdown_after_cancelled_requests_is_cut(
         tokio::select! { () = attack => {}, () = is_cut => {} }
     };
     tokio::time::timeout(Duration::from_secs(60), cut).await.expect("the server cuts the connection");
+}
+
+#[tokio::test]
+async fn http2_connection_that_ignores_shutdown_after_cancelled_requests_is_cut() {
+    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| std::future::pending::<Response<Body>>();
+    let server = start(handler, None, ServerOptions::default()).await;
+    // The pause lets the server begin the request before the reset arrives.
+    reset_until_connection_is_cut(server.address, Duration::from_millis(2)).await;
+}
+
+#[tokio::test]
+async fn requests_that_arrive_with_their_reset_count_as_cancelled_and_call_no_handler() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let handler = move |_: Request<Incoming>, _: Arc<ConnectionInfo>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Response::new(Body::from("done")))
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    reset_until_connection_is_cut(server.address, Duration::ZERO).await;
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
