@@ -194,10 +194,10 @@ mod tests {
         // Each body, and a receiver that ends when the handler is dropped.
         let (bodies, mut received_bodies) = mpsc::unbounded_channel();
         let service = service_fn(move |request: Request<Incoming>| {
-            let (held_by_handler, handler_end) = oneshot::channel::<()>();
+            let (drop_signal, handler_end) = oneshot::channel::<()>();
             bodies.send((request.into_body(), handler_end)).unwrap();
             async move {
-                let _held = held_by_handler;
+                let _drop_signal = drop_signal;
                 pending::<Result<Response<Empty<Bytes>>, Infallible>>().await
             }
         });

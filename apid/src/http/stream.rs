@@ -415,15 +415,15 @@ impl WatchBody {
         let watch_stream = self.watch_stream.as_mut()?;
         let is_behind = watch_stream.is_behind();
         let permit = if is_behind || !self.pool.is_within_limits() {
-            let finished = watch_stream.wait_until_finished();
-            let begin = async {
+            let watch_end = watch_stream.wait_until_finished();
+            let permit_or_end = async {
                 tokio::select! {
                     permit = self.pool.begin_batch(is_behind) => permit,
-                    () = finished => None,
+                    () = watch_end => None,
                 }
             };
             // The box keeps this rarely used future out of the state of idle watches.
-            Box::pin(begin).await?
+            Box::pin(permit_or_end).await?
         } else {
             None
         };

@@ -10,7 +10,8 @@
 //!
 //! INVARIANT (fresh watches): no notice has a revision above a policy write unless the authorization is newer
 //! than that write. The watch checks the guard before each batch of initial events, each later event and each
-//! bookmark. The guard ends the watch within a second of a revocation.
+//! bookmark. The guard ends the watch within a second of a revocation, unless the watch waits for its client or for the
+//! limit of unread responses: then the watch ends before its next event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,7 +201,7 @@ impl WatchStream {
         self.initial.is_none() && self.watcher.is_behind()
     }
 
-    /// Returns a future that waits until the process shuts down or the request timeout expires.
+    /// Returns a future that waits until the process shuts down or the timeout of the watch expires.
     pub fn wait_until_finished(&self) -> impl Future<Output = ()> + Send + use<> {
         self.interrupts.wait_until_finished()
     }

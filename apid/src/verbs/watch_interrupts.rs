@@ -57,12 +57,12 @@ impl WatchInterrupts {
         WatchInterrupts { guard, stopping, end, bookmarks, pending: None }
     }
 
-    /// Whether the process shuts down or the request timeout has expired.
+    /// Whether the process shuts down or the timeout of the watch has expired.
     pub(super) fn is_finished(&self) -> bool {
         *self.stopping.borrow() || Instant::now() >= self.end
     }
 
-    /// Returns a future that waits until the process shuts down or the request timeout expires.
+    /// Returns a future that waits until the process shuts down or the timeout of the watch expires.
     pub(super) fn wait_until_finished(&self) -> impl Future<Output = ()> + Send + use<> {
         let (mut stopping, end) = (self.stopping.clone(), self.end);
         async move {

@@ -6,17 +6,15 @@
 //!
 //! # Contract
 //!
-//! A request counts as cancelled if the client resets it before its handler begins or while its handler waits. A
-//! reset that arrives together with the request prevents the call of the handler. A stream that is reset after the
+//! A request counts as cancelled if the client resets it before its handler begins or while its handler waits. If the
+//! connection reads the reset in the same poll as the request, no handler is called. A stream that is reset after the
 //! response head, such as a watch, does not count.
 //!
-//! A connection with more than [`MAX_CANCELLED`] cancelled requests within [`WINDOW`] is shut down gracefully: its
-//! open streams continue, and the client opens a new connection for new requests. The client may cancel these
-//! streams, and requests that it sends before it receives the GOAWAY frame. A client that cancels more than
+//! The server shuts down a connection gracefully after more than [`MAX_CANCELLED`] cancelled requests within
+//! [`WINDOW`]: open streams continue, and the client opens a new connection for new requests. The client may cancel
+//! these streams, and requests that it sends before it receives the GOAWAY frame. A client that cancels more than
 //! [`MAX_CANCELLED_IN_SHUTDOWN`] requests ignores the shutdown; its connection is cut.
 
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -92,23 +90,6 @@ pub(crate) struct RunningRequest<'a> {
 }
 
 impl RunningRequest<'_> {
-    /// Lets hyper drop a request that the client has already reset.
-    ///
-    /// hyper checks for a reset only after a poll that returns pending. `yield_now` of tokio would end the turn of
-    /// the connection ([`crate::single_task`]).
-    pub(crate) async fn check_reset(&self) {
-        let mut is_checked = false;
-        let check = poll_fn(|context| {
-            if is_checked {
-                return Poll::Ready(());
-            }
-            is_checked = true;
-            context.waker().wake_by_ref();
-            Poll::Pending
-        });
-        check.await;
-    }
-
     /// Ends the request, which was not cancelled.
     pub(crate) fn complete(mut self) {
         self.is_complete = true;

@@ -1,14 +1,15 @@
-//! A decrypted stream whose reads end with the turn of its task.
+//! A stream whose reads end with the turn of its task.
 //!
 //! # Contract
 //!
-//! In each turn of [`crate::single_task`] a stream reads at least [`MIN_BYTES_IN_TURN`], if the peer has sent as many.
-//! When the turn is over, further reads return pending until the next turn. An HTTP/2 connection decodes frames for as
-//! long as reads return bytes, and hyper reads again after each request that it accepts: without an end, one connection
-//! with long heads or many short frames would delay all other connections of its thread. Bytes are neither lost nor
-//! reordered, and writes pass through unchanged.
+//! When a turn of [`crate::single_task`] is over and the stream has read [`MIN_BYTES_IN_TURN`] in it, further reads
+//! return pending until the next turn. An HTTP/2 connection decodes frames for as long as reads return bytes, and hyper
+//! reads again after each request that it accepts. Without this limit, one connection with long heads or many short
+//! frames would delay all other connections of its thread. The stream is below hyper and above TLS, so the limit also
+//! covers the bytes of a decrypted record.
 //!
-//! The stream must not outlive its task, because then no turn begins: an upgraded connection needs another stream.
+//! Bytes are neither lost nor reordered, and writes pass through unchanged. A stream that outlives its task, as that of
+//! an upgraded connection does, reads without a limit.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -46,7 +47,7 @@ impl<S> FairStream<S> {
         if self.turn_start != turn_start {
             (self.turn_start, self.bytes_in_turn) = (turn_start, 0);
         }
-        self.bytes_in_turn >= MIN_BYTES_IN_TURN && self.turn.is_over()
+        self.bytes_in_turn >= MIN_BYTES_IN_TURN && self.turn.is_over() && !self.turn.is_last()
     }
 }
 
@@ -99,6 +100,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FairStream<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use futures_util::FutureExt as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -112,10 +115,10 @@ mod tests {
         let mut stream = FairStream::new(sent.as_slice(), Arc::clone(&turn));
         let mut received = Vec::new();
         let mut part = [0; 1024];
-        for count in 1..=3 {
+        for turn_number in 1..=3 {
             turn.begin_next();
             std::thread::sleep(MAX_TURN);
-            while received.len() < count * MIN_BYTES_IN_TURN {
+            while received.len() < turn_number * MIN_BYTES_IN_TURN {
                 let read = stream.read(&mut part).now_or_never().expect("a turn reads its bytes").unwrap();
                 received.extend_from_slice(&part[..read]);
             }
@@ -142,6 +145,30 @@ mod tests {
             stream.read_to_end(&mut received).await.unwrap();
             received
         });
-        assert_eq!(received.await.len(), 4 * MIN_BYTES_IN_TURN);
+        let received = tokio::time::timeout(Duration::from_secs(30), received).await;
+        assert_eq!(received.expect("no wake is lost").len(), 4 * MIN_BYTES_IN_TURN);
+    }
+
+    #[tokio::test]
+    async fn stream_that_outlives_its_task_reads_without_limit() {
+        let (mut client, server) = tokio::io::duplex(8 * MIN_BYTES_IN_TURN);
+        client.write_all(&vec![7; 4 * MIN_BYTES_IN_TURN]).await.unwrap();
+        drop(client);
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        run_as_single_task(|spawner| async move {
+            let mut stream = FairStream::new(server, spawner.turn());
+            stream.read_exact(&mut vec![0; MIN_BYTES_IN_TURN]).await.unwrap();
+            std::thread::sleep(MAX_TURN);
+            tokio::spawn(async move {
+                let mut rest = Vec::new();
+                stream.read_to_end(&mut rest).await.unwrap();
+                sender.send(rest.len()).unwrap();
+            });
+            // The new task begins its read in this turn, which is over.
+            tokio::task::yield_now().await;
+        })
+        .await;
+        let rest = tokio::time::timeout(Duration::from_secs(30), receiver).await;
+        assert_eq!(rest.expect("no wake is lost"), Ok(3 * MIN_BYTES_IN_TURN));
     }
 }

@@ -320,7 +320,7 @@ impl<H: Handler> Server<H> {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Some(tls) = &self.tls else {
-            return self.serve_http(stream, Protocol::Either, info, phase).await;
+            return self.serve_http(stream, info, phase).await;
         };
         let mut permit = tokio::select! {
             permit = self.handshakes.acquire(info.peer.map(|peer| peer.ip())) => permit,
@@ -350,18 +350,12 @@ impl<H: Handler> Server<H> {
         info.tls = true;
         info.client_chain = tls::client_chain(connection);
         info.client_fingerprint = fingerprint(&info.client_chain);
-        let protocol =
-            if connection.alpn_protocol() == Some(b"h2") { Protocol::Http2 } else { Protocol::Http1 };
-        self.serve_http(stream, protocol, info, phase).await;
+        self.serve_http(stream, info, phase).await;
     }
 
-    async fn serve_http<S>(
-        &self,
-        stream: S,
-        protocol: Protocol,
-        info: ConnectionInfo,
-        phase: watch::Receiver<Phase>,
-    ) where
+    /// Serves HTTP on the stream. The first bytes of the client choose the protocol.
+    async fn serve_http<S>(&self, stream: S, info: ConnectionInfo, phase: watch::Receiver<Phase>)
+    where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let cut = info.cut.clone();
@@ -369,55 +363,43 @@ impl<H: Handler> Server<H> {
         let send_limit = SendLimit::default();
         let is_silent = AtomicBool::new(true);
         let cancellations = Arc::new(Cancellations::default());
-        let service = service_fn(|request| {
-            is_silent.store(false, Ordering::Relaxed);
-            let (handler, info) = (Arc::clone(&self.handler), Arc::clone(&info));
-            let is_http2 = request.version() == Version::HTTP_2;
-            let cancellations = is_http2.then(|| Arc::clone(&cancellations));
-            let send_limit = is_http2.then(|| send_limit.clone());
-            // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
-            // an unboxed future until the response is sent, which may take an hour.
-            Box::pin(async move {
-                let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
-                if let Some(running) = &running {
-                    running.check_reset().await;
-                }
-                let response = handler.handle(request, info).await;
-                if let Some(running) = running {
-                    running.complete();
-                }
-                Ok::<_, Infallible>(response.map(|body| match send_limit {
-                    Some(send_limit) => send_limit.meter(body),
-                    None => MeteredBody::unmetered(body),
-                }))
-            })
-        });
         let first_request =
             FirstRequestTimeout { is_silent: &is_silent, timeout: self.options.header_timeout };
         let driver = ConnectionDriver { phase, cut, first_request, cancellations: &cancellations };
         run_as_single_task(|spawner| async {
             let turn = spawner.turn();
+            let service = service_fn(|request| {
+                is_silent.store(false, Ordering::Relaxed);
+                let (handler, info, turn) = (Arc::clone(&self.handler), Arc::clone(&info), Arc::clone(&turn));
+                let is_http2 = request.version() == Version::HTTP_2;
+                let cancellations = is_http2.then(|| Arc::clone(&cancellations));
+                let send_limit = is_http2.then(|| send_limit.clone());
+                // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
+                // an unboxed future until the response is sent, which may take an hour.
+                Box::pin(async move {
+                    let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
+                    // hyper drops a request that is already reset after a poll that returns pending.
+                    turn.wait_for_next_pass().await;
+                    let response = handler.handle(request, info).await;
+                    if let Some(running) = running {
+                        running.complete();
+                    }
+                    Ok::<_, Infallible>(response.map(|body| match send_limit {
+                        Some(send_limit) => send_limit.meter(body),
+                        None => MeteredBody::unmetered(body),
+                    }))
+                })
+            });
+            let io = TokioIo::new(FairStream::new(stream, Arc::clone(&turn)));
             let builder = connection_builder(&self.options, spawner);
-            match protocol {
-                Protocol::Http2 => {
-                    let builder = builder.http2_only();
-                    let io = TokioIo::new(FairStream::new(stream, turn));
-                    let connection = builder.serve_connection_with_upgrades(io, service);
-                    driver.run(connection, |connection| connection.graceful_shutdown()).await;
-                }
-                // The stream may outlive this task, because a handler can take it for another protocol.
-                Protocol::Http1 | Protocol::Either => {
-                    let builder = if protocol == Protocol::Http1 { builder.http1_only() } else { builder };
-                    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-                    driver.run(connection, |connection| connection.graceful_shutdown()).await;
-                }
-            }
+            let connection = builder.serve_connection_with_upgrades(io, service);
+            driver.run(connection, |connection| connection.graceful_shutdown()).await;
         })
         .await;
     }
 }
 
-/// Returns the options of connections.
+/// Returns hyper's connection builder with the options of the server.
 fn connection_builder(options: &ServerOptions, spawner: Spawner) -> auto::Builder<Spawner> {
     let max_header_bytes = usize::try_from(options.max_header_bytes).unwrap_or(usize::MAX);
     let mut builder = auto::Builder::new(spawner);
@@ -467,7 +449,7 @@ struct FirstRequestTimeout<'a> {
     timeout: Duration,
 }
 
-/// Drives a connection until it ends or must be cut.
+/// The events that shut down or cut a connection.
 struct ConnectionDriver<'a> {
     phase: watch::Receiver<Phase>,
     cut: ConnectionCloser,
@@ -529,13 +511,6 @@ impl ConnectionDriver<'_> {
             }
         }
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
-    Http1,
-    Http2,
-    Either,
 }
 
 /// SHA-256 of a certificate chain, in which each certificate follows its length; None for an empty chain.

@@ -6,10 +6,11 @@
 //! executor, into one future. When the main future has ended, the combined future drops the others and ends. A
 //! panic of a spawned future ends this future alone, as in a separate task.
 //!
-//! The task polls its futures in turns. A turn ends when no future can continue, or at the first return of a poll
-//! after [`MAX_TURN`]; then the other tasks of the runtime run before the next turn. A turn begins with the spawned
-//! futures that can continue, in the order in which they were woken. Then it polls the main future, also if the
-//! spawned futures have used up tokio's budget of the task; in this poll the budget does not limit the main future.
+//! The task polls its futures in turns. A turn ends when no future can continue, when the futures have used up tokio's
+//! budget of the task, or at the first return of a poll after [`MAX_TURN`]. The other tasks of the runtime run before
+//! the next turn. A turn has passes: first the spawned futures that can continue are polled, in the order of their
+//! wakes, then the main future. The budget does not limit the main future if the spawned futures have used it up, so
+//! the main future must end its reads with the turn ([`crate::fair_stream`]).
 //!
 //! # Why
 //!
@@ -19,9 +20,9 @@
 //!   queue. A request of another connection waits for them three times: when it is read, when its handler runs, and
 //!   when its response is written. With one task for each connection the queue is short, and a request without a
 //!   wait passes through it once.
-//! - Cost (`docs/decisions/0016-local-stream.md`): the three tasks of a short request wake each other and also idle
-//!   threads, which try to steal work that is done before they run. In one task, the thread that the message woke
-//!   polls all futures one after the other.
+//! - Cost (`docs/decisions/0016-local-stream.md`): a short request passes through three tasks of hyper. They wake each
+//!   other and idle threads, which try to steal work that is done before they run. In one task, the thread that the
+//!   message woke polls all futures one after the other.
 //!
 //! The futures of a connection never run at the same time. Spawn long work on the runtime.
 //!
@@ -48,7 +49,7 @@ use tokio::time::Instant;
 /// Duration of a turn after which the task lets other tasks run.
 pub(crate) const MAX_TURN: Duration = Duration::from_micros(100);
 
-/// A spawned future. It is polled only during a turn.
+/// A spawned future, which the task polls only during a turn.
 struct SpawnedFuture {
     future: Pin<Box<dyn Future<Output = ()> + Send>>,
     turn: Arc<Turn>,
@@ -69,17 +70,17 @@ impl Future for SpawnedFuture {
 /// The current turn of a task.
 pub(crate) struct Turn {
     start: Mutex<Instant>,
-    /// Wakers of the futures that the next turn polls, in order.
+    /// Wakers of the futures that the next pass polls, in order. None when the task has ended.
     ///
     /// A future that woke itself would end the pass of [`FuturesUnordered`] and get behind futures that were woken
     /// later.
-    postponed: Mutex<Vec<Waker>>,
+    postponed_wakers: Mutex<Option<Vec<Waker>>>,
 }
 
 impl Turn {
     /// Begins the first turn.
     pub(crate) fn begin() -> Self {
-        Turn { start: Mutex::new(Instant::now()), postponed: Mutex::default() }
+        Turn { start: Mutex::new(Instant::now()), postponed_wakers: Mutex::new(Some(Vec::new())) }
     }
 
     /// Begins the next turn.
@@ -97,14 +98,42 @@ impl Turn {
         self.start().elapsed() >= MAX_TURN || !coop::has_budget_remaining()
     }
 
-    /// Wakes the calling future in the next turn.
+    /// Wakes the calling future for the next pass, or at once if the task has ended.
     pub(crate) fn postpone(&self, context: &Context<'_>) {
-        self.postponed.lock().push(context.waker().clone());
+        match &mut *self.postponed_wakers.lock() {
+            Some(wakers) => wakers.push(context.waker().clone()),
+            None => context.waker().wake_by_ref(),
+        }
     }
 
-    fn wake_postponed(&self) {
-        let postponed = std::mem::take(&mut *self.postponed.lock());
-        postponed.into_iter().for_each(Waker::wake);
+    /// Waits for the next pass.
+    pub(crate) async fn wait_for_next_pass(&self) {
+        let mut is_postponed = false;
+        let wait = poll_fn(|context| {
+            if is_postponed {
+                return Poll::Ready(());
+            }
+            is_postponed = true;
+            self.postpone(context);
+            Poll::Pending
+        });
+        wait.await;
+    }
+
+    fn wake_postponed_futures(&self) {
+        let wakers = self.postponed_wakers.lock().as_mut().map(std::mem::take);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// Whether the task has ended, so that no further turn begins.
+    pub(crate) fn is_last(&self) -> bool {
+        self.postponed_wakers.lock().is_none()
+    }
+
+    /// Ends the task. Postponed streams that outlive it continue without turns.
+    fn end_task(&self) {
+        let wakers = self.postponed_wakers.lock().take();
+        wakers.into_iter().flatten().for_each(Waker::wake);
     }
 }
 
@@ -151,7 +180,7 @@ pub async fn run_as_single_task<F: Future>(main: impl FnOnce(Spawner) -> F) -> F
     let spawned = FuturesUnordered::new();
     let mut task = SingleTask { main, spawner, spawned, shared_waker: Arc::default() };
     let output = poll_fn(|context| task.poll(context)).await;
-    task.drop_spawned().await;
+    task.drop_spawned_futures().await;
     output
 }
 
@@ -201,24 +230,24 @@ impl<F: Future> SingleTask<F> {
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
             while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
-            let polled = if coop::has_budget_remaining() {
+            let main_poll = if coop::has_budget_remaining() {
                 main.as_mut().poll(&mut shared_context)
             } else {
                 // The main future makes progress although the spawned futures have used up the budget.
                 pin!(coop::unconstrained(main.as_mut())).poll(&mut shared_context)
             };
-            if let Poll::Ready(output) = polled {
+            if let Poll::Ready(output) = main_poll {
                 return Poll::Ready(output);
             }
-            turn.wake_postponed();
+            turn.wake_postponed_futures();
             let new_futures = std::mem::take(&mut *spawner.new_futures.lock());
-            let can_continue = !new_futures.is_empty() || shared_waker.is_woken.load(Ordering::SeqCst);
+            let has_woken_futures = !new_futures.is_empty() || shared_waker.is_woken.load(Ordering::SeqCst);
             spawned.extend(new_futures);
-            if can_continue && !turn.is_over() {
+            if has_woken_futures && !turn.is_over() {
                 continue;
             }
             shared_waker.is_polling.store(false, Ordering::SeqCst);
-            if can_continue || shared_waker.is_woken.load(Ordering::SeqCst) {
+            if has_woken_futures || shared_waker.is_woken.load(Ordering::SeqCst) {
                 // The task continues after other tasks of the runtime.
                 context.waker().wake_by_ref();
             }
@@ -227,7 +256,7 @@ impl<F: Future> SingleTask<F> {
     }
 
     /// Drops the spawned futures, in turns: a handler of a broken connection may have much to release.
-    async fn drop_spawned(mut self) {
+    async fn drop_spawned_futures(mut self) {
         let unpolled = std::mem::take(&mut *self.spawner.new_futures.lock());
         let turn = self.spawner.turn();
         turn.begin_next();
@@ -245,6 +274,7 @@ impl<F> Drop for SingleTask<F> {
     fn drop(&mut self) {
         // A future that was never polled may own the spawner, which owns the future. Taking it breaks the cycle.
         drop(std::mem::take(&mut *self.spawner.new_futures.lock()));
+        self.spawner.turn.end_task();
     }
 }
 
@@ -341,19 +371,19 @@ mod tests {
     /// after `main_polls` further polls.
     async fn run_beside_other_task(
         main_polls: usize,
-        stream: impl Fn(SlowDrop) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + 'static,
+        create_stream: impl Fn(SlowDrop) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + 'static,
     ) -> Events {
         let events = Events::default();
-        let (of_streams, of_other) = (Arc::clone(&events), Arc::clone(&events));
+        let (stream_events, other_events) = (Arc::clone(&events), Arc::clone(&events));
         let task = tokio::spawn(run_as_single_task(move |spawner| async move {
             for _ in 0..2 {
-                spawner.execute(stream(SlowDrop(Arc::clone(&of_streams))));
+                spawner.execute(create_stream(SlowDrop(Arc::clone(&stream_events))));
             }
             for _ in 0..main_polls {
                 tokio::task::yield_now().await;
             }
         }));
-        let other = tokio::spawn(async move { of_other.lock().push("other task") });
+        let other = tokio::spawn(async move { other_events.lock().push("other task") });
         other.await.unwrap();
         task.await.unwrap();
         events
@@ -392,13 +422,13 @@ mod tests {
         let (send, mut receive) = mpsc::unbounded_channel();
         (0..1_000).for_each(|message| send.send(message).unwrap());
         drop(send);
-        let (done, is_done) = tokio::sync::oneshot::channel();
+        let (done_sender, done_receiver) = tokio::sync::oneshot::channel();
         let task = run_as_single_task(|spawner| async move {
             spawner.execute(async move {
                 while receive.recv().await.is_some() {}
-                done.send(()).unwrap();
+                done_sender.send(()).unwrap();
             });
-            tokio::select! { received = is_done => received }
+            tokio::select! { received = done_receiver => received }
         });
         let result = tokio::time::timeout(Duration::from_secs(30), tokio::spawn(task)).await;
         assert!(result.expect("no wake is lost").unwrap().is_ok());
@@ -433,9 +463,9 @@ mod tests {
     #[tokio::test]
     async fn short_streams_run_while_other_streams_fill_each_turn() {
         let events = Events::default();
-        let recorded = Arc::clone(&events);
+        let event_log = Arc::clone(&events);
         let record = move |name| {
-            let events = Arc::clone(&recorded);
+            let events = Arc::clone(&event_log);
             async move { events.lock().push(name) }
         };
         run_as_single_task(|spawner| async move {
@@ -454,15 +484,15 @@ mod tests {
 
     #[tokio::test]
     async fn panic_of_destructor_ends_its_future_alone() {
-        struct Panics;
-        impl Drop for Panics {
+        struct PanicOnDrop;
+        impl Drop for PanicOnDrop {
             fn drop(&mut self) {
                 panic!("a destructor");
             }
         }
         let output = run_as_single_task(|spawner| async move {
             spawner.execute(std::future::poll_fn({
-                let panics = Panics;
+                let panics = PanicOnDrop;
                 move |_| {
                     let _ = &panics;
                     Poll::Ready(())
@@ -478,15 +508,15 @@ mod tests {
     #[tokio::test]
     async fn futures_that_were_never_polled_are_dropped() {
         let value = Arc::new(());
-        let held = Arc::downgrade(&value);
+        let weak_value = Arc::downgrade(&value);
         run_as_single_task(|spawner| async move {
-            let owned = spawner.clone();
+            let cloned_spawner = spawner.clone();
             spawner.execute(async move {
-                let _owned = (owned, value);
+                let _captures = (cloned_spawner, value);
             });
         })
         .await;
-        assert!(held.upgrade().is_none());
+        assert!(weak_value.upgrade().is_none());
     }
 
     /// A future that is always ready yields to other tasks.

@@ -211,8 +211,8 @@ impl<D: Decode> Cache<D> {
     /// Removes a resource, and returns whether the resource was registered. Its reads then fail, and its
     /// watchers end.
     ///
-    /// The memory is freed with the last watcher. A later call of [`resource`](Cache::resource) registers the
-    /// prefix anew.
+    /// Items are freed with their last reader, events at the latest with the last watcher. A later call of
+    /// [`resource`](Cache::resource) registers the prefix anew.
     pub fn unregister(&self, prefix: &str) -> bool {
         let resource = self.resources.write().remove(prefix);
         resource.is_some_and(|resource| {
@@ -330,8 +330,8 @@ impl<D: Decode> CacheShared<D> {
             .ok_or_else(|| Error::Unavailable("no store is attached to the cache".to_owned()))
     }
 
-    /// Counts an item that only readers may still hold, and revokes the oldest holds if such items exceed their limit.
-    fn supersede(&self, item: &Arc<Item<D>>, superseded_at: Revision) {
+    /// Counts a superseded item that readers may hold. Revokes the oldest holds if such items exceed their limit.
+    fn count_superseded_item(&self, item: &Arc<Item<D>>, superseded_at: Revision) {
         let revoked = self.superseded_items.lock().add(item, superseded_at);
         revoked.iter().for_each(|revocation| revocation.notify_one());
     }

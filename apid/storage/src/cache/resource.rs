@@ -344,22 +344,24 @@ impl<D: Decode> Resource<D> {
     /// Retires the resource: later reads fail, pins are revoked, and watchers end after the events that were observed.
     /// The items are superseded, so the limit of their memory applies to readers that keep them.
     pub(super) fn retire(&self) {
-        let Some((items, mut pins)) = self.retire_state() else { return };
-        let after_all_reads = Revision(self.shared.revision().0 + 1);
-        drop(pins.revoke_below(after_all_reads));
+        let Some((items, mut pins, applied)) = self.retire_state() else { return };
+        let last_read = self.shared.revision().max(applied);
+        let next_revision = Revision(last_read.0 + 1);
+        drop(pins.revoke_below(next_revision));
         for item in items.values() {
-            self.shared.supersede(item, after_all_reads);
+            self.shared.count_superseded_item(item, next_revision);
         }
     }
 
-    /// Changes the state to [`LoadState::Retired`]. Returns the items and the pins if the resource was loaded.
-    fn retire_state(&self) -> Option<(Items<D>, Pins<D>)> {
+    /// Changes the state to [`LoadState::Retired`]. Returns the items, the pins and the newest applied change if the
+    /// resource was loaded.
+    fn retire_state(&self) -> Option<(Items<D>, Pins<D>, Revision)> {
         let mut state = self.state.lock();
         match mem::replace(&mut *state, LoadState::Retired(None)) {
-            LoadState::Loaded(Loaded { items, rings, pins, .. }) => {
+            LoadState::Loaded(Loaded { items, rings, pins, applied, .. }) => {
                 rings.waiters().for_each(|waiters| waiters.notify_waiters());
                 *state = LoadState::Retired(Some(rings));
-                Some((items, pins))
+                Some((items, pins, applied))
             }
             LoadState::Retired(rings) => {
                 *state = LoadState::Retired(rings);
@@ -404,7 +406,7 @@ impl<D: Decode> Resource<D> {
             let (old_item, superseded_at) = (event.before().map(Arc::clone), event.revision());
             drop(event);
             if let Some(item) = old_item.filter(|item| Arc::strong_count(item) > 1) {
-                self.shared.supersede(&item, superseded_at);
+                self.shared.count_superseded_item(&item, superseded_at);
             }
         }
         drop(self.if_loaded(|loaded, _| loaded.pins.revoke_below(loaded.rings.floor())));

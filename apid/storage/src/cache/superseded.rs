@@ -1,8 +1,8 @@
 //! Superseded items that slow readers keep in memory, and the limit of their memory.
 //!
-//! An item is superseded by the change that replaces or deletes it. While the ring holds the event of this change, it
-//! holds the item too. Later, only readers may hold the item: a list whose client reads slowly holds the items of its
-//! revision.
+//! An item is superseded by the change that replaces or deletes it, or when its resource is unregistered. While the
+//! ring holds the event of this change, it holds the item too. Later, only readers may hold the item: a list whose
+//! client reads slowly holds the items of its revision.
 //!
 //! # Contract
 //!

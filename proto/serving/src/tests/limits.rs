@@ -1,10 +1,12 @@
 //! Tests of the limits for hostile connections: unwritten responses, handshakes, connections without a
 //! request.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
 
 use apimachinery::clock::{Clock, SystemClock};
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use hyper_util::rt::TokioExecutor;
@@ -208,6 +210,39 @@ async fn request_burst_on_http2_connection_does_not_delay_other_connection() {
 }
 
 #[tokio::test]
+async fn short_frames_on_http2_connection_yield_to_other_tasks() {
+    const CAPACITY: usize = 1 << 20;
+    let (mut client, server_stream) = tokio::io::duplex(CAPACITY);
+    client.write_all(&preface(1000)).await.unwrap();
+    let window_update = frame(8, 0, 0, &1_u32.to_be_bytes());
+    let frames = window_update.repeat(CAPACITY / window_update.len());
+    // The server is not started, so the write stops at the capacity.
+    let mut written = client.write(&frames).await.unwrap();
+    let server = Arc::new(Server {
+        tls: None,
+        handler: Arc::new(echo),
+        handshakes: Handshakes::new(),
+        options: ServerOptions::default(),
+    });
+    let (_phase, phases) = watch::channel(Phase::Serving);
+    tokio::spawn(async move { server.serve_stream(server_stream, ConnectionInfo::default(), phases).await });
+    let mut longest_read = 0;
+    let other_task = tokio::spawn(poll_fn(move |context| {
+        // The free capacity is the number of bytes that the server has read since the last poll of this task.
+        let rest = &frames[written % window_update.len()..];
+        if let Some(read) = client.write(rest).now_or_never() {
+            let read = read.unwrap();
+            longest_read = longest_read.max(read);
+            written += read;
+        }
+        context.waker().wake_by_ref();
+        if written < 3 * CAPACITY { Poll::Pending } else { Poll::Ready(longest_read) }
+    }));
+    let longest_read = other_task.await.unwrap();
+    assert!(longest_read < CAPACITY / 4, "the server reads {longest_read} bytes in one turn");
+}
+
+#[tokio::test]
 async fn http2_connection_that_resets_streams_rapidly_is_closed() {
     let server = start(echo, None, ServerOptions::default()).await;
     let mut bytes = preface(1000);
@@ -221,6 +256,7 @@ async fn http2_connection_that_resets_streams_rapidly_is_closed() {
 }
 
 /// Sends requests on one HTTP/2 connection, and resets each after a pause, until the server cuts the connection.
+/// Without a pause, a request and its reset are one write.
 ///
 /// The client acknowledges no PING frame, so the server does not learn that its GOAWAY frame arrived.
 async fn reset_until_connection_is_cut(address: SocketAddr, pause: Duration) {
@@ -260,9 +296,9 @@ async fn http2_connection_that_ignores_shutdown_after_cancelled_requests_is_cut(
 #[tokio::test]
 async fn requests_that_arrive_with_their_reset_count_as_cancelled_and_call_no_handler() {
     let calls = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&calls);
+    let call_count = Arc::clone(&calls);
     let handler = move |_: Request<Incoming>, _: Arc<ConnectionInfo>| {
-        counted.fetch_add(1, Ordering::Relaxed);
+        call_count.fetch_add(1, Ordering::Relaxed);
         std::future::ready(Response::new(Body::from("done")))
     };
     let server = start(handler, None, ServerOptions::default()).await;

@@ -533,7 +533,7 @@ async fn hold_is_not_revoked_when_readers_drop_superseded_items() {
 
 #[tokio::test]
 async fn readers_of_unregistered_resource_hold_items_up_to_limit() {
-    for (keys, exceeds_limit) in [(10, false), (30, true)] {
+    for (keys, is_above_limit) in [(10, false), (30, true)] {
         let Setup { fake, cache, pods, .. } = setup(SMALL_RINGS);
         for key in 0..keys {
             fake.write(&[(&format!("/pods/a/{key}"), Some(&"x".repeat(1_000)))]);
@@ -542,7 +542,7 @@ async fn readers_of_unregistered_resource_hold_items_up_to_limit() {
         let snapshot = pods.snapshot().await.unwrap();
         let hold = pods.hold("/pods/a/", snapshot.revision());
         assert!(cache.unregister("/pods/"));
-        assert_eq!(is_revoked(&hold).await, exceeds_limit, "{keys} keys");
+        assert_eq!(is_revoked(&hold).await, is_above_limit, "{keys} keys");
         assert!(pin.items("/pods/", "", 1).is_none(), "a pin is revoked");
         drop(snapshot);
     }
