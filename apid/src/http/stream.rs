@@ -16,7 +16,8 @@
 //! The I/O thread encodes small events. The work pool encodes large objects, and initial events in a
 //! representation other than the stored form: each watch converts its own initial events, and a thousand
 //! watches of one client must not delay other requests. A large object that is sent in its stored form as an
-//! initial event is copied in chunks as the client reads. Other large events have one encoding that all watches with the same representation share.
+//! initial event is copied in chunks as the client reads. Other large events have one encoding, which all watches
+//! with the same representation share.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -444,7 +445,7 @@ impl WatchBody {
         }
     }
 
-    /// Returns the next notices that the work pool encodes in one turn.
+    /// Returns the next notices that the work pool encodes as one unit.
     fn take_costly(&mut self) -> Vec<(WatchNotice, bool)> {
         let (mut notices, mut work) = (Vec::new(), 0);
         while work < MAX_INLINE_WORK

@@ -27,7 +27,7 @@ pub(super) enum WatchInterrupt {
     Stopping,
     /// The authorization ended, or must be refreshed.
     Reauthorize,
-    /// The request timeout of the watch has expired.
+    /// The timeout of the watch has expired.
     Timeout,
     /// A bookmark is due.
     Bookmark,

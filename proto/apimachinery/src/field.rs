@@ -28,19 +28,49 @@ impl FieldPath {
     /// Returns the path of a field of the object at this path.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
-        if self.0.is_empty() { FieldPath(name.to_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
+        let mut path = self.clone();
+        path.push_child(name);
+        path
     }
 
     /// Returns the path of an item of the list at this path.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
-        FieldPath(format!("{}[{index}]", self.0))
+        let mut path = self.clone();
+        path.push_index(index);
+        path
     }
 
     /// Returns the path of an entry of the map at this path.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        FieldPath(format!("{}[{}]", self.0, shorten_name(key)))
+        let mut path = self.clone();
+        path.push_key(key);
+        path
+    }
+
+    /// Continues the path with a field of the object at this path.
+    pub fn push_child(&mut self, name: &str) {
+        if !self.0.is_empty() {
+            self.0.push('.');
+        }
+        self.0.push_str(name);
+    }
+
+    /// Continues the path with an item of the list at this path.
+    pub fn push_index(&mut self, index: usize) {
+        self.push_in_brackets(&index.to_string());
+    }
+
+    /// Continues the path with an entry of the map at this path.
+    pub fn push_key(&mut self, key: &str) {
+        self.push_in_brackets(&shorten_name(key));
+    }
+
+    fn push_in_brackets(&mut self, text: &str) {
+        self.0.push('[');
+        self.0.push_str(text);
+        self.0.push(']');
     }
 
     /// Returns the path as text.

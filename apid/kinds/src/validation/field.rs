@@ -30,13 +30,13 @@ enum Step<'p> {
 
 impl Path<'_> {
     fn render(&self) -> FieldPath {
-        let parent = self.parent.map_or_else(FieldPath::root, Path::render);
+        let mut path = self.parent.map_or_else(FieldPath::root, Path::render);
         match self.step {
-            Step::Base(path) => FieldPath::new(path),
-            Step::Name(name) => parent.child(name),
-            Step::Index(index) => parent.index(index),
-            Step::Key(key) => parent.key(key),
+            Step::Base(name) | Step::Name(name) => path.push_child(name),
+            Step::Index(index) => path.push_index(index),
+            Step::Key(key) => path.push_key(key),
         }
+        path
     }
 }
 
