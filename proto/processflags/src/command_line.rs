@@ -97,6 +97,10 @@ impl Mistake {
                 Some(similar) => format!("unknown flag `{name}`; a similar flag is `{similar}`"),
                 None => format!("unknown flag `{name}`"),
             },
+            (ErrorKind::MissingRequiredArgument, _) => match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(flags)) => format!("missing flag `{}`", flags.join("`, `")),
+                Some(_) | None => "missing flag".to_owned(),
+            },
             (_, Some(value)) if value.is_empty() => format!("`{name}` needs a value"),
             (_, Some(value)) => {
                 let reason = error.source().map(ToString::to_string).unwrap_or_default();
@@ -173,6 +177,14 @@ mod tests {
         let mistakes = text_arguments([invalid(0xff), "--port".into(), invalid(0x80)]).unwrap_err();
         assert_eq!(mistakes, ["argument `a\u{fffd}` is not valid UTF-8"; 2]);
         assert_eq!(text_arguments(["--port".into(), "é".into()]).unwrap(), ["--port", "é"]);
+    }
+
+    #[test]
+    fn missing_required_flags_are_named() {
+        let required = |name| Arg::new(name).long(name).value_name("PATH").required(true);
+        let command = Command::new("x").args([required("socket"), required("dir")]);
+        let mistakes = parse(command, []).unwrap_err();
+        assert_eq!(mistakes, ["missing flag `--socket <PATH>`, `--dir <PATH>`"]);
     }
 
     #[test]

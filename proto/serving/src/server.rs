@@ -378,8 +378,11 @@ impl<H: Handler> Server<H> {
                 // an unboxed future until the response is sent, which may take an hour.
                 Box::pin(async move {
                     let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
-                    // hyper drops a request that is already reset after a poll that returns pending.
-                    turn.wait_for_next_pass().await;
+                    // After this wait, hyper drops a request that is already reset. hyper would run up to 16 pipelined
+                    // HTTP/1.1 requests in one turn.
+                    if is_http2 || turn.is_over() {
+                        turn.wait_for_next_pass().await;
+                    }
                     let response = handler.handle(request, info).await;
                     if let Some(running) = running {
                         running.complete();
