@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""CPU instructions of apid for one GET of a ConfigMap of 1 kB, counted by callgrind in user mode.
+"""CPU instructions of apid for one get, create or list of ConfigMaps of 1 kB, counted by callgrind in user mode.
 
-    PROFILE_DIR=target/release tests/bench/get_instructions.py [--gets N] [--profile FILE]
+    PROFILE_DIR=target/release tests/bench/request_instructions.py [--request get|create|list] [--count N] [--profile FILE]
 
 The count depends on the build and hardly on the machine, so two builds compare without paired runs. One HTTP/1.1
 connection sends the requests. FILE receives the profile for `callgrind_annotate`. Needs valgrind.
@@ -15,6 +15,8 @@ HEADERS = {"Authorization": "Bearer bench-token", "Content-Type": "application/j
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 # Number of requests before the measurement, which fill the caches.
 WARM_UP = 300
+# Number of objects of a list.
+LISTED = 100
 START_SECONDS = 120
 
 
@@ -54,35 +56,45 @@ def send(connection, method, path, body=None):
     return response.status
 
 
-def get_many(connection, count):
-    for _ in range(count):
-        status = send(connection, "GET", f"{CONFIG_MAPS}/measured")
-        if status != 200:
-            raise RuntimeError(f"GET: {status}")
+def config_map(name):
+    return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v" * 900}})
+
+
+def send_many(connection, request, first, count):
+    """Sends requests with the numbers `first` to `first + count - 1`."""
+    for number in range(first, first + count):
+        if request == "create":
+            status, expected = send(connection, "POST", CONFIG_MAPS, config_map(f"created-{number}")), 201
+        else:
+            path = f"{CONFIG_MAPS}/listed-0" if request == "get" else CONFIG_MAPS
+            status, expected = send(connection, "GET", path), 200
+        if status != expected:
+            raise RuntimeError(f"{request}: {status}")
 
 
 def control(process, *arguments):
     subprocess.run(["callgrind_control", *arguments, str(process.pid)], check=True, capture_output=True)
 
 
-def measure(process, data, gets):
+def measure(process, data, request, count):
     """Sends the requests while callgrind counts."""
     connection = connect(process, data)
-    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "measured"}, "data": {"k": "v" * 900}}
-    status = send(connection, "POST", CONFIG_MAPS, json.dumps(config_map))
-    if status != 201:
-        raise RuntimeError(f"create: {status}")
-    get_many(connection, WARM_UP)
+    for number in range(LISTED):
+        status = send(connection, "POST", CONFIG_MAPS, config_map(f"listed-{number}"))
+        if status != 201:
+            raise RuntimeError(f"create: {status}")
+    send_many(connection, request, 0, WARM_UP)
     # The tasks of the start come to an end.
     time.sleep(2)
     control(process, "-i", "on")
-    get_many(connection, gets)
+    send_many(connection, request, WARM_UP, count)
     control(process, "-i", "off")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gets", type=int, default=3000)
+    parser.add_argument("--request", choices=["get", "create", "list"], default="get")
+    parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--profile", type=pathlib.Path)
     options = parser.parse_args()
     programs = ROOT / os.environ.get("PROFILE_DIR", "target/release")
@@ -92,19 +104,19 @@ def main():
         with log_file.open("w") as log:
             process = start(programs, folder / "data", options.profile or folder / "profile", log)
             try:
-                measure(process, folder / "data", options.gets)
+                measure(process, folder / "data", options.request, options.count)
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
         collected = re.search(r"Collected : (\d+)", log_file.read_text())
     if collected is None:
         raise RuntimeError("callgrind printed no count")
-    print(f"instructions of apid for one GET: {int(collected[1]) / options.gets:,.0f}")
+    print(f"instructions of apid for one {options.request}: {int(collected[1]) / options.count:,.0f}")
 
 
 if __name__ == "__main__":
     try:
         main()
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-        print(f"get_instructions: {error}", file=sys.stderr)
+        print(f"request_instructions: {error}", file=sys.stderr)
         sys.exit(2)
