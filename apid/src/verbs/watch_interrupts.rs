@@ -64,11 +64,10 @@ impl WatchInterrupts {
 
     /// Returns a future that waits until the process shuts down or the timeout of the watch expires.
     pub(super) fn wait_until_finished(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (mut stopping, end) = (self.stopping.clone(), self.end);
+        let (stopping, end) = (self.stopping.clone(), self.end);
         async move {
             tokio::select! {
-                // An error means that the sender was dropped: the process is shutting down.
-                _ = stopping.wait_for(|stopping| *stopping) => {}
+                () = wait_until_stopping(stopping) => {}
                 () = tokio::time::sleep_until(end) => {}
             }
         }
@@ -119,9 +118,15 @@ impl Bookmarks {
     }
 }
 
+/// Waits until the process shuts down.
+async fn wait_until_stopping(mut stopping: watch::Receiver<bool>) {
+    // An error means that the sender was dropped: the process is shutting down.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
+
 async fn wait_for_interrupt(
     guard: Arc<WatchGuard>,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
     end: Instant,
     bookmark: Option<Instant>,
 ) -> WatchInterrupt {
@@ -131,8 +136,7 @@ async fn wait_for_interrupt(
     };
     tokio::select! {
         biased;
-        // An error means that the sender was dropped: the process is shutting down.
-        _ = stopping.wait_for(|stopping| *stopping) => WatchInterrupt::Stopping,
+        () = wait_until_stopping(stopping) => WatchInterrupt::Stopping,
         () = guard.changed() => WatchInterrupt::Reauthorize,
         () = tokio::time::sleep_until(due) => timer_interrupt,
     }
