@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let mut arguments = arguments.into_iter().peekable();
     let program = arguments.next().unwrap_or_default();
     if let Some(role) = apid::env_test::Role::of_program(&program) {
-        return role.run(arguments);
+        return role.run(arguments, None);
     }
     if arguments.next_if(|word| word == "env-test").is_some() {
         return apid::env_test::run(arguments);

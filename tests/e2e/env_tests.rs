@@ -151,6 +151,40 @@ async fn env_test_programs_end_with_their_parent() {
     assert_no_process(folder.path()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn env_test_program_ends_if_its_parent_ended_before_its_start() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let waiting_apid = folder.path().join("waiting-apid");
+    let script = format!(
+        r#"#!/bin/sh
+        touch "{folder}/started"
+        until [ -e "{folder}/parent-has-ended" ]; do sleep 0.01; done
+        exec "{apid}" "$@"
+        "#,
+        folder = folder.path().display(),
+        apid = program("apid").display()
+    );
+    fs::write(&waiting_apid, script).expect("a script");
+    fs::set_permissions(&waiting_apid, fs::Permissions::from_mode(0o755)).expect("an executable");
+    // The leader of a session cannot detect a new parent by its session.
+    let script = r#"setsid "$0"/etcd --data-dir "$1/etcd" --listen-client-urls=http://127.0.0.1:0 & wait"#;
+    let mut shell = Command::new("sh")
+        .args(["-c", script])
+        .arg(assets())
+        .arg(folder.path())
+        .env("APID", &waiting_apid)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a shell");
+    let started = folder.path().join("started");
+    eventually("the program starts", || async { started.exists().then_some(()) }).await;
+    kill(&mut shell);
+    fs::write(folder.path().join("parent-has-ended"), "").expect("a file");
+    assert_no_process(folder.path()).await;
+}
+
 fn kill(process: &mut Child) {
     process.kill().expect("a signal");
     process.wait().expect("an exit");

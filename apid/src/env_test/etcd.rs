@@ -15,7 +15,6 @@ use std::time::Duration;
 use serving::arguments::flag_value;
 
 use super::PARENT_CHECK;
-use super::parent::parent_id;
 use crate::console::print;
 
 /// The path whose response is the data directory.
@@ -73,12 +72,11 @@ enum DataDirProblem {
 ///
 /// # Errors
 ///
-/// A flag is invalid, the parent has ended, or the data directory or a listener cannot be created.
-pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
+/// A flag is invalid, or the data directory or a listener cannot be created.
+pub(super) fn run(arguments: &[String], parent_id: u32) -> Result<ExitCode, Vec<String>> {
     if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
         return Ok(print(HELP));
     }
-    let parent = parent_id()?;
     let dir = flag_value(arguments, "data-dir").unwrap_or_else(|| "default.etcd".to_owned());
     let dir = std::fs::create_dir_all(&dir)
         .and_then(|()| std::path::absolute(&dir))
@@ -102,7 +100,7 @@ pub(super) fn run(arguments: &[String]) -> Result<ExitCode, Vec<String>> {
             }
         });
     }
-    while std::os::unix::process::parent_id() == parent {
+    while std::os::unix::process::parent_id() == parent_id {
         std::thread::sleep(PARENT_CHECK);
     }
     Ok(ExitCode::SUCCESS)

@@ -13,7 +13,6 @@ use std::process::ExitCode;
 use serving::arguments::{flag_value, without_flag};
 use serving::config_file::FlagValues;
 
-use super::parent::parent_id;
 use super::{CallerFlags, etcd};
 use crate::config::{Command, Config};
 use crate::console::print;
@@ -30,8 +29,7 @@ const SUBDIRECTORY: &str = "apid";
 /// # Errors
 ///
 /// All mistakes of the command line.
-pub(super) fn run(arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
-    let parent = parent_id()?;
+pub(super) fn run(arguments: Vec<String>, parent_id: u32) -> Result<ExitCode, Vec<String>> {
     let servers = flag_value(&arguments, "etcd-servers");
     let flags = CallerFlags::read(without_flag(arguments, "etcd-servers"))?;
     let mut defaults = vec![
@@ -56,7 +54,7 @@ pub(super) fn run(arguments: Vec<String>) -> Result<ExitCode, Vec<String>> {
     }
     match Config::read(flags.with_defaults(defaults))? {
         Command::Serve(config) => {
-            let stop = StopCondition::ParentExit(parent);
+            let stop = StopCondition::ParentExit(parent_id);
             Ok(process::run_with(*config, RunOptions { stop, ..RunOptions::default() }))
         }
         Command::Print(text) => Ok(print(text)),

@@ -2,10 +2,12 @@
 //!
 //! # Contract
 //!
-//! [`parent_id`] returns the process id of the parent at the start. A process whose parent ended before this call has
-//! a new parent: a subreaper or the first process of the container. The sessions reveal a new parent: a child
-//! has the session of its first parent, unless the child leads a session itself. A process that leads a
-//! session cannot detect a new parent.
+//! [`running_parent_id`] returns the process id of the parent that started this process. If this parent has ended, the
+//! process has a new parent: a subreaper or the first process of the container. The process detects a new parent in
+//! two ways. The scripts of `deploy/envtest` pass the id that they had for their parent at their start: a new parent
+//! has another id. Without this id, the sessions reveal a new parent: a child has the session of its first parent,
+//! unless the child leads a session itself. A new parent remains undetected if the old one ended before the script
+//! started, or if there is no script, and the new parent has the same session or the process leads a session.
 
 use std::fs;
 
@@ -16,18 +18,20 @@ struct ProcessIds {
     session: u32,
 }
 
-/// Returns the process id of the parent.
+/// Returns the process id of the parent. `expected_id` is this id as a script read it at its start.
 ///
 /// # Errors
 ///
 /// The parent that started this process has ended.
-pub(super) fn parent_id() -> Result<u32, Vec<String>> {
-    let parent = std::os::unix::process::parent_id();
-    let (own_ids, parent_ids) = (ProcessIds::read("self"), ProcessIds::read(&parent.to_string()));
-    if own_ids.zip(parent_ids).is_some_and(|(own_ids, parent_ids)| is_orphan(own_ids, parent_ids)) {
+pub(super) fn running_parent_id(expected_id: Option<u32>) -> Result<u32, Vec<String>> {
+    let id = std::os::unix::process::parent_id();
+    let (own_ids, parent_ids) = (ProcessIds::read("self"), ProcessIds::read(&id.to_string()));
+    let is_new_parent = expected_id.is_some_and(|expected_id| expected_id != id)
+        || own_ids.zip(parent_ids).is_some_and(|(own_ids, parent_ids)| is_orphan(own_ids, parent_ids));
+    if is_new_parent {
         return Err(vec!["the parent process ended before the start".to_owned()]);
     }
-    Ok(parent)
+    Ok(id)
 }
 
 /// Whether the current parent is not the process that started this one.
@@ -72,6 +76,14 @@ mod tests {
 
     #[test]
     fn running_parent_is_returned() {
-        assert_eq!(parent_id(), Ok(std::os::unix::process::parent_id()));
+        let id = std::os::unix::process::parent_id();
+        assert_eq!(running_parent_id(None), Ok(id));
+        assert_eq!(running_parent_id(Some(id)), Ok(id));
+    }
+
+    #[test]
+    fn parent_with_another_id_than_at_the_start_of_the_script_did_not_start_the_process() {
+        let error = running_parent_id(Some(std::process::id())).unwrap_err();
+        assert_eq!(error, ["the parent process ended before the start"]);
     }
 }
