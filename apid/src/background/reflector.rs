@@ -7,7 +7,7 @@ use kinds::entry::Entry;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::stored;
-use crate::server_state::Items;
+use crate::server_state::{Item, Items};
 
 /// Pause before the reflector lists and watches again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -26,9 +26,23 @@ pub(super) enum ObjectEvent<'a> {
 /// After a failed watch, the reflector lists and watches again. `observe` may then get an unchanged object
 /// again, and gets no deletion between the failure and the new watch. The reflector returns when the kind is
 /// no longer served. Objects that cannot be decoded are skipped.
-pub(super) async fn reflect(items: Arc<Items>, mut observe: impl FnMut(ObjectEvent<'_>) + Send) {
+pub(super) async fn reflect(items: Arc<Items>, observe: impl FnMut(ObjectEvent<'_>) + Send) {
+    reflect_selected(items, |_| true, observe).await;
+}
+
+/// Like [`reflect`], for the objects with one name in all namespaces. Other objects are not decoded.
+pub(super) async fn reflect_name(items: Arc<Items>, name: &str, observe: impl FnMut(ObjectEvent<'_>) + Send) {
+    let has_name = |item: &Item| item.key().strip_suffix(name).is_some_and(|rest| rest.ends_with('/'));
+    reflect_selected(items, has_name, observe).await;
+}
+
+async fn reflect_selected(
+    items: Arc<Items>,
+    selects: impl Fn(&Item) -> bool + Send + Sync,
+    mut observe: impl FnMut(ObjectEvent<'_>) + Send,
+) {
     loop {
-        if let Err(reason) = reflect_once(&items, &mut observe).await {
+        if let Err(reason) = reflect_once(&items, &selects, &mut observe).await {
             tracing::debug!(prefix = %items.prefix(), %reason, "watch of a background task failed; listing again");
         }
         // The kind is not served any more, or its definition changed.
@@ -53,11 +67,12 @@ pub(super) fn follow_names(items: &Arc<Items>) -> (impl Future<Output = ()>, Unb
 
 async fn reflect_once(
     items: &Arc<Items>,
+    selects: &(impl Fn(&Item) -> bool + Send + Sync),
     observe: &mut (impl FnMut(ObjectEvent<'_>) + Send),
 ) -> Result<(), String> {
     let prefix = items.prefix().to_string();
     let (snapshot, mut watcher) = items.snapshot_and_watch(&prefix).await.map_err(|e| e.to_string())?;
-    for item in snapshot.scope(&prefix, "") {
+    for item in snapshot.scope(&prefix, "").filter(|item| selects(item)) {
         if let Some(entry) = stored::entry(item) {
             observe(ObjectEvent::Exists(entry));
         }
@@ -66,18 +81,73 @@ async fn reflect_once(
     loop {
         for event in watcher.next().await.map_err(|e| e.to_string())? {
             match (event.before(), event.after()) {
-                (_, Some(after)) => {
+                (_, Some(after)) if selects(after) => {
                     if let Some(entry) = stored::entry(after) {
                         observe(ObjectEvent::Exists(entry));
                     }
                 }
-                (Some(before), None) => {
+                (Some(before), None) if selects(before) => {
                     if let Some(entry) = stored::entry(before) {
                         observe(ObjectEvent::Deleted(entry));
                     }
                 }
-                (None, None) => {}
+                _ => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::{Names, Preset};
+    use apimachinery::object::Object;
+    use kinds::Registry;
+    use kinds::entry::Decoder;
+    use serde_json::json;
+    use storage::cache::Limits;
+    use storage::engine::memory::MemoryStore;
+    use storage::{Op, Store};
+
+    use super::*;
+    use crate::server_state::Cache;
+
+    async fn create(store: &Arc<dyn Store>, namespace: &str, name: &str) {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}
+        });
+        let row = kinds::entry::encode(&Object::from_value(map).unwrap());
+        store.commit(&format!("core/configmaps/{namespace}/{name}"), Op::Create(row)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn objects_with_another_name_are_neither_observed_nor_decoded() {
+        let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+        let cache = Arc::new(Cache::new(Limits::default()));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+        cache.attach(&store);
+        let config_maps = registry.find("", "v1", "configmaps").unwrap();
+        let items = cache.resource("core/configmaps/", Decoder::new(config_maps));
+        create(&store, "a", "wanted").await;
+        create(&store, "a", "not-wanted").await;
+        let (sender, mut observed) = unbounded_channel();
+        let follow = reflect_name(Arc::clone(&items), "wanted", move |event| {
+            let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
+            let _ = sender.send(format!("{}/{}", map.namespace(), map.name()));
+        });
+        let check = async {
+            assert_eq!(observed.recv().await.unwrap(), "a/wanted");
+            for (namespace, name) in [("b", "other"), ("wanted", "other"), ("b", "wanted")] {
+                create(&store, namespace, name).await;
+            }
+            assert_eq!(observed.recv().await.unwrap(), "b/wanted");
+        };
+        tokio::select! {
+            () = follow => panic!("the reflector returned"),
+            () = check => {}
+        }
+        let snapshot = items.snapshot().await.unwrap();
+        let decoded = snapshot.scope("core/configmaps/", "").filter(|item| item.is_decoded());
+        let keys: Vec<&str> = decoded.map(|item| &**item.key()).collect();
+        assert_eq!(keys, ["core/configmaps/a/wanted", "core/configmaps/b/wanted"]);
     }
 }

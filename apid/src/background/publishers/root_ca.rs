@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::super::actor::{Actor, Target, ignore_race};
-use super::super::reflector::{ObjectEvent, reflect};
+use super::super::reflector::{ObjectEvent, reflect, reflect_name};
 use super::super::retries::RetryQueue;
 use super::super::stored;
 use super::{RETRY, put_config_map, read_file, send_on_change};
@@ -65,11 +65,9 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
             send_task(&namespace_sender, Task::Namespace(namespace.name().to_owned()));
         }
     });
-    let follow_maps = reflect(maps.items.clone(), move |event| {
+    let follow_maps = reflect_name(maps.items.clone(), NAME, move |event| {
         let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
-        if map.name() == NAME {
-            send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
-        }
+        send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
     });
     let token_type = server_state.names.label_key("service-account-token");
     let follow_secrets = reflect(secrets.items.clone(), move |event| {

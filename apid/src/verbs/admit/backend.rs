@@ -6,7 +6,7 @@
 //! not wait. Both methods cache the objects that they decode, except those of long lists.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -33,7 +33,7 @@ const CACHED_LIST_MAX: usize = 64;
 /// The backend is created before the server state, which owns the plugins. [`AdmissionBackend::attach`]
 /// gives the server state to the backend.
 pub struct AdmissionBackend {
-    kinds: HashMap<(&'static str, &'static str), Objects>,
+    kinds: BTreeMap<(&'static str, &'static str), Objects>,
     decoded: Arc<DecodedObjects>,
     server_state: OnceLock<Weak<ServerState>>,
 }

@@ -4,7 +4,7 @@
 //!
 //! The handle of a series is looked up once, so an admission of a known series allocates nothing.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use admission::{Operation, Phase, PhaseTiming, TimingObserver};
 use parking_lot::RwLock;
@@ -35,7 +35,7 @@ pub(in crate::verbs) struct AdmissionDurations {
     plugins: Histograms<Labels>,
     steps: Histograms<Labels>,
     /// Handles of the series that have been observed.
-    histograms: RwLock<HashMap<Series, Histogram>>,
+    histograms: RwLock<BTreeMap<Series, Histogram>>,
 }
 
 impl AdmissionDurations {
