@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """CPU instructions of apid for one get, create or list of ConfigMaps of 1 kB, counted by callgrind in user mode.
 
-    PROFILE_DIR=target/release tests/bench/request_instructions.py [--request get|create|list] [--count N] [--profile FILE]
+    PROFILE_DIR=target/release tests/bench/request_instructions.py [--request get|create|list] [--count N] [--caches]
+        [--profile FILE]
 
 The count depends on the build and hardly on the machine, so two builds compare without paired runs. One HTTP/1.1
 connection sends the requests. FILE receives the profile for `callgrind_annotate`. Needs valgrind.
+
+`--caches` also simulates the caches and the branch prediction, and prints the misses of the first-level caches. A
+request runs most of its code once, so the code does not stay in the instruction cache. Builds with equal instruction
+counts can therefore differ in CPU time.
 
 apid is about 50 times slower under callgrind, so a turn of a connection (0.1 ms) ends within one request: the count
 includes passes of the connection that real requests seldom have.
@@ -23,12 +28,16 @@ LISTED = 100
 START_SECONDS = 120
 
 
-def start(programs, data, profile, log):
+def start(programs, data, options, profile, log):
     """Starts apid under callgrind, with authd beside it."""
     data.mkdir()
     tokens = data / "tokens.csv"
     tokens.write_text("bench-token,bench,bench,system:masters\n")
-    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={profile}"]
+    # Fair scheduling: otherwise one thread can keep valgrind's lock while the others wait.
+    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--fair-sched=yes",
+                f"--callgrind-out-file={profile}"]
+    if options.caches:
+        valgrind += ["--cache-sim=yes", "--branch-sim=yes"]
     flags = ["--spawn-authd", f"--data-dir={data / 'store'}", "--bind-address=127.0.0.1", "--secure-port=0",
              "--authorization-mode=RBAC", f"--token-auth-file={tokens}"]
     return subprocess.Popen([*valgrind, str(programs / "apid"), *flags], stdout=log, stderr=log)
@@ -98,6 +107,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--request", choices=["get", "create", "list"], default="get")
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--caches", action="store_true")
     parser.add_argument("--profile", type=pathlib.Path)
     options = parser.parse_args()
     programs = ROOT / os.environ.get("PROFILE_DIR", "target/release")
@@ -105,16 +115,25 @@ def main():
         folder = pathlib.Path(folder)
         log_file = folder / "log"
         with log_file.open("w") as log:
-            process = start(programs, folder / "data", options.profile or folder / "profile", log)
+            process = start(programs, folder / "data", options, options.profile or folder / "profile", log)
             try:
                 measure(process, folder / "data", options.request, options.count)
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
-        collected = re.search(r"Collected : (\d+)", log_file.read_text())
-    if collected is None:
+        output = log_file.read_text()
+    events, counts = re.search(r"Events +: (.+)", output), re.search(r"Collected : (.+)", output)
+    if events is None or counts is None:
         raise RuntimeError("callgrind printed no count")
-    print(f"instructions of apid for one {options.request}: {int(collected[1]) / options.count:,.0f}")
+    names, values = events[1].split(), counts[1].split()
+    if len(names) != len(values):
+        raise RuntimeError(f"callgrind printed {len(values)} counts for {len(names)} events")
+    counts = {name: int(value) / options.count for name, value in zip(names, values)}
+    print(f"instructions of apid for one {options.request}: {counts['Ir']:,.0f}")
+    if options.caches:
+        print(f"misses of the first-level instruction cache: {counts['I1mr']:,.0f}")
+        print(f"misses of the first-level data cache: {counts['D1mr'] + counts['D1mw']:,.0f}")
+        print(f"mispredicted branches: {counts['Bcm'] + counts['Bim']:,.0f}")
 
 
 if __name__ == "__main__":

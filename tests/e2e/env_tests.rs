@@ -153,6 +153,9 @@ async fn env_test_programs_end_with_their_parent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn env_test_program_ends_if_its_parent_ended_before_its_start() {
+    if Command::new("setsid").arg("--version").output().is_err() {
+        return prerequisites::skip("setsid", "setsid is not installed");
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let waiting_apid = folder.path().join("waiting-apid");
     let script = format!(
@@ -166,8 +169,9 @@ async fn env_test_program_ends_if_its_parent_ended_before_its_start() {
     );
     fs::write(&waiting_apid, script).expect("a script");
     fs::set_permissions(&waiting_apid, fs::Permissions::from_mode(0o755)).expect("an executable");
-    // The leader of a session cannot detect a new parent by its session.
+    // setsid makes the program the leader of a session, so only `--parent-id` reveals the new parent.
     let script = r#"setsid "$0"/etcd --data-dir "$1/etcd" --listen-client-urls=http://127.0.0.1:0 & wait"#;
+    let errors = folder.path().join("errors");
     let mut shell = Command::new("sh")
         .args(["-c", script])
         .arg(assets())
@@ -175,13 +179,18 @@ async fn env_test_program_ends_if_its_parent_ended_before_its_start() {
         .env("APID", &waiting_apid)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(fs::File::create(&errors).expect("a file"))
         .spawn()
         .expect("a shell");
     let started = folder.path().join("started");
     eventually("the program starts", || async { started.exists().then_some(()) }).await;
     kill(&mut shell);
     fs::write(folder.path().join("parent-has-ended"), "").expect("a file");
+    eventually("the program reports that its parent ended", || async {
+        let text = fs::read_to_string(&errors).unwrap_or_default();
+        text.contains("ended before the start").then_some(())
+    })
+    .await;
     assert_no_process(folder.path()).await;
 }
 

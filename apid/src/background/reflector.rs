@@ -27,22 +27,30 @@ pub(super) enum ObjectEvent<'a> {
 /// again, and gets no deletion between the failure and the new watch. The reflector returns when the kind is
 /// no longer served. Objects that cannot be decoded are skipped.
 pub(super) async fn reflect(items: Arc<Items>, observe: impl FnMut(ObjectEvent<'_>) + Send) {
-    reflect_selected(items, |_| true, observe).await;
+    reflect_matching(items, |_| true, observe).await;
 }
 
-/// Like [`reflect`], for the objects with one name in all namespaces. Other objects are not decoded.
-pub(super) async fn reflect_name(items: Arc<Items>, name: &str, observe: impl FnMut(ObjectEvent<'_>) + Send) {
-    let has_name = |item: &Item| item.key().strip_suffix(name).is_some_and(|rest| rest.ends_with('/'));
-    reflect_selected(items, has_name, observe).await;
-}
-
-async fn reflect_selected(
+/// Calls `observe` as [`reflect`] does, but only for the objects with this name, in all namespaces.
+///
+/// Objects with other names are not decoded.
+pub(super) async fn reflect_named(
     items: Arc<Items>,
-    selects: impl Fn(&Item) -> bool + Send + Sync,
+    name: &str,
+    observe: impl FnMut(ObjectEvent<'_>) + Send,
+) {
+    // A storage key ends with a slash and the name.
+    let has_name = |item: &Item| item.key().strip_suffix(name).is_some_and(|rest| rest.ends_with('/'));
+    reflect_matching(items, has_name, observe).await;
+}
+
+/// Calls `observe` as [`reflect`] does, but only for the items that `is_selected` accepts.
+async fn reflect_matching(
+    items: Arc<Items>,
+    is_selected: impl Fn(&Item) -> bool + Send + Sync,
     mut observe: impl FnMut(ObjectEvent<'_>) + Send,
 ) {
     loop {
-        if let Err(reason) = reflect_once(&items, &selects, &mut observe).await {
+        if let Err(reason) = reflect_once(&items, &is_selected, &mut observe).await {
             tracing::debug!(prefix = %items.prefix(), %reason, "watch of a background task failed; listing again");
         }
         // The kind is not served any more, or its definition changed.
@@ -67,12 +75,12 @@ pub(super) fn follow_names(items: &Arc<Items>) -> (impl Future<Output = ()>, Unb
 
 async fn reflect_once(
     items: &Arc<Items>,
-    selects: &(impl Fn(&Item) -> bool + Send + Sync),
+    is_selected: &(impl Fn(&Item) -> bool + Send + Sync),
     observe: &mut (impl FnMut(ObjectEvent<'_>) + Send),
 ) -> Result<(), String> {
     let prefix = items.prefix().to_string();
     let (snapshot, mut watcher) = items.snapshot_and_watch(&prefix).await.map_err(|e| e.to_string())?;
-    for item in snapshot.scope(&prefix, "").filter(|item| selects(item)) {
+    for item in snapshot.scope(&prefix, "").filter(|item| is_selected(item)) {
         if let Some(entry) = stored::entry(item) {
             observe(ObjectEvent::Exists(entry));
         }
@@ -81,12 +89,12 @@ async fn reflect_once(
     loop {
         for event in watcher.next().await.map_err(|e| e.to_string())? {
             match (event.before(), event.after()) {
-                (_, Some(after)) if selects(after) => {
+                (_, Some(after)) if is_selected(after) => {
                     if let Some(entry) = stored::entry(after) {
                         observe(ObjectEvent::Exists(entry));
                     }
                 }
-                (Some(before), None) if selects(before) => {
+                (Some(before), None) if is_selected(before) => {
                     if let Some(entry) = stored::entry(before) {
                         observe(ObjectEvent::Deleted(entry));
                     }
@@ -130,24 +138,31 @@ mod tests {
         create(&store, "a", "wanted").await;
         create(&store, "a", "not-wanted").await;
         let (sender, mut observed) = unbounded_channel();
-        let follow = reflect_name(Arc::clone(&items), "wanted", move |event| {
-            let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
-            let _ = sender.send(format!("{}/{}", map.namespace(), map.name()));
+        let follow = reflect_named(Arc::clone(&items), "wanted", move |event| {
+            let _ = sender.send(match event {
+                ObjectEvent::Exists(map) => format!("{}/{} exists", map.namespace(), map.name()),
+                ObjectEvent::Deleted(map) => format!("{}/{} is deleted", map.namespace(), map.name()),
+            });
         });
         let check = async {
-            assert_eq!(observed.recv().await.unwrap(), "a/wanted");
+            assert_eq!(observed.recv().await.unwrap(), "a/wanted exists");
             for (namespace, name) in [("b", "other"), ("wanted", "other"), ("b", "wanted")] {
                 create(&store, namespace, name).await;
             }
-            assert_eq!(observed.recv().await.unwrap(), "b/wanted");
+            assert_eq!(observed.recv().await.unwrap(), "b/wanted exists");
+            for key in ["core/configmaps/b/other", "core/configmaps/b/wanted"] {
+                let row = store.get(key, None).await.unwrap().unwrap();
+                store.commit(key, Op::Delete(row.revision)).await.unwrap();
+            }
+            assert_eq!(observed.recv().await.unwrap(), "b/wanted is deleted");
         };
         tokio::select! {
             () = follow => panic!("the reflector returned"),
-            () = check => {}
+            result = tokio::time::timeout(Duration::from_secs(10), check) => result.unwrap(),
         }
         let snapshot = items.snapshot().await.unwrap();
         let decoded = snapshot.scope("core/configmaps/", "").filter(|item| item.is_decoded());
         let keys: Vec<&str> = decoded.map(|item| &**item.key()).collect();
-        assert_eq!(keys, ["core/configmaps/a/wanted", "core/configmaps/b/wanted"]);
+        assert_eq!(keys, ["core/configmaps/a/wanted"]);
     }
 }

@@ -3,14 +3,14 @@
 //! # Contract
 //!
 //! controller-runtime's env tests start `kube-apiserver` and `etcd` from one folder. apid takes both roles: by its
-//! program name, or as `apid env-test --parent-id=PID ROLE`. [`etcd`] answers `/health` and reports the directory in which the server
-//! stores its objects. [`kube_apiserver`] serves with the names preset `kubernetes` and its own authd.
+//! program name, or as `apid env-test --parent-id=PID ROLE`. [`etcd`] answers `/health` and reports the directory in
+//! which the server stores its objects. [`kube_apiserver`] serves with the names preset `kubernetes` and its own authd.
 //! [`test_server`] needs no flags and prints the path of a kubeconfig when it is ready.
 //!
 //! # Invariants
 //!
-//! INVARIANT (no orphan): a process of a role ends with its parent, also after SIGKILL of the parent. It also
-//! ends if its parent ended before the process started to run: [`parent`] says in which cases.
+//! INVARIANT (no orphan): a process of a role ends with its parent, also after SIGKILL of the parent. The
+//! process also ends if the parent ended before the process started to run, except in the cases that [`parent`] lists.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -51,10 +51,15 @@ impl Role {
 
     /// Runs the program with its arguments, without the program name.
     ///
-    /// `parent_id` is the process id of the parent if the caller knows it; see [`parent`].
-    pub fn run(self, arguments: impl IntoIterator<Item = String>, parent_id: Option<u32>) -> ExitCode {
+    /// `expected_parent_id` is the parent id that a script of `deploy/envtest` read at its start; None without a
+    /// script.
+    pub fn run(
+        self,
+        arguments: impl IntoIterator<Item = String>,
+        expected_parent_id: Option<u32>,
+    ) -> ExitCode {
         let arguments: Vec<String> = arguments.into_iter().collect();
-        let result = parent::running_parent_id(parent_id).and_then(|parent_id| match self {
+        let result = parent::running_parent_id(expected_parent_id).and_then(|parent_id| match self {
             Role::KubeApiserver => kube_apiserver::run(arguments, parent_id),
             Role::Etcd => etcd::run(&arguments, parent_id),
         });
@@ -72,9 +77,10 @@ impl Role {
 /// Runs `apid env-test --parent-id=PID ROLE FLAGS…` with the arguments after `env-test`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let mut arguments = arguments.into_iter();
-    let parent_id = arguments.next().unwrap_or_default();
-    let Some(parent_id) = parent_id.strip_prefix("--parent-id=").and_then(|id| id.parse().ok()) else {
-        let mistake = format!("`env-test {parent_id}`: the first argument is --parent-id=PID");
+    let argument = arguments.next().unwrap_or_default();
+    let Some(parent_id) = argument.strip_prefix("--parent-id=").and_then(|id| id.parse().ok()) else {
+        let mistake =
+            format!("`env-test {argument}`: the first argument must be `--parent-id=PID`, then the role");
         return report_mistakes("apid", &[mistake]);
     };
     let role = arguments.next().unwrap_or_default();

@@ -3,11 +3,14 @@
 //! # Contract
 //!
 //! [`running_parent_id`] returns the process id of the parent that started this process. If this parent has ended, the
-//! process has a new parent: a subreaper or the first process of the container. The process detects a new parent in
-//! two ways. The scripts of `deploy/envtest` pass the id that they had for their parent at their start: a new parent
-//! has another id. Without this id, the sessions reveal a new parent: a child has the session of its first parent,
-//! unless the child leads a session itself. A new parent remains undetected if the old one ended before the script
-//! started, or if there is no script, and the new parent has the same session or the process leads a session.
+//! process has a new parent: a subreaper or the first process of the container. Two checks detect a
+//! new parent:
+//!
+//! - The scripts of `deploy/envtest` pass the id of their parent at their start. A new parent has another id.
+//! - A child has the session of its first parent, unless the child leads a session. This check needs `/proc`.
+//!
+//! The first check misses a parent that ended before the script started, and does not exist without a script. The
+//! second check misses a new parent of the same session, and any new parent of a process that leads a session.
 
 use std::fs;
 
@@ -18,7 +21,7 @@ struct ProcessIds {
     session: u32,
 }
 
-/// Returns the process id of the parent. `expected_id` is this id as a script read it at its start.
+/// Returns the process id of the parent. `expected_id` is the parent id that a script read at its start.
 ///
 /// # Errors
 ///
@@ -26,9 +29,15 @@ struct ProcessIds {
 pub(super) fn running_parent_id(expected_id: Option<u32>) -> Result<u32, Vec<String>> {
     let id = std::os::unix::process::parent_id();
     let (own_ids, parent_ids) = (ProcessIds::read("self"), ProcessIds::read(&id.to_string()));
-    let is_new_parent = expected_id.is_some_and(|expected_id| expected_id != id)
-        || own_ids.zip(parent_ids).is_some_and(|(own_ids, parent_ids)| is_orphan(own_ids, parent_ids));
-    if is_new_parent {
+    if let Some(expected_id) = expected_id
+        && expected_id != id
+    {
+        let mistake = format!(
+            "the parent process {expected_id} ended before the start, or `$APID` is a script that does not use `exec`"
+        );
+        return Err(vec![mistake]);
+    }
+    if own_ids.zip(parent_ids).is_some_and(|(own_ids, parent_ids)| is_orphan(own_ids, parent_ids)) {
         return Err(vec!["the parent process ended before the start".to_owned()]);
     }
     Ok(id)
@@ -82,8 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn parent_with_another_id_than_at_the_start_of_the_script_did_not_start_the_process() {
-        let error = running_parent_id(Some(std::process::id())).unwrap_err();
-        assert_eq!(error, ["the parent process ended before the start"]);
+    fn parent_with_unexpected_id_is_rejected() {
+        let id = std::process::id();
+        let error = running_parent_id(Some(id)).unwrap_err().concat();
+        assert!(error.starts_with(&format!("the parent process {id} ended before the start")), "{error}");
     }
 }

@@ -9,7 +9,7 @@ use apimachinery::status::Status;
 use tokio::sync::mpsc;
 
 use super::super::actor::Actor;
-use super::super::reflector::{ObjectEvent, reflect_name};
+use super::super::reflector::{ObjectEvent, reflect_named};
 use super::super::stored;
 use super::{RETRY, put_config_map, read_file, send_on_change};
 use crate::config::PublishedConfig;
@@ -27,7 +27,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, published_config: Publis
     let files: Vec<PathBuf> = published_config.client_ca.iter().cloned().chain(proxy).collect();
     let _watch = send_on_change(files, request_sender.clone(), ());
     let retry_sender = request_sender.clone();
-    let follow = reflect_name(maps.items.clone(), NAME, move |event| {
+    let follow = reflect_named(maps.items.clone(), NAME, move |event| {
         let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
         if map.namespace() == namespace {
             let _ = request_sender.send(());

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::super::actor::{Actor, Target, ignore_race};
-use super::super::reflector::{ObjectEvent, reflect, reflect_name};
+use super::super::reflector::{ObjectEvent, reflect, reflect_named};
 use super::super::retries::RetryQueue;
 use super::super::stored;
 use super::{RETRY, put_config_map, read_file, send_on_change};
@@ -65,7 +65,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
             send_task(&namespace_sender, Task::Namespace(namespace.name().to_owned()));
         }
     });
-    let follow_maps = reflect_name(maps.items.clone(), NAME, move |event| {
+    let follow_maps = reflect_named(maps.items.clone(), NAME, move |event| {
         let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
         send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
     });
