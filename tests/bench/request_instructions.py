@@ -28,7 +28,7 @@ LISTED = 100
 START_SECONDS = 120
 
 
-def start(programs, data, options, profile, log):
+def start(programs, data, caches, profile, log):
     """Starts apid under callgrind, with authd beside it."""
     data.mkdir()
     tokens = data / "tokens.csv"
@@ -36,7 +36,7 @@ def start(programs, data, options, profile, log):
     # Fair scheduling: otherwise one thread can keep valgrind's lock while the others wait.
     valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--fair-sched=yes",
                 f"--callgrind-out-file={profile}"]
-    if options.caches:
+    if caches:
         valgrind += ["--cache-sim=yes", "--branch-sim=yes"]
     flags = ["--spawn-authd", f"--data-dir={data / 'store'}", "--bind-address=127.0.0.1", "--secure-port=0",
              "--authorization-mode=RBAC", f"--token-auth-file={tokens}"]
@@ -115,7 +115,7 @@ def main():
         folder = pathlib.Path(folder)
         log_file = folder / "log"
         with log_file.open("w") as log:
-            process = start(programs, folder / "data", options, options.profile or folder / "profile", log)
+            process = start(programs, folder / "data", options.caches, options.profile or folder / "profile", log)
             try:
                 measure(process, folder / "data", options.request, options.count)
             finally:

@@ -12,7 +12,7 @@ use apimachinery::clock::Clock;
 use crate::Operation;
 
 /// A phase of admission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Mutating phase, before the validation of the object.
     Mutating,

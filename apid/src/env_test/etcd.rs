@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use serving::arguments::flag_value;
 
-use super::PARENT_CHECK;
 use crate::console::print;
+use crate::process::PARENT_CHECK_INTERVAL;
 
 /// The path whose response is the data directory.
 const DATA_DIR_PATH: &str = "/apid/data-dir";
@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &[String], parent_id: u32) -> Result<ExitCode, Vec<
         });
     }
     while std::os::unix::process::parent_id() == parent_id {
-        std::thread::sleep(PARENT_CHECK);
+        std::thread::sleep(PARENT_CHECK_INTERVAL);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,7 +13,6 @@
 //! process also ends if the parent ended before the process started to run, except in the cases that [`parent`] lists.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use serving::arguments::{flag_value, has_flag};
 use serving::config_file::{FlagValues, ServerConfiguration, merge};
@@ -26,9 +25,6 @@ mod parent;
 mod test_server;
 
 pub use test_server::run as run_test_server;
-
-/// Interval of the check whether the parent still exists.
-const PARENT_CHECK: Duration = Duration::from_millis(100);
 
 /// A program that an env test starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

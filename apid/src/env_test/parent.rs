@@ -3,8 +3,7 @@
 //! # Contract
 //!
 //! [`running_parent_id`] returns the process id of the parent that started this process. If this parent has ended, the
-//! process has a new parent: a subreaper or the first process of the container. Two checks detect a
-//! new parent:
+//! process has a new parent: a subreaper or the first process of the container. Two checks detect a new parent:
 //!
 //! - The scripts of `deploy/envtest` pass the id of their parent at their start. A new parent has another id.
 //! - A child has the session of its first parent, unless the child leads a session. This check needs `/proc`.
@@ -28,7 +27,6 @@ struct ProcessIds {
 /// The parent that started this process has ended.
 pub(super) fn running_parent_id(expected_id: Option<u32>) -> Result<u32, Vec<String>> {
     let id = std::os::unix::process::parent_id();
-    let (own_ids, parent_ids) = (ProcessIds::read("self"), ProcessIds::read(&id.to_string()));
     if let Some(expected_id) = expected_id
         && expected_id != id
     {
@@ -37,6 +35,7 @@ pub(super) fn running_parent_id(expected_id: Option<u32>) -> Result<u32, Vec<Str
         );
         return Err(vec![mistake]);
     }
+    let (own_ids, parent_ids) = (ProcessIds::read("self"), ProcessIds::read(&id.to_string()));
     if own_ids.zip(parent_ids).is_some_and(|(own_ids, parent_ids)| is_orphan(own_ids, parent_ids)) {
         return Err(vec!["the parent process ended before the start".to_owned()]);
     }

@@ -61,7 +61,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval of the check whether the parent still exists.
-const PARENT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+pub(crate) const PARENT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Idle time after which a thread for blocking tasks ends: each thread retains freed memory.
 const BLOCKING_THREAD_KEEP_ALIVE: Duration = Duration::from_secs(1);
