@@ -68,7 +68,7 @@ async fn main() {
         reservations: Arc::default(),
     };
     let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
-    let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, PluginOutput::default());
+    let (user, options, notes) = (Arc::new(UserInfo::anonymous()), || Value::Null, PluginOutput::default());
     let mut object = Object::from_value(json!({"metadata": {"name": "m"}, "data": {"a": "b"}})).unwrap();
     let mut start = Instant::now();
     for round in 0..=ROUNDS {

@@ -156,7 +156,7 @@ async fn main() {
                     old: None,
                     user: &user,
                     dry_run: false,
-                    options: &Value::Null,
+                    options: &|| Value::Null,
                     reinvoked: false,
                     has_generated_name: false,
                     notes: &notes,

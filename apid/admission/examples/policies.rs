@@ -150,7 +150,7 @@ async fn main() {
         reservations: Arc::default(),
     };
     let chain = Chain::new(&[], &disabled_plugins, &Configuration::default(), &environment).expect("a chain");
-    let (user, options) = (Arc::new(UserInfo::anonymous()), Value::Null);
+    let (user, options) = (Arc::new(UserInfo::anonymous()), || Value::Null);
     let config_map = object(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "app", "namespace": "team", "labels": {"app": "a"}},

@@ -36,7 +36,7 @@ pub(crate) fn request_fields(
     add("operation", attributes.operation.as_str().into());
     add("userInfo", attributes.user.to_value());
     add("dryRun", attributes.dry_run.into());
-    add("options", attributes.options.clone());
+    add("options", (attributes.options)());
     fields
 }
 

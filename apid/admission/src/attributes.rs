@@ -67,8 +67,9 @@ pub struct Attributes<'a> {
     pub user: &'a Arc<UserInfo>,
     /// Whether the write is a dry run, in which plugins must not have side effects.
     pub dry_run: bool,
-    /// Options of the request: `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`.
-    pub options: &'a Value,
+    /// Returns the options of the request as an object: `CreateOptions`, `UpdateOptions`, `PatchOptions` or
+    /// `DeleteOptions`. Only webhooks and policies need them, so most writes never call it.
+    pub options: &'a (dyn Fn() -> Value + Sync),
     /// Whether this is the second round of the mutating phase; see [`PluginOutput::requests_second_round`].
     pub reinvoked: bool,
     /// Output of plugins besides the decision.

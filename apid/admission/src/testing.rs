@@ -146,7 +146,7 @@ impl Fake {
         let old = write.old.map(|old| Object::from_value(old).unwrap());
         let mut object = Object::from_value(object).ok();
         let name = object.as_ref().or(old.as_ref()).map(|o| o.name().to_owned()).unwrap_or_default();
-        let (notes, options, user) = (PluginOutput::default(), Value::Null, Arc::new(write.user));
+        let (notes, options, user) = (PluginOutput::default(), || Value::Null, Arc::new(write.user));
         let attributes = Attributes {
             operation: write.operation,
             resource,

@@ -145,7 +145,7 @@ struct ChainWrite<'a> {
 
 /// Runs both phases of the default chain for a write.
 async fn admit(chain: &Chain, write: ChainWrite<'_>) -> Result<(), Status> {
-    let (notes, user, options) = (PluginOutput::default(), Arc::new(UserInfo::anonymous()), Value::Null);
+    let (notes, user, options) = (PluginOutput::default(), Arc::new(UserInfo::anonymous()), || Value::Null);
     let attributes = Attributes {
         operation: write.operation,
         resource: write.resource,
@@ -278,7 +278,7 @@ async fn plugins_run_in_order_and_validate_after_all_mutations() {
         ["a", "b", "c"].map(|letter| (letter, Box::new(Letter(letter)) as Box<dyn Plugin>)).into(),
     );
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
-    let (user, options) = (Arc::new(UserInfo::anonymous()), Value::Null);
+    let (user, options) = (Arc::new(UserInfo::anonymous()), || Value::Null);
     for (operation, name, seen, annotated, refusal) in [
         (Operation::Create, "x", Some("abc"), 3, None),
         (Operation::Create, "b", Some("abc"), 2, Some("configmaps \"b\" is forbidden: b")),

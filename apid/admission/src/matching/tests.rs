@@ -39,7 +39,7 @@ async fn find(
     let served = registry.find(parts[0], parts[1], parts[2]).unwrap();
     let object = Object::from_value(object.clone()).ok();
     let old = old.map(|old| Object::from_value(old.clone()).unwrap());
-    let (user, notes, options) = (Arc::new(UserInfo::default()), PluginOutput::default(), Value::Null);
+    let (user, notes, options) = (Arc::new(UserInfo::default()), PluginOutput::default(), || Value::Null);
     let attributes = Attributes {
         operation,
         resource: served.stored(),

@@ -474,7 +474,7 @@ fn kubelet_writes_own_resource_slices_only() {
                 old,
                 user: &user,
                 dry_run: false,
-                options: &Value::Null,
+                options: &|| Value::Null,
                 reinvoked: false,
                 has_generated_name: false,
                 notes: &notes,

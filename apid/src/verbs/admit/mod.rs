@@ -28,18 +28,18 @@ pub(super) struct AdmissionRequest<'a> {
     call: &'a Call<'a>,
     operation: Operation,
     dry_run: bool,
-    options: Value,
+    options: &'a (dyn Fn() -> Value + Sync),
     /// Whether the server generated the name of the object.
     pub(super) has_generated_name: bool,
 }
 
 impl<'a> Call<'a> {
-    /// Builds the admission request of a write. `options` are the request's options as an object.
+    /// Builds the admission request of a write. `options` returns the request's options as an object.
     pub(super) fn admission(
         &'a self,
         operation: Operation,
         dry_run: bool,
-        options: Value,
+        options: &'a (dyn Fn() -> Value + Sync),
     ) -> AdmissionRequest<'a> {
         AdmissionRequest { call: self, operation, dry_run, options, has_generated_name: false }
     }
@@ -79,7 +79,7 @@ impl AdmissionRequest<'_> {
             old,
             user: call.authorized.user(),
             dry_run: self.dry_run,
-            options: &self.options,
+            options: self.options,
             reinvoked: false,
             has_generated_name: self.has_generated_name,
             notes: call.notes,

@@ -128,7 +128,8 @@ async fn setup() -> TestSetup {
 
 impl TestSetup {
     async fn create_config_map(&self) {
-        let (user, options, notes) = (Arc::new(UserInfo::anonymous()), Value::Null, PluginOutput::default());
+        let (user, options, notes) =
+            (Arc::new(UserInfo::anonymous()), || Value::Null, PluginOutput::default());
         let attributes = Attributes {
             operation: Operation::Create,
             resource: self.registry.find("", "v1", "configmaps").unwrap(),
