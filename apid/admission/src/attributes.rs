@@ -100,8 +100,12 @@ impl<'a> Attributes<'a> {
 }
 
 /// Output of plugins: warnings, audit annotations and the audit object reference.
+///
+/// The default has no audit event, so it records no object reference; see [`PluginOutput::new`].
 #[derive(Debug, Default)]
 pub struct PluginOutput {
+    /// Whether the request has an audit event.
+    has_audit_event: bool,
     /// Warnings for the client.
     warnings: Mutex<Vec<String>>,
     /// Annotations of the audit event.
@@ -141,6 +145,11 @@ impl ObjectReference {
 }
 
 impl PluginOutput {
+    /// Creates the output of a request. `has_audit_event`: whether the output records the object reference.
+    pub fn new(has_audit_event: bool) -> Self {
+        PluginOutput { has_audit_event, ..PluginOutput::default() }
+    }
+
     /// Adds a warning for the client. Empty and repeated texts are ignored.
     pub fn warn(&self, text: impl Into<String>) {
         let text = text.into();
@@ -165,10 +174,12 @@ impl PluginOutput {
         self.guards.lock().push(Box::new(value));
     }
 
-    /// Sets the object reference of the audit event. The caller passes the decoded request body, and after a
-    /// creation the created object.
+    /// Sets the object reference of the audit event, if there is one. The caller passes the decoded request
+    /// body, and after a creation the created object.
     pub fn set_reference(&self, object: &Object) {
-        *self.reference.lock() = ObjectReference::new(object);
+        if self.has_audit_event {
+            *self.reference.lock() = ObjectReference::new(object);
+        }
     }
 
     /// Takes the object reference of the audit event.

@@ -176,7 +176,8 @@ impl Actor {
         let authorized =
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
         let kinds = self.server_state.kinds();
-        Action { actor: self, target, kinds, authorized, event, notes: PluginOutput::default() }
+        let notes = PluginOutput::new(self.server_state.audit.is_on());
+        Action { actor: self, target, kinds, authorized, event, notes }
     }
 }
 

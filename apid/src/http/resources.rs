@@ -45,7 +45,7 @@ pub(super) async fn handle(
     if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
-    let notes = PluginOutput::default();
+    let notes = PluginOutput::new(context.audit.is_on());
     let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             match handle_stored(context, &context.kinds, authorized, collection, body, &notes).await {

@@ -1,9 +1,12 @@
 //! Audit events of requests for objects: the object reference.
 
+use admission::{ObjectKind, Writer as _};
+use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::{MAPS, Server, audit_log, map};
 use crate::auth::Auth;
+use crate::background::AdmissionWrites;
 
 /// A server with an audit log, and the directory of its file.
 pub(super) struct AuditedServer {
@@ -48,6 +51,23 @@ async fn create_event_references_created_object_by_name_and_uid() {
         );
         assert_eq!(event["responseStatus"]["code"], 201);
     }
+}
+
+#[tokio::test]
+async fn create_event_of_apid_references_created_object() {
+    let audited = AuditedServer::start().await;
+    let writer = AdmissionWrites::default();
+    writer.attach(&audited.server.server_state);
+    let object = json!({"metadata": {"generateName": "g-", "namespace": "a"}});
+    let object = Object::from_value(object).unwrap();
+    writer.create(ObjectKind::new("", "ConfigMap"), object).get().await.unwrap();
+    let list = audited.server.get(MAPS).await.json();
+    let created = &list["items"][0]["metadata"];
+    let events = audited.events("/configmaps");
+    let event = events.iter().find(|event| event["verb"] == "create").unwrap();
+    assert_eq!(event["user"]["username"], "system:apiserver");
+    assert_eq!(event["objectRef"]["name"], created["name"]);
+    assert_eq!(event["objectRef"]["uid"], created["uid"]);
 }
 
 #[tokio::test]
