@@ -5,6 +5,7 @@
 //! INVARIANT (lazy): nothing is parsed before its first use. The first use of the table locates the types;
 //! the first use of a type parses its lines.
 
+use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use apimachinery::object::{Map, Number, Object, Value};
@@ -15,8 +16,8 @@ use crate::validation_tags::{self, ValidationTag};
 
 static TABLE: &str = include_str!("../data/types.txt");
 
-/// The types, sorted by name.
-static INDEX: OnceLock<Box<[Slot]>> = OnceLock::new();
+/// The types by name.
+static INDEX: OnceLock<HashMap<&'static str, Slot>> = OnceLock::new();
 
 /// A type with its schema, which is compiled on first use.
 #[derive(Debug)]
@@ -133,26 +134,25 @@ impl Ref {
     }
 }
 
-pub(crate) fn index() -> &'static [Slot] {
+pub(crate) fn index() -> &'static HashMap<&'static str, Slot> {
     INDEX.get_or_init(|| {
-        let mut slots: Vec<Slot> = Vec::with_capacity(800);
+        let mut index = HashMap::with_capacity(800);
         let mut rest = TABLE;
         while !rest.is_empty() {
             let (head, after) = rest.split_once('\n').unwrap_or((rest, ""));
             let fields = after.split_inclusive('\n').take_while(|line| line.starts_with(' '));
             let (lines, next) = after.split_at(fields.map(str::len).sum());
             if !head.starts_with('#') {
-                slots.push(Slot { name: head, lines, schema: OnceLock::new() });
+                index.insert(head, Slot { name: head, lines, schema: OnceLock::new() });
             }
             rest = next;
         }
-        slots.into_boxed_slice()
+        index
     })
 }
 
 pub(crate) fn find(name: &str) -> Option<&'static Slot> {
-    let slots = index();
-    slots.get(slots.binary_search_by(|slot| slot.name.cmp(name)).ok()?)
+    index().get(name)
 }
 
 impl Slot {
@@ -463,8 +463,9 @@ mod tests {
                 _ => {}
             }
         }
-        assert!(index().is_sorted_by_key(|slot| slot.name));
-        for slot in index() {
+        let heads = TABLE.lines().filter(|line| !line.starts_with([' ', '#']) && !line.is_empty());
+        assert_eq!(index().len(), heads.count(), "each name is unique");
+        for slot in index().values() {
             let schema = Schema::of(slot.name).unwrap();
             for (a, b) in schema.fields.iter().zip(schema.fields.iter().skip(1)) {
                 assert!(a.name < b.name, "{}: {} twice", slot.name, b.name);
