@@ -15,7 +15,7 @@
 //! INVARIANT (same tree): only the order of keys differs from the serialization of the tree itself.
 
 use apimachinery::object::{Map, Value};
-use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
+use serde::ser::{Serialize, SerializeSeq, Serializer};
 
 use crate::table::{Schema, Type};
 
@@ -134,8 +134,20 @@ impl Form {
             // In a list of custom objects, each item selects its own type.
             Form::ByKind if key == "items" => (UNDECLARED, Form::ByKind),
             Form::ByKind => (key_rank(key), Form::Map),
-            Form::Declared(Type::Map(inner)) => (UNDECLARED, Form::Declared(inner)),
-            Form::Declared(_) | Form::Map => (UNDECLARED, Form::Map),
+            Form::Declared(_) | Form::Map => (UNDECLARED, self.map_value()),
+        }
+    }
+
+    /// Whether the keys of an object with this resolved form are sorted.
+    fn is_map(self) -> bool {
+        matches!(self, Form::Declared(_) | Form::Map)
+    }
+
+    /// The form of the values of a map.
+    fn map_value(self) -> Form {
+        match self {
+            Form::Declared(Type::Map(inner)) => Form::Declared(inner),
+            _ => Form::Map,
         }
     }
 
@@ -171,11 +183,13 @@ impl Serialize for Ordered<'_> {
 
 impl Serialize for OrderedFields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.fields.len()))?;
-        for (key, value) in self.iter() {
-            map.serialize_entry(key, &value)?;
+        if self.form.is_map() {
+            // The tree already sorts its keys.
+            let form = self.form.map_value();
+            return serializer
+                .collect_map(self.fields.iter().map(|(key, value)| (key, Ordered { value, form })));
         }
-        map.end()
+        serializer.collect_map(self.iter())
     }
 }
 
