@@ -24,6 +24,7 @@ use schema::key_order::OrderedFields;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use storage::Revision;
+use storage::cache::{Decode, DecodeError};
 
 use crate::{CustomKind, KindRef, Resource};
 
@@ -156,25 +157,26 @@ impl Decoder {
     pub fn of_current_form(resource: &Resource) -> Self {
         Decoder { refreshes: false, ..Decoder::new(resource) }
     }
-}
 
-impl storage::cache::Decode for Decoder {
-    type Entry = Entry;
+    /// Returns the entry that decoding `stored` would return, without parsing. `stored` must be the encoding of
+    /// `object`.
+    ///
+    /// Returns None for a custom kind, because its decoding may change the object, and if the decoding would fail.
+    pub fn entry_of(&self, object: &Object, stored: &Bytes) -> Option<Entry> {
+        debug_assert!(encode(object) == stored, "the stored bytes are those of the object");
+        if self.refreshes { None } else { self.build_entry(object, stored).ok() }
+    }
 
-    fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, storage::cache::DecodeError> {
-        let value = &match &self.kind {
-            KindRef::Custom(kind) if self.refreshes => refresh_stored(kind, value)?,
-            _ => value.clone(),
-        };
-        let metadata = find_metadata(value).ok_or("does not begin with kind, apiVersion and metadata")?;
-        let object = self.selection.extract(value).map_err(|e| e.to_string())?;
+    /// Builds the entry of stored bytes. `object` contains at least the selected fields.
+    fn build_entry(&self, object: &Object, stored: &Bytes) -> Result<Entry, DecodeError> {
+        let metadata = find_metadata(stored).ok_or("does not begin with kind, apiVersion and metadata")?;
         let mut texts = Texts::default();
         for text in [object.name(), object.namespace(), object.uid()] {
             texts.push(text)?;
         }
         let strategy = self.kind.strategy();
         for field in &*self.fields {
-            texts.push(&strategy.field(&object, field))?;
+            texts.push(&strategy.field(object, field))?;
         }
         let mut labels = 0;
         for (key, value) in object.labels() {
@@ -187,15 +189,28 @@ impl storage::cache::Decode for Decoder {
             texts.push(owner.get("uid").and_then(Value::as_str).unwrap_or(""))?;
         }
         Ok(Entry {
-            body: value.clone(),
+            body: stored.clone(),
             metadata,
-            revision: find_revision(value, metadata, &object),
+            revision: find_revision(stored, metadata, object),
             text: texts.text.into_boxed_str(),
             ends: texts.ends.into_boxed_slice(),
             labels,
             fields: Arc::clone(&self.fields),
             terminating: object.is_terminating(),
         })
+    }
+}
+
+impl Decode for Decoder {
+    type Entry = Entry;
+
+    fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, DecodeError> {
+        let value = &match &self.kind {
+            KindRef::Custom(kind) if self.refreshes => refresh_stored(kind, value)?,
+            _ => value.clone(),
+        };
+        let object = self.selection.extract(value).map_err(|e| e.to_string())?;
+        self.build_entry(&object, value)
     }
 }
 

@@ -284,11 +284,14 @@ impl<'a> Case<'a> {
             differ("cells", Value::Array(cells), &case["cells"]);
         }
         let stored = entry::encode(object);
-        let entry = Decoder::new(&self.resource).decode("", &stored).unwrap();
+        let decoder = Decoder::new(&self.resource);
+        let entry = decoder.decode("", &stored).unwrap();
+        let entry_of_object = decoder.entry_of(object, &stored).unwrap();
         for (field, value) in case["fields"].as_object().into_iter().flatten() {
             differ(field, entry.field(field).into(), value);
         }
         for field in self.resource.kind.facts().selectable_fields {
+            differ(field, entry.field(field).into(), &entry_of_object.field(field).into());
             differ(
                 field,
                 entry.field(field).into(),

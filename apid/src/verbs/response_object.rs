@@ -34,6 +34,9 @@ impl ResponseObject {
     }
 
     /// Returns the result of a commit. Shares the item of the watch cache if it has the committed revision.
+    ///
+    /// INVARIANT (committed object): without a converter, the commit stored the encoding of `object`. The item
+    /// gets its entry from `object`.
     pub(super) async fn for_commit(
         collection: &Collection,
         key: &str,
@@ -42,7 +45,10 @@ impl ResponseObject {
     ) -> Self {
         match collection.items.get(key).await {
             Ok((Some(item), _)) if item.revision() == revision => match &collection.converter {
-                None => return ResponseObject::from_item(item),
+                None => {
+                    item.set_entry(|decoder, stored| decoder.entry_of(&object, stored));
+                    return ResponseObject::from_item(item);
+                }
                 // The write is durable, so a failed conversion does not fail the request.
                 Some(converter) => {
                     if let Ok(item) = converter.item(&item).await {

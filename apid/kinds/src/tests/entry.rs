@@ -104,6 +104,55 @@ fn entry_returns_metadata_labels_owners_and_fields() {
     }
 }
 
+/// Sets the value at a path of field names.
+fn set_at(value: &mut Value, path: &str, text: &str) {
+    let mut place = value;
+    for field in path.split('.') {
+        if !place.is_object() {
+            *place = json!({});
+        }
+        place = &mut place[field];
+    }
+    *place = text.into();
+}
+
+#[test]
+fn entry_of_object_equals_decoded_entry() {
+    let registry = Registry::new(&Names::new(Preset::Kubernetes, "example.test").unwrap());
+    for resource in registry.resources() {
+        let decoder = Decoder::new(resource);
+        let mut value = json!({
+            "kind": resource.kind.kind(), "apiVersion": resource.api_version(), "extra": {"a": [1]},
+            "metadata": {
+                "name": "x", "generateName": "\"g", "namespace": "n", "uid": "u", "labels": {"a": "b", "c": ""},
+                "ownerReferences": [{"uid": "o-1"}, {}], "deletionTimestamp": "2024-01-02T03:04:05Z",
+                "annotations": {"k": "v"}, "resourceVersion": "9",
+            },
+        });
+        for path in decoder
+            .fields
+            .iter()
+            .map(|field| &**field)
+            .chain(resource.kind.facts().field_sources.iter().copied())
+        {
+            set_at(&mut value, path, &format!("text of {path}"));
+        }
+        let object = object(value);
+        let stored = encode(&object);
+        let decoded = decoder.decode("", &stored).unwrap();
+        let built = decoder.entry_of(&object, &stored).unwrap();
+        let parts = |entry: &Entry| {
+            let Entry { body, metadata, revision, text, ends, labels, fields, terminating } = entry;
+            (
+                (body.clone(), *metadata, *revision, text.clone(), ends.clone()),
+                (*labels, Arc::clone(fields), *terminating),
+            )
+        };
+        assert_eq!(parts(&built), parts(&decoded), "{}", resource.kind.kind());
+        assert!(built.is_terminating());
+    }
+}
+
 #[test]
 fn escaped_quotes_in_head_do_not_hide_metadata() {
     let tricky = object(json!({

@@ -1,4 +1,4 @@
-//! A cached row with its entry, which is decoded on first use.
+//! A cached row with its entry, which its writer sets or the first use decodes.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -46,6 +46,19 @@ impl<D: Decode> Item<D> {
     /// The stored row.
     pub fn row(&self) -> &Row {
         &self.row
+    }
+
+    /// Sets the entry unless it is already decoded.
+    ///
+    /// `build` gets the decoder and the stored bytes. It returns the entry that [`Item::entry`] would decode, or None to
+    /// leave the decoding to the first use.
+    pub fn set_entry(&self, build: impl FnOnce(&D, &Bytes) -> Option<D::Entry>) {
+        if !self.is_decoded()
+            && let Some(entry) = build(&self.decode, &self.row.value)
+        {
+            // A reader that has decoded the item meanwhile has set an equal entry.
+            let _ = self.entry.set(Ok(entry));
+        }
     }
 
     /// Whether the entry is decoded already: [`Item::entry`] then returns without decoding.
