@@ -13,7 +13,7 @@ use crate::ObjectKind;
 use crate::reinvocation::Reinvocation;
 
 /// Admission operation of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Creation of an object or a review.
     Create,

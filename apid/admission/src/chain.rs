@@ -143,16 +143,16 @@ impl Chain {
         mut object: Option<&mut Object>,
     ) -> Result<(), Status> {
         let mut timer = self.timing.begin(Phase::Mutating, attributes.operation);
-        for (name, plugin) in self.interested_plugins(attributes) {
+        for (position, plugin) in self.interested_plugins(attributes) {
             let result = plugin.mutate(attributes, object.as_deref_mut()).get().await;
-            timer.end_plugin(name, result.is_err());
+            timer.end_plugin(position, result.is_err());
             result?;
         }
         if attributes.notes.requests_second_round() {
             let reinvoked = Attributes { reinvoked: true, ..*attributes };
-            for (name, plugin) in self.interested_plugins(&reinvoked) {
+            for (position, plugin) in self.interested_plugins(&reinvoked) {
                 let result = plugin.mutate(&reinvoked, object.as_deref_mut()).get().await;
-                timer.end_plugin(name, result.is_err());
+                timer.end_plugin(position, result.is_err());
                 result?;
             }
         }
@@ -167,9 +167,9 @@ impl Chain {
     /// The first rejection.
     pub async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         let mut timer = self.timing.begin(Phase::Validating, attributes.operation);
-        for (name, plugin) in self.interested_plugins(attributes) {
+        for (position, plugin) in self.interested_plugins(attributes) {
             let result = plugin.validate(attributes, object).get().await;
-            timer.end_plugin(name, result.is_err());
+            timer.end_plugin(position, result.is_err());
             result?;
         }
         timer.end(false);
@@ -178,15 +178,16 @@ impl Chain {
 }
 
 impl Chain {
-    /// The plugins that are interested in a write.
+    /// The plugins that are interested in a write, with their positions in the chain.
     fn interested_plugins<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
-    ) -> impl Iterator<Item = (&'static str, &'a dyn Plugin)> {
+    ) -> impl Iterator<Item = (usize, &'a dyn Plugin)> {
         let kind = &attributes.resource.kind;
         let plan =
             self.plans.plugins_for((kind.group(), kind.kind(), attributes.subresource), attributes.operation);
-        plan.iter().filter_map(|index| self.plugins.get(*index)).map(|(name, plugin)| (*name, &**plugin))
+        plan.iter()
+            .filter_map(|position| self.plugins.get(*position).map(|(_, plugin)| (*position, &**plugin)))
     }
 }
 
@@ -199,7 +200,7 @@ impl std::fmt::Debug for Chain {
 /// Group stem, kind and subresource.
 type Target<'a> = (&'a str, &'a str, &'a str);
 
-/// Indexes of the interested plugins in the chain, for each operation in the order of [`Operation::ALL`].
+/// Positions of the interested plugins in the chain, for each operation in the order of [`Operation::ALL`].
 type Plan = [Vec<usize>; 4];
 
 /// Interested plugins by target and operation.
@@ -221,7 +222,7 @@ impl Plans {
             Operation::ALL.map(|operation| {
                 let each = interests.iter().enumerate();
                 each.filter(|(_, interest)| targeted(interest) && interest.operations.contains(&operation))
-                    .map(|(index, _)| index)
+                    .map(|(position, _)| position)
                     .collect()
             })
         };

@@ -12,7 +12,7 @@ use apimachinery::clock::Clock;
 use crate::Operation;
 
 /// A phase of admission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Mutating phase, before the validation of the object.
     Mutating,
@@ -36,7 +36,9 @@ pub struct PhaseTiming {
 /// Receives the durations of the phases.
 pub trait TimingObserver: Send + Sync + 'static {
     /// Receives the duration of a phase of one plugin.
-    fn observe_plugin(&self, name: &'static str, timing: PhaseTiming);
+    ///
+    /// `position` is the position of the plugin in [`crate::Chain::names`].
+    fn observe_plugin(&self, position: usize, timing: PhaseTiming);
 
     /// Receives the duration of a phase of all plugins together.
     fn observe_step(&self, timing: PhaseTiming);
@@ -70,11 +72,11 @@ pub(crate) struct PhaseTimer<'a> {
 }
 
 impl PhaseTimer<'_> {
-    /// Records the end of a plugin. A rejection also ends the phase.
-    pub(crate) fn end_plugin(&mut self, name: &'static str, is_rejected: bool) {
+    /// Records the end of the plugin at this position. A rejection also ends the phase.
+    pub(crate) fn end_plugin(&mut self, position: usize, is_rejected: bool) {
         let Some((clock, observer)) = self.observer else { return };
         let now = clock.monotonic();
-        observer.observe_plugin(name, self.timing(is_rejected, now.saturating_sub(self.plugin_started)));
+        observer.observe_plugin(position, self.timing(is_rejected, now.saturating_sub(self.plugin_started)));
         self.plugin_started = now;
         if is_rejected {
             self.end(true);

@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! The handle of a series is looked up once, so an admission of a known series allocates nothing.
+//! The position of a histogram in a table follows from its labels. An observation compares no text, and only the
+//! first one of a series allocates.
 
-use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use admission::{Operation, Phase, PhaseTiming, TimingObserver};
-use parking_lot::RwLock;
 use serving::metrics::{Definition, Histogram, Histograms, Metrics, Stability};
 
 const PLUGIN: Definition = Definition::new(
@@ -24,60 +24,77 @@ const STEP: Definition = Definition::new(
 /// Upper limits of the buckets of both histograms, in seconds.
 const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 
-/// The key of a series: plugin, phase, operation, and whether the write was rejected.
-///
-/// An empty plugin name stands for all plugins together. The map compares these short keys and does not hash them:
-/// comparison takes fewer instructions.
-type Series = (&'static str, Phase, Operation, bool);
 type Labels = Vec<(&'static str, &'static str)>;
 
 /// Durations of the phases of admission plugins.
 pub(in crate::verbs) struct AdmissionDurations {
-    plugins: Histograms<Labels>,
-    steps: Histograms<Labels>,
-    /// Handles of the series that have been observed.
-    histograms: RwLock<BTreeMap<Series, Histogram>>,
+    plugin_durations: Histograms<Labels>,
+    step_durations: Histograms<Labels>,
+    /// Names and histograms of the plugins, in the order of the chain.
+    plugins: Vec<(&'static str, PhaseHistograms)>,
+    /// Histograms of all plugins together.
+    steps: PhaseHistograms,
+}
+
+/// Histograms by operation, by phase, and by whether the write was rejected.
+///
+/// Each is created at its first observation.
+#[derive(Default)]
+struct PhaseHistograms([[[OnceLock<Histogram>; 2]; 2]; 4]);
+
+impl PhaseHistograms {
+    fn get(&self, timing: &PhaseTiming) -> &OnceLock<Histogram> {
+        let PhaseHistograms([create, update, delete, connect]) = self;
+        let [mutating, validating] = match timing.operation {
+            Operation::Create => create,
+            Operation::Update => update,
+            Operation::Delete => delete,
+            Operation::Connect => connect,
+        };
+        let [admitted, rejected] = match timing.phase {
+            Phase::Mutating => mutating,
+            Phase::Validating => validating,
+        };
+        if timing.is_rejected { rejected } else { admitted }
+    }
 }
 
 impl AdmissionDurations {
-    /// Registers the metrics.
-    pub(in crate::verbs) fn new(metrics: &Metrics) -> Self {
+    /// Registers the metrics of the plugins with these names.
+    pub(in crate::verbs) fn new(names: impl Iterator<Item = &'static str>, metrics: &Metrics) -> Self {
         AdmissionDurations {
-            plugins: metrics.histogram(&PLUGIN, BUCKETS),
-            steps: metrics.histogram(&STEP, BUCKETS),
-            histograms: RwLock::default(),
+            plugin_durations: metrics.histogram(&PLUGIN, BUCKETS),
+            step_durations: metrics.histogram(&STEP, BUCKETS),
+            plugins: names.map(|name| (name, PhaseHistograms::default())).collect(),
+            steps: PhaseHistograms::default(),
         }
-    }
-
-    fn observe(&self, name: &'static str, timing: PhaseTiming) {
-        let PhaseTiming { phase, operation, is_rejected, took } = timing;
-        let series = (name, phase, operation, is_rejected);
-        if let Some(histogram) = self.histograms.read().get(&series) {
-            return histogram.observe(took.as_secs_f64());
-        }
-        let mut labels = vec![
-            ("operation", operation.as_str()),
-            ("rejected", if is_rejected { "true" } else { "false" }),
-            ("type", if phase == Phase::Mutating { "admit" } else { "validate" }),
-        ];
-        let histogram = match name {
-            "" => self.steps.get_or_create(&labels).clone(),
-            name => {
-                labels.insert(0, ("name", name));
-                self.plugins.get_or_create(&labels).clone()
-            }
-        };
-        histogram.observe(took.as_secs_f64());
-        self.histograms.write().insert(series, histogram);
     }
 }
 
 impl TimingObserver for AdmissionDurations {
-    fn observe_plugin(&self, name: &'static str, timing: PhaseTiming) {
-        self.observe(name, timing);
+    fn observe_plugin(&self, position: usize, timing: PhaseTiming) {
+        let Some((name, histograms)) = self.plugins.get(position) else { return };
+        let histogram = histograms.get(&timing).get_or_init(|| {
+            let labels = [("name", *name)].into_iter().chain(labels(&timing)).collect();
+            self.plugin_durations.get_or_create(&labels).clone()
+        });
+        histogram.observe(timing.took.as_secs_f64());
     }
 
     fn observe_step(&self, timing: PhaseTiming) {
-        self.observe("", timing);
+        let histogram = self
+            .steps
+            .get(&timing)
+            .get_or_init(|| self.step_durations.get_or_create(&labels(&timing).into()).clone());
+        histogram.observe(timing.took.as_secs_f64());
     }
+}
+
+/// The labels that both histograms have.
+fn labels(timing: &PhaseTiming) -> [(&'static str, &'static str); 3] {
+    [
+        ("operation", timing.operation.as_str()),
+        ("rejected", if timing.is_rejected { "true" } else { "false" }),
+        ("type", if timing.phase == Phase::Mutating { "admit" } else { "validate" }),
+    ]
 }

@@ -20,7 +20,8 @@ use super::Call;
 
 /// Registers the metrics of admission, and observes the durations of the plugins of a chain in them.
 pub fn observe_admission(chain: &Chain, clock: &Arc<dyn Clock>, metrics: &Metrics) {
-    chain.observe_with(Arc::clone(clock), Arc::new(AdmissionDurations::new(metrics)));
+    let durations = AdmissionDurations::new(chain.names(), metrics);
+    chain.observe_with(Arc::clone(clock), Arc::new(durations));
 }
 
 /// The admission request of a write.

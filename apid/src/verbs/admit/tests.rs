@@ -1,5 +1,5 @@
-//! Tests that admission plugins read the watch cache, and that a write that affects no plugin does not read
-//! the store.
+//! Tests that admission plugins read the watch cache, that a write that affects no plugin does not read the store, and
+//! that metrics name the plugins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +12,7 @@ use admission::{
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use kinds::{CurrentRegistry, Registry};
@@ -21,7 +22,7 @@ use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
 use storage::{CommitOutcome, Op, Page, Result, Revision, Row, Store, Watch};
 
-use super::AdmissionBackend;
+use super::{AdmissionBackend, observe_admission};
 use crate::background::AdmissionWrites;
 use crate::server_state::Cache;
 
@@ -128,6 +129,10 @@ async fn setup() -> TestSetup {
 
 impl TestSetup {
     async fn create_config_map(&self) {
+        self.create_config_map_in("team").await.unwrap();
+    }
+
+    async fn create_config_map_in(&self, namespace: &str) -> std::result::Result<(), Status> {
         let (user, options, notes) =
             (Arc::new(UserInfo::anonymous()), || Value::Null, PluginOutput::default());
         let attributes = Attributes {
@@ -136,7 +141,7 @@ impl TestSetup {
             served: self.registry.find("", "v1", "configmaps").unwrap(),
             version: "v1",
             subresource: "",
-            namespace: "team",
+            namespace,
             name: "m",
             old: None,
             user: &user,
@@ -146,9 +151,10 @@ impl TestSetup {
             has_generated_name: false,
             notes: &notes,
         };
-        let mut object = Object::from_value(json!({"metadata": {"name": "m", "namespace": "team"}})).unwrap();
-        self.chain.mutate(&attributes, Some(&mut object)).await.unwrap();
-        self.chain.validate(&attributes, Some(&object)).await.unwrap();
+        let mut object =
+            Object::from_value(json!({"metadata": {"name": "m", "namespace": namespace}})).unwrap();
+        self.chain.mutate(&attributes, Some(&mut object)).await?;
+        self.chain.validate(&attributes, Some(&object)).await
     }
 }
 
@@ -188,4 +194,43 @@ async fn loaded_kind_is_read_from_cache_and_decoded_once() {
     assert!(setup.backend.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no server state is attached");
     let nothing = ObjectKind::new("", "Nothing");
     assert!(matches!(setup.backend.get(nothing, "", "x"), MaybeFuture::Ready(Err(_))));
+}
+
+#[tokio::test]
+async fn durations_have_name_of_their_plugin() {
+    let setup = setup().await;
+    let metrics = Metrics::default();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    observe_admission(&setup.chain, &clock, &metrics);
+    setup.create_config_map().await;
+    setup.create_config_map().await;
+    // The plugin cannot read a missing namespace again: no server state is attached.
+    assert_eq!(setup.create_config_map_in("gone").await.unwrap_err().code, 503);
+    let text = metrics.text();
+    let count = |family: &str, labels: &str| {
+        let series = format!("{family}_count{{{labels}}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or("none").to_owned()
+    };
+    let labels = |name: &str, rejected: bool, phase: &str| {
+        format!(r#"{name}operation="CREATE",rejected="{rejected}",type="{phase}""#)
+    };
+    for (plugin, rejected, phase, expected) in [
+        ("NamespaceLifecycle", false, "admit", "2"),
+        ("NamespaceLifecycle", true, "admit", "1"),
+        ("MutatingAdmissionWebhook", false, "admit", "2"),
+        ("ResourceQuota", false, "validate", "2"),
+        ("ResourceQuota", true, "validate", "none"),
+        // This plugin is interested in Pods only.
+        ("LimitRanger", false, "validate", "none"),
+    ] {
+        let labels = labels(&format!(r#"name="{plugin}","#), rejected, phase);
+        let family = "apiserver_admission_controller_admission_duration_seconds";
+        assert_eq!(count(family, &labels), expected, "{labels} in {text}");
+    }
+    for (rejected, phase, expected) in
+        [(false, "admit", "2"), (true, "admit", "1"), (false, "validate", "2"), (true, "validate", "none")]
+    {
+        let family = "apiserver_admission_step_admission_duration_seconds";
+        assert_eq!(count(family, &labels("", rejected, phase)), expected, "{rejected} {phase}");
+    }
 }
