@@ -229,7 +229,8 @@ impl<F: Future> SingleTask<F> {
             // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
-            while let Poll::Ready(Some(())) = Pin::new(&mut *spawned).poll_next(&mut shared_context) {}
+            // An HTTP/1.1 connection spawns nothing.
+            while !spawned.is_empty() && Pin::new(&mut *spawned).poll_next(&mut shared_context).is_ready() {}
             let main_poll = if coop::has_budget_remaining() {
                 main.as_mut().poll(&mut shared_context)
             } else {
