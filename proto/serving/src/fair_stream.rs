@@ -168,6 +168,8 @@ mod tests {
             tokio::task::yield_now().await;
         })
         .await;
+        // The end of the task starts a turn, which is over when the new task continues.
+        std::thread::sleep(MAX_TURN);
         let rest = tokio::time::timeout(Duration::from_secs(30), receiver).await;
         assert_eq!(rest.expect("no wake is lost"), Ok(3 * MIN_BYTES_IN_TURN));
     }
