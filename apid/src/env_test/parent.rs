@@ -20,7 +20,9 @@ struct ProcessIds {
     session: u32,
 }
 
-/// Returns the process id of the parent. `expected_id` is the parent id that a script read at its start.
+/// Returns the process id of the parent.
+///
+/// `expected_id` is the parent id that a script read at its start.
 ///
 /// # Errors
 ///
