@@ -30,6 +30,17 @@ impl Operation {
     pub(crate) const ALL: [Operation; 4] =
         [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
 
+    /// Returns the value of this operation. `values` has one for each operation, in the order of declaration.
+    pub fn value_in<T>(self, values: &[T; 4]) -> &T {
+        let [create, update, delete, connect] = values;
+        match self {
+            Operation::Create => create,
+            Operation::Update => update,
+            Operation::Delete => delete,
+            Operation::Connect => connect,
+        }
+    }
+
     /// Name of the operation for webhooks and policies.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -235,13 +235,7 @@ impl Plans {
     fn plugins_for<'a>(&'a self, target: Target<'a>, operation: Operation) -> &'a [usize] {
         // The map has static keys; the shorter lifetime here allows a lookup with borrowed keys.
         let named: &'a HashMap<Target<'a>, Plan> = &self.named;
-        let [create, update, delete, connect] = named.get(&target).unwrap_or(&self.others);
-        match operation {
-            Operation::Create => create,
-            Operation::Update => update,
-            Operation::Delete => delete,
-            Operation::Connect => connect,
-        }
+        operation.value_in::<Vec<usize>>(named.get(&target).unwrap_or(&self.others))
     }
 }
 

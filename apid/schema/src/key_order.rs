@@ -30,7 +30,8 @@ pub struct Ordered<'a> {
 #[derive(Clone, Copy)]
 pub struct OrderedFields<'a> {
     fields: &'a Map<String, Value>,
-    form: Form,
+    /// None for an object of unknown type.
+    schema: Option<&'static Schema>,
 }
 
 /// The type that decides the order of the keys of a value, or the way to find the type.
@@ -67,25 +68,21 @@ pub fn text_of_type(value: &Value, type_name: &str) -> String {
 impl<'a> OrderedFields<'a> {
     /// Orders the fields of an object by its own `apiVersion` and `kind`.
     pub fn new(fields: &'a Map<String, Value>) -> Self {
-        OrderedFields { fields, form: Form::ByKind.resolve(fields) }
+        OrderedFields { fields, schema: schema_of(fields) }
     }
 
     /// Orders the fields of an object of a given type.
     pub fn of_type(fields: &'a Map<String, Value>, schema: &'static Schema) -> Self {
-        OrderedFields { fields, form: Form::Struct(schema) }
+        OrderedFields { fields, schema: Some(schema) }
     }
 
     /// The fields in order, with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, Ordered<'a>)> + use<'a> {
-        let form = self.form;
-        let mut ranked: Vec<_> = self
-            .fields
-            .iter()
-            .map(|(key, value)| {
-                let (rank, form) = form.field(key);
-                (rank, key.as_str(), Ordered { value, form })
-            })
-            .collect();
+        let rank = |(key, value): (&'a String, &'a Value)| {
+            let (rank, form) = rank_and_form(self.schema, key);
+            (rank, key.as_str(), Ordered { value, form })
+        };
+        let mut ranked: Vec<_> = self.fields.iter().map(rank).collect();
         // The sort is stable: keys of equal rank stay sorted.
         ranked.sort_by_key(|(rank, ..)| *rank);
         ranked.into_iter().map(|(_, key, value)| (key, value))
@@ -104,17 +101,31 @@ pub fn key_rank(key: &str) -> u8 {
 
 const UNDECLARED: u8 = u8::MAX;
 
+/// The schema that `apiVersion` and `kind` of an object name, if any.
+fn schema_of(fields: &Map<String, Value>) -> Option<&'static Schema> {
+    let text = |key: &str| fields.get(key).and_then(Value::as_str);
+    // Discovery documents of the core group have no `apiVersion`.
+    Schema::of_kind(text("apiVersion").unwrap_or("v1"), text("kind")?)
+}
+
+/// The rank and the form of a field of an object. `schema` is None for an object of unknown type.
+fn rank_and_form(schema: Option<&'static Schema>, key: &str) -> (u8, Form) {
+    match schema {
+        Some(schema) => match schema.field(key) {
+            Some(field) => (field.rank, Form::Declared(&field.ty)),
+            None => (UNDECLARED, Form::Map),
+        },
+        // In a list of custom objects, each item selects its own type.
+        None if key == "items" => (UNDECLARED, Form::ByKind),
+        None => (key_rank(key), Form::Map),
+    }
+}
+
 impl Form {
     /// Returns the form of an object, with its struct type if it has one.
     fn resolve(self, fields: &Map<String, Value>) -> Form {
-        let text = |key: &str| fields.get(key).and_then(Value::as_str);
         match self {
-            Form::ByKind => {
-                // Discovery documents of the core group have no `apiVersion`.
-                let api_version = text("apiVersion").unwrap_or("v1");
-                let schema = text("kind").and_then(|kind| Schema::of_kind(api_version, kind));
-                schema.map_or(Form::ByKind, Form::Struct)
-            }
+            Form::ByKind => schema_of(fields).map_or(Form::ByKind, Form::Struct),
             Form::Declared(Type::Pointer(inner)) => Form::Declared(inner).resolve(fields),
             Form::Declared(
                 Type::Struct(r) | Type::SchemaOrBool(r) | Type::SchemaOrArray(r) | Type::SchemaOrStrings(r),
@@ -122,25 +133,6 @@ impl Form {
             Form::Declared(Type::Any) => Form::ByKind.resolve(fields),
             _ => self,
         }
-    }
-
-    /// The rank and the form of a field of an object with a resolved form.
-    fn field(self, key: &str) -> (u8, Form) {
-        match self {
-            Form::Struct(schema) => match schema.field(key) {
-                Some(field) => (field.rank, Form::Declared(&field.ty)),
-                None => (UNDECLARED, Form::Map),
-            },
-            // In a list of custom objects, each item selects its own type.
-            Form::ByKind if key == "items" => (UNDECLARED, Form::ByKind),
-            Form::ByKind => (key_rank(key), Form::Map),
-            Form::Declared(_) | Form::Map => (UNDECLARED, self.map_value()),
-        }
-    }
-
-    /// Whether the keys of an object with this resolved form are sorted.
-    fn is_map(self) -> bool {
-        matches!(self, Form::Declared(_) | Form::Map)
     }
 
     /// The form of the values of a map.
@@ -165,9 +157,15 @@ impl Form {
 impl Serialize for Ordered<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.value {
-            Value::Object(fields) => {
-                OrderedFields { fields, form: self.form.resolve(fields) }.serialize(serializer)
-            }
+            Value::Object(fields) => match self.form.resolve(fields) {
+                Form::Struct(schema) => OrderedFields { fields, schema: Some(schema) }.serialize(serializer),
+                Form::ByKind => OrderedFields { fields, schema: None }.serialize(serializer),
+                map @ (Form::Declared(_) | Form::Map) => {
+                    // The tree already sorts its keys.
+                    let form = map.map_value();
+                    serializer.collect_map(fields.iter().map(|(key, value)| (key, Ordered { value, form })))
+                }
+            },
             Value::Array(items) => {
                 let form = self.form.item();
                 let mut list = serializer.serialize_seq(Some(items.len()))?;
@@ -183,12 +181,6 @@ impl Serialize for Ordered<'_> {
 
 impl Serialize for OrderedFields<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.form.is_map() {
-            // The tree already sorts its keys.
-            let form = self.form.map_value();
-            return serializer
-                .collect_map(self.fields.iter().map(|(key, value)| (key, Ordered { value, form })));
-        }
         serializer.collect_map(self.iter())
     }
 }

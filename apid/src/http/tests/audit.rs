@@ -1,12 +1,9 @@
 //! Audit events of requests for objects: the object reference.
 
-use admission::{ObjectKind, Writer as _};
-use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::{MAPS, Server, audit_log, map};
 use crate::auth::Auth;
-use crate::background::AdmissionWrites;
 
 /// A server with an audit log, and the directory of its file.
 pub(super) struct AuditedServer {
@@ -56,11 +53,7 @@ async fn create_event_references_created_object_by_name_and_uid() {
 #[tokio::test]
 async fn create_event_of_apid_references_created_object() {
     let audited = AuditedServer::start().await;
-    let writer = AdmissionWrites::default();
-    writer.attach(&audited.server.server_state);
-    let object = json!({"metadata": {"generateName": "g-", "namespace": "a"}});
-    let object = Object::from_value(object).unwrap();
-    writer.create(ObjectKind::new("", "ConfigMap"), object).get().await.unwrap();
+    audited.server.create_as_apid(json!({"generateName": "g-"})).await;
     let list = audited.server.get(MAPS).await.json();
     let created = &list["items"][0]["metadata"];
     let events = audited.events("/configmaps");

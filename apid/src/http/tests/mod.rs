@@ -45,14 +45,15 @@ mod work_limits;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{AdmissionMetrics, Chain, Configuration, Environment};
+use admission::{AdmissionMetrics, Chain, Configuration, Environment, ObjectKind, Writer as _};
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
+use apimachinery::object::Object;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
-use kinds::{CurrentRegistry, Kind, Registry};
+use kinds::{CurrentRegistry, Kind, Registry, Resource};
 use serde_json::{Value, json};
 use serving::body::Body;
 use serving::compatibility::CompatibilityVersions;
@@ -71,7 +72,7 @@ use crate::auth::Auth;
 use crate::background::AdmissionWrites;
 use crate::config::{NodePortRange, ServiceRange};
 use crate::conversion::{ConversionCallError, ConversionClient, ConversionMetrics, ConversionResponse};
-use crate::server_state::{Cache, Health, Parts, ServerState};
+use crate::server_state::{Cache, Health, Item, Parts, ServerState};
 use crate::verbs::{self, AdmissionBackend, TokenKey, Validator};
 
 /// The default request timeout.
@@ -362,6 +363,30 @@ impl Server {
 
     pub(super) async fn post(&self, url: &str, body: Value) -> Reply {
         self.send("POST", url, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// Returns cached objects of a collection in the namespace `a`.
+    pub(super) async fn cached_items(
+        &self,
+        resource: &Arc<Resource>,
+        names: &[impl AsRef<str>],
+    ) -> Vec<Arc<Item>> {
+        let collection = self.server_state.collection(resource).unwrap();
+        let mut items = Vec::new();
+        for name in names {
+            let (item, _) = collection.items.get(&resource.key("a", name.as_ref())).await.unwrap();
+            items.push(item.unwrap());
+        }
+        items
+    }
+
+    /// Creates a ConfigMap in the namespace `a` as apid itself does, without an HTTP request.
+    pub(super) async fn create_as_apid(&self, metadata: Value) {
+        let writer = AdmissionWrites::default();
+        writer.attach(&self.server_state);
+        let mut object = Object::from_value(json!({ "metadata": metadata })).unwrap();
+        object.set_meta("namespace", "a");
+        writer.create(ObjectKind::new("", "ConfigMap"), object).get().await.unwrap();
     }
 
     pub(super) async fn put(&self, url: &str, body: Value) -> Reply {

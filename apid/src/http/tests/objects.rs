@@ -2,27 +2,19 @@
 
 use std::time::Duration;
 
-use admission::{ObjectKind, Writer as _};
-use apimachinery::object::Object;
 use serde_json::json;
 
 use super::{MAPS, Server, audit_log, map};
 use crate::auth::Auth;
-use crate::background::AdmissionWrites;
 
 #[tokio::test]
 async fn write_sets_entry_of_cached_item() {
     let server = Server::start().await;
-    let server_state = &server.server_state;
-    let writer = AdmissionWrites::default();
-    writer.attach(server_state);
-    let object = Object::from_value(json!({"metadata": {"name": "one", "namespace": "a"}})).unwrap();
-    writer.create(ObjectKind::new("", "ConfigMap"), object).get().await.unwrap();
-    let kinds = server_state.kinds();
+    server.create_as_apid(json!({"name": "one"})).await;
+    let kinds = server.server_state.kinds();
     let resource = kinds.registry.find("", "v1", "configmaps").unwrap();
-    let collection = server_state.collection(resource).unwrap();
-    let (item, _) = collection.items.get(&resource.key("a", "one")).await.unwrap();
-    assert!(item.unwrap().is_decoded(), "the first reader does not decode");
+    let items = server.cached_items(resource, &["one"]).await;
+    assert!(items[0].is_decoded(), "the first reader does not decode");
 }
 
 #[tokio::test]

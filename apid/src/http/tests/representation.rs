@@ -162,17 +162,6 @@ fn representations(server: &Server, resource: &Arc<Resource>, version: &str) -> 
     all
 }
 
-/// Returns cached objects of a collection in the namespace `a`.
-async fn items(server: &Server, resource: &Arc<Resource>, names: &[String]) -> Vec<Arc<Item>> {
-    let collection = server.server_state.collection(resource).unwrap();
-    let mut items = Vec::new();
-    for name in names {
-        let (item, _) = collection.items.get(&resource.key("a", name)).await.unwrap();
-        items.push(item.unwrap());
-    }
-    items
-}
-
 fn list_result(items: &[Arc<Item>], continue_token: &str, remaining: Option<usize>) -> ListResult {
     ListResult {
         items: items.to_vec(),
@@ -219,7 +208,7 @@ async fn check(server: &Server, group: &str, version: &str, plural: &str, object
         let reply = server.post(&format!("{prefix}/namespaces/a/{plural}"), object).await;
         assert_eq!(reply.code, 201, "{:?}", reply.json());
     }
-    let items = items(server, resource, &names).await;
+    let items = server.cached_items(resource, &names).await;
     for representation in representations(server, resource, version) {
         let Representation { format, shape, pretty, include, .. } = representation;
         let what = format!("{plural} {version} {format:?} {shape:?} {include:?} pretty {pretty}");
@@ -431,7 +420,7 @@ async fn unread_compressed_list_holds_no_compressor() {
     }
     let registry = server.server_state.registry();
     let resource = registry.find("", "v1", "configmaps").unwrap();
-    let items = items(&server, resource, &names).await;
+    let items = server.cached_items(resource, &names).await;
     let negotiated = Negotiation { format: Format::Json, shape: Shape::Own };
     let representation = Representation::new(&server.server_state, resource, "v1", negotiated, "").unwrap();
     let mut buffered = BufferedChunks::new(representation.list(list_result(&items, "", None)).unwrap());

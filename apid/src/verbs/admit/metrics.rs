@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use admission::{Operation, Phase, PhaseTiming, TimingObserver};
+use admission::{Phase, PhaseTiming, TimingObserver};
 use serving::metrics::{Definition, Histogram, Histograms, Metrics, Stability};
 
 const PLUGIN: Definition = Definition::new(
@@ -44,13 +44,7 @@ struct PhaseHistograms([[[OnceLock<Histogram>; 2]; 2]; 4]);
 
 impl PhaseHistograms {
     fn get(&self, timing: &PhaseTiming) -> &OnceLock<Histogram> {
-        let PhaseHistograms([create, update, delete, connect]) = self;
-        let [mutating, validating] = match timing.operation {
-            Operation::Create => create,
-            Operation::Update => update,
-            Operation::Delete => delete,
-            Operation::Connect => connect,
-        };
+        let [mutating, validating] = timing.operation.value_in(&self.0);
         let [admitted, rejected] = match timing.phase {
             Phase::Mutating => mutating,
             Phase::Validating => validating,
