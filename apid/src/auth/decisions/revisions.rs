@@ -133,9 +133,16 @@ impl PolicyRevisions {
         &self.identity_dependencies
     }
 
-    /// Subscribes to the policy changes from now on, in revision order.
-    pub(in crate::auth) fn subscribe(&self) -> broadcast::Receiver<PolicyChange> {
-        self.changes.subscribe()
+    /// Subscribes to the policy changes, in revision order.
+    ///
+    /// The receiver gets every change after the returned revision. The store already serves reads at this
+    /// revision, although the revision can be above [`Store::revision`](storage::Store::revision): the store
+    /// publishes a revision after its observers return.
+    pub(in crate::auth) fn subscribe(&self) -> (broadcast::Receiver<PolicyChange>, Revision) {
+        let changes = self.changes.subscribe();
+        // `newest` advances before a change is sent, so no change that the receiver missed is above `newest`.
+        let newest = self.newest.load(Ordering::SeqCst);
+        (changes, Revision(newest))
     }
 
     /// Returns a receiver that is notified when any component has advanced.
@@ -357,7 +364,7 @@ mod tests {
     #[test]
     fn write_with_equal_reduction_keeps_decisions_valid() {
         let vector = PolicyRevisions::new(Reductions::for_tests());
-        let mut mirror = vector.subscribe();
+        let (mut mirror, _) = vector.subscribe();
         vector.observe(&[change("roles/a/r", None, Some(role("get", "x")), 1)]);
         let reading = vector.reading(&UserInfo::anonymous(), "a");
         let dependencies = vector.dependencies(Some(&Dependencies {
@@ -376,6 +383,19 @@ mod tests {
 
         let sent: Vec<u64> = std::iter::from_fn(|| mirror.try_recv().ok()).map(|c| c.revision).collect();
         assert_eq!(sent, [1, 3, 4], "the mirror must get each changed reduction, in order");
+    }
+
+    #[test]
+    fn subscription_begins_after_newest_policy_change() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        vector.observe(&[
+            change("roles/a/r", None, Some(role("get", "")), 3),
+            change("configmaps/a/c", None, Some(json!({})), 4),
+        ]);
+        let (mut mirror, newest) = vector.subscribe();
+        vector.observe(&[change("roles/a/s", None, Some(role("get", "")), 5)]);
+        assert_eq!(newest, Revision(3));
+        assert_eq!(mirror.try_recv().map(|change| change.revision), Ok(5));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use authproto::auth::{
     ReadyState, SharedMetrics, WriteBatch, mirror_demand::Demand, mirror_update::Update,
 };
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde_json::json;
 use storage::{Observers, Op, Store, engine::memory::MemoryStore};
 use tokio::sync::mpsc;
@@ -268,6 +268,63 @@ async fn mirror_sends_snapshot_then_policy_changes() {
     assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write must get its result");
     assert_eq!(auth.health(), Ok(()));
     assert_eq!(auth.authd_metrics(), "reloads_total 3\n");
+    mirror.abort();
+    drop(server);
+}
+
+/// An observer that delays the publication of each commit until the test releases the commit.
+struct CommitBlocker {
+    blocked: mpsc::UnboundedSender<()>,
+    releases: parking_lot::Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Observer for CommitBlocker {
+    fn observe(&self, _: &[Change]) {
+        self.blocked.send(()).unwrap();
+        self.releases.lock().recv().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn mirror_snapshot_contains_unpublished_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let (seen, mut updates) = mpsc::unbounded_channel();
+    let server = serve(&socket, seen);
+    let vector = vector();
+    let (blocked, mut blocked_commits) = mpsc::unbounded_channel();
+    let (release, releases) = std::sync::mpsc::channel();
+    let blocker = Arc::new(CommitBlocker { blocked, releases: releases.into() });
+    let store: Arc<dyn Store> =
+        Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone(), blocker]))));
+    let writing_store = Arc::clone(&store);
+    let commit = std::thread::spawn(move || {
+        writing_store.commit("roles/a/r", Op::Create(role("get"))).now_or_never().unwrap().unwrap();
+    });
+    blocked_commits.recv().await.unwrap();
+
+    let auth = Auth::scripted(
+        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
+        vector,
+        clock(),
+    );
+    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
+    let options = MirrorOptions { socket, hello };
+    let mirror = tokio::spawn(auth.run_mirror(options, Arc::clone(&store), Arc::new(Writer)));
+    let mut next_policy_update = async || loop {
+        match updates.recv().await.unwrap() {
+            Update::Put(put) => break ("put", put.revision),
+            Update::Synced(synced) => break ("synced", synced.revision),
+            _ => {}
+        }
+    };
+    assert_eq!(next_policy_update().await, ("put", 1));
+    assert_eq!(next_policy_update().await, ("synced", 1));
+    release.send(()).unwrap();
+    commit.join().unwrap();
+    release.send(()).unwrap();
+    store.commit("roles/a/s", Op::Create(role("get"))).await.unwrap();
+    assert_eq!(next_policy_update().await, ("put", 2), "the stream continues after the snapshot");
     mirror.abort();
     drop(server);
 }

@@ -11,9 +11,10 @@
 //! # Invariants
 //!
 //! INVARIANT (no deadlock at start): the mirror never requests a decision from authd.
-//! INVARIANT (complete and in order): the mirror subscribes to changes before it reads the snapshot's
-//! revision, and skips changes at or below this revision. No change is missed or sent twice. A progress
-//! message with revision `r` is sent after every change up to `r`.
+//! INVARIANT (complete and in order): the mirror subscribes to changes before it determines the
+//! snapshot's revision, and skips changes at or below this revision. The snapshot includes every policy change before
+//! the subscription, even a change that the store has not published yet. No change is missed or sent twice. A
+//! progress message with revision `r` is sent after every change up to `r`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -156,8 +157,8 @@ impl Auth {
         store: &dyn Store,
         updates: &mpsc::Sender<MirrorUpdate>,
     ) -> Result<(), String> {
-        let mut changes = self.revisions.subscribe();
-        let snapshot_revision = store.revision();
+        let (mut changes, newest) = self.revisions.subscribe();
+        let snapshot_revision = store.revision().max(newest);
         for entry in self.revisions.table().entries() {
             if let Some(key) = &entry.only_key {
                 let row = store.get(key, Some(snapshot_revision)).await.map_err(|e| e.to_string())?;
@@ -309,6 +310,9 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
+    use crate::auth::decisions::revisions::PolicyRevisions;
+    use crate::auth::reduce::Reductions;
+    use crate::auth::transport::scripted::{ScriptedAuthd, verdict};
 
     /// A writer whose watch cache has observed the revision of the channel.
     struct CachedWriter(watch::Sender<u64>);
@@ -322,6 +326,24 @@ mod tests {
         async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<u16, Status> {
             Ok(if *self.0.borrow() >= 5 { 200 } else { 409 })
         }
+    }
+
+    #[tokio::test]
+    async fn change_that_authd_already_has_is_not_sent_again() {
+        let auth = Auth::scripted(
+            ScriptedAuthd::new(|_| Ok(verdict(true))),
+            Arc::new(PolicyRevisions::new(Reductions::for_tests())),
+            Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH)),
+        );
+        let (updates, mut sent) = mpsc::channel(4);
+        let mut last_sent = 5;
+        for revision in [4, 5, 6, 6] {
+            let update = MirrorUpdate { update: Some(Update::Progress(MirrorProgress { revision })) };
+            auth.forward(PolicyChange { revision, update }, &mut last_sent, &updates).await.unwrap();
+        }
+        let first = sent.try_recv().unwrap().update;
+        assert_eq!(first, Some(Update::Progress(MirrorProgress { revision: 6 })));
+        assert!(sent.try_recv().is_err(), "the revisions 4, 5 and the second 6 are skipped");
     }
 
     #[tokio::test]
