@@ -280,9 +280,11 @@ pub trait Watch: Send {
 /// The contract of every engine; the `conformance` suite checks each engine.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// The newest revision that the observer has seen. Monotonic, and at least the revision of every
-    /// completed commit. While the observer runs, the store already serves reads at the revisions passed to
-    /// the observer.
+    /// The newest published revision: the observer has returned from every change up to it.
+    ///
+    /// Monotonic, and at least the revision of every completed commit. The observer can have received later
+    /// changes. The store already serves reads at their revisions, except while it recovers from a failed
+    /// write: then reads return `Unavailable`.
     fn revision(&self) -> Revision;
 
     /// The newest revision whose history is removed. Reads at or after this revision work; older reads return

@@ -504,7 +504,7 @@ impl<D: Decode> Resource<D> {
         let store = self.shared.store()?;
         let mut page = store.range(&self.prefix, "", LOAD_PAGE, None).await?;
         while page.revision < observed {
-            // The engine notifies the observer before it makes the revision readable.
+            // The engine publishes a revision after the observer has returned.
             tokio::task::yield_now().await;
             page = store.range(&self.prefix, "", LOAD_PAGE, None).await?;
         }

@@ -96,7 +96,7 @@ impl<D: Decode> Watcher<D> {
             let store = self.resource.shared().store()?;
             let upto = floor.min(store.revision());
             if upto <= self.position {
-                // The engine notifies the observer before it makes the revision readable.
+                // The engine publishes a revision after the observer has returned.
                 tokio::task::yield_now().await;
                 return Ok(Vec::new());
             }

@@ -23,6 +23,7 @@ pub mod watches;
 use std::any::Any;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -41,20 +42,34 @@ pub struct TestStore {
     pub observer: Arc<RecordingObserver>,
 }
 
-/// An observer that records all changes.
+/// An observer that records all changes, and can block the publication of the next batch.
 #[derive(Default)]
-pub struct RecordingObserver(Mutex<Vec<Change>>);
+pub struct RecordingObserver {
+    changes: Mutex<Vec<Change>>,
+    release: Mutex<Option<Receiver<()>>>,
+}
 
 impl Observer for RecordingObserver {
     fn observe(&self, changes: &[Change]) {
-        self.0.lock().extend_from_slice(changes);
+        self.changes.lock().extend_from_slice(changes);
+        if let Some(release) = self.release.lock().take() {
+            // The test ends the wait by dropping the sender.
+            let _ = release.recv();
+        }
     }
 }
 
 impl RecordingObserver {
     /// All changes so far.
     pub fn changes(&self) -> Vec<Change> {
-        self.0.lock().clone()
+        self.changes.lock().clone()
+    }
+
+    /// Blocks the observer in its next batch until the returned sender is dropped.
+    pub fn block_next_batch(&self) -> Sender<()> {
+        let (sender, receiver) = channel();
+        *self.release.lock() = Some(receiver);
+        sender
     }
 }
 
@@ -141,6 +156,7 @@ macro_rules! conformance {
                 rows_within_bytes_cover_all_keys
                 pages_at_one_revision_form_a_snapshot
                 reads_at_old_revisions_return_old_state
+                observed_revision_is_readable_before_its_publication
                 range_skips_many_versions_of_a_key
                 read_at_future_revision_returns_future
                 compacted_revision_is_rejected_and_newest_rows_stay

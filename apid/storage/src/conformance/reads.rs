@@ -128,6 +128,27 @@ pub async fn reads_at_old_revisions_return_old_state(subject: TestStore) {
     }
 }
 
+/// An observer may hand out the revisions that it receives.
+pub async fn observed_revision_is_readable_before_its_publication(subject: TestStore) {
+    let first = subject.create("p/1", "x").await;
+    let release = subject.observer.block_next_batch();
+    let store = subject.store.clone();
+    let commit = tokio::spawn(async move { store.commit("p/2", Op::Create(Bytes::from_static(b"y"))).await });
+    while subject.observer.changes().len() < 2 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let second = Revision(first.0 + 1);
+    assert_eq!(subject.store.revision(), first, "the observer has not returned");
+    assert_eq!(subject.store.get("p/2", Some(second)).await.unwrap(), Some(row("p/2", "y", second)));
+    assert_eq!(subject.keys("p/", Some(second)).await, ["p/1", "p/2"]);
+    let part = subject.store.history("p/", first, second, usize::MAX).await.unwrap();
+    let keys: Vec<&str> = part.changes.iter().map(|change| &*change.key).collect();
+    assert_eq!((keys, part.through), (vec!["p/2"], second));
+    assert_eq!(subject.get("p/2").await, None, "a read without a revision uses the published one");
+    drop(release);
+    assert_eq!(commit.await.unwrap().unwrap().revision, second);
+}
+
 /// A range finds the right version of each key among many newer and older ones.
 pub async fn range_skips_many_versions_of_a_key(subject: TestStore) {
     let keys = ["a", "b", "c"];

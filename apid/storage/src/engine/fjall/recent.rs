@@ -12,19 +12,22 @@ pub(super) struct RecentChanges {
     changes: VecDeque<Change>,
     bytes: usize,
     limit: usize,
-    /// All changes after this revision are cached.
+    /// All changes after this revision and up to `through` are cached.
     after: u64,
+    /// The revision of the newest change. The store is ahead of it while an observer runs.
+    through: u64,
 }
 
 impl RecentChanges {
     /// An empty cache, which holds no history up to `revision`.
     pub(super) fn new(revision: u64, limit: usize) -> Self {
-        RecentChanges { changes: VecDeque::new(), bytes: 0, limit, after: revision }
+        RecentChanges { changes: VecDeque::new(), bytes: 0, limit, after: revision, through: revision }
     }
 
     /// Adds the changes of a batch. Evicts the oldest changes while the size exceeds the limit.
     pub(super) fn extend(&mut self, changes: Vec<Change>) {
         self.bytes += changes.iter().map(Change::bytes).sum::<usize>();
+        self.through = changes.last().map_or(self.through, |newest| newest.revision.0);
         self.changes.extend(changes);
         while self.bytes > self.limit
             && let Some(oldest) = self.changes.pop_front()
@@ -42,7 +45,7 @@ impl RecentChanges {
         upto: u64,
         limits: HistoryLimits,
     ) -> Option<(Vec<Change>, u64)> {
-        if after < self.after {
+        if after < self.after || upto > self.through {
             return None;
         }
         let first = self.changes.partition_point(|change| change.revision.0 <= after);
@@ -81,10 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn recent_changes_return_none_for_evicted_range() {
+    fn recent_changes_return_none_for_range_that_is_not_cached() {
         let all = HistoryLimits { entries: 100, bytes: usize::MAX };
         let mut recent = RecentChanges::new(10, 4 * change(12).bytes());
         assert_eq!(revisions(recent.history("", 10, 10, all)), Some((vec![], 10)));
+        assert_eq!(revisions(recent.history("", 10, 11, all)), None, "the change 11 is not added yet");
         recent.extend((11..=12).map(change).collect());
         recent.extend(vec![change(15)]);
         assert_eq!(revisions(recent.history("", 10, 15, all)), Some((vec![11, 12, 15], 15)));

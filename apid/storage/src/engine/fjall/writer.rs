@@ -335,7 +335,7 @@ impl Writer {
         self.mark.write(values).map_err(|error| map_io_error(&error))
     }
 
-    /// Passes durable changes to the observer, then makes them visible to readers.
+    /// Passes durable changes to the observer, then to watches and to reads without a revision.
     fn publish(&mut self, changes: Vec<Change>) {
         let Some(last) = changes.last().map(|change| change.revision.0) else { return };
         self.state.durable.store(last, Ordering::SeqCst);
