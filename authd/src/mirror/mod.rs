@@ -18,7 +18,7 @@
 //!
 //! One lock protects the state.
 //! It is held for one change or for one read, such as a walk over the rules of a user, never across an await.
-//! The progress is published after the lock is released, so that a task that waits for it sees the new state.
+//! The progress is published under the lock, so that the published progress is always that of the newest state.
 //!
 //! # Reference
 //!
@@ -216,12 +216,11 @@ impl Mirror {
         Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 
-    /// Changes the state under the lock, then publishes the new progress.
+    /// Changes the state and publishes the new progress, under the lock of the state.
     fn change<T>(&self, change: impl FnOnce(&mut MirrorState) -> T) -> T {
         let mut state = self.state.write();
         let result = change(&mut state);
         let progress = state.progress;
-        drop(state);
         self.progress.send_if_modified(|current| std::mem::replace(current, progress) != progress);
         result
     }
@@ -433,6 +432,24 @@ mod tests {
         feed.progress(3).unwrap();
         assert_eq!(waiting.await.unwrap(), Ok(()));
         assert!(mirror.wait_for_revision(4, Duration::from_millis(1)).await.is_err());
+    }
+
+    #[test]
+    fn published_progress_always_equals_that_of_state() {
+        const LAST: u64 = 50_000;
+        let mirror = mirror();
+        let mut feed = mirror.begin();
+        feed.synced(0).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (1..=LAST).for_each(|revision| assert!(feed.progress(revision).is_ok())));
+            loop {
+                let state = mirror.state.read();
+                assert_eq!(mirror.progress(), state.progress);
+                if state.progress.revision == LAST {
+                    break;
+                }
+            }
+        });
     }
 
     #[test]
