@@ -101,8 +101,10 @@ pub trait Reader: Send + Sync + 'static {
     /// The number includes every write that this process has acknowledged.
     fn last_change(&self, kind: ObjectKind) -> Option<u64>;
 
-    /// Reads the current object from the store, including writes of other processes.
-    /// Use it for decisions that stale data would make wrong; it costs a store read.
+    /// Reads the current object from the store, with every acknowledged write.
+    ///
+    /// The cache may already have a write that is not acknowledged yet. Use this method for decisions that
+    /// stale data would make wrong; it costs a store read.
     fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a>;
 
     /// Reads an object from the cache, and from the store if the cache lacks it: the cache may not have a new object yet.

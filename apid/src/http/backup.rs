@@ -97,7 +97,8 @@ pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Stat
     let state = &context.server_state;
     let permit = Arc::clone(&state.backups).try_acquire_owned();
     let permit = permit.map_err(|_| too_many_requests("a backup is running already"))?;
-    let revision = state.store.revision();
+    // A client can read a change from the watch cache before the store publishes the revision.
+    let revision = state.cache.revision();
     let identity = Identity {
         preset: state.names.preset().to_string(),
         api_domain: state.names.api_domain().to_owned(),

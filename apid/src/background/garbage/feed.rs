@@ -157,13 +157,14 @@ impl Collector {
         work.retain(|work| !is_examination(work));
     }
 
-    /// Waits until the index contains the current revision of the store.
+    /// Waits until the index contains every change that a client can have seen.
     ///
     /// # Errors
     ///
     /// The index does not contain the revision within [`INDEX_WAIT_TIMEOUT`].
     pub(super) async fn wait_until_indexed(&self) -> Result<(), WorkError> {
-        let revision = self.server_state().store.revision().0;
+        // A client can read a change from the watch cache before the store publishes the revision.
+        let revision = self.server_state().cache.revision().0;
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|now| *now >= revision);
         match tokio::time::timeout(INDEX_WAIT_TIMEOUT, reached).await {
