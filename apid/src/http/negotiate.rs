@@ -129,32 +129,44 @@ pub(super) enum Offer {
 /// One clause of an `Accept` header.
 struct Clause<'a> {
     media_type: &'a str,
-    parameters: Vec<(&'a str, &'a str)>,
-    quality: f32,
+    /// The text after the media type.
+    parameters: &'a str,
 }
 
-fn clauses<'a>(headers: &'a HeaderMap) -> Vec<Clause<'a>> {
-    let mut clauses: Vec<Clause<'a>> = list_elements(headers, header::ACCEPT)
-        .filter_map(|clause| {
-            let mut parts = clause.split(';').map(str::trim);
-            let media_type = parts.next().filter(|media_type| !media_type.is_empty())?;
-            let mut quality = 1.0;
-            let mut parameters = Vec::new();
-            for parameter in parts {
-                let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-                let (name, value) = (name.trim(), value.trim().trim_matches('"'));
-                if name.eq_ignore_ascii_case("q") {
-                    quality = value.parse::<f32>().ok().filter(|q| (0.0..=1.0).contains(q)).unwrap_or(1.0);
-                } else if !name.is_empty() {
-                    parameters.push((name, value));
-                }
-            }
-            Some(Clause { media_type, parameters, quality })
+impl<'a> Clause<'a> {
+    /// Parses one clause. Returns None if the clause has no media type.
+    fn parse(text: &'a str) -> Option<Self> {
+        let (media_type, parameters) = text.split_once(';').unwrap_or((text, ""));
+        let media_type = media_type.trim();
+        (!media_type.is_empty()).then_some(Clause { media_type, parameters })
+    }
+
+    /// Returns the names and values of the parameters. Quotation marks around values are removed.
+    fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.parameters.split(';').map(|parameter| {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            (name.trim(), value.trim().trim_matches('"'))
         })
-        .collect();
-    // Stable sort: clauses of equal quality keep the order of the client.
-    clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
-    clauses
+    }
+
+    /// Returns the quality: 1 without a valid parameter `q`. None if the client rejects the media type.
+    fn quality(&self) -> Option<f32> {
+        let qualities = self.parameters().filter(|(name, _)| name.eq_ignore_ascii_case("q"));
+        let quality = qualities.last().and_then(|(_, value)| value.parse().ok()).unwrap_or(1.0);
+        let quality = if (0.0..=1.0).contains(&quality) { quality } else { 1.0 };
+        (quality > 0.0).then_some(quality)
+    }
+}
+
+/// Returns the clauses of the `Accept` header, in the order of the client.
+fn clauses(headers: &HeaderMap) -> impl Iterator<Item = Clause<'_>> {
+    list_elements(headers, header::ACCEPT).filter_map(Clause::parse)
+}
+
+/// Returns the candidate of the highest quality, the first one among equals.
+fn preferred<T>(candidates: impl Iterator<Item = (f32, T)>) -> Option<T> {
+    let best = candidates.reduce(|best, next| if next.0 > best.0 { next } else { best });
+    best.map(|(_, candidate)| candidate)
 }
 
 /// Negotiates the representation of a response.
@@ -171,45 +183,51 @@ pub(super) fn accept(
     if accepts_stored_json(headers) {
         return Ok(Negotiation::JSON);
     }
-    let clauses = clauses(headers);
-    if clauses.is_empty() {
-        return Ok(Negotiation::JSON);
-    }
-    let mut is_format_supported = false;
-    for clause in clauses.iter().filter(|clause| clause.quality > 0.0) {
-        let Some(format) = format_of(clause.media_type, offer, encoding_support) else { continue };
+    let (mut is_empty, mut is_format_supported) = (true, false);
+    let servable = clauses(headers).filter_map(|clause| {
+        is_empty = false;
+        // The format comes first: it excludes most clauses of a long header.
+        let format = format_of(clause.media_type, offer, encoding_support)?;
+        let quality = clause.quality()?;
         is_format_supported = true;
-        match shape_of(&clause.parameters, offer, encoding_support.names) {
+        match shape_of(&clause, offer, encoding_support.names)? {
             // A Table has no Protobuf message.
-            Some(Shape::Table(_)) if matches!(format, Format::Protobuf(_)) => {}
-            Some(shape) => return Ok(Negotiation { format, shape }),
-            None => {}
+            Shape::Table(_) if matches!(format, Format::Protobuf(_)) => None,
+            shape => Some((quality, Negotiation { format, shape })),
         }
+    });
+    match preferred(servable) {
+        Some(negotiation) => Ok(negotiation),
+        None if is_empty => Ok(Negotiation::JSON),
+        None => Err(not_acceptable(is_format_supported, encoding_support)),
     }
-    Err(not_acceptable(is_format_supported, encoding_support))
 }
 
 fn format_of(media_type: &str, offer: Offer, encoding_support: EncodingSupport<'_>) -> Option<Format> {
-    let protobuf = encoding_support.names.protobuf_media_type;
-    match media_type.to_ascii_lowercase().as_str() {
-        "*/*" | "application/*" | "application/json" => Some(Format::Json),
+    let EncodingSupport { names, cbor, protobuf } = encoding_support;
+    let is_media_type = |known: &str| media_type.eq_ignore_ascii_case(known);
+    if is_media_type("*/*") || is_media_type("application/*") || is_media_type("application/json") {
+        Some(Format::Json)
+    } else if is_media_type("application/yaml") {
         // A stream of YAML documents has no framing.
-        "application/yaml" if offer != Offer::Watch => Some(Format::Yaml),
-        "application/cbor" if encoding_support.cbor && offer != Offer::Document => Some(Format::Cbor),
-        "application/cbor-seq" if encoding_support.cbor && offer == Offer::Watch => Some(Format::Cbor),
-        other if other == protobuf && encoding_support.protobuf && offer != Offer::Document => {
-            Some(Format::Protobuf(protobuf))
-        }
-        _ => None,
+        (offer != Offer::Watch).then_some(Format::Yaml)
+    } else if is_media_type("application/cbor") {
+        (cbor && offer != Offer::Document).then_some(Format::Cbor)
+    } else if is_media_type("application/cbor-seq") {
+        (cbor && offer == Offer::Watch).then_some(Format::Cbor)
+    } else if is_media_type(names.protobuf_media_type) {
+        (protobuf && offer != Offer::Document).then_some(Format::Protobuf(names.protobuf_media_type))
+    } else {
+        None
     }
 }
 
 /// Returns the shape that `as`, `g` and `v` request; None if the endpoint cannot serve it.
 ///
 /// Other parameters are ignored.
-fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<Shape> {
+fn shape_of(clause: &Clause<'_>, offer: Offer, names: &Names) -> Option<Shape> {
     let parameter =
-        |key: &str| parameters.iter().find(|(name, _)| *name == key).map_or("", |(_, value)| *value);
+        |key: &str| clause.parameters().find(|(name, _)| *name == key).map_or("", |(_, value)| value);
     let (kind, group, version) = (parameter("as"), parameter("g"), parameter("v"));
     if kind.is_empty() {
         return Some(Shape::Own);
@@ -230,17 +248,16 @@ fn shape_of(parameters: &[(&str, &str)], offer: Offer, names: &Names) -> Option<
 /// Returns the index in `offered` of the media type that the client prefers; None if it accepts none of them.
 /// Without an `Accept` header, the index is 0.
 pub(super) fn preferred_media_type(headers: &HeaderMap, offered: &[&str]) -> Option<usize> {
-    let clauses = clauses(headers);
-    if clauses.is_empty() {
+    let mut clauses = clauses(headers).peekable();
+    if clauses.peek().is_none() {
         return Some(0);
     }
-    let mut accepted = clauses.iter().filter(|clause| clause.quality > 0.0);
-    accepted.find_map(|clause| {
-        offered.iter().position(|offer| {
-            matches!(clause.media_type, "*/*" | "application/*")
-                || clause.media_type.eq_ignore_ascii_case(offer)
-        })
-    })
+    preferred(clauses.filter_map(|clause| {
+        let is_any = matches!(clause.media_type, "*/*" | "application/*");
+        let index =
+            offered.iter().position(|offer| is_any || clause.media_type.eq_ignore_ascii_case(offer))?;
+        Some((clause.quality()?, index))
+    }))
 }
 
 fn not_acceptable(is_format_supported: bool, encoding_support: EncodingSupport<'_>) -> Status {
@@ -257,12 +274,11 @@ fn not_acceptable(is_format_supported: bool, encoding_support: EncodingSupport<'
 
 /// Returns the encoding of an error response: JSON if the client accepts no supported encoding.
 pub(super) fn error_format(headers: &HeaderMap, encoding_support: EncodingSupport<'_>) -> Format {
-    let clauses = clauses(headers);
-    let format = clauses
-        .iter()
-        .filter(|clause| clause.quality > 0.0)
-        .find_map(|clause| format_of(clause.media_type, Offer::Plain, encoding_support));
-    format.unwrap_or(Format::Json)
+    let formats = clauses(headers).filter_map(|clause| {
+        let format = format_of(clause.media_type, Offer::Plain, encoding_support)?;
+        Some((clause.quality()?, format))
+    });
+    preferred(formats).unwrap_or(Format::Json)
 }
 
 /// The encoding of a request body.
@@ -383,6 +399,20 @@ mod tests {
             (Some("application/json;q=0.2, application/yaml;q=0.9"), Offer::Object, Yaml, Shape::Own),
             (Some("application/xml, application/yaml;q=0.2"), Offer::Object, Yaml, Shape::Own),
             (Some("text/html, */*;q=0.8"), Offer::List, Json, Shape::Own),
+            (Some("application/yaml; Q = 0.1 , application/json"), Offer::Object, Json, Shape::Own),
+            (Some("application/yaml;q=0.9;q=0.1, application/json;q=0.5"), Offer::Object, Json, Shape::Own),
+            (Some("application/yaml;q=2, application/json"), Offer::Object, Yaml, Shape::Own),
+            (Some("application/yaml;q=NaN, application/json"), Offer::Object, Yaml, Shape::Own),
+            (Some("application/yaml;q=0.1;q=x, application/json;q=0.5"), Offer::Object, Yaml, Shape::Own),
+            (Some("application/yaml;q, application/json;q=0.5"), Offer::Object, Yaml, Shape::Own),
+            (Some(r#"application/yaml;q="0.1", application/json;q=0.5"#), Offer::Object, Json, Shape::Own),
+            (Some(" ;q=0.5, ,"), Offer::Object, Json, Shape::Own),
+            (
+                Some(r#"application/json; as = "Table" ; v="v1"; g=meta.k8s.io; as=Other"#),
+                Offer::List,
+                Json,
+                Shape::Table("v1"),
+            ),
             (
                 Some("application/vnd.kubernetes.protobuf, application/json"),
                 Offer::List,
@@ -453,6 +483,41 @@ mod tests {
             ),
         ] {
             assert_eq!(negotiate(header, offer), Ok(Negotiation { format, shape }), "{header:?} {offer:?}");
+        }
+    }
+
+    #[test]
+    fn preferred_media_type_has_highest_quality() {
+        let preferred = |value: &'static str| {
+            let headers = [(header::ACCEPT, HeaderValue::from_static(value))].into_iter().collect();
+            preferred_media_type(&headers, &["application/a", "application/b"])
+        };
+        for (accept_header, index) in [
+            ("", Some(0)),
+            ("*/*", Some(0)),
+            ("text/html, application/*;q=0.1", Some(0)),
+            ("Application/B", Some(1)),
+            ("application/a;q=0.5, application/b", Some(1)),
+            ("application/b;q=0.5, application/a;q=0.5", Some(1)),
+            ("application/a;q=0, text/html", None),
+        ] {
+            assert_eq!(preferred(accept_header), index, "{accept_header}");
+        }
+    }
+
+    #[test]
+    fn error_format_is_preferred_format_or_json() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let support = EncodingSupport { names: &names, cbor: false, protobuf: true };
+        for (accept_header, format) in [
+            ("", Format::Json),
+            ("text/html", Format::Json),
+            ("application/json;q=0.5, application/yaml", Format::Yaml),
+            ("application/yaml;q=0, text/html", Format::Json),
+            ("application/yaml;as=Table;v=v9, application/json", Format::Yaml),
+        ] {
+            let headers = [(header::ACCEPT, HeaderValue::from_static(accept_header))].into_iter().collect();
+            assert_eq!(error_format(&headers, support), format, "{accept_header}");
         }
     }
 
