@@ -30,7 +30,7 @@ impl Operation {
     pub(crate) const ALL: [Operation; 4] =
         [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
 
-    /// Returns the value of this operation. `values` has one for each operation, in the order of declaration.
+    /// Returns the value of this operation. The order of `values` is that of the declaration.
     pub fn value_in<T>(self, values: &[T; 4]) -> &T {
         let [create, update, delete, connect] = values;
         match self {
@@ -78,8 +78,10 @@ pub struct Attributes<'a> {
     pub user: &'a Arc<UserInfo>,
     /// Whether the write is a dry run, in which plugins must not have side effects.
     pub dry_run: bool,
-    /// Returns the options of the request as an object: `CreateOptions`, `UpdateOptions`, `PatchOptions` or
-    /// `DeleteOptions`. Only webhooks and policies need them, so most writes never call it.
+    /// Returns the options of the request as an object.
+    ///
+    /// The object is a `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`. Only webhooks and
+    /// policies read it, so most writes do not create it.
     pub options: &'a (dyn Fn() -> Value + Sync),
     /// Whether this is the second round of the mutating phase; see [`PluginOutput::requests_second_round`].
     pub reinvoked: bool,
@@ -156,7 +158,9 @@ impl ObjectReference {
 }
 
 impl PluginOutput {
-    /// Creates the output of a request. `has_audit_event`: whether the output records the object reference.
+    /// Creates the output of a request.
+    ///
+    /// The output records the object reference only if the request has an audit event.
     pub fn new(has_audit_event: bool) -> Self {
         PluginOutput { has_audit_event, ..PluginOutput::default() }
     }

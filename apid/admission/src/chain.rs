@@ -200,7 +200,9 @@ impl std::fmt::Debug for Chain {
 /// Group stem, kind and subresource.
 type Target<'a> = (&'a str, &'a str, &'a str);
 
-/// Positions of the interested plugins in the chain, for each operation in the order of [`Operation::ALL`].
+/// Positions of the interested plugins in the chain, for each operation.
+///
+/// The order is that of [`Operation::ALL`].
 type Plan = [Vec<usize>; 4];
 
 /// Interested plugins by target and operation.

@@ -158,10 +158,10 @@ impl Decoder {
         Decoder { refreshes: false, ..Decoder::new(resource) }
     }
 
-    /// Returns the entry that decoding `stored` would return, without parsing. `stored` must be the encoding of
-    /// `object`.
+    /// Builds the entry of `object` without parsing `stored`, the encoding of `object`.
     ///
-    /// Returns None for a custom kind, because its decoding may change the object, and if the decoding would fail.
+    /// The entry equals the result of decoding `stored`. Returns None for a custom kind, because decoding may
+    /// change its object, and None if decoding would fail.
     pub fn entry_of(&self, object: &Object, stored: &Bytes) -> Option<Entry> {
         debug_assert!(encode(object) == stored, "the stored bytes are those of the object");
         if self.refreshes { None } else { self.build_entry(object, stored).ok() }

@@ -47,8 +47,8 @@ pub async fn create_binding_like(
     }
     let call = call.for_object(call.namespace, &name);
     resolve_namespace(&call, &mut body)?;
-    let options_value = || options.to_value("CreateOptions", &call.server_state.names);
-    let admission = call.admission(Operation::Create, options.dry_run, &options_value);
+    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
+    let admission = call.admission(Operation::Create, options.dry_run, &build_options);
     admission.mutate(Some(&mut body), None).await?;
     let errors = rules.validate(&body);
     if !errors.is_empty() {

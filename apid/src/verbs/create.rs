@@ -70,7 +70,7 @@ pub(super) async fn insert(
         ownership.record_changes(None, &mut object).await?;
     }
     let has_no_name = object.name().is_empty();
-    let options_value = || options.to_value("CreateOptions", &call.server_state.names);
+    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -81,7 +81,7 @@ pub(super) async fn insert(
         let first_name = new.name().to_owned();
         let call_with_first_name = call.for_object(call.namespace, &first_name);
         let mut admission =
-            call_with_first_name.admission(Operation::Create, options.dry_run, &options_value);
+            call_with_first_name.admission(Operation::Create, options.dry_run, &build_options);
         admission.has_generated_name = has_no_name;
         admission.mutate(Some(&mut new), None).await?;
         if call.notes.requests_second_round() {
@@ -91,7 +91,7 @@ pub(super) async fn insert(
         let name = new.name().to_owned();
         let is_generated_name = has_no_name && name == first_name;
         let call = call.for_object(call.namespace, &name);
-        let admission = call.admission(Operation::Create, options.dry_run, &options_value);
+        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
         call.check_escalation(&new, None).await?;
         resource.canonicalize(&mut new, &ctx);
         let reservation = call.allocate(&mut new, None, options.dry_run)?;

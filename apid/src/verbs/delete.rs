@@ -119,8 +119,8 @@ pub(super) async fn plan_deletion(
     if is_waiting(&old, options, kind) {
         return Ok(PlannedDeletion { uid: old.uid().to_owned(), step: DeletionStep::Wait });
     }
-    let options_value = || options.to_value(&call.server_state.names);
-    let admission = call.admission(Operation::Delete, options.dry_run, &options_value);
+    let build_options = || options.to_value(&call.server_state.names);
+    let admission = call.admission(Operation::Delete, options.dry_run, &build_options);
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
     let object_with_finalizer =

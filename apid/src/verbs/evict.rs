@@ -37,8 +37,8 @@ pub async fn evict(
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     resolve_namespace(call, &mut body)?;
-    let options_value = || options.to_value("CreateOptions", &call.server_state.names);
-    let admission = call.admission(Operation::Create, options.dry_run, &options_value);
+    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
+    let admission = call.admission(Operation::Create, options.dry_run, &build_options);
     admission.mutate(Some(&mut body), None).await?;
     admission.validate(Some(&body), None).await?;
     let raw_options = delete_options(&body);

@@ -79,8 +79,8 @@ impl Call<'_> {
         let key = self.key();
         let kind =
             if self.authorized.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
-        let options_value = || options.to_value(kind, &self.server_state.names);
-        let admission = self.admission(Operation::Update, options.dry_run, &options_value);
+        let build_options = || options.to_value(kind, &self.server_state.names);
+        let admission = self.admission(Operation::Update, options.dry_run, &build_options);
         let done = |object| Ok(Some(WriteResult { created: false, object }));
         let Some(item) = self.stored_item().await? else { return Ok(None) };
         let mut current = CurrentObject::new(item.row(), self.collection).await?;

@@ -49,8 +49,8 @@ pub async fn token_request(
         return Err(Status::invalid(&kind.group_kind, call.name, &[error]));
     }
     kind.default(&mut request, &call.context());
-    let options_value = || options.to_value("CreateOptions", &call.server_state.names);
-    let admission = call.admission(Operation::Create, options.dry_run, &options_value);
+    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
+    let admission = call.admission(Operation::Create, options.dry_run, &build_options);
     admission.mutate(Some(&mut request), None).await?;
     let errors = kind.kind.strategy().validate(&request, &call.context());
     if !errors.is_empty() {

@@ -229,7 +229,7 @@ impl<F: Future> SingleTask<F> {
             // `swap` reads the overwritten value: data written before the wake is visible to the polls that
             // follow.
             shared_waker.is_woken.swap(false, Ordering::SeqCst);
-            // An HTTP/1.1 connection spawns nothing.
+            // The check saves the poll for an HTTP/1.1 connection, which spawns no futures.
             while !spawned.is_empty() && Pin::new(&mut *spawned).poll_next(&mut shared_context).is_ready() {}
             let main_poll = if coop::has_budget_remaining() {
                 main.as_mut().poll(&mut shared_context)

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The position of a histogram in a table follows from its labels. An observation compares no text, and only the
-//! first one of a series allocates.
+//! An observation finds its histogram by the position of the plugin, the operation, the phase and the rejection.
+//! The observation compares no text, and only the first observation of a series allocates.
 
 use std::sync::OnceLock;
 
@@ -54,7 +54,7 @@ impl PhaseHistograms {
 }
 
 impl AdmissionDurations {
-    /// Registers the metrics of the plugins with these names.
+    /// Registers the metrics of the plugins. `names` is in the order of the chain.
     pub(in crate::verbs) fn new(names: impl Iterator<Item = &'static str>, metrics: &Metrics) -> Self {
         AdmissionDurations {
             plugin_durations: metrics.histogram(&PLUGIN, BUCKETS),

@@ -1,5 +1,4 @@
-//! Tests that admission plugins read the watch cache, that a write that affects no plugin does not read the store, and
-//! that metrics name the plugins.
+//! Tests of admission: reads from the watch cache and the store, and the metrics of plugins.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -197,14 +196,14 @@ async fn loaded_kind_is_read_from_cache_and_decoded_once() {
 }
 
 #[tokio::test]
-async fn durations_have_name_of_their_plugin() {
+async fn admission_duration_metrics_name_the_plugin() {
     let setup = setup().await;
     let metrics = Metrics::default();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     observe_admission(&setup.chain, &clock, &metrics);
     setup.create_config_map().await;
     setup.create_config_map().await;
-    // The plugin cannot read a missing namespace again: no server state is attached.
+    // NamespaceLifecycle cannot read the missing namespace again, because no server state is attached.
     assert_eq!(setup.create_config_map_in("gone").await.unwrap_err().code, 503);
     let text = metrics.text();
     let count = |family: &str, labels: &str| {
@@ -220,7 +219,7 @@ async fn durations_have_name_of_their_plugin() {
         ("MutatingAdmissionWebhook", false, "admit", "2"),
         ("ResourceQuota", false, "validate", "2"),
         ("ResourceQuota", true, "validate", "none"),
-        // This plugin is interested in Pods only.
+        // LimitRanger is not interested in ConfigMaps.
         ("LimitRanger", false, "validate", "none"),
     ] {
         let labels = labels(&format!(r#"name="{plugin}","#), rejected, phase);

@@ -1,4 +1,6 @@
-//! A cached row with its entry, which its writer sets or the first use decodes.
+//! A cached row and its entry.
+//!
+//! The request that wrote the row sets the entry, or the first use of the entry decodes it.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -50,8 +52,8 @@ impl<D: Decode> Item<D> {
 
     /// Sets the entry unless it is already decoded.
     ///
-    /// `build` gets the decoder and the stored bytes. It returns the entry that [`Item::entry`] would decode, or None to
-    /// leave the decoding to the first use.
+    /// `build` gets the decoder and the stored bytes. It returns the entry that [`Item::entry`] would decode,
+    /// or None to leave the decoding to the first use.
     pub fn set_entry(&self, build: impl FnOnce(&D, &Bytes) -> Option<D::Entry>) {
         if !self.is_decoded()
             && let Some(entry) = build(&self.decode, &self.row.value)

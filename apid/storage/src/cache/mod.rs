@@ -10,7 +10,8 @@
 //! - [`Resource`] serves one key prefix, and the first read loads it. Later reads use the store only for
 //!   older data: [`Resource::page_at`], and watches that begin before the ring.
 //! - An item is decoded at the first read of its entry, on the reader's thread, once for all readers, unless
-//!   the writer has already set the entry ([`Item::set_entry`]). The writer thread of the store never decodes.
+//!   the request that wrote the item has set the entry ([`Item::set_entry`]). The writer thread of the store
+//!   never decodes.
 //! - A *scope* is a text that selects keys: a scope that ends with `/` selects all keys with that prefix; any
 //!   other scope selects only the key that equals it.
 //! - Reads of past revisions use memory as far as the ring reaches: the newest snapshot with the later events
