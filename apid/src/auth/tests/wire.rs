@@ -228,30 +228,57 @@ fn role(verb: &str) -> Bytes {
     json!({"metadata": {"name": "r", "namespace": "a"}, "rules": [{"verbs": [verb]}]}).to_string().into()
 }
 
+/// A store, and a server that records the messages of its mirror.
+struct MirrorSetup {
+    auth: Arc<Auth>,
+    store: Arc<dyn Store>,
+    options: MirrorOptions,
+    updates: mpsc::UnboundedReceiver<Update>,
+    _server: Server,
+    _dir: tempfile::TempDir,
+}
+
+impl MirrorSetup {
+    /// Creates the store with further observers after the policy vector.
+    fn new(observers: Vec<Arc<dyn Observer>>) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let (seen, updates) = mpsc::unbounded_channel();
+        let server = serve(&socket, seen);
+        let vector = vector();
+        let observers = std::iter::once::<Arc<dyn Observer>>(vector.clone()).chain(observers).collect();
+        let authd = crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true)));
+        let hello =
+            MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
+        MirrorSetup {
+            auth: Auth::scripted(authd, vector, clock()),
+            store: Arc::new(MemoryStore::new(Arc::new(Observers(observers)))),
+            options: MirrorOptions { socket, hello },
+            updates,
+            _server: server,
+            _dir: dir,
+        }
+    }
+
+    /// Starts the mirror. The runtime of the test ends it.
+    fn start(&self) {
+        let (auth, store) = (Arc::clone(&self.auth), Arc::clone(&self.store));
+        tokio::spawn(auth.run_mirror(self.options.clone(), store, Arc::new(Writer)));
+    }
+}
+
 #[tokio::test]
 async fn mirror_sends_snapshot_then_policy_changes() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("s");
-    let (seen, mut updates) = mpsc::unbounded_channel();
-    let server = serve(&socket, seen);
-
-    let vector = vector();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
+    let mut setup = MirrorSetup::new(Vec::new());
+    let (auth, store) = (Arc::clone(&setup.auth), Arc::clone(&setup.store));
     store.commit("roles/a/r", Op::Create(role("get"))).await.unwrap();
     store.commit("configmaps/a/c", Op::Create(Bytes::from_static(b"{}"))).await.unwrap();
-    let auth = Auth::scripted(
-        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
-        vector,
-        clock(),
-    );
     auth.link.set_mirror_lost("set by the test".to_owned());
-    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
-    let options = MirrorOptions { socket, hello };
-    let mirror = tokio::spawn(auth.clone().run_mirror(options, store.clone(), Arc::new(Writer)));
+    setup.start();
 
     let mut results = Vec::new();
     let mut next = async || loop {
-        match updates.recv().await.unwrap() {
+        match setup.updates.recv().await.unwrap() {
             Update::WriteResult(result) => results.push(result),
             Update::Progress(_) => {}
             other => break other,
@@ -268,8 +295,6 @@ async fn mirror_sends_snapshot_then_policy_changes() {
     assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write must get its result");
     assert_eq!(auth.health(), Ok(()));
     assert_eq!(auth.authd_metrics(), "reloads_total 3\n");
-    mirror.abort();
-    drop(server);
 }
 
 /// An observer that delays the publication of each commit until the test releases the commit.
@@ -287,32 +312,19 @@ impl Observer for CommitBlocker {
 
 #[tokio::test]
 async fn mirror_snapshot_contains_unpublished_change() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("s");
-    let (seen, mut updates) = mpsc::unbounded_channel();
-    let server = serve(&socket, seen);
-    let vector = vector();
     let (blocked, mut blocked_commits) = mpsc::unbounded_channel();
     let (release, releases) = std::sync::mpsc::channel();
     let blocker = Arc::new(CommitBlocker { blocked, releases: releases.into() });
-    let store: Arc<dyn Store> =
-        Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone(), blocker]))));
-    let writing_store = Arc::clone(&store);
+    let mut setup = MirrorSetup::new(vec![blocker]);
+    let writing_store = Arc::clone(&setup.store);
     let commit = std::thread::spawn(move || {
         writing_store.commit("roles/a/r", Op::Create(role("get"))).now_or_never().unwrap().unwrap();
     });
     blocked_commits.recv().await.unwrap();
 
-    let auth = Auth::scripted(
-        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
-        vector,
-        clock(),
-    );
-    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
-    let options = MirrorOptions { socket, hello };
-    let mirror = tokio::spawn(auth.run_mirror(options, Arc::clone(&store), Arc::new(Writer)));
+    setup.start();
     let mut next_policy_update = async || loop {
-        match updates.recv().await.unwrap() {
+        match setup.updates.recv().await.unwrap() {
             Update::Put(put) => break ("put", put.revision),
             Update::Synced(synced) => break ("synced", synced.revision),
             _ => {}
@@ -323,36 +335,23 @@ async fn mirror_snapshot_contains_unpublished_change() {
     release.send(()).unwrap();
     commit.join().unwrap();
     release.send(()).unwrap();
-    store.commit("roles/a/s", Op::Create(role("get"))).await.unwrap();
+    setup.store.commit("roles/a/s", Op::Create(role("get"))).await.unwrap();
     assert_eq!(next_policy_update().await, ("put", 2), "the stream continues after the snapshot");
-    mirror.abort();
-    drop(server);
 }
 
 #[tokio::test]
 async fn mirror_snapshot_contains_only_cluster_info_config_map() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("s");
-    let (seen, mut updates) = mpsc::unbounded_channel();
-    let server = serve(&socket, seen);
-    let vector = vector();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
+    let mut setup = MirrorSetup::new(Vec::new());
     for key in ["a/c", "a/cluster-info", "svc-public/cluster-info", "svc-public/cluster-info-2"] {
         let (namespace, name) = key.split_once('/').unwrap();
         let object = json!({"metadata": {"name": name, "namespace": namespace}, "data": {"k": "v"}});
-        store.commit(&format!("configmaps/{key}"), Op::Create(object.to_string().into())).await.unwrap();
+        let create = Op::Create(object.to_string().into());
+        setup.store.commit(&format!("configmaps/{key}"), create).await.unwrap();
     }
-    let auth = Auth::scripted(
-        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
-        vector,
-        clock(),
-    );
-    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
-    let options = MirrorOptions { socket, hello };
-    let mirror = tokio::spawn(auth.run_mirror(options, store, Arc::new(Writer)));
+    setup.start();
     let mut mirrored = Vec::new();
     loop {
-        match updates.recv().await.unwrap() {
+        match setup.updates.recv().await.unwrap() {
             Update::Put(object) => {
                 let object = object.object.unwrap();
                 mirrored.push(format!("{}/{}", object.namespace, object.name));
@@ -362,27 +361,14 @@ async fn mirror_snapshot_contains_only_cluster_info_config_map() {
         }
     }
     assert_eq!(mirrored, ["svc-public/cluster-info"]);
-    mirror.abort();
-    drop(server);
 }
 
 #[tokio::test]
 async fn mirror_progress_follows_changes_up_to_its_revision() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("s");
-    let (seen, mut updates) = mpsc::unbounded_channel();
-    let server = serve(&socket, seen);
-    let vector = vector();
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(vec![vector.clone()]))));
-    let auth = Auth::scripted(
-        crate::auth::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true))),
-        vector,
-        clock(),
-    );
-    let hello = MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
-    let options = MirrorOptions { socket, hello };
-    let mirror = tokio::spawn(auth.run_mirror(options, store.clone(), Arc::new(Writer)));
-    while !matches!(updates.recv().await.unwrap(), Update::Synced(_)) {}
+    let mut setup = MirrorSetup::new(Vec::new());
+    let store = Arc::clone(&setup.store);
+    setup.start();
+    while !matches!(setup.updates.recv().await.unwrap(), Update::Synced(_)) {}
     let mut at = store.commit("roles/a/r", Op::Create(role("0"))).await.unwrap().revision;
     for i in 1..200 {
         at = store.commit("roles/a/r", Op::Update(role(&i.to_string()), at)).await.unwrap().revision;
@@ -393,7 +379,7 @@ async fn mirror_progress_follows_changes_up_to_its_revision() {
     store.commit("configmaps/a/last", Op::Create(Bytes::new())).await.unwrap();
     let (mut last_seen, mut received) = (0, 0);
     while last_seen < store.revision().0 {
-        match updates.recv().await.unwrap() {
+        match setup.updates.recv().await.unwrap() {
             Update::Put(put) => {
                 assert!(put.revision > last_seen, "{} after {last_seen}", put.revision);
                 last_seen = put.revision;
@@ -407,6 +393,4 @@ async fn mirror_progress_follows_changes_up_to_its_revision() {
         }
     }
     assert_eq!(received, 200);
-    mirror.abort();
-    drop(server);
 }
