@@ -62,6 +62,9 @@ async fn backup_of_running_server_is_restored_and_served() {
     writes.abort();
     assert!(output.status.success(), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("objects of revision"), "{output:?}");
+    let log = plane.log();
+    let names_user = |line: &str| line.contains("backup started") && line.contains(r#"user="admin""#);
+    assert!(log.lines().any(names_user), "without an audit log, the log names the user: {log}");
 
     let refused = dir.path().join("refused");
     let output = tokio::task::block_in_place(|| backup(&plane, "carol", &refused));

@@ -208,8 +208,7 @@ impl BackupRecord {
             event
         });
         let record = BackupRecord { server_state, request_id: context.id.clone(), revision, event };
-        let user = record.event.as_ref().and_then(|event| event.user.as_ref());
-        let user = user.map_or("", |user| user.name.as_str());
+        let user = context.share.get().map_or("", |share| &*share.user);
         tracing::info!(request_id = record.request_id, user, revision = revision.0, "backup started");
         record.audit(Stage::ResponseStarted, 200, None).await;
         record
