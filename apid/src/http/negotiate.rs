@@ -183,9 +183,12 @@ pub(super) fn accept(
     if accepts_stored_json(headers) {
         return Ok(Negotiation::JSON);
     }
-    let (mut is_empty, mut is_format_supported) = (true, false);
-    let servable = clauses(headers).filter_map(|clause| {
-        is_empty = false;
+    let mut clauses = clauses(headers).peekable();
+    if clauses.peek().is_none() {
+        return Ok(Negotiation::JSON);
+    }
+    let mut is_format_supported = false;
+    let servable = clauses.filter_map(|clause| {
         // The format comes first: it excludes most clauses of a long header.
         let format = format_of(clause.media_type, offer, encoding_support)?;
         let quality = clause.quality()?;
@@ -196,11 +199,7 @@ pub(super) fn accept(
             shape => Some((quality, Negotiation { format, shape })),
         }
     });
-    match preferred(servable) {
-        Some(negotiation) => Ok(negotiation),
-        None if is_empty => Ok(Negotiation::JSON),
-        None => Err(not_acceptable(is_format_supported, encoding_support)),
-    }
+    preferred(servable).ok_or_else(|| not_acceptable(is_format_supported, encoding_support))
 }
 
 fn format_of(media_type: &str, offer: Offer, encoding_support: EncodingSupport<'_>) -> Option<Format> {

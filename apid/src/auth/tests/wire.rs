@@ -12,6 +12,7 @@ use authproto::auth::{
 use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde_json::json;
+use storage::conformance::RecordingObserver;
 use storage::{Observers, Op, Store, engine::memory::MemoryStore};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
@@ -297,30 +298,18 @@ async fn mirror_sends_snapshot_then_policy_changes() {
     assert_eq!(auth.authd_metrics(), "reloads_total 3\n");
 }
 
-/// An observer that delays the publication of each commit until the test releases the commit.
-struct CommitBlocker {
-    blocked: mpsc::UnboundedSender<()>,
-    releases: parking_lot::Mutex<std::sync::mpsc::Receiver<()>>,
-}
-
-impl Observer for CommitBlocker {
-    fn observe(&self, _: &[Change]) {
-        self.blocked.send(()).unwrap();
-        self.releases.lock().recv().unwrap();
-    }
-}
-
 #[tokio::test]
 async fn mirror_snapshot_contains_unpublished_change() {
-    let (blocked, mut blocked_commits) = mpsc::unbounded_channel();
-    let (release, releases) = std::sync::mpsc::channel();
-    let blocker = Arc::new(CommitBlocker { blocked, releases: releases.into() });
-    let mut setup = MirrorSetup::new(vec![blocker]);
+    let observer = Arc::new(RecordingObserver::default());
+    let release = observer.block_next_batch();
+    let mut setup = MirrorSetup::new(vec![observer.clone()]);
     let writing_store = Arc::clone(&setup.store);
     let commit = std::thread::spawn(move || {
         writing_store.commit("roles/a/r", Op::Create(role("get"))).now_or_never().unwrap().unwrap();
     });
-    blocked_commits.recv().await.unwrap();
+    while observer.changes().is_empty() {
+        tokio::task::yield_now().await;
+    }
 
     setup.start();
     let mut next_policy_update = async || loop {
@@ -332,9 +321,8 @@ async fn mirror_snapshot_contains_unpublished_change() {
     };
     assert_eq!(next_policy_update().await, ("put", 1));
     assert_eq!(next_policy_update().await, ("synced", 1));
-    release.send(()).unwrap();
+    drop(release);
     commit.join().unwrap();
-    release.send(()).unwrap();
     setup.store.commit("roles/a/s", Op::Create(role("get"))).await.unwrap();
     assert_eq!(next_policy_update().await, ("put", 2), "the stream continues after the snapshot");
 }

@@ -161,21 +161,12 @@ async fn reopen_with_damaged_journal_keeps_its_bytes() {
     store.close().await;
 }
 
-/// An observer that blocks until the test releases it.
-struct BlockingObserver(parking_lot::Mutex<mpsc::Receiver<()>>);
-
-impl Observer for BlockingObserver {
-    fn observe(&self, _: &[Change]) {
-        // The test ends the wait by dropping the sender.
-        let _ = self.0.lock().recv();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn stalled_writer_calls_on_stall_once_with_reason() {
     let dir = memory_dir();
     let clock = clock();
-    let (release, wait) = mpsc::channel();
+    let observer = Arc::new(RecordingObserver::default());
+    let release = observer.block_next_batch();
     let (report, reports) = mpsc::channel();
     let options = Options {
         clock: clock.clone(),
@@ -183,9 +174,7 @@ async fn stalled_writer_calls_on_stall_once_with_reason() {
         on_stall: Arc::new(move |reason| report.send(reason.to_owned()).unwrap()),
         ..options(dir.path())
     };
-    let store = Arc::new(
-        FjallStore::open(options, Arc::new(BlockingObserver(parking_lot::Mutex::new(wait)))).unwrap(),
-    );
+    let store = Arc::new(FjallStore::open(options, observer).unwrap());
     let writing = tokio::spawn({
         let store = store.clone();
         async move { store.commit("a", Op::Create(Bytes::new())).await }
