@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use admission::{AdmissionMetrics, Attributes, Chain, Configuration, Environment, Operation, PluginOutput};
 use apid::background::AdmissionWrites;
-use apid::server_state::Cache;
 use apid::verbs::AdmissionBackend;
+use apid::verbs::Cache;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};

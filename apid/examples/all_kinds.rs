@@ -7,10 +7,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use apid::discovery::Discovery;
-use apid::discovery::openapi::OpenApi;
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{Names, Preset};
+use discovery::Discovery;
+use discovery::openapi::OpenApi;
 use kinds::Registry;
 use kinds::entry::Decoder;
 use storage::cache::{Cache, Limits};

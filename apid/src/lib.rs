@@ -8,21 +8,18 @@
 //! which only [`auth`] can construct.
 
 pub mod addresses;
-pub mod audit;
-pub mod auth;
 pub mod background;
+pub mod build_info;
 pub mod certs;
 pub mod config;
 pub mod console;
 pub mod conversion;
-pub mod discovery;
 pub mod env_test;
 pub mod http;
 pub mod migration_commands;
 pub mod process;
 pub mod reference;
 mod server_source;
-pub mod server_state;
 pub mod spawn;
 pub mod store_commands;
 pub mod verbs;

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         return apid::env_test::run_test_server(arguments);
     }
     if arguments.next_if(|word| word == "version").is_some() {
-        return print(format!("apid {}", serving::build::INFO.text()));
+        return print(format!("apid {}", apid::build_info::BUILD_INFO.text()));
     }
     if arguments.next_if(|word| word == "certs").is_some() {
         let result = apid::certs::run(arguments);

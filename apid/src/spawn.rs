@@ -27,8 +27,8 @@ use apimachinery::clock::{Clock, Rng};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::oneshot;
 
-use crate::auth;
 use crate::config::EXIT_USAGE;
+use authclient;
 
 /// Maximum length in bytes of a Unix socket path that every system accepts (`sun_path` without its
 /// terminator).
@@ -243,7 +243,7 @@ impl AuthdCommand {
         loop {
             tokio::time::sleep(if has_responded && failed == 0 { pause } else { retry }).await;
             let check_start = self.clock.monotonic();
-            let result = tokio::time::timeout(timeout, auth::check_health(&self.socket)).await;
+            let result = tokio::time::timeout(timeout, authclient::check_health(&self.socket)).await;
             if matches!(result, Ok(Ok(()))) {
                 (has_responded, failed) = (true, 0);
                 continue;

@@ -24,6 +24,7 @@
 pub mod active_config;
 pub mod authn;
 pub mod authz;
+mod build_info;
 pub mod check;
 mod command_line;
 pub mod config;
@@ -76,7 +77,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         return inspect::run(arguments);
     }
     if arguments.get(1).is_some_and(|argument| argument == "version") {
-        let _ = write!(std::io::stdout(), "authd {}", serving::build::INFO.text());
+        let _ = write!(std::io::stdout(), "authd {}", build_info::BUILD_INFO.text());
         return ExitCode::SUCCESS;
     }
     let text_arguments = text_arguments(arguments.into_iter().skip(1));
@@ -106,7 +107,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if !mistakes.is_empty() {
         return print_mistakes(mistakes);
     }
-    let build = serving::build::INFO;
+    let build = build_info::BUILD_INFO;
     tracing::info!(
         version = build.version,
         commit = build.commit,

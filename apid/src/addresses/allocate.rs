@@ -14,7 +14,7 @@ use apimachinery::object::{Map, Value};
 use super::band::{Band, lower_band_size};
 use super::index::{Index, node_ports, parse_address, port_number};
 use super::range::AddressRange;
-use crate::config::NodePortRange;
+use crate::addresses::NodePortRange;
 
 /// First port that a dry run returns.
 const DRY_RUN_PORT: u16 = 32_768;

@@ -14,7 +14,7 @@ use apimachinery::object::{Object, Value};
 use super::Differences;
 use super::range::AddressRange;
 use super::usage::Usage;
-use crate::config::ServiceRange;
+use crate::addresses::ServiceRange;
 
 /// The name of a Service that uses addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -27,6 +27,7 @@ mod band;
 mod index;
 mod range;
 mod reservation;
+mod service_range;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -41,7 +42,6 @@ use kinds::{Registry, Resource};
 use storage::{Change, Observer, Revision, Store};
 use tokio::sync::Notify;
 
-use crate::config::{NodePortRange, ServiceRange};
 pub use allocate::AllocationError;
 use allocate::ServiceAllocator;
 pub use index::Owner;
@@ -49,6 +49,7 @@ use index::{Record, SharedIndex, cidrs, parse_address, usable_ranges};
 use range::AddressRange;
 pub use range::family;
 pub use reservation::Reservation;
+pub use service_range::{NodePortRange, NodePortRangeError, ServiceRange, ServiceRangeError};
 use usage::Usage;
 
 /// Maximum number of rows of one page when the index is loaded.

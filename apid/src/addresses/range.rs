@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::band::{Band, lower_band_size};
-use crate::config::ServiceRange;
+use crate::addresses::ServiceRange;
 
 /// Size of the band for addresses that clients request: minimum, maximum, divisor of the size of the range.
 const LOWER_BAND: (u128, u128, u128) = (16, 256, 16);

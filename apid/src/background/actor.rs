@@ -7,23 +7,21 @@ use apimachinery::attributes::Attributes;
 use apimachinery::codec::Limits;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
-use apimachinery::user::{APISERVER, AUTHENTICATED, MASTERS, UserInfo};
+use apimachinery::user::UserInfo;
 
-use crate::audit::{Event, Stage};
-use crate::auth::Authorized;
-use crate::server_state::{Collection, ServedKinds, ServerState};
+use super::state::ControllerState;
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{ListOptions, WriteOptions};
 use crate::verbs::patch::{self, Patch};
 use crate::verbs::{self, BatchLimits, Call, DeleteResult, Payload, WriteResult};
-
-/// Shared identity of controllers without their own service accounts (requirements A-DEF-54, -55).
-const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+use crate::verbs::{ApiState, Collection, ServedKinds};
+use audit::{Event, Stage};
+use authclient::Authorized;
 
 /// The identity of a background task and its user agent in the audit log.
 #[derive(Clone)]
 pub(super) struct Actor {
-    server_state: Arc<ServerState>,
+    state: Arc<ControllerState>,
     user: Arc<UserInfo>,
     user_agent: String,
 }
@@ -66,35 +64,9 @@ struct Action<'a> {
 }
 
 impl Actor {
-    /// Returns an actor that writes as `system:apiserver`.
-    pub(super) fn apiserver(server_state: Arc<ServerState>) -> Self {
-        let user =
-            UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
-        Actor { server_state, user: Arc::new(user), user_agent: "apid/apiserver".to_owned() }
-    }
-
-    /// Returns the actor of a controller. It writes as the service account `name` of the system namespace if
-    /// `own_account` is true, else as [`CONTROLLER_MANAGER`].
-    pub(super) fn controller(server_state: Arc<ServerState>, name: &str, own_account: bool) -> Self {
-        let namespace = server_state.names.system_namespace;
-        let user = if own_account {
-            UserInfo {
-                name: format!("system:serviceaccount:{namespace}:{name}"),
-                groups: vec![
-                    "system:serviceaccounts".to_owned(),
-                    format!("system:serviceaccounts:{namespace}"),
-                    AUTHENTICATED.to_owned(),
-                ],
-                ..UserInfo::default()
-            }
-        } else {
-            UserInfo {
-                name: CONTROLLER_MANAGER.to_owned(),
-                groups: vec![AUTHENTICATED.to_owned()],
-                ..UserInfo::default()
-            }
-        };
-        Actor { server_state, user: Arc::new(user), user_agent: format!("apid/{name}") }
+    /// Returns an actor with the user agent `apid/` and `program`.
+    pub(super) fn new(state: &Arc<ControllerState>, user: UserInfo, program: &str) -> Self {
+        Actor { state: Arc::clone(state), user: Arc::new(user), user_agent: format!("apid/{program}") }
     }
 
     /// Returns the write options. The field manager is the user agent without the prefix `apid/`.
@@ -103,9 +75,9 @@ impl Actor {
         WriteOptions { program: program.to_owned(), ..WriteOptions::default() }
     }
 
-    /// Returns the state of the server on which the actor writes.
-    pub(super) fn server_state(&self) -> &Arc<ServerState> {
-        &self.server_state
+    /// Returns the state of the API through which the actor writes.
+    pub(super) fn api_state(&self) -> &Arc<ApiState> {
+        &self.state.api_state
     }
 
     /// Creates an object.
@@ -162,8 +134,8 @@ impl Actor {
     fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Action<'a> {
         let attributes = Arc::new(attributes(verb, &target));
         let event = Event {
-            id: self.server_state.rng.uuid(),
-            received: self.server_state.clock.now(),
+            id: self.state.api_state.rng.uuid(),
+            received: self.state.api_state.clock.now(),
             uri: attributes.path.clone(),
             user_agent: self.user_agent.clone(),
             source: String::new(),
@@ -175,8 +147,8 @@ impl Actor {
         };
         let authorized =
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
-        let kinds = self.server_state.kinds();
-        let notes = PluginOutput::new(self.server_state.audit.is_on());
+        let kinds = self.state.api_state.kinds.get();
+        let notes = PluginOutput::new(self.state.audit.is_on());
         Action { actor: self, target, kinds, authorized, event, notes }
     }
 }
@@ -184,7 +156,7 @@ impl Actor {
 impl Action<'_> {
     fn call(&self) -> Call<'_> {
         Call {
-            server_state: &self.actor.server_state,
+            api_state: &self.actor.state.api_state,
             kinds: &self.kinds,
             authorized: &self.authorized,
             collection: self.target.collection,
@@ -201,9 +173,10 @@ impl Action<'_> {
     /// Writes the audit event and returns the result. `success` is the HTTP status code in the event if the
     /// write succeeded.
     async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
-        let server_state = &self.actor.server_state;
-        if server_state.audit.is_on() {
-            let domain = server_state.names.group("authorization");
+        let state = &self.actor.state;
+        let api_state = &state.api_state;
+        if state.audit.is_on() {
+            let domain = api_state.names.group("authorization");
             self.event.annotations = vec![
                 (format!("{domain}/decision"), "allow".to_owned()),
                 (format!("{domain}/reason"), self.authorized.reason().to_owned()),
@@ -212,13 +185,13 @@ impl Action<'_> {
             let failure = result.as_ref().err();
             let code = failure.map_or(success, |status| status.code);
             let line = self.event.line(
-                &server_state.names,
+                &api_state.names,
                 Stage::ResponseComplete,
-                server_state.clock.now(),
+                api_state.clock.now(),
                 code,
                 failure,
             );
-            server_state.audit.write(line).await;
+            state.audit.write(line).await;
         }
         result
     }

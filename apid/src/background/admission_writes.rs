@@ -1,5 +1,6 @@
 //! Writes of admission plugins, which go through the verbs as the user `system:apiserver`.
 
+use crate::background::ControllerState;
 use std::sync::{Arc, OnceLock, Weak};
 
 use admission::{MaybeFuture, ObjectKind, Writer};
@@ -8,24 +9,23 @@ use apimachinery::status::Status;
 
 use super::actor::{Actor, Target};
 use super::stored;
-use crate::server_state::ServerState;
 
 /// Writer of the admission plugins.
 ///
-/// The writer is created before the server state, which owns the plugins. [`AdmissionWrites::attach`]
-/// gives the server state to the writer.
+/// The writer is created before the state of the API, which owns the plugins. [`AdmissionWrites::attach`]
+/// gives the state of the controllers to the writer.
 #[derive(Default)]
-pub struct AdmissionWrites(OnceLock<Weak<ServerState>>);
+pub struct AdmissionWrites(OnceLock<Weak<ControllerState>>);
 
 impl AdmissionWrites {
-    /// Sets the server state through which objects are written. Before this call, writes fail with 503.
-    pub fn attach(&self, server_state: &Arc<ServerState>) {
-        let _ = self.0.set(Arc::downgrade(server_state));
+    /// Sets the state through which objects are written. Before this call, writes fail with 503.
+    pub fn attach(&self, state: &Arc<ControllerState>) {
+        let _ = self.0.set(Arc::downgrade(state));
     }
 
     fn actor(&self) -> Result<Actor, Status> {
-        let server_state = self.0.get().and_then(Weak::upgrade);
-        server_state.map(Actor::apiserver).ok_or_else(|| Status::unavailable("the server is not ready", 1))
+        let state = self.0.get().and_then(Weak::upgrade);
+        state.map(|state| state.apiserver()).ok_or_else(|| Status::unavailable("the server is not ready", 1))
     }
 }
 
@@ -34,7 +34,7 @@ impl Writer for AdmissionWrites {
         MaybeFuture::later(async move {
             let actor = self.actor()?;
             let namespace = object.namespace().to_owned();
-            let collection = stored::of_kind(actor.server_state(), (kind.group, kind.kind))?;
+            let collection = stored::of_kind(actor.api_state(), (kind.group, kind.kind))?;
             let target = Target { collection: &collection, namespace: &namespace, name: "", subresource: "" };
             actor.create(target, object).await.map(drop)
         })
@@ -48,7 +48,7 @@ impl Writer for AdmissionWrites {
         MaybeFuture::later(async move {
             let actor = self.actor()?;
             let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-            let collection = stored::of_kind(actor.server_state(), (kind.group, kind.kind))?;
+            let collection = stored::of_kind(actor.api_state(), (kind.group, kind.kind))?;
             let target =
                 Target { collection: &collection, namespace: &namespace, name: &name, subresource: "status" };
             let updated = actor.update(target, object).await?;

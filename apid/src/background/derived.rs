@@ -13,7 +13,7 @@ use apimachinery::status::Status;
 use storage::Revision;
 
 use super::stored;
-use crate::server_state::Collection;
+use crate::verbs::Collection;
 
 /// One value for each object of a collection.
 pub(super) struct DerivedValues<T> {

@@ -28,7 +28,7 @@ use futures_util::future::join_all;
 use storage::{Change, Error, Op, Revision, Row, Store, Watch};
 
 use super::stored;
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
 
 /// Maximum number of deletions in a batch.
 const BATCH: usize = 200;
@@ -40,17 +40,16 @@ const RETRY: Duration = Duration::from_secs(5);
 const PAGE: usize = 500;
 
 /// Deletes expired Events until the process stops. Events never expire if `ttl` is zero.
-pub(super) async fn run(server_state: Arc<ServerState>, ttl: Duration) {
-    let Ok(events) = stored::core(&server_state, "events") else { return };
+pub(super) async fn run(api_state: Arc<ApiState>, ttl: Duration) {
+    let Ok(events) = stored::core(&api_state, "events") else { return };
     if ttl.is_zero() {
         return;
     }
     let prefix = events.resource.key_prefix.clone();
-    let mut stopping = server_state.stopping.clone();
+    let mut stopping = api_state.stopping.clone();
     let restart_loop = async {
         loop {
-            let mut expiry =
-                Expiry::new(server_state.store.clone(), &prefix, server_state.clock.clone(), ttl);
+            let mut expiry = Expiry::new(api_state.store.clone(), &prefix, api_state.clock.clone(), ttl);
             if let Err(error) = expiry.run().await {
                 tracing::warn!(%error, "event expiry failed; restarting");
             }

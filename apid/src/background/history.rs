@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use storage::{Error, Op, Revision, Store};
 
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
 
 /// Key of the internal row; outside the key prefixes of all kinds.
 const MARKER: &str = "/apid/history-marker";
@@ -28,15 +28,15 @@ const INTERVALS: u32 = 4;
 const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Writes the internal row after each interval without other writes, until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, retention: Duration) {
+pub(super) async fn run(api_state: Arc<ApiState>, retention: Duration) {
     let interval = (retention / INTERVALS).max(MIN_INTERVAL);
-    let mut last = server_state.store.revision();
+    let mut last = api_state.store.revision();
     loop {
         tokio::time::sleep(interval).await;
-        if let Err(error) = advance_if_idle(&*server_state.store, &mut last).await {
+        if let Err(error) = advance_if_idle(&*api_state.store, &mut last).await {
             tracing::debug!(%error, "writing the history marker failed; old revisions stay readable");
         }
-        server_state.cache.evict_compacted();
+        api_state.cache.evict_compacted();
     }
 }
 

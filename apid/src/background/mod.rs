@@ -11,15 +11,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{CertificateSigning, EnabledControllers};
-use crate::server_state::ServerState;
-
 mod actor;
 mod admission_writes;
 mod certificates;
 mod condition;
 mod definitions;
 mod derived;
+mod enabled_controllers;
 mod expiry;
 mod garbage;
 mod history;
@@ -33,58 +31,59 @@ mod retries;
 mod service_accounts;
 mod service_addresses;
 pub mod start_objects;
+mod state;
 mod storage_migration;
 mod stored;
 pub(crate) mod unenforced;
 mod volume_protection;
 
 pub use admission_writes::AdmissionWrites;
+pub use certificates::CertificateSigning;
 pub use definitions::DefinitionController;
+pub use enabled_controllers::{EnabledControllers, is_enabled};
 pub use policy_writes::PolicyWrites;
-pub use publishers::publish;
+pub use publishers::{PublishedConfig, PublishedProxyConfig, publish};
+pub use state::ControllerState;
 
 /// Starts the background tasks.
 ///
-/// - `own_accounts`: whether each controller writes as its own service account.
 /// - `collect_garbage`: whether the garbage collector runs.
 /// - `event_ttl`: time after its last write at which an Event is deleted; zero means never.
 /// - `history_retention`: time for which old revisions are readable.
 pub fn start(
-    server_state: &Arc<ServerState>,
-    own_accounts: bool,
+    state: &Arc<ControllerState>,
     collect_garbage: bool,
     event_ttl: Duration,
     history_retention: Duration,
 ) {
+    let api_state = &state.api_state;
     if collect_garbage {
-        tokio::spawn(garbage::run(server_state.clone(), own_accounts));
+        tokio::spawn(garbage::run(Arc::clone(state)));
     }
-    tokio::spawn(server_state.request_metrics.measure_peaks());
-    tokio::spawn(expiry::run(server_state.clone(), event_ttl));
-    tokio::spawn(history::run(server_state.clone(), history_retention));
-    tokio::spawn(namespaces::run(server_state.clone(), own_accounts));
-    tokio::spawn(policy_types::run(server_state.clone(), own_accounts));
-    tokio::spawn(quota::run(server_state.clone(), own_accounts));
-    tokio::spawn(service_accounts::run(server_state.clone(), own_accounts));
-    tokio::spawn(service_addresses::run(server_state.clone(), own_accounts));
-    tokio::spawn(storage_migration::run(server_state.clone(), own_accounts));
-    tokio::spawn(unenforced::report(server_state.clone()));
+    tokio::spawn(expiry::run(Arc::clone(api_state), event_ttl));
+    tokio::spawn(history::run(Arc::clone(api_state), history_retention));
+    tokio::spawn(namespaces::run(Arc::clone(state)));
+    tokio::spawn(policy_types::run(Arc::clone(state)));
+    tokio::spawn(quota::run(Arc::clone(state)));
+    tokio::spawn(service_accounts::run(Arc::clone(state)));
+    tokio::spawn(service_addresses::run(Arc::clone(state)));
+    tokio::spawn(storage_migration::run(Arc::clone(state)));
+    tokio::spawn(unenforced::report(Arc::clone(api_state)));
 }
 
 /// Starts the controllers that `--controllers` can disable. Without `signing`, the signer does not run.
 pub fn start_controllers(
-    server_state: &Arc<ServerState>,
-    own_accounts: bool,
+    state: &Arc<ControllerState>,
     enabled: EnabledControllers,
     signing: Option<CertificateSigning>,
 ) {
     if let Some(signing) = signing {
-        tokio::spawn(certificates::sign(server_state.clone(), signing));
+        tokio::spawn(certificates::sign(Arc::clone(state), signing));
     }
     if enabled.certificate_cleaner {
-        tokio::spawn(certificates::clean(server_state.clone(), own_accounts));
+        tokio::spawn(certificates::clean(Arc::clone(state)));
     }
     if enabled.claim_protection || enabled.volume_protection {
-        tokio::spawn(volume_protection::run(server_state.clone(), own_accounts, enabled));
+        tokio::spawn(volume_protection::run(Arc::clone(state), enabled));
     }
 }

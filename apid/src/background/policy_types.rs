@@ -5,6 +5,7 @@
 //! The controller checks a ValidatingAdmissionPolicy whose `status.observedGeneration` differs from its
 //! generation, [`DEBOUNCE`] after its last change. The warnings do not change the effect of the policy.
 
+use crate::background::ControllerState;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +20,18 @@ use tokio::time::Instant;
 use super::actor::{Actor, Target, is_race};
 use super::reflector::follow_names;
 use super::stored;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::{ApiState, Collection};
 
 /// Pause between the last change of a policy and its check, so several edits of a policy cause one check.
 const DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Checks new and changed policies until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let collection = stored::of_kind(&server_state, ("admissionregistration", "ValidatingAdmissionPolicy"));
+pub(super) async fn run(state: Arc<ControllerState>) {
+    let collection =
+        stored::of_kind(&state.api_state, ("admissionregistration", "ValidatingAdmissionPolicy"));
     let Ok(policies) = collection else { return };
     let (observe, changed_names) = follow_names(&policies.items);
-    let actor = Actor::controller(server_state, "validatingadmissionpolicy-status-controller", own_account);
+    let actor = state.controller("validatingadmissionpolicy-status-controller");
     tokio::join!(observe, check_changed(&actor, &policies, changed_names));
 }
 
@@ -72,7 +74,7 @@ async fn check(actor: &Actor, policies: &Collection, name: &str) -> Result<(), S
     if policy.at(&["status", "observedGeneration"]).and_then(Value::as_i64) == Some(policy.generation()) {
         return Ok(());
     }
-    let status = checked_status(&policy, actor.server_state());
+    let status = checked_status(&policy, actor.api_state());
     let mut updated = policy;
     updated.set("status", status);
     let target = Target { collection: policies, namespace: "", name, subresource: "status" };
@@ -80,8 +82,8 @@ async fn check(actor: &Actor, policies: &Collection, name: &str) -> Result<(), S
 }
 
 /// Returns the status of a policy with the warnings of the type check and the checked generation.
-fn checked_status(policy: &Object, server_state: &ServerState) -> Value {
-    let warnings = type_check(policy, &server_state.registry());
+fn checked_status(policy: &Object, api_state: &ApiState) -> Value {
+    let warnings = type_check(policy, &api_state.kinds.registry());
     let warnings: Vec<Value> = warnings
         .into_iter()
         .map(|warning| json!({"fieldRef": warning.field, "warning": warning.warning}))

@@ -1,5 +1,6 @@
 //! Writes on behalf of authd: default policy, aggregated cluster roles, token Secrets, `cluster-info`.
 
+use crate::background::ControllerState;
 use std::sync::Arc;
 
 use apimachinery::codec::{self, Limits};
@@ -10,9 +11,9 @@ use authproto::auth::{ObjectWrite, object_write::Verb};
 use storage::Revision;
 
 use super::actor::{Actor, Target};
-use crate::auth::PolicyWriter;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::Collection;
 use crate::verbs::deletion::options::DeleteOptions;
+use authclient::PolicyWriter;
 
 /// Name of the controller of authd that restores the default policy, as the user `system:apiserver`.
 ///
@@ -21,25 +22,24 @@ const BOOTSTRAP: &str = "bootstrap-policy";
 
 /// Writes the objects that the controllers of authd request.
 pub struct PolicyWrites {
-    server_state: Arc<ServerState>,
-    own_accounts: bool,
+    state: Arc<ControllerState>,
 }
 
 impl PolicyWrites {
-    /// Creates the writer. If `own_accounts` is true, each controller writes as its own service account.
-    pub fn new(server_state: Arc<ServerState>, own_accounts: bool) -> Self {
-        PolicyWrites { server_state, own_accounts }
+    /// Creates the writer.
+    pub fn new(state: Arc<ControllerState>) -> Self {
+        PolicyWrites { state }
     }
 
     fn actor(&self, controller: &str) -> Actor {
         match controller {
-            BOOTSTRAP => Actor::apiserver(self.server_state.clone()),
-            _ => Actor::controller(self.server_state.clone(), controller, self.own_accounts),
+            BOOTSTRAP => self.state.apiserver(),
+            _ => self.state.controller(controller),
         }
     }
 
     fn collection(&self, write: &ObjectWrite) -> Result<Arc<Collection>, Status> {
-        let kinds = self.server_state.kinds();
+        let kinds = self.state.api_state.kinds.get();
         let resource = kinds.registry.find_stored(&write.group, &write.version, &write.resource);
         resource.and_then(|resource| kinds.collection(resource).cloned()).ok_or_else(Status::unknown_resource)
     }
@@ -48,7 +48,7 @@ impl PolicyWrites {
 #[async_trait]
 impl PolicyWriter for PolicyWrites {
     async fn wait_for(&self, revision: Revision) {
-        self.server_state.cache.wait_for(revision).await;
+        self.state.api_state.cache.wait_for(revision).await;
     }
 
     async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<u16, Status> {

@@ -15,6 +15,7 @@
 //! INVARIANT (incremental count): between two resyncs, an object that has not changed since the last count
 //! is not decoded again.
 
+use crate::background::ControllerState;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use storage::Revision;
 use super::actor::{Actor, Target, is_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
-use crate::server_state::{Collection, Items, ServerState, Snapshot};
+use crate::verbs::{ApiState, Collection, Items, Snapshot};
 
 /// Debounce interval: changes within it cause one count.
 const DEBOUNCE: Duration = Duration::from_millis(20);
@@ -57,12 +58,12 @@ struct QuotaController {
 type MeasuredObjects = HashMap<Arc<str>, (Revision, Arc<MeasuredObject>)>;
 
 /// Updates the usage of resource quotas until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let Ok(quotas) = collection(&server_state) else { return };
+pub(super) async fn run(state: Arc<ControllerState>) {
+    let Ok(quotas) = collection(&state.api_state) else { return };
     let items = Arc::clone(&quotas.items);
     let controller = Arc::new(QuotaController {
-        reservations: Arc::clone(server_state.admission.reservations()),
-        actor: Actor::controller(server_state, "resourcequota-controller", own_account),
+        reservations: Arc::clone(state.api_state.admission.reservations()),
+        actor: state.controller("resourcequota-controller"),
         quotas: Mutex::default(),
         followed: Mutex::default(),
         measured: Mutex::default(),
@@ -77,8 +78,8 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
     );
 }
 
-fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
-    stored::core(server_state, "resourcequotas")
+fn collection(api_state: &ApiState) -> Result<Arc<Collection>, Status> {
+    stored::core(api_state, "resourcequotas")
 }
 
 impl QuotaController {
@@ -111,12 +112,12 @@ impl QuotaController {
 
     /// Follows the kinds whose objects the keys `names` of `spec.hard` limit.
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
-        let server_state = self.actor.server_state();
-        let collections = server_state.collections().into_iter();
+        let api_state = self.actor.api_state();
+        let collections = api_state.kinds.collections().into_iter();
         for collection in collections.filter(|collection| collection.resource.kind.namespaced()) {
             let resource = &collection.resource;
             let is_counted =
-                names.iter().any(|name| quota::counts_resource(resource, name, &server_state.names));
+                names.iter().any(|name| quota::counts_resource(resource, name, &api_state.names));
             if !is_counted {
                 continue;
             }
@@ -142,13 +143,13 @@ impl QuotaController {
 
     /// Follows kinds that become served after the creation of the quotas that count their objects.
     async fn follow_new_kinds(self: &Arc<Self>) {
-        let mut changes = self.actor.server_state().kinds_changes();
+        let mut changes = self.actor.api_state().kinds.changes();
         while changes.changed().await.is_ok() {
             if self.quotas.lock().is_empty() && self.followed.lock().is_empty() {
                 continue;
             }
             let served: HashSet<String> = {
-                let collections = self.actor.server_state().collections().into_iter();
+                let collections = self.actor.api_state().kinds.collections().into_iter();
                 collections.map(|collection| collection.resource.key_prefix.clone()).collect()
             };
             self.followed.lock().retain(|prefix, _| served.contains(prefix));
@@ -196,17 +197,18 @@ impl QuotaController {
 
     /// Counts the objects of a namespace and updates the quotas whose status changes.
     async fn count(&self, namespace: &str) -> Result<(), Status> {
-        let server_state = self.actor.server_state();
-        let quotas = collection(server_state)?;
+        let api_state = self.actor.api_state();
+        let quotas = collection(api_state)?;
         let _lock = self.reservations.lock_namespace(namespace).await;
         let reservations = self.reservations.in_namespace(namespace);
         let stored_quotas = stored::objects(&quotas, &quotas.resource.key(namespace, "")).await?;
-        let counted: Vec<Arc<Collection>> = server_state
+        let counted: Vec<Arc<Collection>> = api_state
+            .kinds
             .collections()
             .into_iter()
             .filter(|collection| {
                 let counts_kind =
-                    |name: &str| quota::counts_resource(&collection.resource, name, &server_state.names);
+                    |name: &str| quota::counts_resource(&collection.resource, name, &api_state.names);
                 collection.resource.kind.namespaced()
                     && stored_quotas.iter().any(|quota| hard_names(quota).any(counts_kind))
             })
@@ -231,7 +233,7 @@ impl QuotaController {
         counted: &[Arc<Collection>],
         reservations: &[Reservation],
     ) -> Result<Vec<(Arc<Collection>, Vec<Arc<MeasuredObject>>)>, Status> {
-        let server_state = self.actor.server_state();
+        let api_state = self.actor.api_state();
         let mut old_measured = self.measured.lock().remove(namespace).unwrap_or_default();
         let mut new_measured = MeasuredObjects::with_capacity(old_measured.len());
         let mut objects_by_kind = Vec::with_capacity(counted.len());
@@ -242,7 +244,7 @@ impl QuotaController {
             let scope = resource.key(namespace, "");
             // All objects of a plain kind (see `quota::is_plain`) have the same usage, so none is decoded.
             let plain = quota::is_plain(resource)
-                .then(|| Arc::new(MeasuredObject::of(resource, &Object::default(), &server_state.names)));
+                .then(|| Arc::new(MeasuredObject::of(resource, &Object::default(), &api_state.names)));
             let mut kind_objects = Vec::new();
             for item in snapshot.scope(&scope, "") {
                 let measured = match (&plain, old_measured.remove(item.key())) {
@@ -251,7 +253,7 @@ impl QuotaController {
                     (None, _) => {
                         // An object that cannot be decoded counts as an object without any fields.
                         let object = stored::object(item).unwrap_or_default();
-                        Arc::new(MeasuredObject::of(resource, &object, &server_state.names))
+                        Arc::new(MeasuredObject::of(resource, &object, &api_state.names))
                     }
                 };
                 if plain.is_none() {
@@ -283,11 +285,11 @@ impl QuotaController {
         quota: &Object,
         objects: &[(Arc<Collection>, Vec<Arc<MeasuredObject>>)],
     ) -> Object {
-        let server_state = self.actor.server_state();
-        let now = server_state.clock.now();
+        let api_state = self.actor.api_state();
+        let now = api_state.clock.now();
         let scopes = Scopes::of(quota);
         let counts_kind = |collection: &Collection, name: &str| {
-            quota::counts_resource(&collection.resource, name, &server_state.names)
+            quota::counts_resource(&collection.resource, name, &api_state.names)
         };
         let counted = objects.iter().filter(|(c, _)| hard_names(quota).any(|name| counts_kind(c, name)));
         let in_scope =

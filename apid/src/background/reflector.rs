@@ -7,7 +7,7 @@ use kinds::entry::Entry;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::stored;
-use crate::server_state::{Item, Items};
+use crate::verbs::{Item, Items};
 
 /// Pause before the reflector lists and watches again.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -117,7 +117,7 @@ mod tests {
     use storage::{Op, Store};
 
     use super::*;
-    use crate::server_state::Cache;
+    use crate::verbs::Cache;
 
     async fn create(store: &Arc<dyn Store>, namespace: &str, name: &str) {
         let map = json!({

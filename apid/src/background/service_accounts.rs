@@ -1,5 +1,6 @@
 //! Service account controller: creates and restores the service account `default` of every namespace.
 
+use crate::background::ControllerState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::actor::{Actor, Target};
 use super::reflector::{ObjectEvent, reflect};
 use super::retries::RetryQueue;
 use super::stored;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::Collection;
 
 /// Name of the service account in each namespace.
 const DEFAULT: &str = "default";
@@ -19,9 +20,9 @@ const DEFAULT: &str = "default";
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Creates missing service accounts `default` until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+pub(super) async fn run(state: Arc<ControllerState>) {
     let (Ok(namespaces), Ok(accounts)) =
-        (stored::core(&server_state, "namespaces"), stored::core(&server_state, "serviceaccounts"))
+        (stored::core(&state.api_state, "namespaces"), stored::core(&state.api_state, "serviceaccounts"))
     else {
         return;
     };
@@ -43,7 +44,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
             let _ = namespace_sender.send(account.namespace().to_owned());
         }
     });
-    let actor = Actor::controller(server_state.clone(), "service-account-controller", own_account);
+    let actor = state.controller("service-account-controller");
     let create_missing = async {
         let mut queue = RetryQueue::new(namespace_names, RETRY);
         while let Some(namespace) = queue.next().await {

@@ -7,6 +7,7 @@
 //! object has a finalizer and a condition `Ready`. The finalizer stays while an allocated address of the
 //! range is in no other range.
 
+use crate::background::ControllerState;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::actor::{Actor, Target, is_race};
 use super::condition::{Condition, with_conditions};
 use super::stored;
 use crate::addresses::Owner;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::Collection;
 use crate::verbs::deletion::options::DeleteOptions;
 
 /// Maximum wait for a change before the next repair.
@@ -30,18 +31,19 @@ const TERMINATING: &str =
     "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
 
 /// Repairs after each change of a Service, IPAddress or ServiceCIDR until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
+pub(super) async fn run(state: Arc<ControllerState>) {
+    let api_state = &state.api_state;
     let (Ok(records), Ok(ranges)) = (
-        stored::of_kind(&server_state, ("networking", "IPAddress")),
-        stored::of_kind(&server_state, ("networking", "ServiceCIDR")),
+        stored::of_kind(api_state, ("networking", "IPAddress")),
+        stored::of_kind(api_state, ("networking", "ServiceCIDR")),
     ) else {
         return;
     };
-    let repair_actor = Actor::apiserver(server_state.clone());
-    let controller = Actor::controller(server_state.clone(), "service-cidrs-controller", own_account);
+    let repair_actor = state.apiserver();
+    let controller = state.controller("service-cidrs-controller");
     let mut reported = Vec::new();
     loop {
-        let differences = server_state.addresses.differences();
+        let differences = api_state.addresses.differences();
         if differences.shared != reported {
             for (address, owners) in &differences.shared {
                 tracing::warn!(%address, ?owners, "several Services use one cluster IP; delete all but one of them");
@@ -66,7 +68,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
         for status in results.into_iter().filter_map(Result::err) {
             tracing::warn!(reason = %status, "repairing service addresses failed; retrying");
         }
-        let _ = tokio::time::timeout(INTERVAL, server_state.addresses.wait_for_change()).await;
+        let _ = tokio::time::timeout(INTERVAL, api_state.addresses.wait_for_change()).await;
         tokio::time::sleep(PAUSE).await;
     }
 }
@@ -77,7 +79,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
 async fn remove_record(actor: &Actor, records: &Collection, address: IpAddr) -> Result<(), Status> {
     let name = address.to_string();
     let Some(item) = stored::item(records, "", &name).await? else { return Ok(()) };
-    if !actor.server_state().addresses.is_stale(address) {
+    if !actor.api_state().addresses.is_stale(address) {
         return Ok(());
     }
     let mut options = DeleteOptions::default();
@@ -92,7 +94,7 @@ async fn add_record(
     address: IpAddr,
     owner: &Owner,
 ) -> Result<(), Status> {
-    let record = actor.server_state().addresses.record(address, owner);
+    let record = actor.api_state().addresses.record(address, owner);
     let target = Target { collection: records, namespace: "", name: "", subresource: "" };
     ignore_races(actor.create(target, record).await.map(drop))
 }
@@ -105,8 +107,8 @@ async fn reconcile_range(
     range: &Object,
     all_ranges: &[Object],
 ) -> Result<(), Status> {
-    let server_state = actor.server_state();
-    let names = &server_state.names;
+    let api_state = actor.api_state();
+    let names = &api_state.names;
     let finalizer = format!("{}/service-cidr-finalizer", names.group("networking"));
     let target = Target { collection: ranges, namespace: "", name: range.name(), subresource: "" };
     let has_finalizer = range.finalizers().any(|other| other == finalizer);
@@ -117,7 +119,7 @@ async fn reconcile_range(
             .filter(|other| other.name() != range.name() && !other.is_terminating())
             .cloned()
             .collect();
-        if !server_state.addresses.is_range_used(range, &other_ranges) {
+        if !api_state.addresses.is_range_used(range, &other_ranges) {
             if !has_finalizer {
                 return Ok(());
             }
@@ -141,7 +143,7 @@ async fn reconcile_range(
         }
         condition.message = format!("{} Service CIDR is ready", names.api_title());
     }
-    let now = apimachinery::time::time(server_state.clock.now());
+    let now = apimachinery::time::time(api_state.clock.now());
     let Some(updated) = with_conditions(range, &[condition], &now) else { return Ok(()) };
     ignore_races(actor.update(Target { subresource: "status", ..target }, updated).await.map(drop))
 }

@@ -12,6 +12,7 @@
 //! An object that was deleted, or written by another client, needs no rewrite. Any other failure of a write
 //! ends the migration with `Failed`.
 
+use crate::background::ControllerState;
 use std::sync::Arc;
 
 use apimachinery::object::Object;
@@ -22,7 +23,7 @@ use serde_json::{Map, Value, json};
 use super::actor::{Actor, Target, ignore_race, is_race};
 use super::reflector::follow_names;
 use super::stored;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::{ApiState, Collection};
 
 /// A patch that changes nothing.
 const EMPTY_PATCH: &[u8] = b"{}";
@@ -47,11 +48,11 @@ impl MigrationState {
 }
 
 /// Runs new and unfinished migrations until the process ends. Returns at once if the kind is not served.
-pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let collection = stored::of_kind(&server_state, ("storagemigration", "StorageVersionMigration"));
+pub(super) async fn run(state: Arc<ControllerState>) {
+    let collection = stored::of_kind(&state.api_state, ("storagemigration", "StorageVersionMigration"));
     let Ok(migrations) = collection else { return };
     let (observe, mut changed_names) = follow_names(&migrations.items);
-    let actor = Actor::controller(server_state, "storage-version-migrator-controller", own_account);
+    let actor = state.controller("storage-version-migrator-controller");
     let work = async {
         while let Some(name) = changed_names.recv().await {
             if let Err(status) = migrate(&actor, &migrations, &name).await
@@ -74,7 +75,7 @@ async fn migrate(actor: &Actor, migrations: &Collection, name: &str) -> Result<(
     if is_in_state(&migration, MigrationState::Succeeded) || is_in_state(&migration, MigrationState::Failed) {
         return Ok(());
     }
-    let result = match find_collection(actor.server_state(), &migration) {
+    let result = match find_collection(actor.api_state(), &migration) {
         Some(collection) => rewrite(actor, migrations, name, &collection).await,
         None => Err(Status::unknown_resource()),
     };
@@ -109,9 +110,9 @@ async fn rewrite(
 }
 
 /// Returns the collection of the resource in `spec.resource` of a migration, if it is served.
-fn find_collection(server_state: &ServerState, migration: &Object) -> Option<Arc<Collection>> {
+fn find_collection(api_state: &ApiState, migration: &Object) -> Option<Arc<Collection>> {
     let resource_field = |name: &str| migration.str_at(&["spec", "resource", name]).unwrap_or("");
-    let kinds = server_state.kinds();
+    let kinds = api_state.kinds.get();
     let resource = kinds.registry.find_stored(
         resource_field("group"),
         resource_field("version"),
@@ -138,7 +139,7 @@ async fn report(
     revision: Option<&str>,
 ) -> Result<(), Status> {
     let Some(mut migration) = stored::get(migrations, "", name).await? else { return Ok(()) };
-    let now = time::time(actor.server_state().clock.now());
+    let now = time::time(actor.api_state().clock.now());
     let status = migration.get("status").and_then(Value::as_object).cloned().unwrap_or_default();
     migration.set("status", Value::Object(with_state(status, state, message, revision, &now)));
     let target = Target { collection: migrations, namespace: "", name, subresource: "status" };

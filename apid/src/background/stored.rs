@@ -10,15 +10,15 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::entry::Entry;
 
-use crate::server_state::{Collection, Item, ServerState};
+use crate::verbs::{ApiState, Collection, Item};
 
 /// Returns the collection of a core resource, such as `pods`.
 ///
 /// # Errors
 ///
 /// The resource is not served.
-pub(super) fn core(server_state: &ServerState, resource: &str) -> Result<Arc<Collection>, Status> {
-    let kinds = server_state.kinds();
+pub(super) fn core(api_state: &ApiState, resource: &str) -> Result<Arc<Collection>, Status> {
+    let kinds = api_state.kinds.get();
     let stored_resource = kinds.registry.find_stored("", "v1", resource);
     stored_resource
         .and_then(|resource| kinds.collection(resource).cloned())
@@ -30,12 +30,9 @@ pub(super) fn core(server_state: &ServerState, resource: &str) -> Result<Arc<Col
 /// # Errors
 ///
 /// The kind is not served.
-pub(super) fn of_kind(
-    server_state: &ServerState,
-    (group, kind): (&str, &str),
-) -> Result<Arc<Collection>, Status> {
-    let kinds = server_state.kinds();
-    let resource = kinds.registry.find_kind(&server_state.names.group(group), kind);
+pub(super) fn of_kind(api_state: &ApiState, (group, kind): (&str, &str)) -> Result<Arc<Collection>, Status> {
+    let kinds = api_state.kinds.get();
+    let resource = kinds.registry.find_kind(&api_state.names.group(group), kind);
     resource
         .and_then(|resource| kinds.collection(resource).cloned())
         .ok_or_else(|| Status::internal(format!("objects of kind {kind} are not served")))

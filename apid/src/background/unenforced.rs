@@ -5,11 +5,11 @@ use std::sync::Arc;
 use apimachinery::status::Status;
 
 use super::stored;
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
 
 /// Logs one line if the store contains objects that this release does not enforce.
-pub(super) async fn report(server_state: Arc<ServerState>) {
-    match count(&server_state).await {
+pub(super) async fn report(api_state: Arc<ApiState>) {
+    match count(&api_state).await {
         Ok(kinds) if kinds.is_empty() => {}
         Ok(kinds) => {
             let count: usize = kinds.iter().map(|(_, count)| count).sum();
@@ -26,11 +26,11 @@ pub(super) async fn report(server_state: Arc<ServerState>) {
 /// # Errors
 ///
 /// The store cannot be read.
-pub(crate) async fn count(server_state: &ServerState) -> Result<Vec<(String, usize)>, Status> {
+pub(crate) async fn count(api_state: &ApiState) -> Result<Vec<(String, usize)>, Status> {
     let mut counts = Vec::new();
-    for resource in server_state.registry().stored() {
+    for resource in api_state.kinds.registry().stored() {
         let Some(unenforced) = resource.unenforced() else { continue };
-        let Some(collection) = server_state.collection(resource) else { continue };
+        let Some(collection) = api_state.kinds.collection(resource) else { continue };
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
         let items = snapshot.scope(&resource.key_prefix, "");
         let count = if unenforced.applies_to_all() {

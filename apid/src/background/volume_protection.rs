@@ -18,6 +18,7 @@
 //! its claims until it is deleted. Kubernetes decides by the phase of a volume whether the volume is used. No
 //! controller of apid writes the phase, so the stored claims decide.
 
+use crate::background::ControllerState;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +29,11 @@ use memchr::memmem::Finder;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::EnabledControllers;
 use super::actor::{Actor, Target, ignore_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
-use crate::config::EnabledControllers;
-use crate::server_state::{Collection, Item, ServerState};
+use crate::verbs::{Collection, Item};
 
 /// Debounce interval: changes within the interval cause one examination. The interval also leaves a script
 /// time to remove the finalizer itself right after the deletion, as scripts for servers without controllers
@@ -66,8 +67,8 @@ struct Protection {
 
 /// Removes the protection finalizers of unused claims and volumes until the process ends. `enabled` tells
 /// whether the task handles claims, and whether it handles volumes.
-pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, enabled: EnabledControllers) {
-    let core = |resource| stored::core(&server_state, resource);
+pub(super) async fn run(state: Arc<ControllerState>, enabled: EnabledControllers) {
+    let core = |resource| stored::core(&state.api_state, resource);
     let (Ok(pods), Ok(claims), Ok(volumes)) =
         (core("pods"), core("persistentvolumeclaims"), core("persistentvolumes"))
     else {
@@ -80,13 +81,12 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, enab
     let observe_claims = reflect(Arc::clone(&claims.items), move |event| claim_observer.observe_claim(event));
     let observe_volumes =
         reflect(Arc::clone(&volumes.items), move |event| volume_observer.observe_volume(event));
-    let writer = |name| Actor::controller(Arc::clone(&server_state), name, own_accounts);
     let protection = Protection {
         pods,
         claims,
         volumes,
-        claim_writer: writer("pvc-protection-controller"),
-        volume_writer: writer("pv-protection-controller"),
+        claim_writer: state.controller("pvc-protection-controller"),
+        volume_writer: state.controller("pv-protection-controller"),
         terminating,
         enabled,
     };
@@ -173,7 +173,7 @@ impl Protection {
         name: &str,
         pods: &mut PodsOfNamespace,
     ) -> Result<(), Status> {
-        let finalizer = self.claim_writer.server_state().names.label_key("pvc-protection");
+        let finalizer = self.claim_writer.api_state().names.label_key("pvc-protection");
         let Some(claim) = stored::get(&self.claims, namespace, name).await? else { return Ok(()) };
         if !is_protected(&claim, &finalizer) {
             return Ok(());
@@ -208,7 +208,7 @@ impl Protection {
 
     /// Removes the finalizer of a volume if the volume is terminating and no claim is bound to it.
     async fn release_volume(&self, name: &str) -> Result<(), Status> {
-        let finalizer = self.volume_writer.server_state().names.label_key("pv-protection");
+        let finalizer = self.volume_writer.api_state().names.label_key("pv-protection");
         let Some(volume) = stored::get(&self.volumes, "", name).await? else { return Ok(()) };
         if !is_protected(&volume, &finalizer) || self.has_bound_claim(&volume).await? {
             return Ok(());

@@ -10,8 +10,8 @@ use clap::{Args, Parser};
 use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
 
-use super::service_range::{NodePortRange, ServiceRange};
 use super::values::{ServiceRanges, byte_size, count, ip_address, port, request_count, seconds, tree_bytes};
+use crate::addresses::{NodePortRange, ServiceRange};
 
 /// The typed flags of apid.
 #[derive(Debug, Parser)]

@@ -19,25 +19,22 @@ use kinds::EnabledVersions;
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::FeatureGates;
 
-use crate::audit::Rotation;
-use crate::auth::ProxyHeaders;
+use audit::Rotation;
+use authclient::ProxyHeaders;
 
 mod availability;
-mod controllers;
 mod declared_flags;
 mod flags;
 mod published_config;
 mod read;
 mod reference_flags;
-mod service_range;
 #[cfg(test)]
 mod tests;
 mod values;
 
-pub use controllers::EnabledControllers;
-pub use published_config::{PublishedConfig, PublishedProxyConfig};
+use crate::addresses::{NodePortRange, ServiceRange};
+use crate::background::{CertificateSigning, EnabledControllers, PublishedConfig};
 pub use read::command;
-pub use service_range::{NodePortRange, NodePortRangeError, ServiceRange, ServiceRangeError};
 
 /// Exit code for command line errors (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
@@ -57,17 +54,6 @@ pub enum Authd {
     },
     /// authd runs already and listens on this socket.
     At(PathBuf),
-}
-
-/// Files of the CA of the built-in signer, and the validity period of the certificates that it issues.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateSigning {
-    /// File with the certificate of the CA, PEM.
-    pub cert: PathBuf,
-    /// File with the private key of the CA, PEM.
-    pub key: PathBuf,
-    /// Maximum validity period of certificates, and the period for requests without `spec.expirationSeconds`.
-    pub duration: Duration,
 }
 
 /// Configuration of the process.

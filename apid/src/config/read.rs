@@ -16,12 +16,13 @@ use webhooks::ServiceMap;
 use super::availability::Availability;
 use super::declared_flags::{self, FlagState};
 use super::flags::{ControllerFlags, Flags, GeneralFlags};
-use super::published_config::PublishedConfig;
+use super::published_config::published_config;
 use super::reference_flags::DEPRECATED;
 use super::values::split_list;
-use super::{Authd, CertificateSigning, Command, Config, EnabledControllers};
-use crate::audit::Rotation;
-use crate::auth::ProxyHeaders;
+use super::{Authd, Command, Config};
+use crate::background::{CertificateSigning, EnabledControllers};
+use audit::Rotation;
+use authclient::ProxyHeaders;
 use processflags::command_line::{self, ParsedLine};
 
 /// The command line of apid for clap: help, completions and manual pages.
@@ -128,7 +129,7 @@ impl Reader<'_> {
             matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
         let controllers = &flags.authd_flags.controllers.controllers;
         let enabled_controllers = EnabledControllers::new(controllers);
-        let published_config = PublishedConfig::new(flags.tls.root_ca_file, &flags.shared, controllers);
+        let published_config = published_config(flags.tls.root_ca_file, &flags.shared, controllers);
         let proxy_headers = proxy_headers(&flags.shared.proxy);
         let client_cas =
             [flags.shared.certificates.client_ca_file, flags.shared.proxy.requestheader_client_ca_file];

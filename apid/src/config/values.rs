@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::service_range::{ServiceRange, ServiceRangeError};
+use crate::addresses::{ServiceRange, ServiceRangeError};
 
 /// The reason why the value of a flag is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

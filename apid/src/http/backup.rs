@@ -38,8 +38,8 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use super::in_flight::too_many_requests;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
-use crate::audit::{Event, Stage};
-use crate::server_state::ServerState;
+use super::state::HttpState;
+use audit::{Event, Stage};
 
 /// Path of the endpoint.
 pub(super) const PATH: &str = "/store/backup";
@@ -94,8 +94,8 @@ enum BackupError {
 ///
 /// 429: a backup runs already.
 pub(super) async fn handle(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let state = &context.server_state;
-    let permit = Arc::clone(&state.backups).try_acquire_owned();
+    let state = context.api_state();
+    let permit = Arc::clone(&context.http_state.backups).try_acquire_owned();
     let permit = permit.map_err(|_| too_many_requests("a backup is running already"))?;
     // A client can read a change from the watch cache before the store publishes the revision.
     let revision = state.cache.revision();
@@ -191,7 +191,7 @@ async fn send(parts: &mpsc::Sender<Part>, part: Part, limit: Duration) -> Result
 
 /// The log lines and audit lines of a backup.
 struct BackupRecord {
-    server_state: Arc<ServerState>,
+    http_state: Arc<HttpState>,
     request_id: String,
     revision: Revision,
     /// None if the request is not audited.
@@ -201,13 +201,14 @@ struct BackupRecord {
 impl BackupRecord {
     /// Writes the log line and the audit line of the start.
     async fn begin(context: &RequestContext, revision: Revision) -> Self {
-        let server_state = Arc::clone(&context.server_state);
+        let names = &context.api_state().names;
         let event = context.audit.take().map(|mut event| {
-            let annotation = format!("{}/{REVISION_ANNOTATION}", server_state.names.group("audit"));
+            let annotation = format!("{}/{REVISION_ANNOTATION}", names.group("audit"));
             event.annotate(annotation, &revision.to_string());
             event
         });
-        let record = BackupRecord { server_state, request_id: context.id.clone(), revision, event };
+        let (http_state, request_id) = (Arc::clone(&context.http_state), context.id.clone());
+        let record = BackupRecord { http_state, request_id, revision, event };
         let user = context.share.get().map_or("", |share| &*share.user);
         tracing::info!(request_id = record.request_id, user, revision = revision.0, "backup started");
         record.audit(Stage::ResponseStarted, 200, None).await;
@@ -232,9 +233,9 @@ impl BackupRecord {
 
     async fn audit(&self, stage: Stage, code: u16, failure: Option<&Status>) {
         let Some(event) = &self.event else { return };
-        let state = &self.server_state;
+        let state = &self.http_state.api_state;
         let line = event.line(&state.names, stage, state.clock.now(), code, failure);
-        state.audit.write(line).await;
+        self.http_state.audit.write(line).await;
     }
 }
 

@@ -20,7 +20,7 @@ use super::respond::{ApiResponse, ResponseOptions};
 use super::shares::UserShare;
 use super::work_pool::{PoolError, PoolLimits, WorkPool};
 use super::{request_cost, resources, routes};
-use crate::auth::{Authenticated, Authorized};
+use authclient::{Authenticated, Authorized};
 
 /// Memory cost of a preparation on the work pool, in bytes: it encodes the first bytes of a response.
 const PREPARE_COST: usize = 1 << 20;

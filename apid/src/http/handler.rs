@@ -30,15 +30,16 @@ use super::request_info::RequestInfo;
 use super::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
 use super::response_chunks::{self, ChunkProducer};
 use super::shares::Shares;
+use super::state::HttpState;
 #[cfg(test)]
 use super::work_pool::WorkPool;
 use super::{head_limits, routes};
-use crate::auth::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
-use crate::server_state::{ServedKinds, ServerState};
+use crate::verbs::{ApiState, ServedKinds};
+use authclient::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
 
 /// The request handler of a server.
 pub struct Api {
-    server_state: Arc<ServerState>,
+    http_state: Arc<HttpState>,
     shares: Shares,
     executor: Executor,
 }
@@ -56,8 +57,8 @@ impl Api {
     /// # Errors
     ///
     /// The system cannot start a worker thread.
-    pub fn new(server_state: Arc<ServerState>) -> io::Result<Self> {
-        Ok(Api { server_state, shares: Shares::new(), executor: Executor::start()? })
+    pub fn new(http_state: Arc<HttpState>) -> io::Result<Self> {
+        Ok(Api { http_state, shares: Shares::new(), executor: Executor::start()? })
     }
 
     /// Sets the in-flight limits for reads and writes; 0 means no limit.
@@ -73,9 +74,10 @@ impl Api {
         body: RequestBody,
         connection: &Arc<ConnectionInfo>,
     ) -> Response<Body> {
-        let server_state = &self.server_state;
-        let started = server_state.clock.monotonic();
-        let received = server_state.audit.is_on().then(|| server_state.clock.now());
+        let http_state = &self.http_state;
+        let api_state = &*http_state.api_state;
+        let started = api_state.clock.monotonic();
+        let received = http_state.audit.is_on().then(|| api_state.clock.now());
         let (uri, rejection) = if head_limits::has_long_query(&head.uri) {
             match Box::pin(self.parse_on_pool(&head, connection)).await {
                 Ok(uri) => (uri, None),
@@ -85,13 +87,13 @@ impl Api {
             (ParsedUri::new(&head.method, &head.uri, Query::parse(head.uri.query())), None)
         };
         let ParsedUri { query, info } = uri;
-        let header_credentials = server_state.auth.take_credentials(&mut head.headers, &server_state.names);
-        let audit_id = audit_id(&head, server_state);
-        let compression = server_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+        let header_credentials = api_state.auth.take_credentials(&mut head.headers, &api_state.names);
+        let audit_id = audit_id(&head, api_state);
+        let compression = api_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         let response_options = ResponseOptions::new(&head.headers, &query, compression);
-        let time_limit = TimeLimit::for_request(started, &query, &info, server_state.request_timeout);
-        let deadline = RequestDeadline::new(&*server_state.clock, &time_limit);
-        let kinds = server_state.kinds();
+        let time_limit = TimeLimit::for_request(started, &query, &info, http_state.settings.request_timeout);
+        let deadline = RequestDeadline::new(&*api_state.clock, &time_limit);
+        let kinds = api_state.kinds.get();
         let resource = resource_of(&kinds, &info);
         let context = Arc::new(RequestContext {
             response_options,
@@ -99,7 +101,7 @@ impl Api {
             info,
             resource,
             kinds,
-            server_state: Arc::clone(server_state),
+            http_state: Arc::clone(http_state),
             head,
             header_credentials,
             query,
@@ -129,7 +131,7 @@ impl Api {
         let (info, head) = (&context.info, &context.head);
         let resource = context.resource.as_deref();
         let code = response.code();
-        let is_terminated = is_terminated(info, code, latency, server_state.request_timeout);
+        let is_terminated = is_terminated(info, code, latency, http_state.settings.request_timeout);
         let is_stream = response.is_stream();
         if is_stream {
             // A stream writes its own audit lines.
@@ -139,8 +141,7 @@ impl Api {
             context.complete_audit(response.code(), failure.as_deref()).await;
         }
         let send = |chunks| {
-            let count_abort =
-                server_state.request_metrics.abort_counter(info, &context.query, head, resource);
+            let count_abort = http_state.request_metrics.abort_counter(info, &context.query, head, resource);
             let id = context.id.clone();
             // HTTP/2 resets the stream instead of cutting the connection.
             let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
@@ -157,8 +158,7 @@ impl Api {
             response.into_response(&Delivery { audit_id: &audit_id, is_head, response_options, send: &send });
         let response_bytes = if is_stream { Some(0) } else { known_size(&response) };
         let outcome = RequestOutcome { code, latency, response_bytes, is_terminated };
-        let size_histogram =
-            server_state.request_metrics.count(info, &context.query, head, resource, outcome);
+        let size_histogram = http_state.request_metrics.count(info, &context.query, head, resource, outcome);
         let response = match size_histogram {
             Some(sizes) => response.map(|body| observe_size(body, sizes)),
             None => response,
@@ -188,7 +188,7 @@ impl Api {
         let (method, uri) = (head.method.clone(), head.uri.clone());
         let work = async move { ParsedUri::new(&method, &uri, Query::parse(uri.query())) };
         let parsed = self.executor.pool().run(&queue, LONG_QUERY_COST, work);
-        match tokio::time::timeout(self.server_state.request_timeout, parsed).await {
+        match tokio::time::timeout(self.http_state.settings.request_timeout, parsed).await {
             Ok(parsed) => parsed.map_err(execution::rejection_status),
             Err(_elapsed) => Err(timeout_status()),
         }
@@ -231,17 +231,17 @@ impl Api {
             path: context.head.uri.path(),
             request_id: &context.id,
         };
-        if context.is_for_health_summary() && self.server_state.auth.unreachable().is_some() {
+        if context.is_for_health_summary() && self.http_state.api_state.auth.unreachable().is_some() {
             return routes::handle(context).await;
         }
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
         // pre-authorized.
         let requests_impersonation = context.requests_impersonation();
         let prefetch = (!requests_impersonation).then_some(&context.info.attributes);
-        let authenticated = self.server_state.auth.authenticate_for(&credentials, prefetch).await;
+        let authenticated = self.http_state.api_state.auth.authenticate_for(&credentials, prefetch).await;
         let (caller, prefetched) = authenticated.map_err(|rejection| {
             context.audit.update(|event| {
-                let domain = self.server_state.names.group("authentication");
+                let domain = self.http_state.api_state.names.group("authentication");
                 event.annotate(format!("{domain}/reason"), rejection.reason.as_ref());
             });
             with_client_audit_id(*rejection.status, &context.head)
@@ -268,11 +268,7 @@ impl Api {
         let share = context.share.get_or_init(|| self.shares.share_of(&caller.user().name));
         context.check_unsent_responses(false)?;
         let body = body.receive(share).await?;
-        self.server_state.request_metrics.observe_body(
-            &context.info,
-            context.resource.as_deref(),
-            body.len(),
-        );
+        self.http_state.request_metrics.observe_body(&context.info, context.resource.as_deref(), body.len());
         self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
     }
 
@@ -281,7 +277,7 @@ impl Api {
         context: &RequestContext,
         caller: &Authenticated,
     ) -> Result<Option<Authenticated>, Status> {
-        let (auth, names) = (&self.server_state.auth, &self.server_state.names);
+        let (auth, names) = (&self.http_state.api_state.auth, &self.http_state.api_state.names);
         let impersonated = auth.impersonate(caller, &context.head.headers, names, &context.id).await;
         impersonated.inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))
     }
@@ -292,11 +288,11 @@ impl Api {
         user: &Authenticated,
         prefetched: Option<PrefetchedDecision>,
     ) -> Result<Authorized, Rejection> {
-        let (auth, attributes) = (&self.server_state.auth, Arc::clone(&context.info.attributes));
+        let (auth, attributes) = (&self.http_state.api_state.auth, Arc::clone(&context.info.attributes));
         let mut authorized =
             auth.authorize_prefetched(user, Arc::clone(&attributes), prefetched, &context.id).await;
         if authorized.as_ref().is_err_and(|rejection| rejection.status.code == 403)
-            && let names = &self.server_state.names
+            && let names = &self.http_state.api_state.names
             && let Some(explanation) =
                 Box::pin(auth.authorize_own_explanation(user, &attributes, names, &context.id)).await
         {
@@ -320,7 +316,7 @@ impl Api {
         user: &Authenticated,
         rejection: &Rejection,
     ) -> Vec<String> {
-        let (auth, names) = (&self.server_state.auth, &self.server_state.names);
+        let (auth, names) = (&self.http_state.api_state.auth, &self.http_state.api_state.names);
         if rejection.status.code != 403 || auth.unreachable().is_some() {
             self.annotate_decision(context, "forbid", &rejection.reason);
             return Vec::new();
@@ -346,7 +342,7 @@ impl Api {
     /// Adds a decision and its reason to the audit event.
     fn annotate_decision(&self, context: &RequestContext, decision: &str, reason: &str) {
         context.audit.update(|event| {
-            let domain = self.server_state.names.group("authorization");
+            let domain = self.http_state.api_state.names.group("authorization");
             event.annotate(format!("{domain}/decision"), decision);
             event.annotate(format!("{domain}/reason"), reason);
         });
@@ -455,10 +451,10 @@ fn client_audit_id(head: &Parts) -> Option<&HeaderValue> {
 }
 
 /// Returns the audit ID of the client if it is valid, else a new one.
-fn audit_id(head: &Parts, server_state: &ServerState) -> HeaderValue {
+fn audit_id(head: &Parts, api_state: &ApiState) -> HeaderValue {
     match client_audit_id(head) {
         Some(value) => value.clone(),
-        None => HeaderValue::from_str(&server_state.rng.uuid())
+        None => HeaderValue::from_str(&api_state.rng.uuid())
             .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
     }
 }

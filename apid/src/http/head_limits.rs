@@ -16,7 +16,7 @@ use apimachinery::status::{Reason, Status};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode, Uri, Version};
 
-use crate::auth::HeaderCredentials;
+use authclient::HeaderCredentials;
 
 /// Maximum number of impersonation fields, and maximum number of fields of an authenticating proxy.
 ///
@@ -141,7 +141,7 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
-    use crate::auth::ProxyHeaders;
+    use authclient::ProxyHeaders;
 
     /// As [`check_fields_in`], over HTTP/2.
     fn check_fields(name: &'static str, fields: usize, bytes: usize) -> Result<(), Status> {

@@ -12,7 +12,7 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 
 use super::chunks::{CHUNK_CAPACITY, ChunkSource};
-use crate::server_state::Item;
+use crate::verbs::Item;
 use crate::verbs::ResponseObject;
 
 /// One object in its stored form as JSON: encoded opening bytes, then copies of parts of the cached bytes.

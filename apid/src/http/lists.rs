@@ -25,7 +25,7 @@ use super::encoding::{Encoding, Frame, write_compact};
 use super::negotiate::Shape;
 use super::protobuf::ListMessage;
 use super::representation::{OBJECT_WORK, Representation};
-use crate::server_state::Item;
+use crate::verbs::Item;
 use crate::verbs::{ListResult, ResponseObject};
 
 /// Maximum work of one call, in stored bytes to decode: about one millisecond.

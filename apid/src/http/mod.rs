@@ -44,6 +44,7 @@ mod respond;
 mod response_chunks;
 mod routes;
 mod shares;
+mod state;
 mod stream;
 mod websocket;
 mod work_pool;
@@ -53,5 +54,4 @@ mod tests;
 
 pub use body::RequestBody;
 pub use handler::Api;
-pub use metrics::{RequestMetrics, collect_state};
-pub use protobuf::MessageCache;
+pub use state::{Health, HttpSettings, HttpState};

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use super::negotiate;
 use super::request_context::RequestContext;
 use super::respond::ApiResponse;
-use crate::discovery::openapi::{CompressedDocument, OpenApi, OpenApiError};
+use discovery::openapi::{CompressedDocument, OpenApi, OpenApiError};
 
 /// Path of the OpenAPI v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
@@ -59,7 +59,7 @@ pub(super) async fn group_version(context: &RequestContext) -> Result<ApiRespons
     match context.query.first("hash") {
         None | Some("") => deliver(context, &document, media_type).await,
         Some(hash) if hash == document.hash() => {
-            let expires = context.server_state.clock.now() + IMMUTABLE_MAX_AGE;
+            let expires = context.api_state().clock.now() + IMMUTABLE_MAX_AGE;
             let expires = jiff::fmt::rfc2822::DateTimePrinter::new()
                 .timestamp_to_rfc9110_string(&expires)
                 .map_err(Status::internal)?;
@@ -82,7 +82,7 @@ async fn run_blocking<T: Send + 'static>(
     context: &RequestContext,
     work: impl FnOnce(&OpenApi) -> Result<T, OpenApiError> + Send + 'static,
 ) -> Result<T, Status> {
-    let api = Arc::clone(&context.kinds.openapi);
+    let api = Arc::clone(&context.documents().openapi);
     let result = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
     result.map_err(Status::internal)
 }

@@ -24,8 +24,7 @@ pub(super) async fn key_set(context: &RequestContext) -> Result<ApiResponse, Sta
 }
 
 async fn issuer_documents(context: &RequestContext) -> Result<KeysResponse, Status> {
-    let server_state = &context.server_state;
-    server_state.auth.keys(&server_state.server_address).await
+    context.api_state().auth.keys(&context.http_state.settings.server_address).await
 }
 
 fn public_document(document: Vec<u8>, media_type: &'static str) -> ApiResponse {

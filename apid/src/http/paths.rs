@@ -14,7 +14,7 @@ use super::negotiate::{Format, Offer, Shape, accept};
 use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
 use super::respond::ApiResponse;
 use super::{openapi, openid, protobuf};
-use crate::discovery::{Document, DocumentEncoding, RELEASE};
+use discovery::{Document, DocumentEncoding, RELEASE};
 
 /// Returns a document that is no API kind.
 fn plain_document(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status> {
@@ -24,7 +24,7 @@ fn plain_document(context: &RequestContext, value: &Value) -> Result<ApiResponse
 
 /// Returns the paths of the server.
 pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let mut paths: BTreeSet<String> = context.kinds.discovery().paths().map(str::to_owned).collect();
+    let mut paths: BTreeSet<String> = context.documents().discovery().paths().map(str::to_owned).collect();
     paths.extend(HEALTH_ENDPOINTS.map(|endpoint| format!("/{endpoint}")));
     paths.extend([openid::DISCOVERY_PATH, openid::KEYS_PATH, backup::PATH].map(str::to_owned));
     paths.extend(
@@ -35,8 +35,8 @@ pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
 
 /// Returns the version of Kubernetes that the API follows, the build, and the platform.
 pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let build = serving::build::INFO;
-    let versions = &context.server_state.compatibility_versions;
+    let build = &context.http_state.settings.build;
+    let versions = &context.http_state.settings.compatibility_versions;
     plain_document(
         context,
         &json!({
@@ -59,30 +59,29 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
 
 /// Returns the metrics of this process, and those of authd that the reference server also has.
 pub(super) fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let server_state = &context.server_state;
-    let text = server_state.metrics.text() + &server_state.auth.authd_metrics();
+    let text = context.http_state.metrics.text() + &context.api_state().auth.authd_metrics();
     Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
 }
 
 /// Returns the results of health checks as metrics.
 pub(super) fn service_level_indicators(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let text = context.server_state.request_metrics.health.text();
+    let text = context.http_state.request_metrics.health.text();
     Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
 }
 
 /// Responds to a health check; the segments after the endpoint name a single check.
 pub(super) fn health(context: &RequestContext, endpoint: &str) -> Result<ApiResponse, Status> {
     let checks = match endpoint {
-        "livez" => &context.server_state.health.livez,
-        "readyz" => &context.server_state.health.readyz,
-        _ => &context.server_state.health.healthz,
+        "livez" => &context.http_state.health.livez,
+        "readyz" => &context.http_state.health.readyz,
+        _ => &context.http_state.health.healthz,
     };
     let check = context.info.segments.get(1..).filter(|rest| !rest.is_empty()).map(|rest| rest.join("/"));
-    let ends_with_own_name = context.server_state.names.behaviour.verbose_ends_with_own_name;
+    let ends_with_own_name = context.api_state().names.behaviour.verbose_ends_with_own_name;
     let query = context.head.uri.query().unwrap_or("");
     let response = checks.answer(endpoint, check.as_deref(), query, ends_with_own_name);
     response.log(endpoint);
-    let health_metrics = &context.server_state.request_metrics.health;
+    let health_metrics = &context.http_state.request_metrics.health;
     health_metrics.record(endpoint, check.as_deref(), checks, &response);
     let options = HeaderValue::from_static("nosniff");
     Ok(ApiResponse::text(response.status, response.body).with_header(header::X_CONTENT_TYPE_OPTIONS, options))
@@ -96,7 +95,8 @@ pub(super) fn health(context: &RequestContext, endpoint: &str) -> Result<ApiResp
 pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status> {
     let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
     let path = format!("/{}", segments.join("/"));
-    let discovery = context.kinds.discovery();
+    let documents = context.documents();
+    let discovery = documents.discovery();
     let Some(document) = discovery.document(&path) else {
         return match segments.as_slice() {
             ["apis", group, ..] if !discovery.has_group(group) => Ok(ApiResponse::not_found()),
@@ -123,7 +123,7 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
     let response = if if_none_match == Some(document.etag.as_bytes()) {
         ApiResponse::empty(StatusCode::NOT_MODIFIED.as_u16())
     } else {
-        let group = context.server_state.names.group("apidiscovery");
+        let group = context.api_state().names.group("apidiscovery");
         let format = if document.is_encodable() { negotiated.format } else { Format::Json };
         let media_type = format!("{};g={group};v={version};as=APIGroupDiscoveryList", format.media_type());
         let media_type = HeaderValue::from_str(&media_type).map_err(Status::internal)?;
@@ -187,7 +187,7 @@ mod tests {
 
     use super::super::respond::ResponseOptions;
     use super::*;
-    use crate::discovery::Discovery;
+    use discovery::Discovery;
 
     const PROTOBUF: Format = Format::Protobuf("application/vnd.kubernetes.protobuf");
 

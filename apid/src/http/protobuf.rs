@@ -23,7 +23,7 @@ use schema::{Schema, write_message};
 use serde_json::Value;
 
 use super::encoding::Frame;
-use crate::server_state::Item;
+use crate::verbs::Item;
 use crate::verbs::envelope;
 
 /// Whether a kind has its own Protobuf message; custom kinds have none.
@@ -140,7 +140,7 @@ const ENTRY_OVERHEAD: usize = 160;
 type Key = (Arc<str>, u64, usize, usize);
 
 /// Cache of the Protobuf messages of objects in the watch cache.
-pub struct MessageCache(Cache<Key, Bytes>);
+pub(crate) struct MessageCache(Cache<Key, Bytes>);
 
 impl Default for MessageCache {
     fn default() -> Self {

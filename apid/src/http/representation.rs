@@ -18,13 +18,14 @@ use super::encoding::Encoding;
 use super::large_object::LargeObject;
 use super::negotiate::{Format, Negotiation, Shape};
 use super::protobuf;
-use crate::server_state::{Item, ServerState};
+use super::state::HttpState;
+use crate::verbs::Item;
 use crate::verbs::ResponseObject;
 
 /// The kind, version and encoding in which the objects of one response are represented.
 #[derive(Clone)]
 pub(super) struct Representation {
-    pub(super) server_state: Arc<ServerState>,
+    pub(super) http_state: Arc<HttpState>,
     pub(super) resource: Arc<Resource>,
     version: String,
     pub(super) format: Format,
@@ -62,7 +63,7 @@ impl Representation {
     ///
     /// 400: the parameter has an unknown value.
     pub(super) fn new(
-        server_state: &Arc<ServerState>,
+        http_state: &Arc<HttpState>,
         resource: &Arc<Resource>,
         version: &str,
         Negotiation { format, shape }: Negotiation,
@@ -80,9 +81,9 @@ impl Representation {
             }
             _ => Include::Metadata,
         };
-        let (server_state, resource, version) =
-            (Arc::clone(server_state), Arc::clone(resource), version.to_owned());
-        Ok(Representation { server_state, resource, version, format, shape, include, pretty: false })
+        let (http_state, resource, version) =
+            (Arc::clone(http_state), Arc::clone(resource), version.to_owned());
+        Ok(Representation { http_state, resource, version, format, shape, include, pretty: false })
     }
 
     /// Sets whether JSON is indented.
@@ -128,7 +129,7 @@ impl Representation {
     }
 
     fn is_sent_as_stored(&self) -> bool {
-        self.resource.is_sent_as_stored(&self.server_state.names)
+        self.resource.is_sent_as_stored(&self.http_state.api_state.names)
     }
 
     /// Encodes one object as JSON or Protobuf.
@@ -217,7 +218,7 @@ impl Representation {
                 _ => self.convert(source.object()?),
             }
         };
-        self.server_state.messages.item(item, &self.resource, schema, object)
+        self.http_state.messages.item(item, &self.resource, schema, object)
     }
 
     /// Encodes the object of a watch event. `first`: the first event of the watch; only the first Table has
@@ -241,7 +242,7 @@ impl Representation {
     pub(super) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial && let Value::Object(fields) = &mut metadata {
-            let key = self.server_state.names.group_key("initial-events-end");
+            let key = self.http_state.api_state.names.group_key("initial-events-end");
             fields.insert("annotations".into(), json!({key: "true"}));
         }
         let value = match self.shape {
@@ -262,7 +263,7 @@ impl Representation {
     }
 
     pub(super) fn meta_version(&self, version: &str) -> String {
-        format!("{}/{version}", self.server_state.names.meta_group())
+        format!("{}/{version}", self.http_state.api_state.names.meta_group())
     }
 
     /// Returns an object as PartialObjectMetadata; a stored object is parsed only as far as its metadata.
@@ -287,7 +288,7 @@ impl Representation {
 
     /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
-        let cells = self.resource.kind.table().cells(&object, &*self.server_state.clock);
+        let cells = self.resource.kind.table().cells(&object, &*self.http_state.api_state.clock);
         let conditions = self.resource.kind.strategy().row_conditions(&object);
         let object_field = match self.include {
             Include::None => Value::Null,
@@ -305,7 +306,7 @@ impl Representation {
 
     /// Converts a stored object to the represented version. Protobuf has no field names that need translation.
     fn convert(&self, mut object: Object) -> Result<Object, Status> {
-        let names = &self.server_state.names;
+        let names = &self.http_state.api_state.names;
         let result = match self.format {
             Format::Protobuf(_) => self.resource.convert_from_storage(&mut object, names),
             Format::Json | Format::Yaml | Format::Cbor => self.resource.represent(&mut object, names),

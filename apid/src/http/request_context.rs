@@ -27,11 +27,13 @@ use super::query::Query;
 use super::request_info::RequestInfo;
 use super::respond::ResponseOptions;
 use super::shares::{UnsentResponse, UserShare};
+use super::state::HttpState;
 use super::work_pool::WorkPool;
-use crate::audit::{Event, Stage};
-use crate::auth::HeaderCredentials;
-use crate::server_state::{ServedKinds, ServerState};
 use crate::verbs::MemoryLimit;
+use crate::verbs::{ApiState, ServedKinds};
+use audit::{Event, Stage};
+use authclient::HeaderCredentials;
+use discovery::Documents;
 
 /// The health check endpoints.
 pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
@@ -40,7 +42,7 @@ pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
 pub(super) struct RequestContext {
     /// The served kinds at the beginning of the request; later changes do not affect the request.
     pub(super) kinds: Arc<ServedKinds>,
-    pub(super) server_state: Arc<ServerState>,
+    pub(super) http_state: Arc<HttpState>,
     pub(super) head: Parts,
     /// Credentials that the handler removed from the headers.
     pub(super) header_credentials: HeaderCredentials,
@@ -65,10 +67,20 @@ pub(super) struct RequestContext {
 }
 
 impl RequestContext {
+    /// Returns the state that the verbs use.
+    pub(super) fn api_state(&self) -> &ApiState {
+        &self.http_state.api_state
+    }
+
+    /// Returns the documents of the served kinds.
+    pub(super) fn documents(&self) -> Arc<Documents> {
+        self.http_state.documents.of(&self.kinds.registry)
+    }
+
     /// Returns the encodings that requests and responses support.
     pub(super) fn encoding_support(&self) -> EncodingSupport<'_> {
-        let cbor = self.server_state.gates.enabled(serving::gates::Gate::CborServingAndStorage);
-        EncodingSupport { names: &self.server_state.names, cbor, protobuf: true }
+        let cbor = self.api_state().gates.enabled(serving::gates::Gate::CborServingAndStorage);
+        EncodingSupport { names: &self.api_state().names, cbor, protobuf: true }
     }
 
     /// Whether the request is for `/livez`, `/readyz` or `/healthz`.
@@ -106,13 +118,13 @@ impl RequestContext {
     /// Counts the request as in flight until the guard is dropped; None for a stream.
     pub(super) fn begin_in_flight(&self) -> Option<ActiveRequest> {
         let is_write = !in_flight::is_read(&self.info.attributes);
-        let metrics = &self.server_state.request_metrics;
+        let metrics = &self.http_state.request_metrics;
         (!self.info.is_long_running()).then(|| metrics.begin_in_flight(is_write))
     }
 
     /// Begins the audit event of a request that was received at this time.
     pub(super) fn begin_audit(&self, received: Timestamp) {
-        self.server_state.audit.count_request();
+        self.http_state.audit.count_request();
         let headers = &self.head.headers;
         let agent = headers
             .get(header::USER_AGENT)
@@ -134,12 +146,12 @@ impl RequestContext {
     /// Writes the ResponseComplete line of the audit event.
     pub(super) async fn complete_audit(&self, code: u16, failure: Option<&Status>) {
         if let Some(event) = self.audit.take() {
-            self.server_state.audit.write(self.response_complete(&event, code, failure)).await;
+            self.http_state.audit.write(self.response_complete(&event, code, failure)).await;
         }
     }
 
     fn response_complete(&self, event: &Event, code: u16, failure: Option<&Status>) -> Vec<u8> {
-        let state = &self.server_state;
+        let state = self.api_state();
         event.line(&state.names, Stage::ResponseComplete, state.clock.now(), code, failure)
     }
 
@@ -176,7 +188,7 @@ impl Drop for RequestContext {
     fn drop(&mut self) {
         if let Some(event) = self.audit.take() {
             let status = Status::failure(Reason::Timeout, "the client disconnected before the response");
-            self.server_state.audit.write_now(self.response_complete(&event, status.code, Some(&status)));
+            self.http_state.audit.write_now(self.response_complete(&event, status.code, Some(&status)));
         }
     }
 }

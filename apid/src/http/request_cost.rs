@@ -21,7 +21,7 @@ use kinds::Storage;
 use super::negotiate::{self, BodySyntax};
 use super::query::Query;
 use super::request_context::RequestContext;
-use crate::server_state::Collection;
+use crate::verbs::Collection;
 use crate::verbs::STORE_PAGE_COST;
 
 /// Maximum number of values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
@@ -59,12 +59,12 @@ const ITEM_BYTES: usize = 16;
 
 /// Estimates the memory cost of a request in bytes; None for requests that an I/O thread handles.
 pub(super) fn expected_cost(context: &RequestContext, body: &[u8], syntax: BodySyntax) -> Option<usize> {
-    let server_state = &context.server_state;
+    let api_state = context.api_state();
     let body = match syntax {
-        BodySyntax::JsonPatch if has_copy_operation(body) => Some(server_state.body_limits.tree_bytes),
+        BodySyntax::JsonPatch if has_copy_operation(body) => Some(api_state.body_limits.tree_bytes),
         BodySyntax::Yaml if has_alias(body) => {
             // Expanded aliases are limited to the maximum body size.
-            Some(server_state.body_limits.bytes * ALIAS_FACTOR)
+            Some(api_state.body_limits.bytes * ALIAS_FACTOR)
         }
         _ => body_cost(body, syntax == BodySyntax::Binary),
     };

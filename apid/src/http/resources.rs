@@ -18,15 +18,15 @@ use super::respond::ApiResponse;
 use super::stream::{self, Encoder, EncodingPool, OnDrop};
 use super::websocket::Handshake;
 use super::{params, protobuf};
-use crate::audit::Stage;
-use crate::auth::Authorized;
-use crate::server_state::{Collection, ServedKinds};
 use crate::verbs::deletion::options::DeleteOptions;
 use crate::verbs::options::{RawWriteOptions, WriteOptions};
 use crate::verbs::patch::Patch;
 use crate::verbs::{
     self, BatchLimits, Call, DeleteResult, DeletedCollection, Payload, ResponseObject, WriteResult,
 };
+use crate::verbs::{Collection, ServedKinds};
+use audit::Stage;
+use authclient::Authorized;
 
 /// Handles a resource request.
 pub(super) async fn handle(
@@ -36,7 +36,7 @@ pub(super) async fn handle(
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
     let Some(resource) = &context.resource else {
-        return if context.kinds.discovery().has_group(&attributes.group) {
+        return if context.documents().discovery().has_group(&attributes.group) {
             Err(Status::unknown_resource())
         } else {
             Ok(ApiResponse::not_found())
@@ -80,7 +80,7 @@ async fn repeat_read(
     let attributes = authorized.attributes();
     let mut failure = failure;
     for _ in 0..READ_ATTEMPTS {
-        let kinds = context.server_state.kinds();
+        let kinds = context.api_state().kinds.get();
         let Some(resource) =
             kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource)
         else {
@@ -175,7 +175,7 @@ fn report_deprecation(
     notes: &PluginOutput,
 ) {
     let Some(deprecation) = resource.deprecation() else { return };
-    let (names, metrics) = (&context.server_state.names, &context.server_state.request_metrics);
+    let (names, metrics) = (&context.api_state().names, &context.http_state.request_metrics);
     let removed = deprecation.removed_release.map(|release| release.to_string()).unwrap_or_default();
     metrics.mark_deprecated(resource, &attributes.version, &attributes.subresource, &removed);
     context.audit.update(|event| {
@@ -229,27 +229,27 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     let handshake = Handshake::from_head(&context.head)?;
     let start = verbs::watch(call, &options).await?;
 
-    let server_state = Arc::clone(&context.server_state);
+    let http_state = Arc::clone(&context.http_state);
     let (info, query, head) = (&context.info, &context.query, &context.head);
     let served = &call.collection.served;
-    let active_request = server_state.request_metrics.begin_long_running(info, query, head, served);
-    let (event, state) = (context.audit.event(), Arc::clone(&server_state));
+    let active_request = http_state.request_metrics.begin_long_running(info, query, head, served);
+    let (event, state) = (context.audit.event(), Arc::clone(&http_state.api_state));
     let audit_line = move |stage| {
         let event = event.as_ref()?;
         Some(event.line(&state.names, stage, state.clock.now(), 200, None))
     };
     if let Some(line) = audit_line(Stage::ResponseStarted) {
-        server_state.audit.write(line).await;
+        http_state.audit.write(line).await;
     }
-    let state = Arc::clone(&server_state);
+    let audit = Arc::clone(&http_state.audit);
     let finish = OnDrop::new(move || {
         drop(active_request);
         if let Some(line) = audit_line(Stage::ResponseComplete) {
-            state.audit.write_now(line);
+            audit.write_now(line);
         }
     });
     let format = representation.format;
-    let events = server_state.read_metrics.watch_events(served, call.version);
+    let events = http_state.api_state.read_metrics.watch_events(served, call.version);
     let encoder = Encoder { events, representation };
     let pool = EncodingPool::for_request(context);
     let Some(handshake) = handshake else {
@@ -258,21 +258,21 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     let response = ApiResponse::switching_protocols(handshake.headers.clone());
     let is_text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
     let messages = stream::messages(start, encoder, pool, finish);
-    handshake.send(messages, is_text, context.server_state.request_timeout);
+    handshake.send(messages, is_text, context.http_state.settings.request_timeout);
     Ok(response)
 }
 
 async fn create(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
     let representation = context.representation(call, Offer::Object)?;
     let format = context.body_format_for(call)?;
-    let options = context.write_options().validate("CreateOptions", &call.server_state.names)?;
+    let options = context.write_options().validate("CreateOptions", &call.api_state.names)?;
     write_response(&representation, verbs::create(call, format.payload(body), &options).await?)
 }
 
 async fn update(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
     let representation = context.representation(call, Offer::Object)?;
     let format = context.body_format_for(call)?;
-    let options = context.write_options().validate("UpdateOptions", &call.server_state.names)?;
+    let options = context.write_options().validate("UpdateOptions", &call.api_state.names)?;
     write_response(&representation, verbs::update(call, format.payload(body), &options).await?)
 }
 
@@ -287,12 +287,12 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
     };
     let representation = context.representation(call, Offer::Object)?;
     let options = context.write_options();
-    let names = &call.server_state.names;
+    let names = &call.api_state.names;
     let options = match kind {
         verbs::patch::Kind::Apply => options.validate_apply(names)?,
         _ => options.validate("PatchOptions", names)?,
     };
-    let limits = call.server_state.body_limits;
+    let limits = call.api_state.body_limits;
     let patch = if is_cbor {
         Patch::parse(kind, &params::apply_configuration_from_cbor(body, limits)?, limits)?
     } else {
@@ -325,7 +325,7 @@ async fn delete_collection(
     let list_options = params::list_options(&context.query, &context.info)?;
     let options = context.delete_options(body)?;
     let limits = BatchLimits {
-        concurrency: call.server_state.delete_workers,
+        concurrency: context.http_state.settings.delete_workers,
         begin_until: Some(context.time_limit.end_of_batches()),
     };
     match verbs::delete_collection(call, &list_options, &options, limits).await? {
@@ -365,7 +365,7 @@ async fn handle_review(
         return handle_binding_like(context, &call, resource, body).await;
     }
     let CreateRequest { format, payload, options } = context.create_request(body)?;
-    let (state, id) = (&context.server_state, &context.id);
+    let (state, id) = (context.api_state(), &context.id);
     let (object, warnings) = verbs::review(state, authorized, resource, payload, &options, id).await?;
     Ok(ApiResponse::value(201, &object.into_value(), format).with_warnings(warnings))
 }
@@ -380,7 +380,7 @@ async fn handle_other_subresource(
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let (registry, served) = (&call.kinds.registry, &call.collection.served);
-    let kind = registry.body(served, subresource, &call.server_state.names);
+    let kind = registry.body(served, subresource, &call.api_state.names);
     let is_binding_like = |kind: &&Arc<Resource>| {
         kind.kind.storage() == Storage::Eviction || kind.kind.facts().binding_action.is_some()
     };
@@ -458,7 +458,7 @@ impl RequestContext {
     ) -> Call<'a> {
         let attributes = authorized.attributes();
         Call {
-            server_state: &self.server_state,
+            api_state: self.api_state(),
             kinds,
             authorized,
             collection,
@@ -475,7 +475,7 @@ impl RequestContext {
     fn create_request<'a>(&self, body: &'a [u8]) -> Result<CreateRequest<'a>, Status> {
         let format = accept(&self.head.headers, Offer::Plain, self.encoding_support())?.format;
         let payload = self.body_format()?.payload(body);
-        let options = self.write_options().validate("CreateOptions", &self.server_state.names)?;
+        let options = self.write_options().validate("CreateOptions", &self.api_state().names)?;
         Ok(CreateRequest { format, payload, options })
     }
 
@@ -507,8 +507,8 @@ impl RequestContext {
     /// Reads the delete options. The Content-Type of an empty body is ignored.
     fn delete_options(&self, bytes: &[u8]) -> Result<DeleteOptions, Status> {
         let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
-        params::delete_options(&self.query, bytes, format, self.server_state.body_limits)?
-            .validate(&self.server_state.names)
+        params::delete_options(&self.query, bytes, format, self.api_state().body_limits)?
+            .validate(&self.api_state().names)
     }
 
     /// Negotiates the representation of the objects of a call.
@@ -523,7 +523,7 @@ impl RequestContext {
             Some(view) => (view, view.kind.version()),
             None => (&call.collection.served, call.version),
         };
-        let representation = Representation::new(&self.server_state, resource, version, negotiated, include)?;
+        let representation = Representation::new(&self.http_state, resource, version, negotiated, include)?;
         Ok(representation.with_pretty(self.response_options.pretty))
     }
 }

@@ -61,7 +61,7 @@ impl Encoder {
     /// `first`: the event has the first object of the watch. The first Table of a watch has the column
     /// definitions. Tables are shared within one second, because cells show ages.
     fn form_key(&self, kind: EventKind, first: bool) -> Option<(usize, u64)> {
-        let Representation { server_state, resource, format, shape, include, .. } = &self.representation;
+        let Representation { http_state, resource, format, shape, include, .. } = &self.representation;
         let encoding: u64 = match format {
             Format::Json | Format::Yaml => 0,
             Format::Protobuf(_) => 1,
@@ -73,7 +73,7 @@ impl Encoder {
             Shape::Metadata(_) => (2, 0),
             Shape::Table(version) => {
                 let table = 6 * u64::from(first) + 3 * u64::from(version == "v1") + *include as u64;
-                (3 + table, server_state.clock.monotonic().as_secs())
+                (3 + table, http_state.api_state.clock.monotonic().as_secs())
             }
             Shape::AggregatedDiscovery(_) => return None,
         };

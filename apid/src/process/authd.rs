@@ -8,9 +8,9 @@ use apimachinery::clock::{Clock, Rng};
 use tokio::sync::oneshot;
 
 use super::error::ProcessError;
-use crate::auth::Auth;
 use crate::config::{Authd, Config};
 use crate::spawn::{self, AuthdSupervisor, SpawnError};
+use authclient::Auth;
 
 /// Maximum time for which the start waits for a connection to a spawned authd. Then apid starts without it.
 ///

@@ -15,9 +15,9 @@ use storage::{Observers, Store};
 
 use super::error::ProcessError;
 use crate::addresses::ServiceAddresses;
-use crate::auth::PolicyRevisions;
 use crate::config::{Config, STORE};
-use crate::server_state::Cache;
+use crate::verbs::Cache;
+use authclient::PolicyRevisions;
 
 /// Creates a folder with mode 0700, or sets this mode on an existing folder: stored objects contain secrets.
 pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {

@@ -9,9 +9,9 @@ use serving::health::Checks;
 use storage::Store;
 use tokio::sync::watch;
 
-use crate::auth::Auth;
 use crate::config::Config;
-use crate::server_state::Health;
+use crate::http::Health;
+use authclient::Auth;
 
 /// Pause before failed checks run again: some checks, such as the check of the store, notify of no changes.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);

@@ -39,16 +39,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::addresses::ServiceAddresses;
-use crate::audit::AuditLog;
-use crate::auth::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
 use crate::background::start_objects::AdvertisedServer;
-use crate::background::{self, AdmissionWrites};
+use crate::background::{self, AdmissionWrites, ControllerState};
+use crate::build_info::BUILD_INFO;
 use crate::config::{Config, STORE};
 use crate::console::fail;
-use crate::conversion::{ConversionMetrics, WebhookConversionClient};
-use crate::http::Api;
-use crate::server_state::{Cache, Parts, ServerState};
-use crate::verbs::{self, AdmissionBackend, TokenKey};
+use crate::conversion::{ConversionContext, ConversionMetrics, WebhookConversionClient};
+use crate::http::{Api, HttpSettings, HttpState};
+use crate::verbs::{
+    self, AdmissionBackend, ApiState, Cache, CurrentKinds, DeclarativeValidation, ReadMetrics, TokenKey,
+};
+use audit::AuditLog;
+use authclient::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
 use authd::ProcessAuthd;
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
@@ -113,7 +115,7 @@ pub fn run_with(config: Config, options: RunOptions) -> ExitCode {
     if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {
         eprintln!("apid: logging is set up already");
     }
-    let build = serving::build::INFO;
+    let build = BUILD_INFO;
     tracing::info!(
         version = build.version,
         commit = build.commit,
@@ -221,11 +223,11 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     config.published_config.complete(serving_ca);
 
     let _reload = tls.spawn_watch();
-    let audit = match &config.audit_log {
+    let audit = Arc::new(match &config.audit_log {
         Some(path) => AuditLog::open(path, config.audit_rotation, Arc::clone(&clock))
             .map_err(|error| ProcessError::file(path, error))?,
         None => AuditLog::off(),
-    };
+    });
     let listener =
         Listener::tcp(config.bind_address, config.secure_port).await.map_err(ProcessError::Bind)?;
     let address = listener.address().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
@@ -237,41 +239,66 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let health =
         HealthSources { config: &config, auth: &auth, store: &store, progress: &progress, clock: &clock }
             .health();
-    let server_state = Arc::new(ServerState::new(Parts {
-        health,
+    verbs::observe_admission(&admission, &clock, &metrics);
+    let conversion = ConversionContext {
         names: Arc::clone(&names),
-        clock: Arc::clone(&clock),
         rng: Arc::clone(&rng),
-        current_registry,
+        client: Arc::new(WebhookConversionClient::new(webhooks)),
+        clock: Arc::clone(&clock),
+        metrics: Arc::new(ConversionMetrics::new(&metrics)),
+    };
+    let api_state = Arc::new(ApiState {
+        names: Arc::clone(&names),
+        clock,
+        rng,
+        kinds: CurrentKinds::new(current_registry, Arc::clone(&cache), conversion),
         store: Arc::clone(&store),
         cache,
         addresses,
-        token_key,
         auth: Arc::clone(&auth),
         admission,
-        conversion_client: Arc::new(WebhookConversionClient::new(webhooks)),
-        conversion_metrics: Arc::new(ConversionMetrics::new(&metrics)),
-        audit,
+        declarative_validation: DeclarativeValidation::new(
+            &config.gates,
+            verbs::type_table_validator(),
+            &metrics,
+        ),
         gates: config.gates.clone(),
-        compatibility_versions: config.compatibility_versions,
-        validator: verbs::type_table_validator(),
-        metrics: Arc::new(metrics),
-        server_address: components::connectable_address(address).to_string(),
-        stopping,
-        request_timeout: config.request_timeout,
-        delete_workers: config.delete_workers,
-        min_watch_timeout: config.min_request_timeout,
+        token_key,
+        read_metrics: ReadMetrics::new(&metrics),
         body_limits: config.body_limits,
-    }));
-    auth.register_metrics(&server_state.metrics);
-    let handshake_errors = register_metrics(&server_state, &tls);
-    let definitions = Arc::new(background::DefinitionController::new(&server_state));
+        min_watch_timeout: config.min_request_timeout,
+        stopping,
+    });
+    auth.register_metrics(&metrics);
+    let metrics = Arc::new(metrics);
+    let http_state = Arc::new(HttpState::new(
+        Arc::clone(&api_state),
+        Arc::clone(&audit),
+        Arc::clone(&metrics),
+        health,
+        HttpSettings {
+            build: BUILD_INFO,
+            compatibility_versions: config.compatibility_versions,
+            server_address: components::connectable_address(address).to_string(),
+            request_timeout: config.request_timeout,
+            delete_workers: config.delete_workers,
+        },
+    ));
+    let controller_state = Arc::new(ControllerState {
+        api_state: Arc::clone(&api_state),
+        audit: Arc::clone(&audit),
+        metrics,
+        own_accounts: config.controllers_have_accounts,
+    });
+    let handshake_errors = register_metrics(&http_state.metrics, &tls);
+    tokio::spawn(http_state.measure_peaks());
+    let definitions = Arc::new(background::DefinitionController::new(&controller_state));
     definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
-    backend.attach(&server_state);
-    admission_writes.attach(&server_state);
+    backend.attach(&api_state);
+    admission_writes.attach(&controller_state);
     let (drain, draining) = oneshot::channel::<()>();
     let options = ServerOptions { drain: DRAIN_TIMEOUT, handshake_errors, ..ServerOptions::default() };
-    let api = Api::new(Arc::clone(&server_state)).map_err(ProcessError::Workers)?;
+    let api = Api::new(Arc::clone(&http_state)).map_err(ProcessError::Workers)?;
     let server = tokio::spawn(serving::server::serve(
         listener,
         Some(Arc::clone(&tls)),
@@ -285,21 +312,21 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
 
     let (ready_error_sender, ready_error) = oneshot::channel();
     let service_manager = ServiceManager::from_environment();
-    let (readiness, state_for_readiness) = (Arc::clone(&progress), Arc::clone(&server_state));
+    let readiness = Arc::clone(&progress);
     let ready = async move {
-        readiness.wait_until_ready(&state_for_readiness.health.readyz, &state_for_readiness.auth).await;
+        readiness.wait_until_ready(&http_state.health.readyz, &http_state.api_state.auth).await;
     };
     let on_ready = move || {
         if let Some(Err(error)) = run_options.on_ready.map(|on_ready| on_ready(address.port())) {
             let _ = ready_error_sender.send(error);
         }
     };
-    let file_reloader = FileReloader { tls, server_state: Arc::clone(&server_state) };
+    let file_reloader = FileReloader { tls, audit: Arc::clone(&audit) };
     let reload = move || file_reloader.clone().reload();
     let states =
         tokio::spawn(follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload));
     let result = tokio::select! {
-        result = run_until_stopped(&server_state, &config, address, &mut authd, &progress, definitions) => result,
+        result = run_until_stopped(&controller_state, &config, address, &mut authd, &progress, definitions) => result,
         () = wait_for_stop_condition(run_options.stop) => Ok(()),
         Ok(error) = ready_error => Err(ProcessError::Ready(error)),
     };
@@ -315,7 +342,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let _ = drain.send(());
     let _ = server.await;
     store.close().await;
-    server_state.audit.close();
+    audit.close();
     auth.begin_shutdown();
     authd.stop().await;
     let _ = std::fs::remove_file(&config.port_file);
@@ -324,7 +351,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
 
 /// Starts the background work and waits for SIGTERM, SIGINT, or an authd that rejects its command line.
 async fn run_until_stopped(
-    server_state: &Arc<ServerState>,
+    state: &Arc<ControllerState>,
     config: &Config,
     address: SocketAddr,
     authd: &mut ProcessAuthd,
@@ -333,7 +360,7 @@ async fn run_until_stopped(
 ) -> Result<(), ProcessError> {
     let socket = authd.socket().to_owned();
     let background_work = async {
-        start_background_work(server_state, config, address, &socket, progress, definitions).await?;
+        start_background_work(state, config, address, &socket, progress, definitions).await?;
         std::future::pending().await
     };
     tokio::select! {
@@ -346,44 +373,33 @@ async fn run_until_stopped(
 /// Creates the built-in namespaces, then starts the policy mirror, the creation of the start-up objects and
 /// the background controllers.
 async fn start_background_work(
-    server_state: &Arc<ServerState>,
+    state: &Arc<ControllerState>,
     config: &Config,
     bound: SocketAddr,
     socket: &std::path::Path,
     progress: &Arc<Progress>,
     definitions: Arc<background::DefinitionController>,
 ) -> Result<(), ProcessError> {
-    let own_accounts = config.controllers_have_accounts;
-    background::namespaces::ensure_built_in(server_state)
+    let api_state = &state.api_state;
+    background::namespaces::ensure_built_in(state)
         .await
         .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
     progress.complete_namespaces();
-    let (auth, socket) = (Arc::clone(&server_state.auth), socket.to_owned());
-    let mirror = MirrorOptions::new(socket.clone(), &server_state.names, server_state.rng.uuid());
+    let (auth, socket) = (Arc::clone(&api_state.auth), socket.to_owned());
+    let mirror = MirrorOptions::new(socket.clone(), &api_state.names, api_state.rng.uuid());
     tokio::spawn(async move { auth.log_outages(&socket).await });
-    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(server_state), own_accounts));
-    tokio::spawn(Arc::clone(&server_state.auth).run_mirror(mirror, Arc::clone(&server_state.store), writer));
+    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(state)));
+    tokio::spawn(Arc::clone(&api_state.auth).run_mirror(mirror, Arc::clone(&api_state.store), writer));
     tokio::spawn(definitions.run());
     let advertised_server =
         AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
     let progress = Arc::clone(progress);
-    tokio::spawn(background::start_objects::run(Arc::clone(server_state), advertised_server, move || {
+    tokio::spawn(background::start_objects::run(Arc::clone(state), advertised_server, move || {
         progress.complete_objects();
     }));
-    background::publish(server_state, own_accounts, config.published_config.clone());
-    background::start_controllers(
-        server_state,
-        own_accounts,
-        config.controllers,
-        config.certificate_signing.clone(),
-    );
-    background::start(
-        server_state,
-        own_accounts,
-        config.garbage_collector,
-        config.event_ttl,
-        config.history_retention,
-    );
+    background::publish(state, config.published_config.clone());
+    background::start_controllers(state, config.controllers, config.certificate_signing.clone());
+    background::start(state, config.garbage_collector, config.event_ttl, config.history_retention);
     Ok(())
 }
 

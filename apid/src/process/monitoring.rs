@@ -4,13 +4,12 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt as _, stream};
-use serving::metrics::{Counter, Definition, Stability};
+use serving::metrics::{Counter, Definition, Metrics, Stability};
 use serving::reload::{hangups, next_hangup};
 use serving::service_manager::{ServiceManager, ServiceState};
 use serving::tls::ServingTls;
 
-use crate::http;
-use crate::server_state::ServerState;
+use audit::AuditLog;
 
 const HANDSHAKE_ERRORS: Definition = Definition::new(
     "apiserver_tls_handshake_errors_total",
@@ -23,11 +22,9 @@ const CERTIFICATE_EXPIRATION: Definition = Definition::new(
     "Expiration time of the serving certificate in seconds since 1970",
 );
 
-/// Registers the metrics of the server state and of the listener. Returns the counter of failed TLS
+/// Registers the metrics of the listener. Returns the counter of failed TLS
 /// handshakes.
-pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<ServingTls>) -> Counter {
-    http::collect_state(server_state);
-    let metrics = &server_state.metrics;
+pub(super) fn register_metrics(metrics: &Metrics, tls: &Arc<ServingTls>) -> Counter {
     let expiration = metrics.single_gauge(&CERTIFICATE_EXPIRATION);
     let tls = Arc::clone(tls);
     metrics.collect_with(move || {
@@ -40,14 +37,14 @@ pub(super) fn register_metrics(server_state: &Arc<ServerState>, tls: &Arc<Servin
 #[derive(Clone)]
 pub(super) struct FileReloader {
     pub(super) tls: Arc<ServingTls>,
-    pub(super) server_state: Arc<ServerState>,
+    pub(super) audit: Arc<AuditLog>,
 }
 
 impl FileReloader {
     /// Handles one SIGHUP. The tasks that watch other files, such as CA bundles, get the signal themselves.
     pub(super) async fn reload(self) {
         tracing::info!(signal = "SIGHUP", "reload started");
-        self.server_state.audit.reopen().await;
+        self.audit.reopen().await;
         match tokio::task::spawn_blocking(move || self.tls.reload()).await {
             Ok(Ok(is_changed)) => tracing::info!(is_changed, "tls files checked"),
             Ok(Err(error)) => tracing::error!(%error, "tls reload failed; using the previous files"),

@@ -26,7 +26,7 @@ impl Call<'_> {
         if !is_service || !self.subresource.is_empty() {
             return Ok(None);
         }
-        match self.server_state.addresses.allocate(new, old, is_dry_run) {
+        match self.api_state.addresses.allocate(new, old, is_dry_run) {
             Ok(reservation) => Ok(Some(reservation)),
             Err(AllocationError::Invalid(errors)) => {
                 Err(Status::invalid(&resource.group_kind, self.name, &errors))
@@ -42,14 +42,14 @@ impl Call<'_> {
         op: Op,
         reservation: Option<Reservation>,
     ) -> storage::Result<CommitOutcome> {
-        let store = &self.server_state.store;
+        let store = &self.api_state.store;
         let Some(reservation) = reservation else { return store.commit(key, op).await };
         let owner = Owner { namespace: self.namespace.to_owned(), name: self.name.to_owned() };
-        let group = self.server_state.names.group("networking");
+        let group = self.api_state.names.group("networking");
         let mut records = Vec::new();
         if let Some(resource) = self.kinds.registry.find_kind(&group, "IPAddress") {
             for address in reservation.addresses() {
-                let mut record = self.server_state.addresses.record(*address, &owner);
+                let mut record = self.api_state.addresses.record(*address, &owner);
                 resource.prepare_create(&mut record, "", &self.context());
                 records.push((resource.key("", record.name()), kinds::entry::encode(&record)));
             }

@@ -34,7 +34,7 @@ pub async fn create_binding_like(
         return Err(Status::not_implemented(&resource.group_resource, call.subresource));
     };
     let version = kind.kind.version();
-    let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.server_state)?;
+    let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.api_state)?;
     let name = body.name().to_owned();
     if call.name.is_empty() {
         check_name_parameter(&name)?;
@@ -47,7 +47,7 @@ pub async fn create_binding_like(
     }
     let call = call.for_object(call.namespace, &name);
     resolve_namespace(&call, &mut body)?;
-    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
+    let build_options = || options.to_value("CreateOptions", &call.api_state.names);
     let admission = call.admission(Operation::Create, options.dry_run, &build_options);
     admission.mutate(Some(&mut body), None).await?;
     let errors = rules.validate(&body);
@@ -70,7 +70,7 @@ pub async fn create_binding_like(
             break;
         }
         let op = Op::Update(kinds::entry::encode(&object), row.revision);
-        match call.server_state.store.commit(&key, op).await {
+        match call.api_state.store.commit(&key, op).await {
             Ok(_) => break,
             Err(Error::Conflict(newer)) => row = *newer,
             Err(error) => return Err(call.failure(error)),

@@ -17,7 +17,7 @@ use storage::{Revision, Row};
 use super::Call;
 use super::list::ListResult;
 use super::selection::Selection;
-use crate::server_state::Item;
+use crate::verbs::Item;
 
 /// Returns the component with the name of the request.
 ///
@@ -45,10 +45,10 @@ pub(super) async fn list(call: &Call<'_>, selection: &Selection) -> Result<ListR
 
 /// Runs the checks. Returns the components in the order of their names, and the revision of the store.
 async fn check_components(call: &Call<'_>) -> Result<(Vec<Arc<Item>>, Revision), Status> {
-    let server_state = call.server_state;
+    let api_state = call.api_state;
     let revision = call.collection.items.snapshot().await.map_err(|error| call.failure(error))?.revision();
-    let authd = server_state.auth.health().map_err(|problem| problem.to_string());
-    let store = server_state.store.health().map_err(|error| error.to_string());
+    let authd = api_state.auth.health().map_err(|problem| problem.to_string());
+    let store = api_state.store.health().map_err(|error| error.to_string());
     let resource = &call.collection.resource;
     let decoder = Arc::new(Decoder::new(resource));
     let item = |(name, check): (String, Result<(), String>)| {
@@ -59,7 +59,7 @@ async fn check_components(call: &Call<'_>) -> Result<(Vec<Arc<Item>>, Revision),
         };
         Item::detached(row, &decoder)
     };
-    let components = [("authd".to_owned(), authd), (format!("{}-0", server_state.names.store_check), store)];
+    let components = [("authd".to_owned(), authd), (format!("{}-0", api_state.names.store_check), store)];
     Ok((components.into_iter().map(item).collect(), revision))
 }
 

@@ -107,7 +107,7 @@ fn check_container(call: &Call<'_>, pod: &Object, container: &str) -> Result<(),
         items.filter_map(|item| item.get("name")?.as_str()).collect::<Vec<_>>()
     };
     let (containers, init_containers) = (names("containers"), names("initContainers"));
-    let default_container = call.server_state.names.label_sub_key("kubectl", "default-container");
+    let default_container = call.api_state.names.label_sub_key("kubectl", "default-container");
     let container = match container {
         "" => pod.annotation(&default_container).unwrap_or_default(),
         name => name,

@@ -70,7 +70,7 @@ pub(super) async fn insert(
         ownership.record_changes(None, &mut object).await?;
     }
     let has_no_name = object.name().is_empty();
-    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
+    let build_options = || options.to_value("CreateOptions", &call.api_state.names);
     let mut attempt = 0;
     loop {
         attempt += 1;
@@ -97,7 +97,7 @@ pub(super) async fn insert(
         let reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.served.validate_create(&new, &ctx);
         let errors =
-            call.server_state.declarative_validation.decide(&call.collection.served, &new, &ctx, errors);
+            call.api_state.declarative_validation.decide(&call.collection.served, &new, &ctx, errors);
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::envelope;
 use super::options::FieldValidation;
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
 
 /// The body of a write.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ pub(super) fn decode(
     version: &str,
     payload: Payload<'_>,
     validation: FieldValidation,
-    server_state: &ServerState,
+    api_state: &ApiState,
 ) -> Result<(Object, Vec<String>), Status> {
     // As in the reference, only the warnings about JSON of built-in kinds follow the order of the document.
     let ordered_json = match &payload {
@@ -114,17 +114,16 @@ pub(super) fn decode(
         api_version: group_version.to_string(),
         custom,
     };
-    let (mut object, duplicates) =
-        read(payload, &expected, server_state.body_limits, |kind, api_version| {
-            expected.reject_type(kind, api_version, server_state)
-        })?;
+    let (mut object, duplicates) = read(payload, &expected, api_state.body_limits, |kind, api_version| {
+        expected.reject_type(kind, api_version, api_state)
+    })?;
     let conformance = match has_stored_names {
         true => resource.conform(&mut object),
-        false => resource.conform_body(&mut object, &server_state.names),
+        false => resource.conform_body(&mut object, &api_state.names),
     };
     let conformance = conformance.map_err(|error| expected.mismatch(expected.kind, &error.to_string()))?;
     let reject = |reason: String| expected.mismatch(expected.kind, &reason);
-    let names = &server_state.names;
+    let names = &api_state.names;
     let mut warnings = validation.report(&duplicates, &conformance.unknown, ordered_json, names, reject)?;
     let duplicate_owners = metadata::remove_duplicate_owners(&mut object);
     if !duplicate_owners.is_empty() {
@@ -136,13 +135,13 @@ pub(super) fn decode(
 
 impl ExpectedType<'_> {
     /// Returns 400 for a body of another kind or another version, for an object of a built-in kind.
-    fn reject_type(&self, kind: &str, api_version: &str, server_state: &ServerState) -> Status {
+    fn reject_type(&self, kind: &str, api_version: &str, api_state: &ApiState) -> Status {
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let scheme = server_state.names.scheme_source(self.group);
+        let scheme = api_state.names.scheme_source(self.group);
         // The built-in kinds are the same in all snapshots, so the newest snapshot is sufficient.
-        let registry = server_state.current_registry.get();
+        let registry = api_state.kinds.registry();
         let is_registered = registry.find_kind_version(group, version, kind).is_some_and(|found| {
-            !found.is_custom() && server_state.names.scheme_source(found.kind.group()) == scheme
+            !found.is_custom() && api_state.names.scheme_source(found.kind.group()) == scheme
         });
         if is_registered && kind == self.kind {
             return self.reject_version(api_version);

@@ -13,7 +13,7 @@ use super::deletion::options::{DeleteOptions, Preconditions};
 use super::deletion::{DeletionStep, is_waiting, step, unreadable};
 use super::response_object::tree;
 use super::{Call, ResponseObject};
-use crate::server_state::Item;
+use crate::verbs::Item;
 
 /// The result of a successful delete.
 #[derive(Clone, Debug)]
@@ -119,13 +119,13 @@ pub(super) async fn plan_deletion(
     if is_waiting(&old, options, kind) {
         return Ok(PlannedDeletion { uid: old.uid().to_owned(), step: DeletionStep::Wait });
     }
-    let build_options = || options.to_value(&call.server_state.names);
+    let build_options = || options.to_value(&call.api_state.names);
     let admission = call.admission(Operation::Delete, options.dry_run, &build_options);
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
     let object_with_finalizer =
-        with_deletion_finalizer(&old, kind.strategy().deletion_finalizer(&call.server_state.names));
-    let step = step(&object_with_finalizer, options, kind, call.server_state.clock.now());
+        with_deletion_finalizer(&old, kind.strategy().deletion_finalizer(&call.api_state.names));
+    let step = step(&object_with_finalizer, options, kind, call.api_state.clock.now());
     Ok(PlannedDeletion { uid: old.uid().to_owned(), step })
 }
 
@@ -184,13 +184,13 @@ async fn store(
     revision: Revision,
 ) -> Result<Revision, DeleteError> {
     let op = Op::Update(call.encode(new).await?, revision);
-    let committed = call.server_state.store.commit(key, op).await;
+    let committed = call.api_state.store.commit(key, op).await;
     committed.map(|committed| committed.revision).map_err(|error| delete_failure(call, error))
 }
 
 /// Removes the object at a revision. Returns None if it does not exist any more.
 async fn remove(call: &Call<'_>, key: &str, revision: Revision) -> Result<Option<Revision>, DeleteError> {
-    match call.server_state.store.commit(key, Op::Delete(revision)).await {
+    match call.api_state.store.commit(key, Op::Delete(revision)).await {
         Ok(committed) => Ok(Some(committed.revision)),
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(delete_failure(call, error)),

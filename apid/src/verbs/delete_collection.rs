@@ -32,7 +32,7 @@ use super::deletion::unreadable;
 use super::list::{ListResult, list};
 use super::options::ListOptions;
 use super::response_object::entry;
-use crate::server_state::Item;
+use crate::verbs::Item;
 
 /// Maximum number of deletes whose commits wait for one group commit.
 const WAITING_COMMITS: usize = 1024;
@@ -80,7 +80,7 @@ pub async fn delete_collection(
     list.hold = None;
     let total = list.items.len();
     let progress = BatchProgress::default();
-    let clock = &call.server_state.clock;
+    let clock = &call.api_state.clock;
     let is_past_time_limit = || limits.begin_until.is_some_and(|end| clock.monotonic() >= end);
     let mut first_failure = None;
     let mut items = list.items.iter().enumerate();

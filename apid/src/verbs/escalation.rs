@@ -1,13 +1,13 @@
 //! Calls of the privilege escalation check for roles and role bindings.
 //!
-//! authd decides ([`crate::auth::Auth::check_escalation`]). This module selects the kinds and writes that are checked.
+//! authd decides ([`authclient::Auth::check_escalation`]). This module selects the kinds and writes that are checked.
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
 use super::Call;
-use crate::auth::Escalation;
+use authclient::Escalation;
 
 impl Call<'_> {
     /// Checks a role or role binding before it is written; other kinds pass.
@@ -30,7 +30,7 @@ impl Call<'_> {
         } else {
             Escalation::Role { object: new }
         };
-        self.server_state.auth.check_escalation(self.authorized, escalation).await
+        self.api_state.auth.check_escalation(self.authorized, escalation).await
     }
 }
 

@@ -18,7 +18,7 @@ use super::deletion::options::{DeleteOptions, IGNORE_STORE_READ_ERROR, Precondit
 use super::options::WriteOptions;
 use super::response_object::tree;
 use super::{Call, Payload, delete};
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
 
 /// Evicts the pod of a call. Returns warnings with the result.
 ///
@@ -32,18 +32,18 @@ pub async fn evict(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<(Status, Vec<String>), Status> {
-    let (mut body, warnings) = read(kind, payload, options, call.server_state)?;
+    let (mut body, warnings) = read(kind, payload, options, call.api_state)?;
     if body.name() != call.name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
     resolve_namespace(call, &mut body)?;
-    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
+    let build_options = || options.to_value("CreateOptions", &call.api_state.names);
     let admission = call.admission(Operation::Create, options.dry_run, &build_options);
     admission.mutate(Some(&mut body), None).await?;
     admission.validate(Some(&body), None).await?;
     let raw_options = delete_options(&body);
     check_options(&body, &raw_options, options)?;
-    let mut requested_options = raw_options.validate(&call.server_state.names)?;
+    let mut requested_options = raw_options.validate(&call.api_state.names)?;
     requested_options.dry_run |= options.dry_run;
 
     let pod_call = Call { subresource: "", ..*call };
@@ -87,11 +87,11 @@ fn read(
     kind: &Resource,
     payload: Payload<'_>,
     options: &WriteOptions,
-    server_state: &ServerState,
+    api_state: &ApiState,
 ) -> Result<(Object, Vec<String>), Status> {
     let versions = kind.kind.versions();
-    let mut decoded = versions
-        .map(|version| decode(kind, version, payload.clone(), options.field_validation, server_state));
+    let mut decoded =
+        versions.map(|version| decode(kind, version, payload.clone(), options.field_validation, api_state));
     let newest = decoded.next().ok_or_else(Status::unknown_resource)?;
     newest.or_else(|status| decoded.find_map(Result::ok).ok_or(status))
 }
@@ -148,9 +148,9 @@ async fn charge_budget(
     pod: &Object,
     dry_run: bool,
 ) -> Result<Option<EvictionDecision>, Status> {
-    let server_state = call.server_state;
+    let api_state = call.api_state;
     let (stem, kind) = DISRUPTION_BUDGET;
-    let Some(budgets) = call.collection_of(&server_state.names.group(stem), kind) else {
+    let Some(budgets) = call.collection_of(&api_state.names.group(stem), kind) else {
         return Ok(Some(EvictionDecision::Charged));
     };
     let snapshot = budgets.items.snapshot().await.map_err(|error| call.failure(error))?;
@@ -173,8 +173,8 @@ async fn charge_budget(
     if decision == EvictionDecision::Uncharged || dry_run {
         return Ok(Some(decision));
     }
-    eviction::record_eviction(&mut budget, call.name, &time::time(server_state.clock.now()));
-    match server_state.store.commit(&key, Op::Update(kinds::entry::encode(&budget), revision)).await {
+    eviction::record_eviction(&mut budget, call.name, &time::time(api_state.clock.now()));
+    match api_state.store.commit(&key, Op::Update(kinds::entry::encode(&budget), revision)).await {
         Ok(_) => Ok(Some(decision)),
         Err(Error::Conflict(_) | Error::NotFound(_)) => Ok(None),
         Err(error) => Err(call.failure(error)),

@@ -26,7 +26,7 @@ use super::selection::Selection;
 use super::version::{RequestedVersion, parse};
 use super::{Call, component_statuses};
 use crate::conversion::{BATCH, ObjectConverter};
-use crate::server_state::{Item, Snapshot};
+use crate::verbs::{Item, Snapshot};
 
 /// A list, or a chunk of a list.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub const STORE_PAGE_COST: usize = STORE_PAGE_BYTES + storage::MAX_VALUE;
 ///
 /// 400, 410, 422 or 504 for versions and tokens that cannot be served.
 pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, Status> {
-    options.validate_list(&call.server_state.names)?;
+    options.validate_list(&call.api_state.names)?;
     let selection = Selection::new(call, options)?;
     if call.collection.served.kind.facts().computed {
         return component_statuses::list(call, &selection).await;
@@ -171,7 +171,7 @@ async fn list_selected(
     options: &ListOptions,
     selection: &Selection,
 ) -> Result<ListResult, Status> {
-    let version_match = options.validate_list(&call.server_state.names)?;
+    let version_match = options.validate_list(&call.api_state.names)?;
     let requested =
         parse(&options.resource_version).map_err(|error| Status::bad_request(error.to_string()))?;
     if !options.continue_token.is_empty() {
@@ -182,7 +182,7 @@ async fn list_selected(
         }
         let token = Token::decode(
             &options.continue_token,
-            &call.server_state.token_key,
+            &call.api_state.token_key,
             list_fingerprint(call, options),
         )?;
         let chunk_start = ChunkStart { last_key: token.last_key, remaining: token.remaining };
@@ -196,7 +196,7 @@ async fn list_selected(
     match (requested, version_match) {
         (RequestedVersion::MostRecent, _) => {
             let listed = list_newest(call, options, selection, options.limit, &beginning).await?;
-            call.server_state.read_metrics.count_consistent_list(&call.collection.resource);
+            call.api_state.read_metrics.count_consistent_list(&call.collection.resource);
             Ok(listed)
         }
         // The watch cache holds the whole list, so the limit is ignored (requirements, appendix (g) 16).
@@ -257,7 +257,7 @@ async fn list_at(
     version: Revision,
     chunk_start: &ChunkStart,
 ) -> Result<ListResult, Status> {
-    if call.server_state.gates.enabled(Gate::ListFromCacheSnapshot) {
+    if call.api_state.gates.enabled(Gate::ListFromCacheSnapshot) {
         let snapshot = call.collection.items.snapshot_at(version).await;
         if let Some(snapshot) = snapshot.map_err(|error| call.failure(error))? {
             let start = chunk_start.start(call);
@@ -291,7 +291,7 @@ fn list_from_snapshot(
         }
         items.push(Arc::clone(item));
     }
-    call.server_state.read_metrics.count_cache_read(&call.collection.resource, fetched, items.len());
+    call.api_state.read_metrics.count_cache_read(&call.collection.resource, fetched, items.len());
     let remaining = (has_more && selection.is_everything()).then(|| rest.count() + 1);
     Ok(ListResult { hold, ..list_result(call, options, items, snapshot.revision(), has_more, remaining) })
 }
@@ -305,7 +305,7 @@ async fn list_from_store(
 ) -> Result<ListResult, Status> {
     let resource = &call.collection.items;
     let limit = options.limit;
-    let hold = resource.hold(&selection.keys, call.server_state.cache.revision());
+    let hold = resource.hold(&selection.keys, call.api_state.cache.revision());
     let mut start = chunk_start.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut next: Option<Arc<Item>> = None;
@@ -342,7 +342,7 @@ async fn list_from_store(
             break;
         }
     }
-    call.server_state.read_metrics.count_store_read(&call.collection.resource, fetched, items.len());
+    call.api_state.read_metrics.count_store_read(&call.collection.resource, fetched, items.len());
     let remaining = match &next {
         Some(next) if selection.is_everything() => match chunk_start.remaining {
             Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),
@@ -371,7 +371,7 @@ fn list_result(
             let last_key = last.key().strip_prefix(scope.as_str()).unwrap_or_default().to_owned();
             let remaining = remaining.and_then(|count| u64::try_from(count).ok());
             Token { revision, remaining, last_key }
-                .encode(&call.server_state.token_key, list_fingerprint(call, options))
+                .encode(&call.api_state.token_key, list_fingerprint(call, options))
         }
         _ => String::new(),
     };
@@ -390,8 +390,7 @@ fn history_failure(call: &Call<'_>, options: &ListOptions, chunk_start: &ChunkSt
             );
             let token =
                 Token { revision: Revision(0), remaining: None, last_key: chunk_start.last_key.clone() };
-            status.continue_token =
-                token.encode(&call.server_state.token_key, list_fingerprint(call, options));
+            status.continue_token = token.encode(&call.api_state.token_key, list_fingerprint(call, options));
             status
         }
         Error::Compacted { .. } => expired_status(),

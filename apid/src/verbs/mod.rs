@@ -43,6 +43,8 @@ mod response_object;
 mod review;
 mod scale;
 mod selection;
+mod served_kinds;
+mod state;
 mod token_request;
 mod update;
 mod version;
@@ -64,6 +66,10 @@ pub use list::{ListResult, STORE_PAGE_COST, list};
 pub use metrics::{ReadMetrics, WatchEventMetrics};
 pub use response_object::ResponseObject;
 pub use review::review;
+pub use served_kinds::{
+    Cache, Collection, CurrentKinds, Event, Item, Items, Pin, ServedKinds, Snapshot, Watcher,
+};
+pub use state::ApiState;
 pub use token_request::token_request;
 pub use update::update;
 pub use watch::{ChangedObject, WatchNotice, WatchStart, WatchStream, watch};
@@ -76,14 +82,13 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use kinds::{Context, Resource, Storage};
 
-use crate::auth::Authorized;
-use crate::server_state::{Collection, Item, ServedKinds, ServerState};
+use authclient::Authorized;
 
 /// The request context of a verb.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// State of the process.
-    pub server_state: &'a ServerState,
+    pub api_state: &'a ApiState,
     /// The served kinds at the beginning of the request.
     pub kinds: &'a ServedKinds,
     /// The authorized request.
@@ -126,14 +131,14 @@ pub struct WriteResult {
 }
 
 /// Returns the context in which the rules of a kind run, for requests to a subresource.
-fn context<'a>(server_state: &'a ServerState, subresource: &'a str) -> Context<'a> {
-    Context { names: &server_state.names, clock: &*server_state.clock, rng: &*server_state.rng, subresource }
+fn context<'a>(api_state: &'a ApiState, subresource: &'a str) -> Context<'a> {
+    Context { names: &api_state.names, clock: &*api_state.clock, rng: &*api_state.rng, subresource }
 }
 
 impl<'a> Call<'a> {
     /// Returns the context in which the rules of the kind run: names, clock, random numbers, subresource.
     fn context(&self) -> Context<'a> {
-        context(self.server_state, self.subresource)
+        context(self.api_state, self.subresource)
     }
 
     /// Returns the kind of the body of a virtual subresource, such as Scale; None for another subresource.
@@ -143,7 +148,7 @@ impl<'a> Call<'a> {
         }
         let served = &self.collection.served;
         let subresource = served.kind.subresource(self.subresource)?;
-        let body = self.kinds.registry.body(served, subresource, &self.server_state.names)?;
+        let body = self.kinds.registry.body(served, subresource, &self.api_state.names)?;
         (body.kind.storage() == Storage::VirtualSubresource).then_some(body)
     }
 
@@ -154,9 +159,9 @@ impl<'a> Call<'a> {
         validation: options::FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let served = &self.collection.served;
-        let names = &self.server_state.names;
+        let names = &self.api_state.names;
         let (mut object, warnings) =
-            decode::decode(served, self.version, payload, validation, self.server_state)?;
+            decode::decode(served, self.version, payload, validation, self.api_state)?;
         self.notes.set_reference(&object);
         served.to_stored(&mut object, names).map_err(|error| Status::bad_request(error.to_string()))?;
         Ok((object, warnings))
@@ -204,7 +209,7 @@ impl<'a> Call<'a> {
     async fn authorize_verb(&self, verb: &str) -> Result<(), Status> {
         let mut attributes = self.authorized.attributes().clone();
         verb.clone_into(&mut attributes.verb);
-        let allowed = self.server_state.auth.authorize_also(self.authorized, attributes).await;
+        let allowed = self.api_state.auth.authorize_also(self.authorized, attributes).await;
         allowed.map(drop).map_err(|rejection| *rejection.status)
     }
 

@@ -13,7 +13,7 @@ use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
 use super::response_object::read_row;
 use super::{Call, ResponseObject, WriteResult};
-use crate::server_state::Collection;
+use crate::verbs::Collection;
 
 /// The object at the beginning of an iteration: in the served version, and as stored.
 struct CurrentObject {
@@ -79,7 +79,7 @@ impl Call<'_> {
         let key = self.key();
         let kind =
             if self.authorized.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
-        let build_options = || options.to_value(kind, &self.server_state.names);
+        let build_options = || options.to_value(kind, &self.api_state.names);
         let admission = self.admission(Operation::Update, options.dry_run, &build_options);
         let done = |object| Ok(Some(WriteResult { created: false, object }));
         let Some(item) = self.stored_item().await? else { return Ok(None) };
@@ -109,7 +109,7 @@ impl Call<'_> {
             resource.canonicalize(&mut new, &ctx);
             let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
             let errors = self.collection.served.validate_update(&new, old, &ctx);
-            let declarative = &self.server_state.declarative_validation;
+            let declarative = &self.api_state.declarative_validation;
             let mut errors = declarative.decide(&self.collection.served, &new, &ctx, errors);
             let tolerated = errors.take_tolerated();
             if !errors.is_empty() {

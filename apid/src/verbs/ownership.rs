@@ -31,7 +31,7 @@ use super::options::WriteOptions;
 use super::replicas_paths::ReplicasPaths;
 use super::request_conversions::RequestConversions;
 use crate::conversion::ObjectConverter;
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
 
 /// The field manager of writes by apid itself.
 const APID_MANAGER: &str = "apid";
@@ -67,7 +67,7 @@ pub(super) struct Ownership<'a> {
 
 /// The other versions of the kind.
 struct OtherVersions<'a> {
-    server_state: &'a ServerState,
+    api_state: &'a ApiState,
     registry: &'a Registry,
     /// The kind in its storage version.
     resource: &'a Resource,
@@ -87,7 +87,7 @@ impl<'a> Ownership<'a> {
             manager: if call.authorized.is_internal() { APID_MANAGER } else { options.manager() },
             subresource: call.subresource,
             // The reference loses the time when it converts managed fields between an object and its Scale.
-            now: (call.subresource != SCALE).then(|| call.server_state.clock.now()),
+            now: (call.subresource != SCALE).then(|| call.api_state.clock.now()),
             api_version: served.api_version(),
             merge: schema.merge(),
             empty: schema.empty(),
@@ -95,7 +95,7 @@ impl<'a> Ownership<'a> {
             served,
             replicas_paths: ReplicasPaths::new(call),
             versions: OtherVersions {
-                server_state: call.server_state,
+                api_state: call.api_state,
                 registry: &call.kinds.registry,
                 resource,
                 converter: call.collection.converter.as_deref(),
@@ -116,7 +116,7 @@ impl<'a> Ownership<'a> {
             versions: &self.versions,
             ignored: self.ignored,
             empty: &self.empty,
-            reset_then_track: self.versions.server_state.names.behaviour.owner_reset_claims_other_changes,
+            reset_then_track: self.versions.api_state.names.behaviour.owner_reset_claims_other_changes,
         }
     }
 
@@ -201,7 +201,7 @@ impl Versions for OtherVersions<'_> {
             }
             target.repair(&mut object);
         } else if object.api_version() != api_version {
-            let names = &self.server_state.names;
+            let names = &self.api_state.names;
             let (source, target) = (self.find(object.api_version())?, self.find(api_version)?);
             let conversion_error = |error: TypeError| ConversionError::Failed(error.to_string());
             source.to_stored(&mut object, names).map_err(conversion_error)?;

@@ -72,7 +72,7 @@ impl Call<'_> {
             name: ALL.to_owned(),
             ..self.read_attributes(param_kind)
         };
-        if self.server_state.auth.decision(self.authorized.user(), attributes).await?.allowed() {
+        if self.api_state.auth.decision(self.authorized.user(), attributes).await?.allowed() {
             return Ok(());
         }
         let detail = format!(
@@ -96,7 +96,7 @@ impl Call<'_> {
             name: text(param_ref, "name").to_owned(),
             ..self.read_attributes(param_kind)
         };
-        if self.server_state.auth.decision(self.authorized.user(), attributes).await?.allowed() {
+        if self.api_state.auth.decision(self.authorized.user(), attributes).await?.allowed() {
             return Ok(());
         }
         let user = format_user(self.authorized.user());
@@ -126,7 +126,7 @@ impl Call<'_> {
 
     /// Returns the stored policy of a kind and name, if it exists.
     async fn policy(&self, kind: &str, name: &str) -> Result<Option<Object>, Status> {
-        let group = self.server_state.names.group("admissionregistration");
+        let group = self.api_state.names.group("admissionregistration");
         let Some(policies) = self.collection_of(&group, kind) else { return Ok(None) };
         let key = policies.resource.key("", name);
         let (item, _) = policies.items.get(&key).await.map_err(|error| self.failure(error))?;

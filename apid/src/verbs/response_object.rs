@@ -10,7 +10,7 @@ use storage::{Revision, Row};
 
 pub(super) use crate::conversion::read_entry as entry;
 use crate::conversion::unreadable;
-use crate::server_state::{Collection, Item};
+use crate::verbs::{Collection, Item};
 
 /// An object in a response: cached or decoded.
 #[derive(Clone, Debug)]

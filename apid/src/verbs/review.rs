@@ -14,8 +14,8 @@ use super::create::set_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::{Payload, context};
-use crate::auth::Authorized;
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
+use authclient::Authorized;
 
 /// Lets authd evaluate a review. Returns the review with its status, and warnings.
 ///
@@ -23,7 +23,7 @@ use crate::server_state::ServerState;
 ///
 /// 400 for a malformed body, 403 or 422 from authd, 503 when authd does not respond.
 pub async fn review(
-    server_state: &ServerState,
+    api_state: &ApiState,
     authorized: &Authorized,
     resource: &Resource,
     payload: Payload<'_>,
@@ -32,15 +32,14 @@ pub async fn review(
 ) -> Result<(Object, Vec<String>), Status> {
     let attributes = authorized.attributes();
     let (mut object, warnings) =
-        decode(resource, &attributes.version, payload, options.field_validation, server_state)?;
-    check_sizes(&server_state.names, &object).map_err(|status| *status)?;
+        decode(resource, &attributes.version, payload, options.field_validation, api_state)?;
+    check_sizes(&api_state.names, &object).map_err(|status| *status)?;
     if resource.kind.namespaced() {
         set_namespace(&mut object, &attributes.namespace)?;
     }
-    resource.default(&mut object, &context(server_state, ""));
+    resource.default(&mut object, &context(api_state, ""));
     let request = serde_json::to_vec(&object.0).map_err(Status::internal)?;
-    let response =
-        server_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;
+    let response = api_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;
     let value = serde_json::from_slice(&response).map_err(Status::internal)?;
     let object = Object::from_value(value)
         .map_err(|_| Status::internal("authd returned a review that is not an object"))?;

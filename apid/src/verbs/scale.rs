@@ -48,7 +48,7 @@ pub(super) async fn update(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let version = body.kind.version();
-    let (mut scale, warnings) = decode(body, version, payload, options.field_validation, call.server_state)?;
+    let (mut scale, warnings) = decode(body, version, payload, options.field_validation, call.api_state)?;
     call.notes.set_reference(&scale);
     resolve_namespace(call, &mut scale)?;
     check_name(call, &scale)?;
@@ -86,7 +86,7 @@ pub(super) async fn write(
 ) -> Result<WriteResult, Status> {
     let propose_object = |old: &Object| {
         let (scale, warnings, owners) = propose(old)?;
-        let errors = scale::validate(&scale, &call.server_state.names);
+        let errors = scale::validate(&scale, &call.api_state.names);
         if !errors.is_empty() {
             return Err(Status::invalid(&body.group_kind, call.name, &errors));
         }

@@ -12,7 +12,7 @@ use kinds::entry::Entry;
 use super::Call;
 use super::options::ListOptions;
 use super::response_object::entry;
-use crate::server_state::Item;
+use crate::verbs::Item;
 
 /// Label selector, field selector and key prefix.
 #[derive(Clone, Debug)]

@@ -37,8 +37,8 @@ pub async fn token_request(
 ) -> Result<(Object, Vec<String>), Status> {
     let version = kind.kind.version();
     let (mut request, mut warnings) =
-        decode(kind, version, payload, options.field_validation, call.server_state)?;
-    check_sizes(&call.server_state.names, &request).map_err(|status| *status)?;
+        decode(kind, version, payload, options.field_validation, call.api_state)?;
+    check_sizes(&call.api_state.names, &request).map_err(|status| *status)?;
     resolve_namespace(call, &mut request)?;
     if request.name().is_empty() {
         request.set_meta("name", call.name);
@@ -49,7 +49,7 @@ pub async fn token_request(
         return Err(Status::invalid(&kind.group_kind, call.name, &[error]));
     }
     kind.default(&mut request, &call.context());
-    let build_options = || options.to_value("CreateOptions", &call.server_state.names);
+    let build_options = || options.to_value("CreateOptions", &call.api_state.names);
     let admission = call.admission(Operation::Create, options.dry_run, &build_options);
     admission.mutate(Some(&mut request), None).await?;
     let errors = kind.kind.strategy().validate(&request, &call.context());
@@ -65,7 +65,7 @@ pub async fn token_request(
         request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
     let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).into_iter().flatten();
     let issued_token = call
-        .server_state
+        .api_state
         .auth
         .issue_token(IssueTokenRequest {
             namespace: call.namespace.to_owned(),
@@ -85,10 +85,10 @@ pub async fn token_request(
         ));
     }
     let id = format!("JTI={}", issued_token.id);
-    call.notes.annotate(call.server_state.names.label_sub_key("authentication", "issued-credential-id"), id);
+    call.notes.annotate(call.api_state.names.label_sub_key("authentication", "issued-credential-id"), id);
     let expires = Timestamp::from_millisecond(issued_token.expires_at_ms).map_err(Status::internal)?;
-    request.set_meta("uid", call.server_state.rng.uuid());
-    request.set_meta("creationTimestamp", time::time(call.server_state.clock.now()));
+    request.set_meta("uid", call.api_state.rng.uuid());
+    request.set_meta("creationTimestamp", time::time(call.api_state.clock.now()));
     let spec = request.part_mut("spec");
     spec.insert("audiences".to_owned(), json!(issued_token.audiences));
     spec.insert("expirationSeconds".to_owned(), json!(issued_token.expiration_seconds));

@@ -50,11 +50,11 @@ impl Call<'_> {
     /// 504: the watch cache did not reach the revision in time (requirements D-RV-58 to -61).
     pub(super) async fn wait_for_version(&self, version: Revision) -> Result<(), Status> {
         let items = &self.collection.items;
-        let started_at = self.server_state.clock.monotonic();
+        let started_at = self.api_state.clock.monotonic();
         let result = tokio::time::timeout(VERSION_WAIT_TIMEOUT, items.wait_for(version)).await;
-        let wait = self.server_state.clock.monotonic().saturating_sub(started_at);
-        self.server_state.read_metrics.observe_read_wait(&self.collection.resource, wait);
-        result.map_err(|_| Status::version_too_large(version.0, self.server_state.cache.revision().0))
+        let wait = self.api_state.clock.monotonic().saturating_sub(started_at);
+        self.api_state.read_metrics.observe_read_wait(&self.collection.resource, wait);
+        result.map_err(|_| Status::version_too_large(version.0, self.api_state.cache.revision().0))
     }
 }
 

@@ -28,9 +28,9 @@ use super::options::ListOptions;
 use super::selection::Selection;
 use super::version::{RequestedVersion, parse_or_500};
 use super::watch_interrupts::{WatchInterrupt, WatchInterrupts};
-use crate::auth::WatchGuard;
 use crate::conversion::ObjectConverter;
-use crate::server_state::{Event, Item, Pin, Watcher};
+use crate::verbs::{Event, Item, Pin, Watcher};
+use authclient::WatchGuard;
 
 /// Maximum duration of a watch. A longer timeout of the client could overflow the clock.
 const MAX_WATCH_DURATION: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -111,9 +111,8 @@ struct InitialEvents {
 ///
 /// 400 or 422 for the options, 500 for a malformed version, as in the reference.
 pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart, Status> {
-    let server_state = call.server_state;
-    options
-        .validate_watch(&server_state.names, server_state.gates.enabled(serving::gates::Gate::WatchList))?;
+    let api_state = call.api_state;
+    options.validate_watch(&api_state.names, api_state.gates.enabled(serving::gates::Gate::WatchList))?;
     let selection = Selection::new(call, options)?;
     let requested = parse_or_500(&options.resource_version)?;
     let items = &call.collection.items;
@@ -144,18 +143,18 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
             (has_initial_events.then_some(initial), watcher)
         }
     };
-    let guard = Arc::new(server_state.auth.guard(call.authorized));
+    let guard = Arc::new(api_state.auth.guard(call.authorized));
     let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(MAX_WATCH_DURATION);
     let bookmarks = options.allow_watch_bookmarks;
     let interrupts =
-        WatchInterrupts::new(Arc::clone(&guard), server_state.stopping.clone(), now, end, bookmarks);
+        WatchInterrupts::new(Arc::clone(&guard), api_state.stopping.clone(), now, end, bookmarks);
     Ok(WatchStart::Running(Box::new(WatchStream {
         initial,
         watcher,
         served: Arc::clone(&call.collection.served),
         version: call.version.to_owned(),
         namespace: call.namespace.to_owned(),
-        metrics: server_state.read_metrics.clone(),
+        metrics: api_state.read_metrics.clone(),
         selection,
         converter: call.collection.converter.clone(),
         guard,
@@ -169,8 +168,8 @@ pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart,
 ///
 /// The jitter keeps clients from reconnecting all at the same time.
 fn lifetime(call: &Call<'_>) -> Duration {
-    let min = call.server_state.min_watch_timeout;
-    let thousandths = u32::try_from(call.server_state.rng.bits() % 1000).unwrap_or(0);
+    let min = call.api_state.min_watch_timeout;
+    let thousandths = u32::try_from(call.api_state.rng.bits() % 1000).unwrap_or(0);
     min + min * thousandths / 1000
 }
 

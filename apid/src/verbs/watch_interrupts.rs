@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::auth::WatchGuard;
+use authclient::WatchGuard;
 
 /// Interval between bookmarks.
 const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);

@@ -1,17 +1,6 @@
-//! Facts about this build: version, commit, date and compiler.
+//! The type of facts about a build: version, commit, date and compiler.
 //!
-//! # Contract
-//!
-//! The build script `proto/serving/build.rs` records the facts. A build other than a release has no commit and no
-//! date, unless `BUILD_COMMIT` and `SOURCE_DATE_EPOCH` give them.
-
-/// The facts about this build.
-pub const INFO: BuildInfo = BuildInfo {
-    version: env!("CARGO_PKG_VERSION"),
-    commit: env!("BUILD_COMMIT"),
-    seconds: env!("BUILD_SECONDS"),
-    compiler: env!("BUILD_COMPILER"),
-};
+//! Each program records the facts in its own build script, so that a commit recompiles no library.
 
 /// Facts about a build; empty texts are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +9,7 @@ pub struct BuildInfo {
     pub version: &'static str,
     /// The commit; `-dirty` marks uncommitted changes, as a hint (see the build script).
     pub commit: &'static str,
-    /// The seconds since 1970 at the build, in decimal digits.
+    /// The time of the commit in seconds since 1970, in decimal digits.
     pub seconds: &'static str,
     /// The compiler with its version.
     pub compiler: &'static str,
@@ -41,7 +30,7 @@ impl BuildInfo {
         }
     }
 
-    /// The date of the build, as RFC 3339 text.
+    /// The date, as RFC 3339 text.
     pub fn date(&self) -> String {
         let seconds = self.seconds.parse().ok();
         let date = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
@@ -83,6 +72,5 @@ mod tests {
         }
         let unknown = BuildInfo { version: "1", commit: "", seconds: "", compiler: "" };
         assert_eq!((unknown.tree_state(), unknown.text().matches("unknown").count()), ("", 3));
-        assert!(INFO.compiler.starts_with("rustc "), "{INFO:?}");
     }
 }

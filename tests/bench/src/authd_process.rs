@@ -7,9 +7,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apid::auth::{Auth, AuthOptions, PolicyRevisions, ProxyHeaders, Reductions};
 use apimachinery::clock::SystemClock;
 use apimachinery::names::Names;
+use authclient::{Auth, AuthOptions, PolicyRevisions, ProxyHeaders, Reductions};
 use authproto::auth::mirror_client::MirrorClient;
 use authproto::auth::mirror_update::Update;
 use authproto::auth::{MirrorDemand, MirrorHello, MirrorObject, MirrorSynced, MirrorUpdate};

@@ -11,7 +11,6 @@
 //!
 //! The rules and the interval are those of the cleaner of kube-controller-manager.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
@@ -25,7 +24,7 @@ use serving::certs::not_after;
 use super::super::actor::{Actor, Target, is_race};
 use super::super::stored;
 use super::rules::{certificate, conditions};
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::Collection;
 use crate::verbs::deletion::options::DeleteOptions;
 
 /// Time between two examinations of all requests.
@@ -36,10 +35,9 @@ const ENDED_MAX: i64 = 3600;
 const PENDING_MAX: i64 = 24 * 3600;
 
 /// Deletes old requests until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, requests: &Collection, own_account: bool) {
-    let actor = Actor::controller(server_state, "certificate-controller", own_account);
+pub(super) async fn run(actor: &Actor, requests: &Collection) {
     loop {
-        if let Err(status) = clean(&actor, requests).await {
+        if let Err(status) = clean(actor, requests).await {
             tracing::warn!(reason = %status, "certificate requests cannot be read; retrying in an hour");
         }
         tokio::time::sleep(INTERVAL).await;
@@ -52,7 +50,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, requests: &Collection, o
 ///
 /// The requests cannot be read.
 async fn clean(actor: &Actor, requests: &Collection) -> Result<(), Status> {
-    let now = actor.server_state().clock.now();
+    let now = actor.api_state().clock.now();
     for request in stored::all(requests).await? {
         let Some(cause) = deletion_cause(&request, now) else { continue };
         let name = request.name();

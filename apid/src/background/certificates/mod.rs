@@ -18,6 +18,8 @@
 //! admission plugin `CertificateSigning` requires the permission `sign`, which the shared identity of the
 //! controllers lacks.
 
+use crate::background::ControllerState;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +36,7 @@ use super::condition::{Condition, with_conditions};
 use super::reflector::follow_names;
 use super::retries::RetryQueue;
 use super::stored;
-use crate::config::CertificateSigning;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::{ApiState, Collection};
 use rules::Signer;
 
 mod cleaner;
@@ -46,6 +47,17 @@ mod tests;
 /// Delay before a request whose processing failed is processed again.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// Files of the CA of the built-in signer, and the validity period of the certificates that it issues.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateSigning {
+    /// File with the certificate of the CA, PEM.
+    pub cert: PathBuf,
+    /// File with the private key of the CA, PEM.
+    pub key: PathBuf,
+    /// Maximum validity period of certificates, and the period for requests without `spec.expirationSeconds`.
+    pub duration: Duration,
+}
+
 /// The reason why no certificate was issued.
 enum IssueError {
     /// The request is invalid or breaks a rule of its signer; it gets the condition `Failed`.
@@ -54,11 +66,14 @@ enum IssueError {
     Unavailable(String),
 }
 
+/// The service account of the signer and of the cleaner.
+const ACCOUNT: &str = "certificate-controller";
+
 /// Issues certificates for approved requests until the process ends.
-pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSigning) {
-    let Ok(requests) = collection(&server_state) else { return };
+pub(super) async fn sign(state: Arc<ControllerState>, signing: CertificateSigning) {
+    let Ok(requests) = collection(&state.api_state) else { return };
     let (observe, changed_names) = follow_names(&requests.items);
-    let actor = Actor::controller(server_state, "certificate-controller", true);
+    let actor = state.service_account(ACCOUNT);
     let work = async {
         let mut queue = RetryQueue::new(changed_names, RETRY);
         while let Some(name) = queue.next().await {
@@ -72,13 +87,13 @@ pub(super) async fn sign(server_state: Arc<ServerState>, signing: CertificateSig
 }
 
 /// Deletes old requests until the process ends.
-pub(super) async fn clean(server_state: Arc<ServerState>, own_account: bool) {
-    let Ok(requests) = collection(&server_state) else { return };
-    cleaner::run(server_state, &requests, own_account).await;
+pub(super) async fn clean(state: Arc<ControllerState>) {
+    let Ok(requests) = collection(&state.api_state) else { return };
+    cleaner::run(&state.controller(ACCOUNT), &requests).await;
 }
 
-fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
-    stored::of_kind(server_state, ("certificates", "CertificateSigningRequest"))
+fn collection(api_state: &ApiState) -> Result<Arc<Collection>, Status> {
+    stored::of_kind(api_state, ("certificates", "CertificateSigningRequest"))
 }
 
 /// Writes the certificate or the condition `Failed` into a request that waits for a built-in signer.
@@ -89,11 +104,11 @@ async fn process(
     name: &str,
 ) -> Result<(), Status> {
     let Some(request) = stored::get(requests, "", name).await? else { return Ok(()) };
-    let server_state = actor.server_state();
+    let api_state = actor.api_state();
     let signer_name = request.str_at(&["spec", "signerName"]).unwrap_or("");
-    let signer = Signer::find(signer_name, &server_state.names).filter(|_| rules::is_ready(&request));
+    let signer = Signer::find(signer_name, &api_state.names).filter(|_| rules::is_ready(&request));
     let Some(signer) = signer else { return Ok(()) };
-    let now = server_state.clock.now();
+    let now = api_state.clock.now();
     let result = {
         let (request, signing) = (request.clone(), signing.clone());
         let issue = move || issue(signer, &request, &signing, now);

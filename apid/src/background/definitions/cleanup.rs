@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use super::DEFINITION;
 use crate::background::actor::{Actor, Target, is_race};
 use crate::background::stored;
-use crate::server_state::Collection;
+use crate::verbs::Collection;
 use crate::verbs::deletion::options::{DeleteOptions, Propagation};
 
 /// Number of objects that are deleted concurrently; concurrent deletions share the fsyncs of the store.
@@ -70,16 +70,16 @@ impl Cleanup {
     /// Deletes the objects, and removes the finalizer when no object is left. Returns whether no work is
     /// left.
     async fn run_round(&self, name: &str) -> Result<bool, Status> {
-        let server_state = self.actor.server_state();
-        let definitions = stored::of_kind(server_state, DEFINITION)?;
-        let finalizer = conditions::cleanup_finalizer(&server_state.names);
+        let api_state = self.actor.api_state();
+        let definitions = stored::of_kind(api_state, DEFINITION)?;
+        let finalizer = conditions::cleanup_finalizer(&api_state.names);
         let Some(definition) = stored::get(&definitions, "", name).await? else { return Ok(true) };
         let needs_cleanup =
             definition.is_terminating() && definition.finalizers().any(|other| other == finalizer);
         if !needs_cleanup {
             return Ok(true);
         }
-        let kinds = server_state.kinds();
+        let kinds = api_state.kinds.get();
         let group = definition.str_at(&["spec", "group"]).unwrap_or("");
         let plural = definition.str_at(&["spec", "names", "plural"]).unwrap_or("");
         // The accepted names may not be stored yet, although the kind is served and has objects.
@@ -119,7 +119,7 @@ impl Cleanup {
         mut definition: Object,
         deletion: &Deletion,
     ) -> Result<Object, Status> {
-        let now = time::time(self.actor.server_state().clock.now());
+        let now = time::time(self.actor.api_state().clock.now());
         if !conditions::set_condition(&mut definition, &conditions::terminating(deletion), &now) {
             return Ok(definition);
         }

@@ -24,6 +24,7 @@
 //! Conditions, reasons, and the order in which definitions get their names, are those of the controllers of
 //! kube-apiserver.
 
+use crate::background::ControllerState;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,7 +45,7 @@ use tokio::sync::Notify;
 use super::actor::{Actor, Target, ignore_race, is_race};
 use super::reflector::reflect;
 use super::stored;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::Collection;
 
 mod cleanup;
 
@@ -110,8 +111,8 @@ impl ResourceInputs {
 
 impl DefinitionController {
     /// Creates the controller.
-    pub fn new(server_state: &Arc<ServerState>) -> Self {
-        let actor = Actor::apiserver(Arc::clone(server_state));
+    pub fn new(state: &Arc<ControllerState>) -> Self {
+        let actor = state.apiserver();
         DefinitionController {
             cleanup: Arc::new(Cleanup::new(actor.clone())),
             actor,
@@ -120,7 +121,7 @@ impl DefinitionController {
     }
 
     fn collection(&self) -> Result<Arc<Collection>, Status> {
-        stored::of_kind(self.actor.server_state(), DEFINITION)
+        stored::of_kind(self.actor.api_state(), DEFINITION)
     }
 
     /// Serves the kinds of established definitions. Writes nothing.
@@ -190,7 +191,7 @@ impl DefinitionController {
         if one.served.as_ref().is_some_and(|served| served.inputs == inputs) {
             return;
         }
-        one.served = match custom::resources(definition, &self.actor.server_state().names) {
+        one.served = match custom::resources(definition, &self.actor.api_state().names) {
             Ok(resources) => Some(ServedResources { inputs, resources }),
             Err(reason) => {
                 tracing::warn!(definition = definition.name(), %reason, "definition cannot be served");
@@ -202,11 +203,11 @@ impl DefinitionController {
     /// Sets or removes the condition `NonStructuralSchema`, which depends on the schemas. Then removes the
     /// schemas and the managed fields from the definition, which saves memory.
     fn check_and_remove_schemas(&self, one: &mut KnownDefinition) {
-        let server_state = self.actor.server_state();
-        let names = &server_state.names;
+        let api_state = self.actor.api_state();
+        let names = &api_state.names;
         let definition = &mut one.definition;
         if let Some(condition) = conditions::non_structural_schema(definition, names) {
-            conditions::set_condition(definition, &condition, &time::time(server_state.clock.now()));
+            conditions::set_condition(definition, &condition, &time::time(api_state.clock.now()));
         } else {
             conditions::remove_condition(definition, NON_STRUCTURAL_SCHEMA);
         }
@@ -222,10 +223,10 @@ impl DefinitionController {
 
     async fn reconcile(&self) -> Result<(), Status> {
         self.read().await?;
-        let server_state = self.actor.server_state();
+        let api_state = self.actor.api_state();
         let (with_new_status, terminating) = {
             let mut known = self.known.lock();
-            let finalizer = conditions::cleanup_finalizer(&server_state.names);
+            let finalizer = conditions::cleanup_finalizer(&api_state.names);
             let needs_cleanup = |definition: &Object| {
                 definition.is_terminating() && definition.finalizers().any(|name| name == finalizer)
             };
@@ -247,7 +248,7 @@ impl DefinitionController {
 
     /// Accepts names, serves the kinds, and sets the conditions. Returns the definitions whose status changed.
     fn update(&self, known: &mut HashMap<String, KnownDefinition>) -> Vec<Object> {
-        let now = time::time(self.actor.server_state().clock.now());
+        let now = time::time(self.actor.api_state().clock.now());
         let examined = known.iter().filter(|(_, one)| one.needs_examination);
         let mut examined: Vec<(String, Value)> = examined
             .map(|(name, one)| (name.clone(), one.definition.get("status").cloned().unwrap_or_default()))
@@ -289,7 +290,7 @@ impl DefinitionController {
         examined: impl Iterator<Item = &'a String>,
         now: &str,
     ) {
-        let names = &self.actor.server_state().names;
+        let names = &self.actor.api_state().names;
         let mut in_use = BTreeMap::<String, NamesInUse>::new();
         for name in examined {
             let Some(one) = known.get(name) else { continue };
@@ -318,7 +319,7 @@ impl DefinitionController {
     /// Replaces the snapshot of the served kinds if the set of custom kinds changes, or if one of their
     /// definitions has become terminating.
     fn serve(&self, known: &HashMap<String, KnownDefinition>) {
-        let server_state = self.actor.server_state();
+        let api_state = self.actor.api_state();
         let mut all: Vec<Arc<Resource>> = Vec::new();
         let mut has_terminating_change = false;
         for one in known.values() {
@@ -326,7 +327,7 @@ impl DefinitionController {
             has_terminating_change |= served.update_terminating(&one.definition);
             all.extend(served.resources.iter().cloned());
         }
-        let registry = server_state.registry();
+        let registry = api_state.kinds.registry();
         let current: HashSet<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
         let is_same = all.len() == current.len() && all.iter().all(|one| current.contains(&Arc::as_ptr(one)));
         if is_same && !has_terminating_change {
@@ -339,7 +340,7 @@ impl DefinitionController {
                 .then_with(|| compare_versions(b.kind.version(), a.kind.version()))
                 .then_with(|| a.kind.resource().cmp(b.kind.resource()))
         });
-        server_state.serve(all);
+        api_state.kinds.serve(all);
     }
 
     /// Writes the status of a definition. After a failure, the next reconciliation reads the definition again.

@@ -87,7 +87,7 @@ impl Collector {
     ) -> Result<Option<Owners<'t>>, WorkError> {
         let mut owners = Owners::default();
         for owner in &ownership.owners {
-            match look_up_owner(self.server_state(), owner, subject.namespace).await? {
+            match look_up_owner(self.api_state(), owner, subject.namespace).await? {
                 OwnerState::Exists => owners.existing.push(owner),
                 OwnerState::Waiting => owners.waiting.push(owner),
                 OwnerState::Gone => owners.gone.push(owner),
@@ -100,7 +100,7 @@ impl Collector {
         }
         for owner in &owners.gone {
             let is_gone = self.index.lock().is_gone(Uid::from_text(&owner.uid));
-            if !is_gone && exists_in_other_namespace(self.server_state(), owner).await? {
+            if !is_gone && exists_in_other_namespace(self.api_state(), owner).await? {
                 self.report(subject, ownership, owner).await;
             }
         }

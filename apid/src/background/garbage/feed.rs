@@ -44,7 +44,7 @@ async fn follow_once(collector: &Collector, on_loaded: &impl Fn()) -> Result<()>
     let revision = load(collector).await?;
     collector.progress.send_replace(revision.0);
     on_loaded();
-    let mut watch = collector.server_state().store.watch("", revision).await?;
+    let mut watch = collector.api_state().store.watch("", revision).await?;
     loop {
         let changes = watch.next().await?;
         collector.queue.wait_for_capacity().await;
@@ -66,7 +66,7 @@ async fn load(collector: &Collector) -> Result<Revision> {
     // Deferred work can be dropped, because the scan of the stored objects finds it again.
     drop(collector.unserved.take());
     loop {
-        let page = collector.server_state().store.range("", &start, PAGE, snapshot_revision).await?;
+        let page = collector.api_state().store.range("", &start, PAGE, snapshot_revision).await?;
         let revision = page.revision;
         snapshot_revision = Some(revision);
         for row in &page.rows {
@@ -149,7 +149,7 @@ impl Collector {
         }
         let namespace = self.namespace(key);
         for owner in &ownership.owners {
-            match look_up_owner(self.server_state(), owner, &namespace).await {
+            match look_up_owner(self.api_state(), owner, &namespace).await {
                 Ok(OwnerState::Exists) => {}
                 _ => return,
             }
@@ -164,7 +164,7 @@ impl Collector {
     /// The index does not contain the revision within [`INDEX_WAIT_TIMEOUT`].
     pub(super) async fn wait_until_indexed(&self) -> Result<(), WorkError> {
         // A client can read a change from the watch cache before the store publishes the revision.
-        let revision = self.server_state().cache.revision().0;
+        let revision = self.api_state().cache.revision().0;
         let mut progress = self.progress.subscribe();
         let reached = progress.wait_for(|now| *now >= revision);
         match tokio::time::timeout(INDEX_WAIT_TIMEOUT, reached).await {

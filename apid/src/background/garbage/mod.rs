@@ -37,6 +37,7 @@ mod queue_metrics;
 mod report;
 mod unserved;
 
+use crate::background::ControllerState;
 use std::sync::Arc;
 
 use apimachinery::status::{Reason, Status};
@@ -50,7 +51,7 @@ use self::queue_metrics::QueueMetrics;
 use self::report::ReportedReferences;
 use self::unserved::UnservedWork;
 use super::actor::{Actor, Target};
-use crate::server_state::{Collection, Item, ServerState};
+use crate::verbs::{ApiState, Collection, Item};
 
 /// Name of the controller's service account.
 const ACCOUNT: &str = "generic-garbage-collector";
@@ -65,11 +66,11 @@ const INDEX_BATCH: usize = 256;
 const QUEUE_NAME: &str = "garbage_collector";
 
 /// Runs the garbage collector until the process ends. It starts when authd can decide requests.
-pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    server_state.auth.wait_until_healthy().await;
-    let collector = Arc::new(Collector::new(server_state, own_account));
+pub(super) async fn run(state: Arc<ControllerState>) {
+    state.api_state.auth.wait_until_healthy().await;
+    let collector = Arc::new(Collector::new(&state));
     let weak_collector = Arc::downgrade(&collector);
-    collector.server_state().metrics.collect_with(move || {
+    state.metrics.collect_with(move || {
         if let Some(collector) = weak_collector.upgrade() {
             collector.queue.update_metrics();
         }
@@ -145,16 +146,17 @@ impl Subject<'_> {
 }
 
 impl Collector {
-    fn new(server_state: Arc<ServerState>, own_account: bool) -> Self {
-        let events_prefix =
-            server_state.registry().find_stored("", "v1", "events").map(|events| events.key_prefix.clone());
-        let kinds_changes = server_state.kinds_changes();
+    fn new(state: &Arc<ControllerState>) -> Self {
+        let api_state = &state.api_state;
+        let events_prefix = api_state
+            .kinds
+            .registry()
+            .find_stored("", "v1", "events")
+            .map(|events| events.key_prefix.clone());
+        let kinds_changes = api_state.kinds.changes();
         Collector {
-            queue: Queue::new(
-                Arc::clone(&server_state.clock),
-                QueueMetrics::new(&server_state.metrics, QUEUE_NAME),
-            ),
-            actor: Actor::controller(server_state, ACCOUNT, own_account),
+            queue: Queue::new(Arc::clone(&api_state.clock), QueueMetrics::new(&state.metrics, QUEUE_NAME)),
+            actor: state.controller(ACCOUNT),
             index: Mutex::default(),
             progress: watch::Sender::new(0),
             reported: Mutex::default(),
@@ -164,8 +166,8 @@ impl Collector {
         }
     }
 
-    fn server_state(&self) -> &Arc<ServerState> {
-        self.actor.server_state()
+    fn api_state(&self) -> &Arc<ApiState> {
+        self.actor.api_state()
     }
 
     fn is_ignored(&self, key: &str) -> bool {
@@ -174,7 +176,7 @@ impl Collector {
 
     /// Returns the namespace in a storage key; `""` for a cluster-scoped or unknown kind.
     fn namespace(&self, key: &str) -> String {
-        let registry = self.server_state().registry();
+        let registry = self.api_state().kinds.registry();
         let resource = registry.of_key(key);
         let parsed_key = resource.and_then(|resource| resource.parse_key(key));
         parsed_key.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
@@ -186,7 +188,7 @@ impl Collector {
     ///
     /// The kind is not served, or the store cannot be read.
     async fn subject<'a>(&'a self, key: &'a str) -> Result<Option<Subject<'a>>, WorkError> {
-        let kinds = self.server_state().kinds();
+        let kinds = self.api_state().kinds.get();
         let collection = kinds.registry.of_key(key).and_then(|resource| kinds.collection(resource));
         let collection = collection.cloned().ok_or(WorkError::NotServed)?;
         let Some((namespace, name)) = collection.resource.parse_key(key) else { return Ok(None) };
@@ -240,7 +242,7 @@ impl Collector {
         // `feed` removes the work on an object that is deleted from now on. Work on an object that was
         // deleted before is removed here.
         if let Some(key) = work.key()
-            && let Ok(None) = self.server_state().store.get(key, None).await
+            && let Ok(None) = self.api_state().store.get(key, None).await
         {
             self.unserved.remove_object(key);
         }

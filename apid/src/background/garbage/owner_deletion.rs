@@ -103,7 +103,7 @@ impl Collector {
             let index = self.index.lock();
             let mut dependents = index.dependents(uid, None);
             dependents.any(|(key, blocks)| {
-                blocks && may_own(self.server_state(), owner.item.key(), key) && !index.is_cycle(uid, key)
+                blocks && may_own(self.api_state(), owner.item.key(), key) && !index.is_cycle(uid, key)
             })
         };
         if is_blocked() {

@@ -17,7 +17,7 @@ use storage::Result;
 
 use super::ownership_data::{Owner, OwnershipData};
 use crate::background::stored;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::{ApiState, Collection};
 
 /// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub(super) enum OwnerState {
 }
 
 /// Returns the collection of the kind in an owner reference, if it is served.
-pub(super) fn collection(server_state: &ServerState, owner: &Owner) -> Option<Arc<Collection>> {
+pub(super) fn collection(api_state: &ApiState, owner: &Owner) -> Option<Arc<Collection>> {
     let version = GroupVersion::parse(&owner.api_version)?;
-    let kinds = server_state.kinds();
+    let kinds = api_state.kinds.get();
     let resource = kinds.registry.find_kind_version(&version.group, &version.version, &owner.kind)?;
     kinds.collection(resource).cloned()
 }
@@ -48,11 +48,11 @@ pub(super) fn collection(server_state: &ServerState, owner: &Owner) -> Option<Ar
 ///
 /// The store cannot be read, or the object with the owner's name cannot be decoded.
 pub(super) async fn look_up_owner(
-    server_state: &ServerState,
+    api_state: &ApiState,
     owner: &Owner,
     namespace: &str,
 ) -> Result<OwnerState> {
-    let Some(collection) = collection(server_state, owner) else { return Ok(OwnerState::NotServed) };
+    let Some(collection) = collection(api_state, owner) else { return Ok(OwnerState::NotServed) };
     let resource = &collection.resource;
     if resource.kind.namespaced() && namespace.is_empty() {
         return Ok(OwnerState::InvalidScope);
@@ -65,7 +65,7 @@ pub(super) async fn look_up_owner(
             return Ok(OwnerState::Exists);
         }
     }
-    let row = server_state.store.get(&key, None).await?;
+    let row = api_state.store.get(&key, None).await?;
     let ownership = row.and_then(|row| OwnershipData::parse(&row.value));
     Ok(match ownership.filter(|ownership| ownership.uid == owner.uid) {
         None => OwnerState::Gone,
@@ -81,8 +81,8 @@ pub(super) async fn look_up_owner(
 
 /// Whether the scopes of two objects allow ownership: the owner is cluster-scoped, or in the namespace of
 /// the dependent. `owner` and `dependent` are the storage keys of the objects.
-pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) -> bool {
-    let registry = server_state.registry();
+pub(super) fn may_own(api_state: &ApiState, owner: &str, dependent: &str) -> bool {
+    let registry = api_state.kinds.registry();
     let namespace = |key: &str| {
         let resource = registry.of_key(key)?;
         resource
@@ -101,11 +101,11 @@ pub(super) fn may_own(server_state: &ServerState, owner: &str, dependent: &str) 
 /// # Errors
 ///
 /// The store cannot be read.
-pub(super) async fn exists_in_other_namespace(server_state: &ServerState, owner: &Owner) -> Result<bool> {
-    let Some(collection) = collection(server_state, owner).filter(|c| c.resource.kind.namespaced()) else {
+pub(super) async fn exists_in_other_namespace(api_state: &ApiState, owner: &Owner) -> Result<bool> {
+    let Some(collection) = collection(api_state, owner).filter(|c| c.resource.kind.namespaced()) else {
         return Ok(false);
     };
-    let Ok(namespaces) = stored::core(server_state, "namespaces") else { return Ok(false) };
+    let Ok(namespaces) = stored::core(api_state, "namespaces") else { return Ok(false) };
     let namespaces_now = namespaces.items.snapshot().await?;
     let objects = collection.items.snapshot().await?;
     for namespace in namespaces_now.scope(namespaces.items.prefix(), "") {

@@ -42,7 +42,7 @@ impl Collector {
     /// logged.
     pub(super) async fn report(&self, dependent: &Subject<'_>, ownership: &OwnershipData, owner: &Owner) {
         let is_new = self.reported.lock().insert(Uid::from_text(&ownership.uid), Uid::from_text(&owner.uid));
-        let Some(collection) = stored::core(self.server_state(), "events").ok().filter(|_| is_new) else {
+        let Some(collection) = stored::core(self.api_state(), "events").ok().filter(|_| is_new) else {
             return;
         };
         let namespace = match dependent.namespace {
@@ -68,8 +68,8 @@ impl Collector {
         namespace: &str,
     ) -> Object {
         let resource = &dependent.collection.resource;
-        let now = time::time(self.server_state().clock.now());
-        let suffix = self.server_state().rng.name_suffix();
+        let now = time::time(self.api_state().clock.now());
+        let suffix = self.api_state().rng.name_suffix();
         let dependent_namespace = dependent.namespace;
         let reference = format!(
             "[{}/{}, namespace: {dependent_namespace}, name: {}, uid: {}]",

@@ -23,7 +23,7 @@ use super::collection;
 use super::conditions::RoundOutcome;
 use crate::background::actor::{Actor, Target, ignore_race};
 use crate::background::stored;
-use crate::server_state::Collection;
+use crate::verbs::Collection;
 use crate::verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
 /// Number of namespaces that are emptied concurrently.
@@ -80,13 +80,13 @@ impl NamespaceDeletion {
 
     /// Whether a namespace with this name is terminating and waits for its deletion.
     async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
-        let namespaces = collection(self.actor.server_state())?;
+        let namespaces = collection(self.actor.api_state())?;
         self.find_terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
     }
 
     /// Runs rounds until the namespace is gone or waits only for finalizers of other components.
     async fn terminate(&self, name: &str) {
-        let clock = &self.actor.server_state().clock;
+        let clock = &self.actor.api_state().clock;
         loop {
             let started_at = clock.monotonic();
             let result = {
@@ -111,7 +111,7 @@ impl NamespaceDeletion {
     /// Runs one round: deletes the objects, writes the conditions, and removes the finalizer if nothing
     /// remains.
     async fn run_round(&self, name: &str) -> Result<RoundResult, Status> {
-        let namespaces = collection(self.actor.server_state())?;
+        let namespaces = collection(self.actor.api_state())?;
         if self.find_terminating(&namespaces, name).await?.is_none() {
             return Ok(RoundResult::Gone);
         }
@@ -133,7 +133,7 @@ impl NamespaceDeletion {
             };
         }
         let target = Target { collection: &namespaces, namespace: "", name, subresource: "finalize" };
-        let own_finalizer = self.actor.server_state().names.api_service;
+        let own_finalizer = self.actor.api_state().names.api_service;
         match self.actor.update(target, without_finalizer(namespace, own_finalizer)).await {
             Ok(_) => Ok(RoundResult::Gone),
             Err(status) if status.reason == Reason::NotFound => Ok(RoundResult::Gone),
@@ -234,7 +234,7 @@ impl NamespaceDeletion {
         namespace: Object,
         outcome: &RoundOutcome,
     ) -> Result<Object, Status> {
-        let now = time::time(self.actor.server_state().clock.now());
+        let now = time::time(self.actor.api_state().clock.now());
         let Some(updated) = outcome.apply_conditions(&namespace, &now) else { return Ok(namespace) };
         let target = Target { collection: namespaces, namespace: "", name, subresource: "status" };
         self.actor.update(target, updated).await?.object.object()
@@ -243,14 +243,14 @@ impl NamespaceDeletion {
     /// Returns the namespace if it is terminating and still has apid's finalizer.
     async fn find_terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
         let Some(object) = stored::get_decodable(namespaces, "", name).await? else { return Ok(None) };
-        let own_finalizer = self.actor.server_state().names.api_service;
+        let own_finalizer = self.actor.api_state().names.api_service;
         let has_own_finalizer = finalizers(&object).any(|finalizer| finalizer == own_finalizer);
         Ok((object.is_terminating() && has_own_finalizer).then_some(object))
     }
 
     /// Returns the collections of all namespaced kinds.
     fn namespaced_collections(&self) -> impl Iterator<Item = Arc<Collection>> {
-        let collections = self.actor.server_state().collections().into_iter();
+        let collections = self.actor.api_state().kinds.collections().into_iter();
         collections.filter(|collection| collection.resource.kind.namespaced())
     }
 
@@ -299,7 +299,7 @@ impl NamespaceDeletion {
     /// Deletes objects that were stored while the namespace was being deleted. If a namespace of the name
     /// exists again, the objects created since its creation stay.
     async fn sweep(&self, name: &str) -> Result<(), Status> {
-        let namespaces = collection(self.actor.server_state())?;
+        let namespaces = collection(self.actor.api_state())?;
         let current_namespace = stored::get_decodable(&namespaces, "", name).await?;
         let is_leftover = |object: &Object| {
             current_namespace.as_ref().is_none_or(|namespace| is_older_than_namespace(object, namespace))

@@ -15,6 +15,7 @@
 mod conditions;
 mod deletion;
 
+use crate::background::ControllerState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,14 +26,14 @@ use self::deletion::NamespaceDeletion;
 use super::actor::{Actor, Target};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::{ApiState, Collection};
 
 /// Pause before the creation of a built-in namespace is repeated.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Returns the names of the built-in namespaces.
-fn built_in_namespaces(server_state: &ServerState) -> [&'static str; 4] {
-    let names = &server_state.names;
+fn built_in_namespaces(api_state: &ApiState) -> [&'static str; 4] {
+    let names = &api_state.names;
     ["default", names.system_namespace, names.public_namespace, names.node_lease_namespace]
 }
 
@@ -41,15 +42,15 @@ fn built_in_namespaces(server_state: &ServerState) -> [&'static str; 4] {
 /// # Errors
 ///
 /// A namespace cannot be created.
-pub async fn ensure_built_in(server_state: &Arc<ServerState>) -> Result<(), Status> {
-    let actor = Actor::apiserver(server_state.clone());
-    let creations = built_in_namespaces(server_state).map(|name| create_if_missing(&actor, name));
+pub async fn ensure_built_in(state: &Arc<ControllerState>) -> Result<(), Status> {
+    let actor = state.apiserver();
+    let creations = built_in_namespaces(&state.api_state).map(|name| create_if_missing(&actor, name));
     futures_util::future::try_join_all(creations).await.map(drop)
 }
 
 /// Creates a built-in namespace unless it exists.
 async fn create_if_missing(actor: &Actor, name: &'static str) -> Result<(), Status> {
-    let collection = collection(actor.server_state())?;
+    let collection = collection(actor.api_state())?;
     if stored::item(&collection, "", name).await.is_ok_and(|item| item.is_some()) {
         return Ok(());
     }
@@ -71,24 +72,24 @@ async fn restore(actor: &Actor, name: &'static str) {
 }
 
 /// Returns the collection of namespaces.
-fn collection(server_state: &ServerState) -> Result<Arc<Collection>, Status> {
-    stored::core(server_state, "namespaces")
+fn collection(api_state: &ApiState) -> Result<Arc<Collection>, Status> {
+    stored::core(api_state, "namespaces")
 }
 
 /// Empties terminating namespaces and recreates deleted built-in namespaces, until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, own_account: bool) {
-    let Ok(namespaces) = collection(&server_state) else { return };
+pub(super) async fn run(state: Arc<ControllerState>) {
+    let Ok(namespaces) = collection(&state.api_state) else { return };
     let items = namespaces.items.clone();
-    let actor = Actor::controller(server_state.clone(), "namespace-controller", own_account);
+    let actor = state.controller("namespace-controller");
     let deletion = Arc::new(NamespaceDeletion::new(actor));
-    let built_in_names = built_in_namespaces(&server_state);
+    let built_in_names = built_in_namespaces(&state.api_state);
     reflect(items, move |event| match event {
         ObjectEvent::Exists(namespace) if namespace.is_terminating() => {
             deletion.clone().begin(namespace.name())
         }
         ObjectEvent::Deleted(namespace) => {
             if let Some(&name) = built_in_names.iter().find(|name| **name == namespace.name()) {
-                let actor = Actor::apiserver(server_state.clone());
+                let actor = state.apiserver();
                 tokio::spawn(async move { restore(&actor, name).await });
             }
         }

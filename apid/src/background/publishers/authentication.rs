@@ -1,6 +1,7 @@
 //! The ConfigMap `extension-apiserver-authentication`: CA bundles that extension API servers trust
 //! (requirement A-PROXY-21).
 
+use crate::background::ControllerState;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,20 +9,18 @@ use apimachinery::object::{Map, Value};
 use apimachinery::status::Status;
 use tokio::sync::mpsc;
 
-use super::super::actor::Actor;
 use super::super::reflector::{ObjectEvent, reflect_named};
 use super::super::stored;
+use super::PublishedConfig;
 use super::{RETRY, put_config_map, read_file, send_on_change};
-use crate::config::PublishedConfig;
-use crate::server_state::ServerState;
 
 /// Name of the ConfigMap.
 const NAME: &str = "extension-apiserver-authentication";
 
 /// Writes the ConfigMap after each change of the files or of the ConfigMap, until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, published_config: PublishedConfig) {
-    let Ok(maps) = stored::core(&server_state, "configmaps") else { return };
-    let namespace = server_state.names.system_namespace;
+pub(super) async fn run(state: Arc<ControllerState>, published_config: PublishedConfig) {
+    let Ok(maps) = stored::core(&state.api_state, "configmaps") else { return };
+    let namespace = state.api_state.names.system_namespace;
     let (request_sender, mut requests) = mpsc::unbounded_channel();
     let proxy = published_config.proxy.as_ref().map(|proxy| proxy.client_ca.clone());
     let files: Vec<PathBuf> = published_config.client_ca.iter().cloned().chain(proxy).collect();
@@ -33,7 +32,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, published_config: Publis
             let _ = request_sender.send(());
         }
     });
-    let actor = Actor::apiserver(server_state.clone());
+    let actor = state.apiserver();
     let publish = async {
         while requests.recv().await.is_some() {
             let result = match config_map_data(&published_config) {

@@ -13,6 +13,7 @@
 //! The clean-up follows the `legacy-serviceaccount-token-cleaner` of kube-controller-manager with its default
 //! period. The tracking of token use follows kube-apiserver.
 
+use crate::background::ControllerState;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use serde_json::json;
 use super::super::actor::{Actor, Target, ignore_race};
 use super::super::stored;
 use super::put_config_map;
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
 use crate::verbs::deletion::options::DeleteOptions;
 
 /// Name of the ConfigMap. It is the same under both names presets.
@@ -41,13 +42,13 @@ const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Tracks token use and cleans up until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
-    let server = Actor::apiserver(server_state.clone());
-    let cleaner =
-        Actor::controller(server_state.clone(), "legacy-service-account-token-cleaner", own_accounts);
+pub(super) async fn run(state: Arc<ControllerState>) {
+    let api_state = &state.api_state;
+    let server = state.apiserver();
+    let cleaner = state.controller("legacy-service-account-token-cleaner");
     loop {
-        let result = match ensure_tracking_day(&server_state, &server).await {
-            Ok(since) => clean(&server_state, &cleaner, &since).await,
+        let result = match ensure_tracking_day(api_state, &server).await {
+            Ok(since) => clean(api_state, &cleaner, &since).await,
             Err(status) => Err(status),
         };
         let pause = match result {
@@ -64,11 +65,11 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool) {
 /// Returns the day in the ConfigMap since which token use is tracked.
 ///
 /// If the ConfigMap has no valid day or a future day, today is recorded and returned.
-async fn ensure_tracking_day(server_state: &ServerState, server: &Actor) -> Result<String, Status> {
-    let maps = stored::core(server_state, "configmaps")?;
-    let namespace = server_state.names.system_namespace;
+async fn ensure_tracking_day(api_state: &ApiState, server: &Actor) -> Result<String, Status> {
+    let maps = stored::core(api_state, "configmaps")?;
+    let namespace = api_state.names.system_namespace;
     let map = stored::get(&maps, namespace, NAME).await?;
-    let today = day(server_state.clock.now());
+    let today = day(api_state.clock.now());
     let recorded_day =
         map.as_ref().and_then(|map| map.str_at(&["data", SINCE])).filter(|since| is_day(since));
     if let Some(since) = recorded_day.filter(|since| **since <= *today) {
@@ -80,16 +81,16 @@ async fn ensure_tracking_day(server_state: &ServerState, server: &Actor) -> Resu
 }
 
 /// Marks or deletes the unused token Secrets. `since`: the day since which token use is tracked.
-async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Result<(), Status> {
-    let now = server_state.clock.now();
+async fn clean(api_state: &ApiState, cleaner: &Actor, since: &str) -> Result<(), Status> {
+    let now = api_state.clock.now();
     let limit = day(now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN));
     if *since > *limit {
         return Ok(());
     }
     let (secrets, accounts, pods) = (
-        stored::core(server_state, "secrets")?,
-        stored::core(server_state, "serviceaccounts")?,
-        stored::core(server_state, "pods")?,
+        stored::core(api_state, "secrets")?,
+        stored::core(api_state, "serviceaccounts")?,
+        stored::core(api_state, "pods")?,
     );
     let listed_secrets = names_of(&stored::all(&accounts).await?, |account| {
         let list = account.get("secrets").and_then(Value::as_array).into_iter().flatten();
@@ -108,10 +109,10 @@ async fn clean(server_state: &ServerState, cleaner: &Actor, since: &str) -> Resu
             continue;
         }
         let target = Target { collection: &secrets, namespace: &key.0, name: &key.1, subresource: "" };
-        let result = match secret_action(&secret, &server_state.names, &limit) {
+        let result = match secret_action(&secret, &api_state.names, &limit) {
             SecretAction::Keep => continue,
             SecretAction::MarkInvalid => {
-                let label = server_state.names.label_key("legacy-token-invalid-since");
+                let label = api_state.names.label_key("legacy-token-invalid-since");
                 let patch =
                     json!({"metadata": {"uid": secret.uid(), "labels": {label: day(now)}}}).to_string();
                 cleaner.merge(target, patch.as_bytes()).await.map(drop)

@@ -10,6 +10,7 @@
 //!
 //! Publishers restore changed or deleted objects, and follow changes of their files.
 
+use crate::background::ControllerState;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +22,25 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::{Actor, Target};
 use super::stored;
-use crate::config::PublishedConfig;
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::Collection;
 
 mod authentication;
 mod legacy_tokens;
+mod published_config;
 mod root_ca;
+
+pub use published_config::{PublishedConfig, PublishedProxyConfig};
 
 /// Pause before a failed write of a publisher is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the publishers, which run until the process ends.
-pub fn publish(server_state: &Arc<ServerState>, own_accounts: bool, published_config: PublishedConfig) {
+pub fn publish(state: &Arc<ControllerState>, published_config: PublishedConfig) {
     if let Some(file) = published_config.root_ca.clone().filter(|_| published_config.has_root_ca_publisher) {
-        tokio::spawn(root_ca::run(Arc::clone(server_state), own_accounts, file));
+        tokio::spawn(root_ca::run(Arc::clone(state), file));
     }
-    tokio::spawn(authentication::run(Arc::clone(server_state), published_config));
-    tokio::spawn(legacy_tokens::run(Arc::clone(server_state), own_accounts));
+    tokio::spawn(authentication::run(Arc::clone(state), published_config));
+    tokio::spawn(legacy_tokens::run(Arc::clone(state)));
 }
 
 /// Sends `message` to a queue now and after each change of one of the files.

@@ -1,5 +1,6 @@
 //! The CA bundle `kube-root-ca.crt` in every namespace (requirement A-SA-26) and in token Secrets.
 
+use crate::background::ControllerState;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::super::reflector::{ObjectEvent, reflect, reflect_named};
 use super::super::retries::RetryQueue;
 use super::super::stored;
 use super::{RETRY, put_config_map, read_file, send_on_change};
-use crate::server_state::{Collection, ServerState};
+use crate::verbs::{ApiState, Collection};
 
 /// Name of the ConfigMap. It is the same under both names presets.
 const NAME: &str = "kube-root-ca.crt";
@@ -34,7 +35,7 @@ enum Task {
 }
 
 struct Publisher<'p> {
-    server_state: &'p ServerState,
+    api_state: &'p ApiState,
     namespaces: &'p Collection,
     maps: &'p Collection,
     secrets: &'p Collection,
@@ -46,8 +47,9 @@ struct Publisher<'p> {
 }
 
 /// Publishes the CA bundle in `file` until the process ends.
-pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file: PathBuf) {
-    let core = |resource| stored::core(&server_state, resource);
+pub(super) async fn run(state: Arc<ControllerState>, file: PathBuf) {
+    let api_state = &*state.api_state;
+    let core = |resource| stored::core(api_state, resource);
     let (Ok(namespaces), Ok(maps), Ok(secrets)) = (core("namespaces"), core("configmaps"), core("secrets"))
     else {
         return;
@@ -69,7 +71,7 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
         let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
         send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
     });
-    let token_type = server_state.names.label_key("service-account-token");
+    let token_type = api_state.names.label_key("service-account-token");
     let follow_secrets = reflect(secrets.items.clone(), move |event| {
         if let ObjectEvent::Exists(secret) = event
             && secret.field("type") == token_type
@@ -78,12 +80,12 @@ pub(super) async fn run(server_state: Arc<ServerState>, own_accounts: bool, file
         }
     });
     let publisher = Publisher {
-        server_state: &server_state,
+        api_state,
         namespaces: &namespaces,
         maps: &maps,
         secrets: &secrets,
-        publisher_actor: Actor::controller(server_state.clone(), "root-ca-cert-publisher", own_accounts),
-        tokens_actor: Actor::controller(server_state.clone(), "tokens-controller", own_accounts),
+        publisher_actor: state.controller("root-ca-cert-publisher"),
+        tokens_actor: state.controller("tokens-controller"),
         file,
     };
     let work = async {
@@ -135,7 +137,7 @@ impl Publisher<'_> {
         let Some(secret) = stored::get(self.secrets, namespace, name).await? else { return Ok(()) };
         let encoded = STANDARD.encode(ca_bundle);
         let is_token =
-            secret.str_at(&["type"]) == Some(&self.server_state.names.label_key("service-account-token"));
+            secret.str_at(&["type"]) == Some(&self.api_state.names.label_key("service-account-token"));
         let has_token = secret.str_at(&["data", "token"]).is_some();
         if secret.is_terminating()
             || !is_token

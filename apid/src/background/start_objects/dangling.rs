@@ -19,10 +19,9 @@ const PRIORITY_LEVEL: (&str, &str) = ("flowcontrol.apiserver", "PriorityLevelCon
 ///
 /// Notifies `wake` of every change, because changed start objects may have to be restored.
 pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
-    let (Ok(schemas), Ok(levels)) = (
-        stored::of_kind(actor.server_state(), FLOW_SCHEMA),
-        stored::of_kind(actor.server_state(), PRIORITY_LEVEL),
-    ) else {
+    let (Ok(schemas), Ok(levels)) =
+        (stored::of_kind(actor.api_state(), FLOW_SCHEMA), stored::of_kind(actor.api_state(), PRIORITY_LEVEL))
+    else {
         return;
     };
     let both = [&schemas.items, &levels.items];
@@ -31,12 +30,12 @@ pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
 }
 
 async fn reconcile(actor: &Actor) -> Result<(), Status> {
-    let server_state = actor.server_state();
-    let schemas = stored::of_kind(server_state, FLOW_SCHEMA)?;
-    let levels = stored::of_kind(server_state, PRIORITY_LEVEL)?;
+    let api_state = actor.api_state();
+    let schemas = stored::of_kind(api_state, FLOW_SCHEMA)?;
+    let levels = stored::of_kind(api_state, PRIORITY_LEVEL)?;
     let level_names: HashSet<String> =
         stored::all(&levels).await?.iter().map(|level| level.name().to_owned()).collect();
-    let now = apimachinery::time::time(server_state.clock.now());
+    let now = apimachinery::time::time(api_state.clock.now());
     for schema in stored::all(&schemas).await? {
         let Some(next) = with_dangling_condition(&schema, &level_names, &now) else { continue };
         let target =

@@ -29,7 +29,7 @@ const PRIORITIES: (i64, i64) = (1_000, 100);
 /// Writes the APIServices after each change of a definition or APIService, until the process ends.
 pub(super) async fn run(actor: Actor) {
     let (Ok(definitions), Ok(services)) =
-        (stored::of_kind(actor.server_state(), DEFINITION), stored::of_kind(actor.server_state(), SERVICE))
+        (stored::of_kind(actor.api_state(), DEFINITION), stored::of_kind(actor.api_state(), SERVICE))
     else {
         return;
     };
@@ -46,11 +46,11 @@ struct Known {
 }
 
 async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
-    let server_state = actor.server_state();
-    let key = automanaged(&server_state.names);
-    let services = stored::of_kind(server_state, SERVICE)?;
+    let api_state = actor.api_state();
+    let key = automanaged(&api_state.names);
+    let services = stored::of_kind(api_state, SERVICE)?;
     let Known { versions, services: current } = &mut *known.lock().await;
-    versions.update(&*stored::of_kind(server_state, DEFINITION)?, |definition| served(&definition)).await?;
+    versions.update(&*stored::of_kind(api_state, DEFINITION)?, |definition| served(&definition)).await?;
     current.update(&services, |service| service).await?;
     let served: BTreeSet<&(String, String)> = versions.values().flatten().collect();
     let desired: BTreeMap<String, StartObject> = served
@@ -58,7 +58,7 @@ async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
         .map(|(group, version)| start_object(group, version, &key))
         .map(|service| (service.object.name().to_owned(), service))
         .collect();
-    let now = apimachinery::time::time(server_state.clock.now());
+    let now = apimachinery::time::time(api_state.clock.now());
     let correct: HashSet<&str> = current
         .values()
         .filter(|service| desired.get(service.name()).is_some_and(|desired| desired.is_met_by(service, &now)))

@@ -22,6 +22,7 @@
 //! INVARIANT (ordinary writes): the objects are written through the verbs as `system:apiserver`, so
 //! audit and admission handle them like other writes.
 
+use crate::background::ControllerState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use super::actor::{Actor, Target};
 use super::condition::{Condition, with_conditions};
 use super::reflector::reflect;
 use super::stored;
-use crate::server_state::{Items, ServerState};
+use crate::verbs::Items;
 
 mod api_services;
 mod dangling;
@@ -99,15 +100,12 @@ fn without_nulls<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Valu
 ///
 /// `on_created` is called after one attempt for each object. An object that an admission plugin rejects is retried
 /// and does not delay the start.
-pub async fn run(
-    server_state: Arc<ServerState>,
-    published: AdvertisedServer,
-    on_created: impl FnOnce() + Send,
-) {
-    let actor = Actor::apiserver(server_state.clone());
-    let names = &server_state.names;
+pub async fn run(state: Arc<ControllerState>, published: AdvertisedServer, on_created: impl FnOnce() + Send) {
+    let actor = state.apiserver();
+    let api_state = &state.api_state;
+    let names = &api_state.names;
     let mut created_once = priority_classes::all();
-    created_once.extend(api_services::all(&server_state.registry(), names));
+    created_once.extend(api_services::all(&api_state.kinds.registry(), names));
     let mut kept = flow_control::all(names);
     kept.extend(own_service::objects(&published, names));
     let (mut failed, _) = tokio::join!(ensure_all(&actor, &created_once), ensure_all(&actor, &kept));
@@ -172,8 +170,8 @@ async fn ensure_all<'a>(
 }
 
 async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
-    let server_state = actor.server_state();
-    let collection = stored::of_kind(server_state, desired.kind)?;
+    let api_state = actor.api_state();
+    let collection = stored::of_kind(api_state, desired.kind)?;
     let (namespace, name) = (desired.object.namespace(), desired.object.name());
     let target = Target { collection: &collection, namespace, name, subresource: "" };
     let current = match stored::get_decodable(&collection, namespace, name).await? {
@@ -189,7 +187,7 @@ async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
             Err(status) => return Err(status),
         },
     };
-    let now = apimachinery::time::time(server_state.clock.now());
+    let now = apimachinery::time::time(api_state.clock.now());
     if let Some(next) = with_conditions(&current, desired.condition.as_slice(), &now) {
         actor.update(Target { subresource: "status", ..target }, next).await?;
     }

@@ -6,9 +6,9 @@ use apimachinery::names::Names;
 use serde_json::json;
 
 use super::{StartObject, with_desired_fields};
+use crate::addresses::ServiceRange;
 use crate::addresses::family;
 use crate::background::condition::Condition;
-use crate::config::ServiceRange;
 
 /// The port of the Service.
 const PORT: u16 = 443;

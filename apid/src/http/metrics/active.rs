@@ -42,7 +42,7 @@ impl InFlightRequests {
     }
 
     /// Returns the task that begins a new interval every second.
-    pub(super) fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(super) fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let counters = [Arc::clone(&self.reads), Arc::clone(&self.writes)];
         async move {
             loop {

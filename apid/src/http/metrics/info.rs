@@ -7,7 +7,7 @@ use serving::gates::{FeatureGates, Stage};
 use serving::metrics::{Definition, Metrics, Stability, raise};
 
 use super::{Labels, alpha};
-use crate::discovery::RELEASE;
+use discovery::RELEASE;
 
 const BUILD: Definition = alpha(
     "kubernetes_build_info",

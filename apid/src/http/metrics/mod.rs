@@ -33,7 +33,7 @@ pub(super) use active::ActiveRequest;
 use active::InFlightRequests;
 pub(super) use health::HealthMetrics;
 use series::{Series, SeriesHandles};
-pub use state::collect_state;
+pub(crate) use state::collect_state;
 
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -110,7 +110,7 @@ const fn stable(name: &'static str, help: &'static str) -> Definition {
 type Labels = Vec<(&'static str, String)>;
 
 /// The metrics of requests.
-pub struct RequestMetrics {
+pub(crate) struct RequestMetrics {
     requests: Counters<Labels>,
     durations: Histograms<Labels>,
     sli_durations: Histograms<Labels>,
@@ -147,7 +147,7 @@ pub(super) struct RequestOutcome {
 
 impl RequestMetrics {
     /// Registers the metrics.
-    pub fn new(metrics: &Metrics) -> Self {
+    pub(crate) fn new(metrics: &Metrics) -> Self {
         let process = ProcessMetrics::new(metrics);
         metrics.collect_with(move || process.update());
         let field_validation = metrics.histogram::<Labels>(&FIELD_VALIDATION, VALIDATION_BUCKETS);
@@ -251,7 +251,7 @@ impl RequestMetrics {
     }
 
     /// Returns the task that measures the peaks of requests in flight. Without it a peak is never forgotten.
-    pub fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static {
+    pub(crate) fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.in_flight.measure_peaks()
     }
 

@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Weak};
 
+use serving::build::BuildInfo;
 use serving::metrics::{Counter, Counters, Gauge, Gauges, Metrics, raise};
 
 use super::{Labels, alpha, info, stable};
-use crate::auth::AuthStats;
-use crate::server_state::ServerState;
+use crate::verbs::ApiState;
+use authclient::AuthStats;
 
 /// A scrape of the gauges without labels.
 struct Scrape<'a> {
-    state: &'a ServerState,
+    state: &'a ApiState,
     store: storage::Stats,
     auth: AuthStats,
 }
@@ -60,12 +61,11 @@ struct StateMetrics {
     gauges: [(Gauge, GaugeValue); GAUGES.len()],
 }
 
-/// Registers the metrics of the server state. They hold a weak reference to the state.
-pub fn collect_state(server_state: &Arc<ServerState>) {
-    let metrics = &server_state.metrics;
-    info::register(metrics, &server_state.gates, &serving::build::INFO);
+/// Registers the metrics of the state of the API. They hold a weak reference to the state.
+pub(crate) fn collect_state(metrics: &Arc<Metrics>, api_state: &Arc<ApiState>, build: &BuildInfo) {
+    info::register(metrics, &api_state.gates, build);
     let state_metrics = StateMetrics::new(metrics);
-    let state: Weak<ServerState> = Arc::downgrade(server_state);
+    let state: Weak<ApiState> = Arc::downgrade(api_state);
     metrics.collect_with(move || {
         if let Some(state) = state.upgrade() {
             state_metrics.update(&state);
@@ -107,7 +107,7 @@ impl StateMetrics {
         }
     }
 
-    fn update(&self, state: &ServerState) {
+    fn update(&self, state: &ApiState) {
         let scrape = Scrape { state, store: state.store.stats(), auth: state.auth.cache_stats() };
         for (gauge, value) in &self.gauges {
             gauge.set(to_gauge(value(&scrape)));
@@ -119,14 +119,14 @@ impl StateMetrics {
     }
 
     /// Updates the series of each resource in the watch cache. A resource that no request has read is not loaded.
-    fn update_cache(&self, state: &ServerState) {
+    fn update_cache(&self, state: &ApiState) {
         // The series of removed definitions disappear. The counts of a definition that is created again begin at 0.
         self.objects.clear();
         self.cache_revision.clear();
         self.initializations.clear();
         self.events_received.clear();
         self.events_dispatched.clear();
-        for collection in state.collections() {
+        for collection in state.kinds.collections() {
             let Some(stats) = collection.items.stats() else { continue };
             let labels = vec![("resource", collection.resource.group_resource.to_string())];
             self.objects.get_or_create(&labels).set(i64::try_from(stats.objects).unwrap_or(i64::MAX));

@@ -88,7 +88,7 @@ async fn removed_api_versions_return_404() {
     let aggregated = "application/json;g=apidiscovery.example.test;v=v2;as=APIGroupDiscoveryList";
     let aggregated = server.send("GET", "/apis", &[("accept", aggregated)], "").await.json();
     for (stem, version, resources) in REMOVED {
-        let group = server.server_state.names.group(stem);
+        let group = server.api_state.names.group(stem);
         let root = format!("/apis/{group}/{version}");
         assert_eq!(server.get(&root).await.code, 404, "{root}");
         for resource in *resources {
@@ -123,7 +123,7 @@ async fn replacements_of_removed_versions_are_served() {
     let server = Server::start().await;
     let openapi = server.get("/openapi/v3").await.json();
     for (stem, version, resources) in SERVED {
-        let group = server.server_state.names.group(stem);
+        let group = server.api_state.names.group(stem);
         let root = format!("/apis/{group}/{version}");
         let listed = server.get(&root).await.json();
         assert_eq!(listed["kind"], "APIResourceList", "{root}");
@@ -140,7 +140,7 @@ async fn replacements_of_removed_versions_are_served() {
 #[tokio::test]
 async fn removed_fields_are_rejected_as_unknown() {
     let server = Server::start().await;
-    let group = |stem: &str| server.server_state.names.group(stem);
+    let group = |stem: &str| server.api_state.names.group(stem);
     let ingresses = format!("/apis/{}/v1/namespaces/a/ingresses", group("networking"));
     let levels = format!("/apis/{}/v1/prioritylevelconfigurations", group("flowcontrol.apiserver"));
     let definitions = format!("/apis/{}/v1/customresourcedefinitions", group("apiextensions"));
@@ -215,7 +215,7 @@ async fn only_stable_api_versions_are_served_by_default() {
         }
     }
     assert_eq!(server.get("/api/v1").await.json()["kind"], "APIResourceList");
-    let names = &server.server_state.names;
+    let names = &server.api_state.names;
     let stems = [
         "admissionregistration",
         "apiextensions",
@@ -332,7 +332,7 @@ fn event(name: &str) -> Value {
 async fn event_converts_between_core_and_events_group() {
     let server = Server::start().await;
     let core = "/api/v1/namespaces/a/events";
-    let newer = format!("/apis/{}/v1/namespaces/a/events", server.server_state.names.group("events"));
+    let newer = format!("/apis/{}/v1/namespaces/a/events", server.api_state.names.group("events"));
     let created = server.post(&newer, event("e")).await;
     assert_eq!(created.code, 201, "{:?}", created.json());
     let (created, converted) = (created.json(), server.get(&format!("{core}/e")).await.json());
@@ -392,7 +392,7 @@ async fn event_converts_between_core_and_events_group() {
 #[tokio::test]
 async fn events_v1_validation_requires_more_fields() {
     let server = Server::start().await;
-    let url = format!("/apis/{}/v1/namespaces/a/events", server.server_state.names.group("events"));
+    let url = format!("/apis/{}/v1/namespaces/a/events", server.api_state.names.group("events"));
     for (field, value, cause) in [
         ("type", json!("Foo"), "type"),
         ("action", Value::Null, "action"),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{MAPS, Server, audit_log, map};
-use crate::auth::Auth;
+use authclient::Auth;
 
 /// A server with an audit log, and the directory of its file.
 pub(super) struct AuditedServer {
@@ -22,7 +22,7 @@ impl AuditedServer {
 
     /// Returns the events whose URI contains a text, in order of completion.
     pub(super) fn events(self, uri: &str) -> Vec<Value> {
-        self.server.server_state.audit.close();
+        self.server.http_state.audit.close();
         let lines = std::fs::read_to_string(self.directory.path().join("audit.log")).unwrap();
         let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         events.filter(|event| event["requestURI"].as_str().unwrap().contains(uri)).collect()
@@ -114,10 +114,10 @@ async fn rejected_request_event_has_reason_of_rejection() {
         assert_eq!(server.send("GET", "/livez?unknown", &bad, "").await.code, 401);
     }
     assert_eq!(server.get("/version").await.code, 403);
-    server.server_state.audit.close();
+    server.http_state.audit.close();
     let text = std::fs::read_to_string(file).unwrap();
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let key = |stem: &str, name: &str| format!("{}/{name}", server.server_state.names.group(stem));
+    let key = |stem: &str, name: &str| format!("{}/{name}", server.api_state.names.group(stem));
     for event in &events[..2] {
         assert_eq!(event["annotations"][key("authentication", "reason")], "a bad token", "{event}");
         assert_eq!(event["responseStatus"]["code"], 401);

@@ -3,8 +3,8 @@
 use storage::engine::fjall::offline::ArchiveFile;
 
 use super::{MAPS, Server, audit_log, map};
-use crate::audit::AuditLog;
-use crate::auth::Auth;
+use audit::AuditLog;
+use authclient::Auth;
 
 #[tokio::test]
 async fn backup_of_running_server_contains_all_objects_of_one_revision() {
@@ -12,7 +12,7 @@ async fn backup_of_running_server_contains_all_objects_of_one_revision() {
     for number in 0..200 {
         assert_eq!(server.post(MAPS, map(&format!("m{number}"), "1")).await.code, 201);
     }
-    let revision = server.server_state.store.revision();
+    let revision = server.api_state.store.revision();
     let reply = server.send("POST", "/store/backup", &[], "").await;
     assert_eq!((reply.code, reply.header("content-type")), (200, "application/octet-stream"));
     let folder = tempfile::tempdir().unwrap();
@@ -20,7 +20,7 @@ async fn backup_of_running_server_contains_all_objects_of_one_revision() {
     file.write(&reply.body).unwrap();
     let summary = file.verify().unwrap();
     assert_eq!(summary.revision, revision);
-    let stored = server.server_state.store.range("", "", 0, None).await.unwrap().rows.len();
+    let stored = server.api_state.store.range("", "", 0, None).await.unwrap().rows.len();
     assert_eq!(summary.objects, stored as u64);
     assert_eq!(summary.identity.preset, "svc");
 
@@ -47,7 +47,7 @@ async fn backup_requires_verb_post_on_its_path() {
 #[tokio::test]
 async fn second_backup_at_the_same_time_gets_429() {
     let server = Server::start().await;
-    let permit = server.server_state.backups.clone().try_acquire_owned().unwrap();
+    let permit = server.http_state.backups.clone().try_acquire_owned().unwrap();
     let rejected = server.send("POST", "/store/backup", &[], "").await;
     assert_eq!((rejected.code, rejected.header("retry-after")), (429, "1"));
     drop(permit);
@@ -59,7 +59,7 @@ async fn backup_is_audited_with_revision_at_begin_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
     let server = Server::start_with_audit(|clock| Auth::allow_all(clock), audit_log(&path)).await;
-    let revision = server.server_state.store.revision();
+    let revision = server.api_state.store.revision();
     assert_eq!(server.send("POST", "/store/backup", &[], "").await.code, 200);
     let lines = || -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(&path).unwrap();

@@ -23,7 +23,7 @@ use super::{MAPS, Server, map};
 pub(super) async fn serve(server: &Server) -> SocketAddr {
     let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
     let address = listener.address().unwrap();
-    let api = Arc::new(Api::new(Arc::clone(&server.server_state)).unwrap());
+    let api = Arc::new(Api::new(Arc::clone(&server.http_state)).unwrap());
     let forever = std::future::pending();
     tokio::spawn(serving::server::serve(listener, None, api, ServerOptions::default(), forever));
     address
@@ -132,9 +132,9 @@ async fn invalid_websocket_watch_returns_plain_http_response() {
         let (_, got, _) = websocket(address, &url, headers).await;
         assert_eq!(got, code, "{url} {headers}");
     }
-    let now = server.server_state.store.revision();
+    let now = server.api_state.store.revision();
     server.put(&format!("{MAPS}/a"), map("a", "2")).await;
-    server.server_state.store.compact(server.server_state.store.revision()).await.unwrap();
+    server.api_state.store.compact(server.api_state.store.revision()).await.unwrap();
     let (_, code, mut expired) =
         websocket(address, &format!("{MAPS}?watch=1&resourceVersion={now}"), KEY).await;
     let event: Value = serde_json::from_slice(&message(&mut expired).await.1).unwrap();
@@ -290,7 +290,7 @@ async fn slow_watch_client_has_bounded_buffer_and_can_resume() {
     for http2 in [false, true] {
         let server = Server::start_with_cache_limits(limits).await;
         let address = serve(&server).await;
-        let url = format!("{MAPS}?watch=1&resourceVersion={}", server.server_state.cache.revision());
+        let url = format!("{MAPS}?watch=1&resourceVersion={}", server.api_state.cache.revision());
         let response = get_with_small_buffer(address, &url, "application/json", http2).await;
         let mut body = response.into_body();
         // The client reads one event before it stops, so that the stream has started.

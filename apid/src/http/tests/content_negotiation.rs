@@ -133,7 +133,7 @@ async fn content_type_selects_body_format() {
 async fn every_resource_is_served_as_json_and_table() {
     let server = Server::start().await;
     let mut served = 0;
-    for resource in server.server_state.registry().resources() {
+    for resource in server.api_state.kinds.registry().resources() {
         if !resource.kind.verbs().contains(&kinds::Verb::List) {
             continue;
         }

@@ -21,7 +21,7 @@ pub(super) async fn start() -> Server {
 }
 
 pub(super) async fn with_controller(server: Server) -> Server {
-    let controller = Arc::new(DefinitionController::new(&server.server_state));
+    let controller = Arc::new(DefinitionController::new(&server.controller_state));
     controller.load().await.unwrap();
     tokio::spawn(controller.run());
     server
@@ -113,10 +113,10 @@ async fn converters_of_many_versions_share_list_of_versions() {
     let mut definition = definition(&versions);
     definition["status"]["acceptedNames"] = definition["spec"]["names"].clone();
     let definition = Object::from_value(definition).unwrap();
-    let resources = kinds::custom::resources(&definition, &server.server_state.names).unwrap();
-    server.server_state.serve(resources.clone());
+    let resources = kinds::custom::resources(&definition, &server.api_state.names).unwrap();
+    server.api_state.kinds.serve(resources.clone());
     for resource in &resources {
-        let collection = server.server_state.collection(resource).unwrap();
+        let collection = server.api_state.kinds.collection(resource).unwrap();
         assert_eq!(collection.converter.is_some(), resource.is_other_version());
         let references = Arc::strong_count(resource);
         assert!(!resource.is_other_version() || references < 20, "{references}");

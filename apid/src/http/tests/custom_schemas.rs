@@ -250,7 +250,7 @@ async fn stored_rule_with_function_of_newer_release_is_evaluated() {
         .collect();
     let schema = with_rules(object(json!({"n": {"type": "integer"}})), rules);
     // A newer release stored the definition; this release rejects it in a request (D-CEL-45).
-    let kinds = server.server_state.kinds();
+    let kinds = server.api_state.kinds.get();
     let resource =
         kinds.registry.find_kind("apiextensions.example.test", "CustomResourceDefinition").unwrap();
     let mut stored = Object::from_value(definition_of_thing(group, schema.clone())).unwrap();
@@ -271,7 +271,7 @@ async fn stored_rule_with_function_of_newer_release_is_evaluated() {
     spec["conversion"] = json!({"strategy": "None"});
     stored.set("spec", spec);
     let key = resource.key("", &format!("things.{group}"));
-    server.server_state.store.commit(&key, storage::Op::Create(kinds::entry::encode(&stored))).await.unwrap();
+    server.api_state.store.commit(&key, storage::Op::Create(kinds::entry::encode(&stored))).await.unwrap();
     let server = super::custom_kinds::with_controller(server).await;
     eventually("the stored kind", || async { (server.get(&url(group)).await.code == 200).then_some(()) })
         .await;

@@ -115,11 +115,12 @@ async fn panic_of_declarative_validation_fails_a_write_only_under_takeover() {
 async fn update_of_object_stored_under_takeover_returns_422_without_it() {
     let faulty = Server::start_with_validator(BOTH_GATES, accept_all()).await;
     assert_eq!(faulty.post(CONTROLLERS, controller("x", -1)).await.code, 201);
-    let key = faulty.server_state.registry().find("", "v1", "replicationcontrollers").unwrap().key("a", "x");
-    let row = faulty.server_state.store.get(&key, None).await.unwrap().unwrap();
+    let key =
+        faulty.api_state.kinds.registry().find("", "v1", "replicationcontrollers").unwrap().key("a", "x");
+    let row = faulty.api_state.store.get(&key, None).await.unwrap().unwrap();
 
     let server = Server::start_with_gates("DeclarativeValidation=false").await;
-    server.server_state.store.commit(&key, Op::Create(row.value)).await.unwrap();
+    server.api_state.store.commit(&key, Op::Create(row.value)).await.unwrap();
     let path = format!("{CONTROLLERS}/x");
     let stored = server.get(&path).await.json();
     assert_eq!(stored["spec"]["replicas"], -1);

@@ -353,14 +353,14 @@ async fn unreadable_object_is_deleted_only_with_gate_and_option() {
         ("AllowUnsafeMalformedObjectDeletion=true", ignore_read_error(), 200),
     ] {
         let server = Server::start_with_gates(gates).await;
-        let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", "bad");
+        let key = server.api_state.kinds.registry().find("", "v1", "configmaps").unwrap().key("a", "bad");
         // The truncated bytes still show the finalizer.
         let torn =
             Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"finalizers":["example.com/hold"],"na"#);
-        server.server_state.store.commit(&key, Op::Create(torn)).await.unwrap();
+        server.api_state.store.commit(&key, Op::Create(torn)).await.unwrap();
         let reply = server.delete(&bad, options.clone()).await;
         assert_eq!(reply.code, code, "{gates} {options}");
-        let exists = server.server_state.store.get(&key, None).await.unwrap().is_some();
+        let exists = server.api_state.store.get(&key, None).await.unwrap().is_some();
         assert_eq!(exists, code != 200, "{gates} {options}");
         if exists {
             assert_eq!(server.get(MAPS).await.code, 500, "the list contains the unreadable object");
@@ -386,17 +386,17 @@ async fn interrupted_pod_deletion_is_completed_after_restart() {
     server.post(PODS, pod("cut", json!({"nodeName": "n"}))).await;
     server.post(PODS, pod("ends", json!({"nodeName": "n"}))).await;
     // The state after a crash between marking and removing the pod.
-    let key = server.server_state.registry().find("", "v1", "pods").unwrap().key("a", "cut");
-    let row = server.server_state.store.get(&key, None).await.unwrap().unwrap();
+    let key = server.api_state.kinds.registry().find("", "v1", "pods").unwrap().key("a", "cut");
+    let row = server.api_state.store.get(&key, None).await.unwrap().unwrap();
     let mut object = kinds::entry::decode(&row.value, row.revision).unwrap();
     object.set_meta("deletionTimestamp", "2026-01-01T00:00:00Z");
     object.set_meta("deletionGracePeriodSeconds", 0);
     let marked = kinds::entry::encode(&object);
-    server.server_state.store.commit(&key, Op::Update(marked, row.revision)).await.unwrap();
+    server.api_state.store.commit(&key, Op::Update(marked, row.revision)).await.unwrap();
     // A pod with remaining grace period is not deleted early.
     server.delete(&format!("{PODS}/ends"), Value::Null).await;
 
-    crate::background::start(&server.server_state, false, true, HOUR, HOUR);
+    crate::background::start(&server.controller_state, true, HOUR, HOUR);
     let removal = async {
         while server.get(&format!("{PODS}/cut")).await.code != 404 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -416,10 +416,10 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
     }
     let torn = Bytes::from_static(br#"{"kind":"Pod","metadata":{"na"#);
     for resource in ["pods", "configmaps"] {
-        let key = server.server_state.registry().find("", "v1", resource).unwrap().key("a", "bad");
-        server.server_state.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
+        let key = server.api_state.kinds.registry().find("", "v1", resource).unwrap().key("a", "bad");
+        server.api_state.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
     }
-    crate::background::start(&server.server_state, false, false, HOUR, HOUR);
+    crate::background::start(&server.controller_state, false, HOUR, HOUR);
     assert_eq!(server.delete("/api/v1/namespaces/a", Value::Null).await.code, 200);
     let failure_message = async {
         loop {

@@ -258,7 +258,7 @@ async fn discovery_documents_list_groups_versions_and_resources() {
     }
     let version = server.get("/version").await.json();
     assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("33")));
-    let build = serving::build::INFO;
+    let build = super::BUILD;
     assert_eq!(
         (&version["gitCommit"], &version["buildDate"], &version["compiler"]),
         (&json!(build.commit_id()), &json!(build.date()), &json!(build.compiler))
@@ -393,8 +393,8 @@ async fn continue_token_of_compacted_revision_returns_410() {
     }
     let page = format!("{MAPS}?limit=1&continue={}", tokens[0]);
     assert_eq!(server.get(&page).await.code, 200, "the store history still contains the revision");
-    let now = server.server_state.store.revision();
-    server.server_state.store.compact(now).await.unwrap();
+    let now = server.api_state.store.revision();
+    server.api_state.store.compact(now).await.unwrap();
     let expired = server.get(&page).await;
     assert_eq!((expired.code, &expired.json()["reason"]), (410, &json!("Expired")));
     let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");

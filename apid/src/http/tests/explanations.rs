@@ -9,8 +9,8 @@ use authproto::auth::AuthorizeRequest;
 use serde_json::Value;
 
 use super::{Server, audit_log};
-use crate::audit::AuditLog;
-use crate::auth::Auth;
+use audit::AuditLog;
+use authclient::Auth;
 
 const MISSES: [&str; 2] = ["RoleBinding \"b/a\" allows `get` on `pods`, not `list`", "and 2 more"];
 
@@ -92,9 +92,9 @@ async fn audit_reason_of_denial_names_nearest_misses_cached_and_uncached() {
         assert_eq!(version(&server, "ordinary").await.headers.get("warning"), None);
     }
     assert_eq!(explanations.load(Ordering::SeqCst), 2);
-    server.server_state.audit.close();
+    server.http_state.audit.close();
     let text = std::fs::read_to_string(file).unwrap();
-    let key = format!("{}/reason", server.server_state.names.group("authorization"));
+    let key = format!("{}/reason", server.api_state.names.group("authorization"));
     let reasons: Vec<Value> = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["annotations"][&key].clone())
@@ -127,7 +127,7 @@ async fn cached_denial_has_no_explanation_while_authd_is_unreachable() {
     let (server, explanations) = server(AuditLog::off(), &MISSES).await;
     let explained = version(&server, "reviewer").await;
     assert!(explained.headers.contains_key("warning"));
-    server.server_state.auth.disconnect_authd();
+    server.api_state.auth.disconnect_authd();
     let cached = version(&server, "reviewer").await;
     assert_eq!((cached.code, cached.headers.get("warning")), (403, None));
     assert_eq!(cached.body, explained.body);

@@ -95,8 +95,7 @@ async fn generate_name_retries_on_collision() {
 #[tokio::test]
 async fn object_name_format_is_validated_by_kind() {
     let server = Server::start().await;
-    let roles =
-        format!("/apis/{}/v1/namespaces/a/roles", server.server_state.names.group("rbac.authorization"));
+    let roles = format!("/apis/{}/v1/namespaces/a/roles", server.api_state.names.group("rbac.authorization"));
     let (label, subdomain) = ("l".repeat(63), "s".repeat(253));
     let services = "/api/v1/namespaces/a/services";
     for (url, good, bad) in [
@@ -130,7 +129,7 @@ async fn resources_are_served_only_in_their_scope() {
     let server = Server::start().await;
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"];
     let mut count = 0;
-    for resource in server.server_state.registry().resources() {
+    for resource in server.api_state.kinds.registry().resources() {
         for version in resource.kind.versions() {
             let group = &resource.group_resource.group;
             let root =
@@ -160,16 +159,16 @@ async fn resources_are_served_only_in_their_scope() {
     }
     assert!(count > 60, "{count}");
     let namespace = server.get("/api/v1/namespaces/a").await.json();
-    let label = server.server_state.names.metadata_name_label();
+    let label = server.api_state.names.metadata_name_label();
     assert_eq!(namespace["metadata"]["labels"][&label], "a");
-    assert_eq!(namespace["spec"]["finalizers"], json!([server.server_state.names.api_service]));
+    assert_eq!(namespace["spec"]["finalizers"], json!([server.api_state.names.api_service]));
 }
 
 /// Update of a missing object creates it for some kinds.
 #[tokio::test]
 async fn update_creates_missing_object_for_some_kinds() {
     let server = Server::start().await;
-    let group = |stem: &str| server.server_state.names.group(stem);
+    let group = |stem: &str| server.api_state.names.group(stem);
     let event = json!({"metadata": {"name": "x"}, "involvedObject": {"namespace": "a"}});
     let named = json!({"metadata": {"name": "x"}});
     let service = json!({"metadata": {"name": "x"}, "spec": {"ports": [{"port": 80}]}});
@@ -408,7 +407,7 @@ async fn reviews_and_status_have_no_name_and_no_list() {
     assert_eq!(server.get("/version").await.json().get("metadata"), None);
     let status = server.get(&format!("{MAPS}/gone")).await.json();
     assert_eq!((&status["kind"], &status["metadata"]), (&json!("Status"), &json!({})));
-    let group = |stem: &str| server.server_state.names.group(stem);
+    let group = |stem: &str| server.api_state.names.group(stem);
     let apply = ("content-type", "application/apply-patch+yaml");
     for (stem, review) in [("authorization", "subjectaccessreviews"), ("authentication", "tokenreviews")] {
         let url = format!("/apis/{}/v1/{review}", group(stem));

@@ -123,7 +123,7 @@ async fn families_of_table_are_served_with_type_stability_and_labels_of_referenc
         }
     }
     let known: BTreeSet<&str> = rows().iter().map(|row| row.family).collect();
-    let declared = server.server_state.metrics.declared();
+    let declared = server.http_state.metrics.declared();
     let unlisted = served.keys().map(String::as_str).chain(declared.iter().map(|family| family.name));
     problems.extend(
         unlisted
@@ -140,7 +140,7 @@ async fn every_declared_family_has_a_sample_after_its_use() {
     let served = scrape(&server, "/metrics").await;
     let rare: BTreeSet<&str> =
         rows().iter().filter(|row| row.note.starts_with("after ")).map(|row| row.family).collect();
-    let declared = server.server_state.metrics.declared();
+    let declared = server.http_state.metrics.declared();
     let unused: Vec<&str> = declared
         .iter()
         .map(|family| family.name)

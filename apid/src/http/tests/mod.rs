@@ -56,6 +56,7 @@ use http_body_util::BodyExt as _;
 use kinds::{CurrentRegistry, Kind, Registry, Resource};
 use serde_json::{Value, json};
 use serving::body::Body;
+use serving::build::BuildInfo;
 use serving::compatibility::CompatibilityVersions;
 use serving::health::Checks;
 use serving::metrics::Metrics;
@@ -65,15 +66,24 @@ use storage::engine::memory::MemoryStore;
 use storage::{Observer, Observers, Store};
 use tokio::sync::watch;
 
-use super::{Api, RequestBody};
+use super::{Api, Health, HttpSettings, HttpState, RequestBody};
 use crate::addresses::ServiceAddresses;
-use crate::audit::AuditLog;
-use crate::auth::Auth;
-use crate::background::AdmissionWrites;
-use crate::config::{NodePortRange, ServiceRange};
-use crate::conversion::{ConversionCallError, ConversionClient, ConversionMetrics, ConversionResponse};
-use crate::server_state::{Cache, Health, Item, Parts, ServerState};
-use crate::verbs::{self, AdmissionBackend, TokenKey, Validator};
+use crate::addresses::{NodePortRange, ServiceRange};
+use crate::background::{AdmissionWrites, ControllerState};
+use crate::conversion::{
+    ConversionCallError, ConversionClient, ConversionContext, ConversionMetrics, ConversionResponse,
+};
+use crate::verbs::{
+    self, AdmissionBackend, ApiState, Cache, CurrentKinds, DeclarativeValidation, Item, ReadMetrics,
+    TokenKey, Validator,
+};
+use ::audit::{AuditLog, Rotation};
+use authclient::Auth;
+use discovery::Documents;
+
+/// The build that the server reports.
+pub(super) const BUILD: BuildInfo =
+    BuildInfo { version: "1.2.3", commit: "abc-dirty", seconds: "1767323045", compiler: "rustc 1" };
 
 /// The default request timeout.
 const MINUTE: Duration = Duration::from_secs(60);
@@ -81,7 +91,9 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A server without a socket, with the names preset `svc`.
 pub(super) struct Server {
     pub(super) api: Api,
-    pub(super) server_state: Arc<ServerState>,
+    pub(super) api_state: Arc<ApiState>,
+    pub(super) http_state: Arc<HttpState>,
+    pub(super) controller_state: Arc<ControllerState>,
     pub(super) stop: watch::Sender<bool>,
 }
 
@@ -296,37 +308,58 @@ impl Server {
         let (stop, stopping) = watch::channel(false);
         let checks = || Checks::new().with("ping", || Ok(()));
         let token_key = TokenKey::load_or_create(&*store).await.unwrap();
-        let server_state = Arc::new(ServerState::new(Parts {
+        let conversion = ConversionContext {
+            names: names.clone(),
+            rng: rng.clone(),
+            client: conversion_client,
+            clock: clock.clone(),
+            metrics: Arc::new(ConversionMetrics::new(&metrics)),
+        };
+        verbs::observe_admission(&admission, &dyn_clock, &metrics);
+        let api_state = Arc::new(ApiState {
             names,
             clock: clock.clone(),
             rng,
-            current_registry,
+            kinds: CurrentKinds::new(current_registry, cache.clone(), conversion),
             store,
             cache,
             addresses,
-            token_key,
             auth: auth(clock),
             admission,
-            conversion_client,
-            conversion_metrics: Arc::new(ConversionMetrics::new(&metrics)),
-            audit,
+            declarative_validation: DeclarativeValidation::new(&gates, validator, &metrics),
             gates,
-            compatibility_versions: versions,
-            validator,
-            health: Health { livez: checks(), readyz: checks(), healthz: checks() },
-            metrics,
-            server_address: "127.0.0.1:6443".to_owned(),
+            token_key,
+            read_metrics: ReadMetrics::new(&metrics),
+            body_limits: apimachinery::codec::Limits::BODY,
+            min_watch_timeout: Duration::from_secs(1800),
             stopping,
+        });
+        let (audit, health) =
+            (Arc::new(audit), Health { livez: checks(), readyz: checks(), healthz: checks() });
+        let settings = HttpSettings {
+            build: BUILD,
+            compatibility_versions: versions,
+            server_address: "127.0.0.1:6443".to_owned(),
             request_timeout,
             delete_workers: 4,
-            min_watch_timeout: Duration::from_secs(1800),
-            body_limits: apimachinery::codec::Limits::BODY,
-        }));
-        backend.attach(&server_state);
-        writes.attach(&server_state);
-        super::collect_state(&server_state);
-        server_state.auth.register_metrics(&server_state.metrics);
-        Server { api: Api::new(server_state.clone()).unwrap(), server_state, stop }
+        };
+        let http_state =
+            Arc::new(HttpState::new(api_state.clone(), audit.clone(), metrics.clone(), health, settings));
+        let controller_state = Arc::new(ControllerState {
+            api_state: api_state.clone(),
+            audit,
+            metrics: metrics.clone(),
+            own_accounts: false,
+        });
+        backend.attach(&api_state);
+        writes.attach(&controller_state);
+        api_state.auth.register_metrics(&metrics);
+        Server { api: Api::new(http_state.clone()).unwrap(), api_state, http_state, controller_state, stop }
+    }
+
+    /// The documents of the served kinds.
+    pub(super) fn documents(&self) -> Arc<Documents> {
+        self.http_state.documents.of(&self.api_state.kinds.registry())
     }
 
     pub(super) async fn open(
@@ -371,7 +404,7 @@ impl Server {
         resource: &Arc<Resource>,
         names: &[impl AsRef<str>],
     ) -> Vec<Arc<Item>> {
-        let collection = self.server_state.collection(resource).unwrap();
+        let collection = self.api_state.kinds.collection(resource).unwrap();
         let mut items = Vec::new();
         for name in names {
             let (item, _) = collection.items.get(&resource.key("a", name.as_ref())).await.unwrap();
@@ -383,7 +416,7 @@ impl Server {
     /// Creates a ConfigMap in the namespace `a` as apid itself does, without an HTTP request.
     pub(super) async fn create_as_apid(&self, metadata: Value) {
         let writer = AdmissionWrites::default();
-        writer.attach(&self.server_state);
+        writer.attach(&self.controller_state);
         let mut object = Object::from_value(json!({ "metadata": metadata })).unwrap();
         object.set_meta("namespace", "a");
         writer.create(ObjectKind::new("", "ConfigMap"), object).get().await.unwrap();
@@ -409,7 +442,7 @@ pub(super) const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 /// An audit log that appends to a file.
 pub(super) fn audit_log(path: &std::path::Path) -> AuditLog {
     let clock = Arc::new(SystemClock::new());
-    AuditLog::open(path.to_str().unwrap(), crate::audit::Rotation::default(), clock).unwrap()
+    AuditLog::open(path.to_str().unwrap(), Rotation::default(), clock).unwrap()
 }
 
 /// A ConfigMap with one entry.

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{MAPS, Server, audit_log, map};
-use crate::auth::Auth;
+use authclient::Auth;
 
 #[tokio::test]
 async fn write_sets_entry_of_cached_item() {
     let server = Server::start().await;
     server.create_as_apid(json!({"name": "one"})).await;
-    let kinds = server.server_state.kinds();
+    let kinds = server.api_state.kinds.get();
     let resource = kinds.registry.find("", "v1", "configmaps").unwrap();
     let items = server.cached_items(resource, &["one"]).await;
     assert!(items[0].is_decoded(), "the first reader does not decode");
@@ -200,7 +200,7 @@ async fn cancelled_request_is_audited() {
     assert!(tokio::time::timeout(Duration::from_millis(50), request).await.is_err());
     let completed = server.get("/api/v1/namespaces?stayed").await;
     assert_eq!(completed.code, 200);
-    server.server_state.audit.close();
+    server.http_state.audit.close();
     let lines = std::fs::read_to_string(file).unwrap();
     let lines_with = |what: &str| lines.lines().filter(|line| line.contains(what)).collect::<Vec<_>>();
     assert_eq!(lines_with("?stayed").len(), 1, "{lines}");

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Reply, Server};
-use crate::audit::AuditLog;
-use crate::auth::Auth;
+use audit::AuditLog;
+use authclient::Auth;
 
 const GROUP: &str = "/apis/admissionregistration.example.test/v1";
 

@@ -73,7 +73,7 @@ async fn registered_kind_is_served_by_every_endpoint() {
             .contains("/namespaces/{namespace}/gadgets")
     );
 
-    let row = server.server_state.store.get("apps/gadgets/a/x", None).await.unwrap();
+    let row = server.api_state.store.get("apps/gadgets/a/x", None).await.unwrap();
     assert!(row.is_some(), "the object is stored under its key");
     let list = server.get(&format!("{GADGETS}?fieldSelector=data.color%3Dblue")).await.json();
     assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&json!("GadgetList"), &json!("y")));

@@ -155,7 +155,7 @@ fn representations(server: &Server, resource: &Arc<Resource>, version: &str) -> 
                 continue;
             }
             let negotiated = Negotiation { format, shape };
-            let result = Representation::new(&server.server_state, resource, version, negotiated, include);
+            let result = Representation::new(&server.http_state, resource, version, negotiated, include);
             all.push(result.unwrap().with_pretty(pretty));
         }
     }
@@ -196,7 +196,7 @@ fn read(mut chunks: Box<dyn ChunkSource>, items: usize) -> Bytes {
 }
 
 async fn check(server: &Server, group: &str, version: &str, plural: &str, objects: Vec<Value>) {
-    let registry = server.server_state.registry();
+    let registry = server.api_state.kinds.registry();
     let resource = registry.find(&group_name(server, group), version, plural).unwrap();
     let prefix = match group {
         "" => format!("/api/{version}"),
@@ -242,7 +242,7 @@ async fn check(server: &Server, group: &str, version: &str, plural: &str, object
 
 fn group_name(server: &Server, group: &str) -> String {
     match group {
-        "events" => server.server_state.names.group("events"),
+        "events" => server.api_state.names.group("events"),
         _ => group.to_owned(),
     }
 }
@@ -300,9 +300,9 @@ async fn list_with_an_unreadable_object_returns_500_in_every_representation() {
     for i in 0..40 {
         assert_eq!(server.post(MAPS, map(&format!("m{i:02}"), &large)).await.code, 201);
     }
-    let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", "torn");
+    let key = server.api_state.kinds.registry().find("", "v1", "configmaps").unwrap().key("a", "torn");
     let torn = Bytes::from_static(br#"{"kind":"ConfigMap","metadata":{"na"#);
-    server.server_state.store.commit(&key, Op::Create(torn)).await.unwrap();
+    server.api_state.store.commit(&key, Op::Create(torn)).await.unwrap();
     for accept in [
         "application/json",
         "application/yaml",
@@ -370,7 +370,7 @@ async fn openapi_document_buffer_is_shared_by_responses() {
         tokio::task::yield_now().await;
     }
     assert!(
-        server.server_state.kinds().openapi.v2().unwrap().decompressed_now().is_none(),
+        server.documents().openapi.v2().unwrap().decompressed_now().is_none(),
         "the last response frees the document"
     );
 }
@@ -418,11 +418,11 @@ async fn unread_compressed_list_holds_no_compressor() {
     for name in &names {
         assert_eq!(server.post(MAPS, map(name, &"x".repeat(20_000))).await.code, 201);
     }
-    let registry = server.server_state.registry();
+    let registry = server.api_state.kinds.registry();
     let resource = registry.find("", "v1", "configmaps").unwrap();
     let items = server.cached_items(resource, &names).await;
     let negotiated = Negotiation { format: Format::Json, shape: Shape::Own };
-    let representation = Representation::new(&server.server_state, resource, "v1", negotiated, "").unwrap();
+    let representation = Representation::new(&server.http_state, resource, "v1", negotiated, "").unwrap();
     let mut buffered = BufferedChunks::new(representation.list(list_result(&items, "", None)).unwrap());
     while buffered.prepare_up_to(128 * 1024).unwrap() {}
     assert!(buffered.known_size().is_none());

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{MAPS, Server, audit_log, map};
-use crate::auth::Auth;
+use authclient::Auth;
 
 impl Server {
     /// Returns the metric lines that begin with a text.
@@ -56,12 +56,12 @@ async fn deprecated_api_request_sets_metric_and_audit_annotation() {
     assert_eq!(server.metric_lines(gauge).await, [format!(r#"{gauge}{joined},removed_release=""}} 1"#)]);
     let counter = server.metric_lines(r#"apiserver_request_total{verb="LIST""#).await;
     assert!(counter.iter().any(|line| line.contains(joined)), "{counter:?}");
-    server.server_state.audit.close();
+    server.http_state.audit.close();
     let lines = std::fs::read_to_string(file).unwrap();
     for line in lines.lines() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         let is_deprecated = event["requestURI"].as_str().unwrap().contains("componentstatuses");
-        let key = server.server_state.names.group_key("deprecated");
+        let key = server.api_state.names.group_key("deprecated");
         let annotation = event["annotations"].get(&key);
         assert_eq!(annotation, is_deprecated.then(|| json!("true")).as_ref(), "{line}");
     }

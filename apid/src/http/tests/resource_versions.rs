@@ -109,7 +109,7 @@ async fn list_outcome_by_resource_version_match_and_limit() {
         let past = version(&server.post(MAPS, map("b", "old")).await);
         server.put(&format!("{MAPS}/a"), map("a", "new")).await;
         server.post(MAPS, map("c", "new")).await;
-        let newest = server.server_state.cache.revision().to_string();
+        let newest = server.api_state.cache.revision().to_string();
         // `resourceVersionMatch`, `limit`, and the expected lists: without resourceVersion, for `0`, and for
         // an existing resourceVersion.
         for (version_match, limit, expected_lists) in [
@@ -202,8 +202,8 @@ async fn list_of_compacted_revision_returns_410() {
         let token = first["metadata"]["continue"].as_str().unwrap();
         server.put(&format!("{MAPS}/m0"), map("m0", "2")).await;
         server.put(&format!("{MAPS}/m1"), map("m1", "2")).await;
-        let now = server.server_state.store.revision();
-        server.server_state.store.compact(now).await.unwrap();
+        let now = server.api_state.store.revision();
+        server.api_state.store.compact(now).await.unwrap();
         let exact = server.get(&format!("{MAPS}?resourceVersion={old}&resourceVersionMatch=Exact")).await;
         let next = server.get(&format!("{MAPS}?limit=1&continue={token}")).await;
         if !gates.is_empty() {
@@ -252,7 +252,7 @@ async fn future_resource_version_returns_504() {
         assert_eq!(*seconds, if retry { json!(1) } else { Value::Null }, "{query}");
     }
     // A request succeeds if the requested resourceVersion is reached in time.
-    let next = server.server_state.cache.revision().0 + 1;
+    let next = server.api_state.cache.revision().0 + 1;
     let newer = format!("{object_url}?resourceVersion={next}");
     let (waited, _) = tokio::join!(server.get(&newer), async {
         tokio::task::yield_now().await;
@@ -327,16 +327,17 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
         }
         let prefix = "/core/configmaps/a/";
         let prefix = server
-            .server_state
+            .api_state
+            .kinds
             .collections()
             .into_iter()
             .map(|c| c.resource.key_prefix.clone())
             .find(|p| p.ends_with("/configmaps/"))
             .map_or(prefix.to_owned(), |p| format!("{p}a/"));
         let past = server
-            .server_state
+            .api_state
             .store
-            .history(&prefix, Revision(0), server.server_state.store.revision(), usize::MAX)
+            .history(&prefix, Revision(0), server.api_state.store.revision(), usize::MAX)
             .await
             .unwrap();
         for (first_version, list) in lists {
@@ -371,7 +372,7 @@ async fn list_page_may_have_any_limit() {
     for i in 0..1_200 {
         server.post(MAPS, map(&format!("m{i:04}"), "1")).await;
     }
-    let version = server.server_state.cache.revision();
+    let version = server.api_state.cache.revision();
     for query in ["limit=100000".to_owned(), format!("resourceVersion={version}&limit=100000"), String::new()]
     {
         let list = server.get(&format!("{MAPS}?{query}")).await.json();

@@ -24,10 +24,10 @@ struct Fixture {
 impl Fixture {
     async fn start(preset: Preset) -> Self {
         let server = Server::start_with_preset(preset).await;
-        let controller = Arc::new(DefinitionController::new(&server.server_state));
+        let controller = Arc::new(DefinitionController::new(&server.controller_state));
         controller.load().await.unwrap();
         tokio::spawn(controller.run());
-        let group = server.server_state.names.group("apiextensions");
+        let group = server.api_state.names.group("apiextensions");
         let definitions = format!("/apis/{group}/v1/customresourcedefinitions");
         let url = format!("{definitions}/{NAME}");
         Fixture { server, definitions, url }
@@ -38,7 +38,7 @@ impl Fixture {
     }
 
     fn name(&self, extension: SchemaExtension) -> &'static str {
-        self.server.server_state.names.schema_extension(extension)
+        self.server.api_state.names.schema_extension(extension)
     }
 
     /// A schema with every extension.
@@ -103,11 +103,11 @@ async fn responses_in_every_format_have_names_of_preset() {
         };
         assert_eq!(schema_of(&get(JSON, url.clone()).await.json()), schema);
         let yaml = get("application/yaml", url.clone()).await;
-        let yaml = apimachinery::codec::yaml::decode(&yaml.body, server.server_state.body_limits).unwrap();
+        let yaml = apimachinery::codec::yaml::decode(&yaml.body, server.api_state.body_limits).unwrap();
         assert_eq!(schema_of(&yaml.value), schema);
         let list = get(JSON, fixture.definitions.clone()).await.json();
         assert_eq!(schema_of(&list["items"][0]), schema);
-        let meta = server.server_state.names.meta_group();
+        let meta = server.api_state.names.meta_group();
         let table = format!("application/json;as=Table;v=v1;g={meta}");
         let table_url = format!("{}?includeObject=Object", fixture.definitions);
         let table = server.send("GET", &table_url, &[("accept", &table)], "").await.json();
@@ -170,7 +170,7 @@ async fn update_and_patches_accept_names_of_preset() {
 async fn apply_migrates_annotation_with_names_of_preset() {
     for fixture in Fixture::start_with_both_presets().await {
         let annotation =
-            fixture.server.server_state.names.label_sub_key("kubectl", "last-applied-configuration");
+            fixture.server.api_state.names.label_sub_key("kubectl", "last-applied-configuration");
         let mut created = fixture.definition();
         created["metadata"]["annotations"] = json!({ &annotation: fixture.definition().to_string() });
         let url = format!("{}?fieldManager=kubectl-client-side-apply", fixture.definitions);
@@ -304,7 +304,7 @@ async fn tolerated_violation_of_rule_is_warning() {
 #[tokio::test]
 async fn document_of_definition_kind_has_names_of_preset() {
     for fixture in Fixture::start_with_both_presets().await {
-        let group = fixture.server.server_state.names.group("apiextensions");
+        let group = fixture.server.api_state.names.group("apiextensions");
         let document = fixture.server.get(&format!("/openapi/v3/apis/{group}/v1")).await.json();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let (_, schema) = schemas.iter().find(|(name, _)| name.ends_with(".JSONSchemaProps")).unwrap();

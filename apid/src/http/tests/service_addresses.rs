@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use super::Server;
-use crate::config::ServiceRange;
+use crate::addresses::ServiceRange;
 
 const SERVICES: &str = "/api/v1/namespaces/a/services";
 
@@ -16,7 +16,7 @@ fn body(name: &str, mut spec: Value) -> Value {
 
 /// The path of the IPAddress objects.
 fn addresses_path(server: &Server) -> String {
-    format!("/apis/{}/v1/ipaddresses", server.server_state.names.group("networking"))
+    format!("/apis/{}/v1/ipaddresses", server.api_state.names.group("networking"))
 }
 
 async fn dual_stack(preset: Preset) -> Server {
@@ -109,12 +109,12 @@ async fn dry_run_leaves_the_pool_unchanged() {
 async fn create_of_an_existing_service_writes_nothing() {
     let server = Server::start().await;
     assert_eq!(server.post(SERVICES, body("s", json!({}))).await.code, 201);
-    let revision = server.server_state.store.revision();
+    let revision = server.api_state.store.revision();
     for _ in 0..3 {
         let reply = server.post(SERVICES, body("s", json!({"type": "NodePort"}))).await;
         assert_eq!((reply.code, reply.json()["reason"].as_str()), (409, Some("AlreadyExists")));
     }
-    assert_eq!(server.server_state.store.revision(), revision);
+    assert_eq!(server.api_state.store.revision(), revision);
 }
 
 #[tokio::test]

@@ -313,7 +313,7 @@ async fn connected_subresource_is_checked_and_never_connected() {
 async fn eviction_respects_pod_disruption_budget() {
     let server = Server::start().await;
     let budgets =
-        format!("/apis/{}/v1/namespaces/a/poddisruptionbudgets", server.server_state.names.group("policy"));
+        format!("/apis/{}/v1/namespaces/a/poddisruptionbudgets", server.api_state.names.group("policy"));
     let create_running_pod = async |name: &str| {
         create(&server, PODS, pod(name)).await;
         let status = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
@@ -362,7 +362,7 @@ async fn eviction_respects_pod_disruption_budget() {
     assert!(charged["status"]["disruptedPods"].get("q").is_some());
     assert_eq!(evict("r", json!({})).await.code, 429);
     create(&server, PODS, pod("old")).await;
-    let old = json!({"kind": "Eviction", "apiVersion": format!("{}/v1beta1", server.server_state.names.group("policy"))});
+    let old = json!({"kind": "Eviction", "apiVersion": format!("{}/v1beta1", server.api_state.names.group("policy"))});
     assert_eq!(evict("old", old).await.code, 201, "eviction in version policy/v1beta1");
     let other = json!({"kind": "Eviction", "apiVersion": "apps/v1"});
     assert_eq!(evict("r", other).await.code, 400);

@@ -55,7 +55,7 @@ async fn write_of_unenforced_kind_carries_warning() {
         }
         assert!(warnings(&server.get(&object_url).await).is_empty(), "read of {object_url} has a warning");
     }
-    let counts = crate::background::unenforced::count(&server.server_state).await.unwrap();
+    let counts = crate::background::unenforced::count(&server.api_state).await.unwrap();
     assert_eq!(counts.len(), 1, "{counts:?}");
     assert!(counts.iter().all(|(_, count)| *count == 1), "{counts:?}");
 }
@@ -69,5 +69,5 @@ async fn write_of_local_api_service_carries_no_warning() {
     });
     let created = server.post("/apis/apiregistration.example.test/v1/apiservices", local).await;
     assert_eq!((created.code, warnings(&created).len()), (201, 0));
-    assert_eq!(crate::background::unenforced::count(&server.server_state).await.unwrap(), []);
+    assert_eq!(crate::background::unenforced::count(&server.api_state).await.unwrap(), []);
 }

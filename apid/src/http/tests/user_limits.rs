@@ -107,7 +107,7 @@ async fn large_list_leaves_the_io_thread_free() {
 async fn serve(server: &Server, writes: usize) -> SocketAddr {
     let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
     let address = listener.address().unwrap();
-    let api = Arc::new(Api::new(Arc::clone(&server.server_state)).unwrap().with_limits(0, writes));
+    let api = Arc::new(Api::new(Arc::clone(&server.http_state)).unwrap().with_limits(0, writes));
     let forever = std::future::pending();
     tokio::spawn(serving::server::serve(listener, None, api, ServerOptions::default(), forever));
     address
@@ -148,7 +148,7 @@ async fn slow_bodies_take_no_in_flight_permit() {
 async fn list_that_waits_for_the_work_pool_takes_no_in_flight_permit() {
     let server = Server::start().await;
     assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201);
-    let api = Api::new(Arc::clone(&server.server_state)).unwrap().with_limits(1, 0);
+    let api = Api::new(Arc::clone(&server.http_state)).unwrap().with_limits(1, 0);
     let connection = Arc::new(ConnectionInfo::default());
     let get = async |accept: &str| {
         let request = http::Request::get(MAPS).header("accept", accept).body(()).unwrap();
@@ -294,12 +294,12 @@ async fn waiting_watch_of_user_above_limit_ends_at_its_timeout() {
 
 /// Replaces the label `n` of a ConfigMap in the store: a write of no user.
 async fn relabel(server: &Server, name: &str, n: usize) {
-    let key = server.server_state.registry().find("", "v1", "configmaps").unwrap().key("a", name);
-    let row = server.server_state.store.get(&key, None).await.unwrap().unwrap();
+    let key = server.api_state.kinds.registry().find("", "v1", "configmaps").unwrap().key("a", name);
+    let row = server.api_state.store.get(&key, None).await.unwrap().unwrap();
     let mut object = kinds::entry::decode(&row.value, row.revision).unwrap();
     object.set_meta("labels", json!({"n": n.to_string()}));
     let value = kinds::entry::encode(&object);
-    server.server_state.store.commit(&key, Op::Update(value, row.revision)).await.unwrap();
+    server.api_state.store.commit(&key, Op::Update(value, row.revision)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -310,7 +310,7 @@ async fn idle_watches_take_different_large_events_up_to_user_limit() {
     assert_eq!(server.post(MAPS, object).await.code, 201);
     let connection = Arc::new(ConnectionInfo::default());
     let mut tasks = Vec::new();
-    let version = server.server_state.cache.revision();
+    let version = server.api_state.cache.revision();
     for n in 1..=60 {
         let url = format!("{MAPS}?watch=1&resourceVersion={version}&labelSelector=n%3D{n}");
         let mut watch = get_unread(&server, &url, &connection).await;

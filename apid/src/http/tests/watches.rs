@@ -178,8 +178,8 @@ async fn watch_from_compacted_or_invalid_resource_version_fails() {
     for i in 0..4 {
         server.post(MAPS, map(&format!("m{i}"), "1")).await;
     }
-    let now = server.server_state.store.revision();
-    server.server_state.store.compact(now).await.unwrap();
+    let now = server.api_state.store.revision();
+    server.api_state.store.compact(now).await.unwrap();
     let mut expired = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion=1")).await;
     let event = expired.next().await.unwrap();
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(410)));
@@ -199,7 +199,7 @@ async fn watch_ends_at_timeout_after_bookmark() {
     assert_eq!(lines.next().await.unwrap()["type"], "ADDED");
     let bookmark = lines.next().await.unwrap();
     let version = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap();
-    assert_eq!(version, server.server_state.cache.revision().to_string());
+    assert_eq!(version, server.api_state.cache.revision().to_string());
     let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"resourceVersion": version}});
     assert_eq!(bookmark, json!({"type": "BOOKMARK", "object": object}));
     assert_eq!(lines.next().await, None);
@@ -212,7 +212,7 @@ async fn watch_ends_at_timeout_after_bookmark() {
 async fn watch_events_have_type_and_resource_version_of_change() {
     let server = Server::start().await;
     let object_url = format!("{MAPS}/a");
-    let begin = server.server_state.cache.revision();
+    let begin = server.api_state.cache.revision();
     let mut lines = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={begin}")).await;
     server.post(MAPS, map("a", "1")).await;
     server.put(&object_url, map("a", "2")).await;
@@ -254,7 +254,7 @@ async fn watch_from_resource_version_0_or_none_sends_initial_events() {
 #[tokio::test]
 async fn watch_events_are_ordered_and_unique_across_reconnects() {
     let server = std::sync::Arc::new(Server::start().await);
-    let mut last_version = server.server_state.cache.revision().0;
+    let mut last_version = server.api_state.cache.revision().0;
     let writers: Vec<_> = (0..4)
         .map(|writer| {
             let server = std::sync::Arc::clone(&server);
@@ -287,7 +287,7 @@ async fn watch_sends_added_and_deleted_on_field_selector_transitions() {
     let server = Server::start().await;
     let pods = "/api/v1/namespaces/a/pods";
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let begin = server.server_state.cache.revision();
+    let begin = server.api_state.cache.revision();
     let open_watch = async |phase: &str| {
         let url = format!("{pods}?watch=1&resourceVersion={begin}&fieldSelector=status.phase%3D{phase}");
         Lines::open(&server, &url).await
@@ -309,7 +309,7 @@ async fn watch_sends_added_and_deleted_on_field_selector_transitions() {
 #[tokio::test]
 async fn bookmark_of_quiet_collection_has_store_revision() {
     let server = Server::start().await;
-    let begin = server.server_state.cache.revision();
+    let begin = server.api_state.cache.revision();
     let url = |from: &str| {
         format!("{MAPS}?watch=1&allowWatchBookmarks=true&timeoutSeconds=1&resourceVersion={from}")
     };
@@ -321,7 +321,7 @@ async fn bookmark_of_quiet_collection_has_store_revision() {
     let bookmark_version = bookmark["object"]["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     assert_eq!((&bookmark["type"], bookmark_version.parse().unwrap()), (&json!("BOOKMARK"), begin.0 + 3));
     assert_eq!(bookmark["object"]["apiVersion"], "v1");
-    server.server_state.store.compact(server.server_state.store.revision()).await.unwrap();
+    server.api_state.store.compact(server.api_state.store.revision()).await.unwrap();
     let mut again = Lines::open(&server, &url(&bookmark_version)).await;
     server.post(MAPS, map("a", "1")).await;
     assert_eq!(again.take(1).await, events(&[("ADDED", "a", "1")]), "the watch resumes at the bookmark");
@@ -332,7 +332,7 @@ async fn bookmark_of_quiet_collection_has_store_revision() {
 #[tokio::test]
 async fn watch_from_future_resource_version_sends_no_events_before_it() {
     let server = Server::start().await;
-    let next = server.server_state.cache.revision().0 + 2;
+    let next = server.api_state.cache.revision().0 + 2;
     let mut waiting = Lines::open(&server, &format!("{MAPS}?watch=1&resourceVersion={next}")).await;
     let url = format!("{MAPS}?watch=1&resourceVersion=99999&timeoutSeconds=1&allowWatchBookmarks=true");
     let mut never = Lines::open(&server, &url).await;
@@ -353,7 +353,7 @@ async fn initial_events_end_with_bookmark_then_changes_follow() {
     for name in ["a", "b"] {
         server.post(MAPS, map(name, "1")).await;
     }
-    let now = server.server_state.cache.revision();
+    let now = server.api_state.cache.revision();
     let initial = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
     for (query, marked) in [
         ("&allowWatchBookmarks=true".to_owned(), true),
@@ -387,14 +387,14 @@ async fn initial_events_end_with_bookmark_then_changes_follow() {
 #[tokio::test]
 async fn watch_events_in_every_representation() {
     let server = Server::start().await;
-    let begin = server.server_state.cache.revision();
+    let begin = server.api_state.cache.revision();
     let meta = "g=meta.example.test;v=v1";
     let table = format!("application/json;as=Table;{meta}");
     let partial = format!("application/json;as=PartialObjectMetadata;{meta}");
     server.post(MAPS, map("a", "1")).await;
     server.put(&format!("{MAPS}/a"), map("a", "2")).await;
     server.delete(&format!("{MAPS}/a"), Value::Null).await;
-    let end = server.server_state.cache.revision();
+    let end = server.api_state.cache.revision();
     for (accept, query, kind) in [
         ("application/json", "", "ConfigMap"),
         (partial.as_str(), "", "PartialObjectMetadata"),

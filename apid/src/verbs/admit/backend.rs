@@ -20,8 +20,8 @@ use kinds::entry::Decoder;
 use kinds::{KindRef, Registry, Resource, labels};
 
 use super::decoded_objects::DecodedObjects;
-use crate::server_state::{Cache, Item, Items, ServerState};
 use crate::verbs::response_object::{entry, tree};
+use crate::verbs::{ApiState, Cache, Item, Items};
 
 /// Maximum number of objects in a list whose decoded objects are cached.
 ///
@@ -35,7 +35,7 @@ const CACHED_LIST_MAX: usize = 64;
 pub struct AdmissionBackend {
     kinds: BTreeMap<(&'static str, &'static str), Objects>,
     decoded: Arc<DecodedObjects>,
-    server_state: OnceLock<Weak<ServerState>>,
+    api_state: OnceLock<Weak<ApiState>>,
 }
 
 /// The objects of a kind.
@@ -60,18 +60,18 @@ impl AdmissionBackend {
             KindRef::Custom(_) => None,
         });
         let kinds = kinds.collect();
-        AdmissionBackend { kinds, decoded, server_state: OnceLock::new() }
+        AdmissionBackend { kinds, decoded, api_state: OnceLock::new() }
     }
 
     /// Sets the server state whose store and authorizer are used. Before this call, decisions and reads of
     /// custom kinds or from the store fail with 503.
-    pub fn attach(&self, server_state: &Arc<ServerState>) {
-        let _ = self.server_state.set(Arc::downgrade(server_state));
+    pub fn attach(&self, api_state: &Arc<ApiState>) {
+        let _ = self.api_state.set(Arc::downgrade(api_state));
     }
 
-    fn server_state(&self) -> Result<Arc<ServerState>, Status> {
-        let server_state = self.server_state.get().and_then(Weak::upgrade);
-        server_state.ok_or_else(|| Status::unavailable("the server is not ready", 1))
+    fn api_state(&self) -> Result<Arc<ApiState>, Status> {
+        let api_state = self.api_state.get().and_then(Weak::upgrade);
+        api_state.ok_or_else(|| Status::unavailable("the server is not ready", 1))
     }
 
     fn objects(&self, kind: ObjectKind) -> Result<&Objects, Status> {
@@ -85,7 +85,7 @@ impl AdmissionBackend {
     ///
     /// 500: the kind is not served. 503: no server state is attached.
     fn custom_objects(&self, resource: &Resource) -> Result<Objects, Status> {
-        let collection = self.server_state()?.collection(resource.stored()).ok_or_else(|| {
+        let collection = self.api_state()?.kinds.collection(resource.stored()).ok_or_else(|| {
             Status::internal(format!("objects of {} are not served", resource.group_resource))
         })?;
         Ok(Objects {
@@ -132,7 +132,7 @@ impl Objects {
     /// Decodes the objects under the key prefix `scope`; with a selector, only those whose labels match.
     fn decode_all(
         &self,
-        snapshot: &crate::server_state::Snapshot,
+        snapshot: &crate::verbs::Snapshot,
         scope: &str,
         selector: Option<&Value>,
     ) -> Result<Vec<Arc<Object>>, Status> {
@@ -243,7 +243,7 @@ impl Reader for AdmissionBackend {
         MaybeFuture::later(async move {
             let objects = self.objects(kind)?;
             let key = objects.resource.key(namespace, name);
-            let row = self.server_state()?.store.get(&key, None).await.map_err(unavailable)?;
+            let row = self.api_state()?.store.get(&key, None).await.map_err(unavailable)?;
             let Some(row) = row else { return Ok(None) };
             let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
                 tracing::error!(%key, %error, "stored object cannot be decoded; admission fails with 500");
@@ -260,6 +260,6 @@ impl Authorizer for AdmissionBackend {
         user: &'a Arc<UserInfo>,
         attributes: Attributes,
     ) -> MaybeFuture<'a, Result<Decision, Status>> {
-        MaybeFuture::later(async move { self.server_state()?.auth.decision(user, attributes).await })
+        MaybeFuture::later(async move { self.api_state()?.auth.decision(user, attributes).await })
     }
 }

@@ -14,7 +14,7 @@ use apimachinery::object::Object;
 use parking_lot::Mutex;
 use storage::Revision;
 
-use crate::server_state::Item;
+use crate::verbs::Item;
 
 /// Limit of the cached objects in stored bytes: about ten thousand namespaces and service accounts.
 const CACHE_LIMIT_BYTES: usize = 4 << 20;

@@ -55,7 +55,7 @@ impl AdmissionRequest<'_> {
     pub(super) async fn mutate(&self, new: Option<&mut Object>, old: Option<&Object>) -> Result<(), Status> {
         // Discard the annotations of an earlier iteration of the compare-and-swap loop.
         self.call.notes.reset();
-        self.call.server_state.admission.mutate(&self.attributes(old), new).await
+        self.call.api_state.admission.mutate(&self.attributes(old), new).await
     }
 
     /// Runs the validating plugins on the validated object.
@@ -64,7 +64,7 @@ impl AdmissionRequest<'_> {
     ///
     /// The rejection of the first plugin that rejects the write.
     pub(super) async fn validate(&self, new: Option<&Object>, old: Option<&Object>) -> Result<(), Status> {
-        self.call.server_state.admission.validate(&self.attributes(old), new).await
+        self.call.api_state.admission.validate(&self.attributes(old), new).await
     }
 
     fn attributes<'b>(&'b self, old: Option<&'b Object>) -> Attributes<'b> {

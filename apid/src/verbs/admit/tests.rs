@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use admission::quota::QUOTA;
 use admission::{
     AdmissionMetrics, Attributes, Chain, Configuration, Environment, MaybeFuture, ObjectKind, Operation,
-    PluginOutput, Reader as _,
+    PluginOutput, Reader as _, Writer,
 };
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
@@ -22,8 +22,7 @@ use storage::engine::memory::MemoryStore;
 use storage::{CommitOutcome, Op, Page, Result, Revision, Row, Store, Watch};
 
 use super::{AdmissionBackend, observe_admission};
-use crate::background::AdmissionWrites;
-use crate::server_state::Cache;
+use crate::verbs::Cache;
 
 /// A store that counts its reads.
 struct CountingStore {
@@ -82,6 +81,19 @@ impl Store for CountingStore {
     }
 }
 
+/// A writer for requests without writes by plugins.
+struct NoWrites;
+
+impl Writer for NoWrites {
+    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
+        panic!("no plugin writes")
+    }
+
+    fn update_status<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
+        panic!("no plugin writes")
+    }
+}
+
 struct TestSetup {
     store: Arc<CountingStore>,
     backend: Arc<AdmissionBackend>,
@@ -110,7 +122,7 @@ async fn setup() -> TestSetup {
         clock,
         rng,
         reader: backend.clone(),
-        writer: Arc::new(AdmissionWrites::default()),
+        writer: Arc::new(NoWrites),
         authorizer: backend.clone(),
         reservations: Arc::default(),
     };

@@ -14,8 +14,7 @@ const VERB: &str = "unsafe-delete-ignore-read-errors";
 
 /// Whether the option is set and the feature gate is enabled.
 fn is_unsafe_delete(call: &Call<'_>, options: &DeleteOptions) -> bool {
-    options.ignore_store_read_error
-        && call.server_state.gates.enabled(Gate::AllowUnsafeMalformedObjectDeletion)
+    options.ignore_store_read_error && call.api_state.gates.enabled(Gate::AllowUnsafeMalformedObjectDeletion)
 }
 
 /// Whether the delete may remove an object that cannot be decoded: the option is set, the gate is enabled,
@@ -37,7 +36,7 @@ pub(in crate::verbs) async fn authorize_unsafe_delete(
 
 /// Adds the audit annotation of a delete that ignores read errors.
 pub(in crate::verbs) fn annotate(call: &Call<'_>) {
-    let domain = call.server_state.names.group("apiserver");
+    let domain = call.api_state.names.group("apiserver");
     call.notes.annotate(format!("{domain}/unsafe-delete-ignore-read-error"), "");
 }
 
@@ -55,5 +54,5 @@ pub(in crate::verbs) fn reject_in_collections(
     }
     let detail = "is not allowed with DELETECOLLECTION, try again after removing the option";
     let error = FieldError::invalid(&FieldPath::new(IGNORE_STORE_READ_ERROR), true, detail);
-    reject_if_any("DeleteOptions", &call.server_state.names, &[error])
+    reject_if_any("DeleteOptions", &call.api_state.names, &[error])
 }

@@ -82,12 +82,12 @@ impl ApplyIntent {
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let mut object = self.object;
-        let names = &call.server_state.names;
+        let names = &call.api_state.names;
         let translation = resource.translation(names);
         if let Some(translation) = translation {
             translation.translate_request(&mut object, names);
         }
-        let undeclared = if call.server_state.names.behaviour.undeclared_field_fails_apply {
+        let undeclared = if call.api_state.names.behaviour.undeclared_field_fails_apply {
             Vec::new()
         } else {
             let mut undeclared = drop_undeclared(&schema.merge(), &mut object.0);
@@ -113,7 +113,7 @@ pub(super) async fn apply(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let (resource, served, names) =
-        (&call.collection.resource, &call.collection.served, &call.server_state.names);
+        (&call.collection.resource, &call.collection.served, &call.api_state.names);
     let (Some(ownership), Some(schema)) = (Ownership::for_call(call, options), served.kind.schema()) else {
         return Err(Status::internal("the kind has no schema"));
     };
@@ -194,7 +194,7 @@ pub(super) async fn apply(
 
 /// Returns the Status of a failed apply.
 pub(super) fn apply_error_status(call: &Call<'_>, patch: &Object, error: ApplyError) -> Status {
-    let behaviour = &call.server_state.names.behaviour;
+    let behaviour = &call.api_state.names.behaviour;
     match error {
         ApplyError::Conflicts(conflicts) => conflict_status(&conflicts),
         ApplyError::ManagedFields => Status::bad_request(error.to_string()),
@@ -223,7 +223,7 @@ pub(super) fn check_result(object: &Object, limits: Limits) -> Result<(), Status
 
 /// Returns the Status for an apply whose result has a value that does not fit the type of its field.
 pub(super) fn type_mismatch_status(call: &Call<'_>, patch: &Object, reason: &str) -> Status {
-    mistyped_patch_status(patch, reason, call.server_state.names.behaviour.undeclared_field_fails_apply)
+    mistyped_patch_status(patch, reason, call.api_state.names.behaviour.undeclared_field_fails_apply)
 }
 
 fn mistyped_patch_status(patch: &Object, reason: &str, is_internal: bool) -> Status {

@@ -118,7 +118,7 @@ impl Patch {
     fn apply(&self, call: &Call<'_>, kind: &KindRef, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
-                let lenient = call.server_state.names.behaviour.replace_of_missing_key_succeeds;
+                let lenient = call.api_state.names.behaviour.replace_of_missing_key_succeeds;
                 json_patch::apply(operations, Value::Object(object), lenient, self.limits)
                     .map_err(json_failure)
             }
@@ -171,8 +171,8 @@ impl Patch {
         self.check_type(call, kind, &new, is_same_version || version.is_some(), is_secret)?;
         let version = version.map_or(kind, |version| &**version);
         let invalid_type = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
-        let conformance = version.conform_body(&mut new, &call.server_state.names).map_err(invalid_type)?;
-        let strict_is_invalid = call.server_state.names.behaviour.strict_patch_is_invalid;
+        let conformance = version.conform_body(&mut new, &call.api_state.names).map_err(invalid_type)?;
+        let strict_is_invalid = call.api_state.names.behaviour.strict_patch_is_invalid;
         // Unknown and duplicate fields return 422 or 400, by the preset: see requirements, appendix (g) 23.
         let reject = |reason: String| {
             if strict_is_invalid {
@@ -181,9 +181,9 @@ impl Patch {
                 Status::bad_request(reason)
             }
         };
-        let names = &call.server_state.names;
+        let names = &call.api_state.names;
         let warnings = validation.report(&self.duplicates, &conformance.unknown, None, names, reject)?;
-        version.to_stored(&mut new, &call.server_state.names).map_err(invalid_type)?;
+        version.to_stored(&mut new, &call.api_state.names).map_err(invalid_type)?;
         if kind.is_custom() && !is_same_version {
             kind.repair(&mut new);
         }
@@ -302,7 +302,7 @@ pub async fn patch(call: &Call<'_>, patch: Patch, options: &WriteOptions) -> Res
         return super::scale::patch(call, view, &patch, options).await;
     }
     let resource = &call.collection.resource;
-    let (served, names) = (&call.collection.served, &call.server_state.names);
+    let (served, names) = (&call.collection.served, &call.api_state.names);
     let propose = |old: &Object| {
         let mut current = old.clone();
         served.represent(&mut current, names).map_err(Status::internal)?;

@@ -22,9 +22,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use apid::auth::{Authenticated, Credentials, HeaderCredentials, ProxyHeaders};
 use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
+use authclient::{Authenticated, Credentials, HeaderCredentials, ProxyHeaders};
 use authd::authz::webhook::Webhooks;
 use authd::authz::{AuthzRequest, Modes, Settings, Union};
 use authd::config_error::ConfigError;
@@ -371,7 +371,7 @@ async fn measure_open_loop(
 }
 
 /// Checks that the authorizer denied a request. Neither a failure nor an allowed request passes.
-fn expect_denied(result: Result<(), apid::auth::Rejection>) -> Result<(), Error> {
+fn expect_denied(result: Result<(), authclient::Rejection>) -> Result<(), Error> {
     match result {
         Err(rejection) if rejection.status.code == 403 => Ok(()),
         Err(rejection) => Err(rejection.status.message.clone().into()),

@@ -1,0 +1,455 @@
+//! The policy vector: for each component the revision of the last write that changed its decisions.
+//!
+//! # Contract
+//!
+//! [`PolicyRevisions`] is an observer of the store: it processes every change before the store acknowledges
+//! the commit. After the start, a component advances only when the [reduction](crate::reduce) of an
+//! object changed. apid takes a [`Reading`] before a request to authd. The response stays valid while every
+//! component that it depends on is no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
+//! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in revision order.
+//!
+//! # Invariants
+//!
+//! INVARIANT (fresh policy): when a policy write is acknowledged, its component has advanced, and every
+//! later reading includes the write. Components advance before `observed`, and a reading loads `observed`
+//! first: a reading as of `r` includes every policy write up to `r`.
+//! INVARIANT (monotonic revisions): no value ever decreases, so an invalid cache entry stays invalid.
+//!
+//! # Concurrency
+//!
+//! Reads take no lock. Namespaces and nodes share a fixed number of slots by hash, so memory use does
+//! not grow with their number. Two names in one slot invalidate each other's entries, which costs one
+//! request to authd.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use apimachinery::user::UserInfo;
+use authproto::auth::{Dependencies, MirrorDelete, MirrorPut, MirrorUpdate, Revisions, mirror_update};
+use storage::{Change, Observer, Revision};
+use tokio::sync::{broadcast, watch};
+
+use crate::identity::dependencies::IdentityDependencies;
+use crate::reduce::{Component, Reductions, VOLUMES, graph_part};
+
+/// Number of slots for namespaces, and number of slots for nodes.
+const SLOTS: usize = 4096;
+/// Maximum number of changes that wait for a mirror. A mirror that lags further restarts with a snapshot.
+const BACKLOG: usize = 4096;
+/// The prefix of the user names of nodes, on which the Node authorizer decides.
+const NODE_USER_PREFIX: &str = "system:node:";
+
+/// The policy vector of this process: the revisions of the last changes of policy objects, for the cluster,
+/// the identities, each slot of namespaces and each slot of nodes.
+pub struct PolicyRevisions {
+    table: Reductions,
+    /// The revision up to which the vector includes all changes.
+    observed: AtomicU64,
+    /// The revision of the last change of any policy object.
+    newest: AtomicU64,
+    cluster: AtomicU64,
+    identity: AtomicU64,
+    namespaces: Slots,
+    nodes: Slots,
+    identity_dependencies: IdentityDependencies,
+    changes: broadcast::Sender<PolicyChange>,
+    /// The number of batches of changes that advanced a component.
+    advances: watch::Sender<u64>,
+}
+
+/// A policy change, as the mirror sends it.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyChange {
+    /// The revision of the change.
+    pub(crate) revision: u64,
+    /// The put or delete of the reduced object.
+    pub(crate) update: MirrorUpdate,
+}
+
+/// The policy vector, read before a request to authd.
+#[derive(Clone, Debug)]
+pub(crate) struct Reading {
+    /// The reading includes every policy write up to this revision.
+    pub(crate) as_of: u64,
+    /// The revisions of the components that concern the request, as authd gets them.
+    pub(crate) at_least: Revisions,
+}
+
+/// The components that a response depends on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DependencySet {
+    cluster: bool,
+    identity: bool,
+    namespaces: Box<[usize]>,
+    nodes: Box<[usize]>,
+}
+
+impl PolicyRevisions {
+    /// Creates the vector for the policy kinds of `table`, with each component at revision 0.
+    pub fn new(table: Reductions) -> Self {
+        PolicyRevisions {
+            table,
+            observed: AtomicU64::new(0),
+            newest: AtomicU64::new(0),
+            cluster: AtomicU64::new(0),
+            identity: AtomicU64::new(0),
+            namespaces: Slots::new(),
+            nodes: Slots::new(),
+            identity_dependencies: IdentityDependencies::default(),
+            changes: broadcast::Sender::new(BACKLOG),
+            advances: watch::Sender::new(0),
+        }
+    }
+
+    /// Advances all components to the revision of the opened store. An authd that outlives an apid therefore
+    /// never decides on the mirror of the previous apid.
+    pub fn start_at(&self, revision: Revision) {
+        for value in self.values() {
+            value.fetch_max(revision.0, Ordering::SeqCst);
+        }
+        self.observed.fetch_max(revision.0, Ordering::SeqCst);
+    }
+
+    fn values(&self) -> impl Iterator<Item = &AtomicU64> {
+        [&self.newest, &self.cluster, &self.identity]
+            .into_iter()
+            .chain(self.namespaces.values.iter())
+            .chain(self.nodes.values.iter())
+    }
+
+    /// The revision up to which the vector includes all changes, and up to which subscribers got them.
+    pub(crate) fn observed(&self) -> u64 {
+        self.observed.load(Ordering::SeqCst)
+    }
+
+    /// The table of policy kinds.
+    pub(crate) fn table(&self) -> &Reductions {
+        &self.table
+    }
+
+    /// The objects that identities depend on.
+    pub(crate) fn identity_dependencies(&self) -> &IdentityDependencies {
+        &self.identity_dependencies
+    }
+
+    /// Subscribes to the policy changes, in revision order.
+    ///
+    /// The receiver gets every change after the returned revision. The store already serves reads at this
+    /// revision, although the revision can be above [`Store::revision`](storage::Store::revision): the store
+    /// publishes a revision after its observers return.
+    pub(crate) fn subscribe(&self) -> (broadcast::Receiver<PolicyChange>, Revision) {
+        let changes = self.changes.subscribe();
+        // `newest` advances before a change is sent, so no change that the receiver missed is above `newest`.
+        let newest = self.newest.load(Ordering::SeqCst);
+        (changes, Revision(newest))
+    }
+
+    /// Returns a receiver that is notified when any component has advanced.
+    pub(crate) fn subscribe_to_advances(&self) -> watch::Receiver<u64> {
+        self.advances.subscribe()
+    }
+
+    /// Takes the reading before an authorization in a namespace (`""`: cluster-wide).
+    pub(crate) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
+        let as_of = self.observed();
+        let node = user.name.strip_prefix(NODE_USER_PREFIX);
+        // The decision on a node depends on the part of the node, and on the part `VOLUMES` of all volumes.
+        let graph_parts =
+            |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.revision_of(part))).into();
+        Reading {
+            as_of,
+            at_least: Revisions {
+                rbac_cluster: self.cluster.load(Ordering::SeqCst),
+                rbac_namespace: if namespace.is_empty() {
+                    Default::default()
+                } else {
+                    [(namespace.to_owned(), self.namespaces.revision_of(namespace))].into()
+                },
+                identity: self.identity(),
+                graph_node: node.map(graph_parts).unwrap_or_default(),
+            },
+        }
+    }
+
+    /// Takes the reading before an authentication, which depends only on the component `identity`.
+    pub(crate) fn identity_reading(&self) -> Reading {
+        let as_of = self.observed();
+        Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
+    }
+
+    /// Takes the reading before a request that may concern any component: reviews name their own users and
+    /// namespaces.
+    pub(crate) fn full_reading(&self) -> Reading {
+        let as_of = self.observed();
+        let newest = self.newest.load(Ordering::SeqCst);
+        Reading {
+            as_of,
+            at_least: Revisions { rbac_cluster: newest, identity: newest, ..Revisions::default() },
+        }
+    }
+
+    /// Whether no policy write after the revision `as_of` changed one of the dependencies.
+    pub(crate) fn unchanged(&self, dependencies: &DependencySet, as_of: u64) -> bool {
+        let is_unchanged = |value: &AtomicU64| value.load(Ordering::SeqCst) <= as_of;
+        (!dependencies.cluster || is_unchanged(&self.cluster))
+            && (!dependencies.identity || is_unchanged(&self.identity))
+            && dependencies.namespaces.iter().all(|&slot| self.namespaces.revision_at(slot) <= as_of)
+            && dependencies.nodes.iter().all(|&slot| self.nodes.revision_at(slot) <= as_of)
+    }
+
+    /// The revision of the component `identity`.
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity.load(Ordering::SeqCst)
+    }
+
+    /// Whether the component `identity` has not advanced since the revision `as_of`.
+    pub(crate) fn identity_unchanged(&self, as_of: u64) -> bool {
+        self.identity() <= as_of
+    }
+
+    /// Converts the dependencies of a response from the wire.
+    pub(crate) fn dependencies(&self, wire: Option<&Dependencies>) -> DependencySet {
+        let Some(wire) = wire else { return DependencySet::default() };
+        DependencySet {
+            cluster: wire.rbac_cluster,
+            identity: wire.identity,
+            namespaces: wire.rbac_namespace.iter().map(|name| self.namespaces.slot(name)).collect(),
+            nodes: wire.graph_node.iter().map(|name| self.nodes.slot(name)).collect(),
+        }
+    }
+
+    fn advance(&self, component: Component, namespace: &str, revision: u64) {
+        self.newest.fetch_max(revision, Ordering::SeqCst);
+        let value = match component {
+            Component::RbacCluster => &self.cluster,
+            Component::Identity => &self.identity,
+            Component::RbacNamespace => return self.namespaces.advance(namespace, revision),
+            Component::Graph => return,
+        };
+        value.fetch_max(revision, Ordering::SeqCst);
+    }
+
+    /// Applies one change of the store. Returns whether the change was a policy write.
+    fn apply(&self, change: &Change) -> bool {
+        let Some(entry) = self.table.find_by_key(&change.key) else { return false };
+        let reduce = |value: &[u8]| {
+            let reduced = self.table.reduce(entry, value);
+            if reduced.is_none() {
+                tracing::error!(key = %change.key, "stored policy object cannot be decoded; the object grants nothing");
+            }
+            reduced
+        };
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && self.table.is_certainly_equal(entry, &old.value, new)
+        {
+            return false;
+        }
+        let old = change.old.as_ref().and_then(|row| reduce(&row.value));
+        let new = change.new.as_ref().and_then(|value| reduce(value));
+        if old == new {
+            return false;
+        }
+        let revision = change.revision.0;
+        let (namespace, name) = entry.locate(&change.key);
+        self.advance(entry.component, namespace, revision);
+        for part in [&old, &new].into_iter().flatten().filter_map(graph_part) {
+            self.nodes.advance(part, revision);
+        }
+        self.identity_dependencies.invalidate(&entry.group, entry.resource, namespace, name);
+        let update = match new {
+            Some(object) => mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }),
+            None => mirror_update::Update::Delete(MirrorDelete {
+                revision,
+                key: Some(entry.mirror_key(&change.key)),
+            }),
+        };
+        // An error means that no mirror is subscribed. The next mirror stream begins with a snapshot.
+        let _ = self.changes.send(PolicyChange { revision, update: MirrorUpdate { update: Some(update) } });
+        true
+    }
+}
+
+impl Observer for PolicyRevisions {
+    fn observe(&self, changes: &[Change]) {
+        let mut has_advanced = false;
+        for change in changes {
+            has_advanced |= self.apply(change);
+        }
+        if let Some(last) = changes.last() {
+            self.observed.fetch_max(last.revision.0, Ordering::SeqCst);
+        }
+        if has_advanced {
+            self.advances.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+}
+
+/// The revisions of the components of namespaces or of nodes, in slots by the hash of the name.
+struct Slots {
+    values: Box<[AtomicU64]>,
+    hash: RandomState,
+}
+
+impl Slots {
+    fn new() -> Self {
+        Slots {
+            values: std::iter::repeat_with(|| AtomicU64::new(0)).take(SLOTS).collect(),
+            hash: RandomState::new(),
+        }
+    }
+
+    fn slot(&self, name: &str) -> usize {
+        usize::try_from(self.hash.hash_one(name) % SLOTS as u64).unwrap_or(0)
+    }
+
+    fn revision_at(&self, slot: usize) -> u64 {
+        self.values.get(slot).map_or(u64::MAX, |value| value.load(Ordering::SeqCst))
+    }
+
+    fn revision_of(&self, name: &str) -> u64 {
+        self.revision_at(self.slot(name))
+    }
+
+    fn advance(&self, name: &str, revision: u64) {
+        if let Some(value) = self.values.get(self.slot(name)) {
+            value.fetch_max(revision, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use serde_json::{Value, json};
+    use storage::Row;
+
+    fn change(key: &str, old: Option<Value>, new: Option<Value>, revision: u64) -> Change {
+        let bytes = |v: Value| Bytes::from(v.to_string());
+        Change {
+            key: key.into(),
+            old: old.map(|v| Row { key: key.into(), value: bytes(v), revision: Revision(revision - 1) }),
+            new: new.map(bytes),
+            revision: Revision(revision),
+        }
+    }
+
+    fn role(verb: &str, note: &str) -> Value {
+        json!({"metadata": {"name": "r", "annotations": {"note": note}}, "rules": [{"verbs": [verb]}]})
+    }
+
+    #[test]
+    fn policy_write_advances_only_its_component() {
+        let user = UserInfo { name: "u".into(), ..UserInfo::default() };
+        for (key, cluster, namespace, identity) in [
+            ("clusterroles/r", 10, 5, 5),
+            ("clusterrolebindings/r", 10, 5, 5),
+            ("roles/a/r", 5, 10, 5),
+            ("rolebindings/a/r", 5, 10, 5),
+            ("serviceaccounts/a/r", 5, 5, 10),
+            ("configmaps/a/r", 5, 5, 5),
+        ] {
+            let vector = PolicyRevisions::new(Reductions::for_tests());
+            vector.start_at(Revision(5));
+            vector.observe(&[change(key, None, Some(role("get", "")), 10)]);
+            let reading = vector.reading(&user, "a");
+            assert_eq!(reading.as_of, 10, "{key}");
+            assert_eq!(reading.at_least.rbac_cluster, cluster, "{key}");
+            assert_eq!(reading.at_least.rbac_namespace["a"], namespace, "{key}");
+            assert_eq!(reading.at_least.identity, identity, "{key}");
+        }
+    }
+
+    #[test]
+    fn write_with_equal_reduction_keeps_decisions_valid() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        let (mut mirror, _) = vector.subscribe();
+        vector.observe(&[change("roles/a/r", None, Some(role("get", "x")), 1)]);
+        let reading = vector.reading(&UserInfo::anonymous(), "a");
+        let dependencies = vector.dependencies(Some(&Dependencies {
+            rbac_namespace: vec!["a".into()],
+            ..Dependencies::default()
+        }));
+
+        vector.observe(&[change("roles/a/r", Some(role("get", "x")), Some(role("get", "y")), 2)]);
+        assert!(
+            vector.unchanged(&dependencies, reading.as_of),
+            "an annotation must not change the reduction"
+        );
+        vector.observe(&[change("roles/a/r", Some(role("get", "y")), Some(role("list", "y")), 3)]);
+        assert!(!vector.unchanged(&dependencies, reading.as_of), "a verb must change the reduction");
+        vector.observe(&[change("roles/a/r", Some(role("list", "y")), None, 4)]);
+
+        let sent: Vec<u64> = std::iter::from_fn(|| mirror.try_recv().ok()).map(|c| c.revision).collect();
+        assert_eq!(sent, [1, 3, 4], "the mirror must get each changed reduction, in order");
+    }
+
+    #[test]
+    fn subscription_begins_after_newest_policy_change() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        vector.observe(&[
+            change("roles/a/r", None, Some(role("get", "")), 3),
+            change("configmaps/a/c", None, Some(json!({})), 4),
+        ]);
+        let (mut mirror, newest) = vector.subscribe();
+        vector.observe(&[change("roles/a/s", None, Some(role("get", "")), 5)]);
+        assert_eq!(newest, Revision(3));
+        assert_eq!(mirror.try_recv().map(|change| change.revision), Ok(5));
+    }
+
+    #[test]
+    fn response_without_dependencies_stays_valid_after_writes() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        let dependencies = vector.dependencies(None);
+        vector.observe(&[change("clusterroles/r", None, Some(role("get", "")), 7)]);
+        assert!(vector.unchanged(&dependencies, 0));
+    }
+
+    #[test]
+    fn node_reading_contains_its_graph_part() {
+        let vector = PolicyRevisions::new(Reductions::for_tests());
+        vector.start_at(Revision(3));
+        let node = UserInfo { name: "system:node:n1".into(), ..UserInfo::default() };
+        assert_eq!(vector.reading(&node, "").at_least.graph_node["n1"], 3);
+        assert!(vector.reading(&UserInfo::anonymous(), "").at_least.graph_node.is_empty());
+    }
+
+    #[test]
+    fn pod_move_advances_graph_of_old_and_new_node() {
+        let pod = |node: &str, secret: &str, phase: &str| {
+            json!({
+                "metadata": {"name": "p", "namespace": "a"}, "status": {"phase": phase},
+                "spec": {"nodeName": node, "imagePullSecrets": [{"name": secret}]},
+            })
+        };
+        let volume = |claim: &str| json!({"metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "a", "name": claim}}});
+        let base = pod("n1", "s", "Pending");
+        for (key, old, new, advanced) in [
+            ("pods/a/p", Some(base.clone()), Some(pod("n1", "s", "Running")), &[][..]),
+            ("pods/a/p", Some(base.clone()), Some(pod("n1", "t", "Pending")), &["n1"]),
+            ("pods/a/p", None, Some(base.clone()), &["n1"]),
+            ("pods/a/p", Some(base.clone()), None, &["n1"]),
+            ("pods/a/p", Some(pod("", "s", "Pending")), Some(base.clone()), &["n1"]),
+            ("pods/a/p", Some(base.clone()), Some(pod("n2", "s", "Pending")), &["n1", "n2"]),
+            ("persistentvolumes/v", Some(volume("x")), Some(volume("y")), &[VOLUMES]),
+            ("persistentvolumes/v", Some(volume("x")), Some(volume("x")), &[]),
+        ] {
+            let vector = PolicyRevisions::new(Reductions::for_tests());
+            vector.observe(&[change(key, old, new, 10)]);
+            for part in ["n1", "n2", "n3", VOLUMES] {
+                let dependencies = vector.dependencies(Some(&Dependencies {
+                    graph_node: vec![part.into()],
+                    ..Dependencies::default()
+                }));
+                let shares_a_slot =
+                    advanced.iter().any(|other| vector.nodes.slot(other) == vector.nodes.slot(part));
+                assert_eq!(
+                    vector.unchanged(&dependencies, 9),
+                    !shares_a_slot,
+                    "{key}: {part} of {advanced:?}"
+                );
+            }
+        }
+    }
+}

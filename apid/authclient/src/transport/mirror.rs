@@ -1,0 +1,369 @@
+//! The client of `Mirror.Sync`: sends policy objects to authd, and performs authd's writes.
+//!
+//! # Contract
+//!
+//! A stream begins with a hello message and a snapshot: the reductions of all policy objects at one revision.
+//! Every change follows in revision order. While no policy object changes, progress messages report the
+//! revision of the store. When the stream breaks or authd falls too far behind, a new stream begins with a
+//! new snapshot. authd sends its epoch, its readiness, its metrics, and batches of writes. apid performs the
+//! batches one after the other and returns the result of each write.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no deadlock at start): the mirror never requests a decision from authd.
+//! INVARIANT (complete and in order): the mirror subscribes to changes before it determines the
+//! snapshot's revision, and skips changes at or below this revision. The snapshot includes every policy change before
+//! the subscription, even a change that the store has not published yet. No change is missed or sent twice. A
+//! progress message with revision `r` is sent after every change up to `r`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use apimachinery::status::Status;
+use async_trait::async_trait;
+use authproto::auth::mirror_client::MirrorClient;
+use authproto::auth::{
+    Failure, MirrorHello, MirrorProgress, MirrorPut, MirrorSynced, MirrorUpdate, ObjectWrite, WriteBatch,
+    WriteResult, mirror_demand::Demand, mirror_update::Update,
+};
+use storage::{Revision, Row, Store};
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::Auth;
+use crate::decisions::revisions::PolicyChange;
+use crate::reduce::Reduction;
+use crate::transport::link::Link;
+use crate::transport::stream::{Backoff, error_chain_text, open_channel};
+
+/// Maximum number of queued messages to authd, and of queued write batches. At the limit, the sender waits.
+const QUEUE: usize = 1024;
+/// Maximum number of rows of one read of the snapshot.
+const PAGE: usize = 500;
+/// The interval at which a progress message is sent if the revision has advanced.
+const PROGRESS: Duration = Duration::from_secs(1);
+
+/// The options of the mirror.
+#[derive(Clone, Debug)]
+pub struct MirrorOptions {
+    /// authd's Unix socket.
+    pub(crate) socket: PathBuf,
+    /// The first message: the names, which both processes must share, and a random id of this process.
+    pub(crate) hello: MirrorHello,
+}
+
+impl MirrorOptions {
+    /// The options for the configured names.
+    pub fn new(socket: PathBuf, names: &Names, instance: String) -> Self {
+        let (preset, api_domain) = (names.preset().to_string(), names.api_domain().to_owned());
+        MirrorOptions { socket, hello: MirrorHello { preset, api_domain, instance } }
+    }
+}
+
+/// Performs the writes that authd requests, through the ordinary verbs and with audit.
+#[async_trait]
+pub trait PolicyWriter: Send + Sync + 'static {
+    /// Waits until the watch cache, which writes read, has observed every change up to a revision.
+    ///
+    /// A change reaches authd before the watch cache, so a write can depend on an object that the cache has
+    /// not observed yet.
+    async fn wait_for(&self, revision: Revision);
+
+    /// Performs one write in the name of a controller. Returns the HTTP code of the successful write.
+    ///
+    /// `system` marks default policy, which is exempt from users' webhooks.
+    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status>;
+}
+
+impl Auth {
+    /// Runs the mirror until the process ends, and opens a new stream when the stream breaks.
+    pub async fn run_mirror(
+        self: Arc<Self>,
+        options: MirrorOptions,
+        store: Arc<dyn Store>,
+        writer: Arc<dyn PolicyWriter>,
+    ) {
+        let mut backoff = Backoff::new();
+        loop {
+            let result = self.run_mirror_stream(&options, &store, &writer, &mut backoff).await;
+            let reason =
+                result.err().unwrap_or_else(|| "the subscription to policy changes closed".to_owned());
+            tracing::debug!(reason, "mirror stream closed; reconnecting");
+            self.link.set_mirror_lost(reason);
+            backoff.pause().await;
+        }
+    }
+
+    async fn run_mirror_stream(
+        &self,
+        options: &MirrorOptions,
+        store: &Arc<dyn Store>,
+        writer: &Arc<dyn PolicyWriter>,
+        backoff: &mut Backoff,
+    ) -> Result<(), String> {
+        let channel = open_channel(&options.socket).await.map_err(|error| error_chain_text(&error))?;
+        let (updates, outgoing) = mpsc::channel(QUEUE);
+        send(&updates, Update::Hello(options.hello.clone())).await?;
+        let mut demands = MirrorClient::new(channel)
+            .sync(ReceiverStream::new(outgoing))
+            .await
+            .map_err(|status| {
+                if status.code() == tonic::Code::FailedPrecondition {
+                    let reason = status.message();
+                    tracing::error!(
+                        reason,
+                        "authd rejected the mirror stream; start both processes with the same names preset"
+                    );
+                    backoff.set_rejection_pause();
+                }
+                format!("authd rejected the mirror stream: {}", status.message())
+            })?
+            .into_inner();
+        backoff.reset();
+
+        let (batch_sender, batches) = mpsc::channel(QUEUE);
+        let incoming = async {
+            loop {
+                let demand = demands.message().await.map_err(|status| status.message().to_owned())?;
+                match demand.ok_or("authd closed the mirror stream")?.demand {
+                    Some(Demand::Epoch(epoch)) => {
+                        self.epochs.observe(Some(&epoch));
+                    }
+                    Some(Demand::Ready(state)) => {
+                        self.link.set_ready(state.ready, state.reasons);
+                    }
+                    Some(Demand::SharedMetrics(metrics)) => self.link.set_shared_metrics(metrics.text),
+                    Some(Demand::Write(batch)) => batch_sender
+                        .send(batch)
+                        .await
+                        .map_err(|_| "the task that performs the writes ended".to_owned())?,
+                    None => {}
+                }
+            }
+        };
+        tokio::select! {
+            result = incoming => result,
+            result = self.send_policy(store.as_ref(), &updates) => result,
+            result = perform_writes(batches, &self.link, store.as_ref(), writer.as_ref(), &updates) => result,
+        }
+    }
+
+    /// Sends the snapshot and then the changes, until the stream or the subscription breaks.
+    async fn send_policy(
+        &self,
+        store: &dyn Store,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let (mut changes, newest) = self.revisions.subscribe();
+        let snapshot_revision = store.revision().max(newest);
+        for entry in self.revisions.table().entries() {
+            if let Some(key) = &entry.only_key {
+                let row = store.get(key, Some(snapshot_revision)).await.map_err(|e| e.to_string())?;
+                if let Some(row) = row {
+                    self.send_row(entry, &row, updates).await?;
+                }
+                continue;
+            }
+            let mut start = String::new();
+            loop {
+                let page = store
+                    .range(&entry.prefix, &start, PAGE, Some(snapshot_revision))
+                    .await
+                    .map_err(|e| e.to_string())?;
+                for row in &page.rows {
+                    self.send_row(entry, row, updates).await?;
+                }
+                match page.rows.last() {
+                    // The smallest key after the last row.
+                    Some(last) if page.more => start = format!("{}\0", last.key),
+                    _ => break,
+                }
+            }
+        }
+        send(updates, Update::Synced(MirrorSynced { revision: snapshot_revision.0 })).await?;
+        self.link.set_mirror_synced();
+        self.link.set_mirror_sent(snapshot_revision.0);
+        tracing::info!(revision = snapshot_revision.0, "policy snapshot sent to authd");
+        self.send_changes(&mut changes, snapshot_revision, updates).await
+    }
+
+    /// Sends the reduction of a stored object; sends nothing when the object has no reduction.
+    async fn send_row(
+        &self,
+        entry: &Reduction,
+        row: &Row,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let Some(object) = self.revisions.table().reduce(entry, &row.value) else { return Ok(()) };
+        send(updates, Update::Put(MirrorPut { revision: row.revision.0, object: Some(object) })).await
+    }
+
+    /// Sends each change after the snapshot, and progress messages, until the stream or the subscription
+    /// breaks.
+    async fn send_changes(
+        &self,
+        changes: &mut broadcast::Receiver<PolicyChange>,
+        snapshot_revision: Revision,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        let mut last_sent = snapshot_revision.0;
+        let mut tick = tokio::time::interval(PROGRESS);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Ok(change) => self.forward(change, &mut last_sent, updates).await?,
+                    Err(RecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
+                    Err(RecvError::Closed) => return Ok(()),
+                },
+                _ = tick.tick() => {
+                    let observed = self.revisions.observed();
+                    loop {
+                        match changes.try_recv() {
+                            Ok(change) => self.forward(change, &mut last_sent, updates).await?,
+                            Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+                            Err(TryRecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
+                        }
+                    }
+                    if observed > last_sent {
+                        last_sent = observed;
+                        send(updates, Update::Progress(MirrorProgress { revision: observed })).await?;
+                        self.link.set_mirror_sent(observed);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a change, unless its revision is at most `last_sent`: then authd already has the change.
+    async fn forward(
+        &self,
+        change: PolicyChange,
+        last_sent: &mut u64,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        if change.revision <= *last_sent {
+            return Ok(());
+        }
+        *last_sent = change.revision;
+        updates.send(change.update).await.map_err(|_| stream_closed_error())?;
+        self.link.set_mirror_sent(*last_sent);
+        Ok(())
+    }
+}
+
+async fn send(updates: &mpsc::Sender<MirrorUpdate>, update: Update) -> Result<(), String> {
+    updates.send(MirrorUpdate { update: Some(update) }).await.map_err(|_| stream_closed_error())
+}
+
+fn stream_closed_error() -> String {
+    "the mirror stream closed".to_owned()
+}
+
+/// Performs write batches in the order of arrival, and sends their results. Each batch waits until the watch
+/// cache has observed the newest change sent to authd.
+async fn perform_writes(
+    mut batches: mpsc::Receiver<WriteBatch>,
+    link: &Link,
+    store: &dyn Store,
+    writer: &dyn PolicyWriter,
+    updates: &mpsc::Sender<MirrorUpdate>,
+) -> Result<(), String> {
+    while let Some(batch) = batches.recv().await {
+        let (sent_revision, _) = link.mirror_progress();
+        writer.wait_for(Revision(sent_revision)).await;
+        let writes = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
+        // All writes of a batch run concurrently, so the store groups their commits. Readiness waits for
+        // about 150 writes of default policy.
+        let results = futures_util::future::join_all(writes).await;
+        let results = results.into_iter().map(write_result).collect();
+        send(
+            updates,
+            Update::WriteResult(WriteResult { id: batch.id, results, revision: store.revision().0 }),
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+fn write_result(outcome: Result<u16, Status>) -> Failure {
+    match outcome {
+        Ok(code) => Failure { code: code.into(), ..Failure::default() },
+        Err(status) => Failure {
+            code: status.code.into(),
+            reason: status.reason.as_str().to_owned(),
+            message: status.message,
+            detail: String::new(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::ManualClock;
+    use futures_util::FutureExt as _;
+    use storage::Observers;
+    use storage::engine::memory::MemoryStore;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::decisions::revisions::PolicyRevisions;
+    use crate::reduce::Reductions;
+    use crate::transport::scripted::{ScriptedAuthd, verdict};
+
+    /// A writer whose watch cache has observed the revision of the channel.
+    struct CachedWriter(watch::Sender<u64>);
+
+    #[async_trait]
+    impl PolicyWriter for CachedWriter {
+        async fn wait_for(&self, revision: Revision) {
+            self.0.subscribe().wait_for(|observed| *observed >= revision.0).await.unwrap();
+        }
+
+        async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<u16, Status> {
+            Ok(if *self.0.borrow() >= 5 { 200 } else { 409 })
+        }
+    }
+
+    #[tokio::test]
+    async fn change_that_authd_already_has_is_not_sent_again() {
+        let auth = Auth::scripted(
+            ScriptedAuthd::new(|_| Ok(verdict(true))),
+            Arc::new(PolicyRevisions::new(Reductions::for_tests())),
+            Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH)),
+        );
+        let (updates, mut sent) = mpsc::channel(4);
+        let mut last_sent = 5;
+        for revision in [4, 5, 6, 6] {
+            let update = MirrorUpdate { update: Some(Update::Progress(MirrorProgress { revision })) };
+            auth.forward(PolicyChange { revision, update }, &mut last_sent, &updates).await.unwrap();
+        }
+        let first = sent.try_recv().unwrap().update;
+        assert_eq!(first, Some(Update::Progress(MirrorProgress { revision: 6 })));
+        assert!(sent.try_recv().is_err(), "the revisions 4, 5 and the second 6 are skipped");
+    }
+
+    #[tokio::test]
+    async fn writes_of_authd_wait_for_revision_sent_to_authd() {
+        let link = Link::new(Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH)));
+        link.set_mirror_sent(5);
+        let store = MemoryStore::new(Arc::new(Observers(Vec::new())));
+        let writer = CachedWriter(watch::Sender::new(4));
+        let (batch_sender, batches) = mpsc::channel(1);
+        let (updates, mut results) = mpsc::channel(1);
+        let writes = vec![ObjectWrite::default()];
+        batch_sender.send(WriteBatch { id: 7, writes, ..WriteBatch::default() }).await.unwrap();
+        drop(batch_sender);
+        let work = perform_writes(batches, &link, &store, &writer, &updates);
+        tokio::pin!(work);
+        assert!(work.as_mut().now_or_never().is_none(), "the cache is at revision 4");
+        writer.0.send_replace(5);
+        work.await.unwrap();
+        let update = results.recv().await.unwrap().update;
+        let Some(Update::WriteResult(result)) = update else { panic!("{update:?}") };
+        assert_eq!((result.id, result.results[0].code), (7, 200));
+    }
+}

@@ -1,0 +1,9 @@
+//! The connection to authd: the decision stream, the policy mirror and their state.
+
+pub(super) mod authd_api;
+pub(super) mod link;
+pub(super) mod mirror;
+pub(super) mod outage_log;
+#[cfg(debug_assertions)]
+pub(super) mod scripted;
+pub(super) mod stream;

@@ -1,0 +1,393 @@
+//! The client of `Decide.Stream`: one long-lived stream with many concurrent requests.
+//!
+//! # Contract
+//!
+//! [`Client::connect`] returns at once and keeps a stream open, reconnecting with back-off. A request waits
+//! for a short time for a stream that is being reopened, then for its response. A request without a response
+//! fails with an [`AuthdError`].
+//!
+//! # Concurrency
+//!
+//! Requests go through one queue, and all queued requests go out in one write. The stream has its own
+//! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
+//! (see [`serving::single_task`]). When the stream breaks, all pending requests fail at once. The response to
+//! a request whose future was dropped is discarded. All other gRPC calls share a second connection.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use authproto::auth::authn_client::AuthnClient;
+use authproto::auth::authz_client::AuthzClient;
+use authproto::auth::decide_client::DecideClient;
+use authproto::auth::decide_request::Ask;
+use authproto::auth::review_client::ReviewClient;
+use authproto::auth::{
+    CoversRequest, CoversResponse, DecideRequest, DecideResponse, IssueTokenRequest, IssueTokenResponse,
+    KeysRequest, KeysResponse, ReviewRequest, ReviewResponse,
+};
+use authproto::health::HealthCheckRequest;
+use authproto::health::health_client::HealthClient;
+use futures_util::FutureExt as _;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use serving::local::LocalStream;
+use serving::single_task::{Spawner, run_as_single_task};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::transport::authd_api::{AuthdApi, AuthdError};
+use crate::transport::link::{AuthdProblem, Link};
+
+/// Maximum number of queued requests to the stream. While the queue is full, further requests wait.
+const QUEUE: usize = 4096;
+/// The origin in the URIs of gRPC requests. The socket, not this name, determines the destination.
+const ORIGIN: &str = "http://authd";
+/// The interval of keep-alive pings.
+///
+/// An authd that hangs counts as lost when a ping has no response within [`KEEP_ALIVE_TIMEOUT`], so the
+/// cached responses of apid expire.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum time that a request waits for a stream that is being reopened.
+const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
+/// The first pause before a reconnection; the pause doubles up to [`LONGEST_PAUSE`].
+///
+/// The pauses are short: without authd, apid serves only requests with cached decisions, and a failed
+/// connection to a Unix socket costs only some microseconds.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+/// The pause after authd rejected the mirror stream: each attempt is rejected and logged until flags change.
+const REJECTED_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum size of a message in bytes: the size of a review with the largest request body, and a margin.
+const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
+/// The flow-control window in bytes, large enough for a burst of requests.
+const WINDOW: u32 = 4 * 1024 * 1024;
+
+/// A client of authd that keeps a decision stream open.
+pub(crate) struct Client {
+    open: watch::Receiver<Option<OpenStream>>,
+    timeout: Duration,
+}
+
+/// The open stream, and the channel for gRPC calls outside the stream.
+#[derive(Clone)]
+struct OpenStream {
+    requests: mpsc::Sender<DecideRequest>,
+    pending: Arc<PendingRequests>,
+    channel: Channel,
+}
+
+/// The requests that have no response yet, by id.
+struct PendingRequests {
+    next_id: AtomicU64,
+    /// None after the stream is closed: a late request fails at once.
+    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<DecideResponse>>>>,
+}
+
+impl PendingRequests {
+    fn new() -> Self {
+        PendingRequests { next_id: AtomicU64::new(0), waiting: Mutex::new(Some(HashMap::new())) }
+    }
+
+    fn add(&self) -> Result<(PendingRequest<'_>, oneshot::Receiver<DecideResponse>), AuthdError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (waiter, response) = oneshot::channel();
+        self.waiting.lock().as_mut().ok_or_else(no_stream_error)?.insert(id, waiter);
+        Ok((PendingRequest { pending: self, id }, response))
+    }
+
+    fn take(&self, id: u64) -> Option<oneshot::Sender<DecideResponse>> {
+        self.waiting.lock().as_mut()?.remove(&id)
+    }
+
+    fn close(&self) {
+        *self.waiting.lock() = None;
+    }
+}
+
+/// A pending request, removed on drop.
+struct PendingRequest<'p> {
+    pending: &'p PendingRequests,
+    id: u64,
+}
+
+impl Drop for PendingRequest<'_> {
+    fn drop(&mut self) {
+        self.pending.take(self.id);
+    }
+}
+
+impl Client {
+    /// Connects to a Unix socket in the background.
+    pub(crate) fn connect(socket: PathBuf, timeout: Duration, link: Arc<Link>) -> Self {
+        let (sender, open) = watch::channel(None);
+        tokio::spawn(keep_open(socket, link, sender));
+        Client { open, timeout }
+    }
+
+    async fn current_stream(&self) -> Result<OpenStream, AuthdError> {
+        if let Some(open) = self.open.borrow().clone() {
+            return Ok(open);
+        }
+        let mut receiver = self.open.clone();
+        let reopened = tokio::time::timeout(REOPEN_TIMEOUT, receiver.wait_for(Option::is_some)).await;
+        match reopened {
+            Ok(Ok(open)) => open.clone().ok_or_else(no_stream_error),
+            _ => Err(no_stream_error()),
+        }
+    }
+
+    async fn send(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError> {
+        let open = self.current_stream().await?;
+        let (pending_request, response) = open.pending.add()?;
+        let request =
+            DecideRequest { id: pending_request.id, request_id: request_id.to_owned(), ask: Some(ask) };
+        open.requests.send(request).await.map_err(|_| no_stream_error())?;
+        response
+            .await
+            .map_err(|_| AuthdError::Unreachable("the stream closed before the response".to_owned()))
+    }
+
+    async fn with_timeout<T>(
+        &self,
+        work: impl Future<Output = Result<T, AuthdError>>,
+    ) -> Result<T, AuthdError> {
+        tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(AuthdError::Timeout))
+    }
+}
+
+fn no_stream_error() -> AuthdError {
+    AuthdError::Unreachable("no stream is open".to_owned())
+}
+
+/// Converts the gRPC status of a failed call: codes of a lost connection to `Unreachable`, all others to
+/// `Malformed`.
+fn classify_status(status: tonic::Status) -> AuthdError {
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
+            AuthdError::Unreachable(status.message().to_owned())
+        }
+        code => {
+            tracing::error!(
+                grpc_code = %code,
+                message = status.message(),
+                "authd returned an unexpected gRPC status; the request fails"
+            );
+            AuthdError::Malformed
+        }
+    }
+}
+
+#[async_trait]
+impl AuthdApi for Client {
+    async fn decide(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError> {
+        self.with_timeout(self.send(request_id, ask)).await
+    }
+
+    async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, AuthdError> {
+        let call = async {
+            let mut client = AuthzClient::new(self.current_stream().await?.channel)
+                .max_encoding_message_size(LARGEST_MESSAGE)
+                .max_decoding_message_size(LARGEST_MESSAGE);
+            Ok(client.covers(request).await.map_err(classify_status)?.into_inner())
+        };
+        self.with_timeout(call).await
+    }
+
+    async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssueTokenResponse, AuthdError> {
+        let call = async {
+            let mut client = AuthnClient::new(self.current_stream().await?.channel);
+            Ok(client.issue_token(request).await.map_err(classify_status)?.into_inner())
+        };
+        self.with_timeout(call).await
+    }
+
+    async fn keys(&self, request: KeysRequest) -> Result<KeysResponse, AuthdError> {
+        let call = async {
+            let mut client = AuthnClient::new(self.current_stream().await?.channel);
+            Ok(client.keys(request).await.map_err(classify_status)?.into_inner())
+        };
+        self.with_timeout(call).await
+    }
+
+    async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, AuthdError> {
+        let call = async {
+            let mut client = ReviewClient::new(self.current_stream().await?.channel)
+                .max_encoding_message_size(LARGEST_MESSAGE)
+                .max_decoding_message_size(LARGEST_MESSAGE);
+            Ok(client.create(request).await.map_err(classify_status)?.into_inner())
+        };
+        self.with_timeout(call).await
+    }
+}
+
+/// Opens a channel over a Unix socket.
+pub(crate) async fn open_channel(socket: &std::path::Path) -> Result<Channel, tonic::transport::Error> {
+    let path = socket.to_owned();
+    Endpoint::from_static(ORIGIN)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }))
+        .await
+}
+
+/// Calls authd's health service over a new connection. Any response of the service passes, whatever its
+/// status.
+///
+/// # Errors
+///
+/// authd cannot be reached, or responds with a gRPC error.
+pub async fn check_health(socket: &std::path::Path) -> Result<(), AuthdProblem> {
+    let channel =
+        open_channel(socket).await.map_err(|error| AuthdProblem::Unreachable(error_chain_text(&error)))?;
+    let mut client = HealthClient::new(channel);
+    let response = client.check(HealthCheckRequest::default()).await;
+    response.map(drop).map_err(|status| AuthdProblem::Unreachable(status.message().to_owned()))
+}
+
+/// The pauses between attempts to connect.
+pub(crate) struct Backoff {
+    next: Duration,
+}
+
+impl Backoff {
+    /// Starts with the shortest pause.
+    pub(crate) fn new() -> Self {
+        Backoff { next: FIRST_PAUSE }
+    }
+
+    /// Resets to the shortest pause after a success.
+    pub(crate) fn reset(&mut self) {
+        self.next = FIRST_PAUSE;
+    }
+
+    /// Waits before the next attempt.
+    pub(crate) async fn pause(&mut self) {
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
+    }
+
+    /// Sets the next pause to [`REJECTED_PAUSE`].
+    pub(crate) fn set_rejection_pause(&mut self) {
+        self.next = REJECTED_PAUSE;
+    }
+}
+
+/// Keeps a decision stream open until the client is dropped.
+///
+/// A panic must not end this loop: the loop reports the loss of authd, and without this report cached
+/// responses would serve for ever.
+async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<OpenStream>>) {
+    let mut backoff = Backoff::new();
+    loop {
+        let outcome = AssertUnwindSafe(run_stream(&socket, &link, &open, &mut backoff)).catch_unwind().await;
+        let reason = match outcome {
+            Ok(Ok(())) => "authd closed the stream".to_owned(),
+            Ok(Err(reason)) => reason,
+            Err(_panic) => "the task of the connection to authd panicked".to_owned(),
+        };
+        if let Some(open) = open.send_replace(None) {
+            open.pending.close();
+        }
+        link.set_lost(&reason);
+        tracing::debug!(%reason, "decision stream closed; reconnecting");
+        tokio::select! {
+            () = backoff.pause() => {}
+            () = open.closed() => return,
+        }
+    }
+}
+
+async fn run_stream(
+    socket: &std::path::Path,
+    link: &Link,
+    open: &watch::Sender<Option<OpenStream>>,
+    backoff: &mut Backoff,
+) -> Result<(), String> {
+    let channel = open_channel(socket).await.map_err(|error| error_chain_text(&error))?;
+    let stream = LocalStream::connect(socket).await.map_err(|error| error.to_string())?;
+    run_as_single_task(|spawner| run_connection(stream, spawner, channel, link, open, backoff)).await
+}
+
+/// Runs the connection of the decision stream, from its handshake to its end.
+async fn run_connection(
+    stream: LocalStream,
+    spawner: Spawner,
+    channel: Channel,
+    link: &Link,
+    open: &watch::Sender<Option<OpenStream>>,
+    backoff: &mut Backoff,
+) -> Result<(), String> {
+    let (sender, connection) = http2::Builder::new(spawner)
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error_chain_text(&error))?;
+    let call = tower::service_fn(move |request| sender.clone().send_request(request));
+    let mut client = DecideClient::with_origin(call, Uri::from_static(ORIGIN))
+        .max_encoding_message_size(LARGEST_MESSAGE)
+        .max_decoding_message_size(LARGEST_MESSAGE);
+    let exchange = async {
+        let (requests, outgoing) = mpsc::channel(QUEUE);
+        let mut responses = client
+            .stream(ReceiverStream::new(outgoing))
+            .await
+            .map_err(|status| format!("authd rejected the decision stream: {}", status.message()))?
+            .into_inner();
+        let pending = Arc::new(PendingRequests::new());
+        open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel }));
+        link.set_connected();
+        backoff.reset();
+        tracing::info!("decision stream to authd opened");
+        while let Some(response) = responses.message().await.map_err(|status| status.message().to_owned())? {
+            // A response whose caller no longer waits is discarded.
+            if let Some(waiter) = pending.take(response.id) {
+                let _ = waiter.send(response);
+            }
+        }
+        Ok(())
+    };
+    tokio::select! {
+        // Responses that arrived before the end of the connection are delivered first.
+        biased;
+        result = exchange => result,
+        result = connection => result.map_err(|error| error_chain_text(&error)),
+        () = open.closed() => Ok(()),
+    }
+}
+
+/// Returns the texts of an error and its sources in one line: tonic's own text is only `transport error`.
+pub(crate) fn error_chain_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Some errors repeat the text of their source.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

@@ -1,0 +1,416 @@
+//! Discovery documents: the served groups, versions and resources.
+//!
+//! # Contract
+//!
+//! [`Discovery`] holds every document of `/api` and `/apis`, encoded once for the registry. The two roots
+//! have a second, aggregated form with everything in one document, and an `ETag` for client caches.
+//!
+//! # Reference
+//!
+//! Requirement D-EP-46; the order of groups and of resources is that of the registry.
+
+use std::collections::{BTreeMap, HashMap};
+
+use apimachinery::gvk::GroupVersion;
+use apimachinery::names::Names;
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kinds::custom::compare_versions;
+use kinds::{Registry, Resource, Storage, Subresource, Verb};
+use serde_json::{Map, Value, json};
+
+mod document;
+mod document_cache;
+pub mod openapi;
+
+pub use document::{Document, DocumentEncoding};
+pub use document_cache::{DocumentCache, Documents};
+
+use document::SharedLists;
+
+/// The Kubernetes release whose API is served (requirement D-SVC-29).
+pub const RELEASE: &str = "v1.33.0";
+
+/// All discovery documents.
+pub struct Discovery {
+    documents: BTreeMap<String, Document>,
+    /// Aggregated documents by root (`/api`, `/apis`) and version of the aggregated form.
+    aggregated: BTreeMap<(&'static str, &'static str), Document>,
+    groups: Vec<String>,
+}
+
+/// Versions of the aggregated form, in the API group `apidiscovery`.
+const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
+
+impl Discovery {
+    /// Builds the documents of a registry. `server_address` is the `host:port` that `/api` returns to
+    /// clients. With `has_hashes`, resources contain the hash of their storage version.
+    pub fn new(registry: &Registry, names: &Names, server_address: &str, has_hashes: bool) -> Self {
+        let groups = resources_by_group(registry);
+        let mut documents = BTreeMap::new();
+        let mut lists = SharedLists::default();
+        let mut put = |path: String, value: Value, lists: &SharedLists| {
+            documents.insert(path, Document::new(&value, lists));
+        };
+        let mut group_entries = Vec::new();
+        for (group, versions) in &groups {
+            for (version, resources) in versions {
+                let group_version =
+                    GroupVersion { group: group.clone(), version: (*version).to_owned() }.to_string();
+                let entries: Vec<Value> = resources
+                    .iter()
+                    .flat_map(|r| resource_entries(r, version, names, has_hashes, &mut lists))
+                    .collect();
+                let mut list =
+                    json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": entries});
+                if group.is_empty() {
+                    put(format!("/api/{version}"), list, &lists);
+                } else {
+                    // Only the list of the core group has no `apiVersion`, as in kube-apiserver.
+                    set(&mut list, "apiVersion", "v1");
+                    put(format!("/apis/{group_version}"), list, &lists);
+                }
+            }
+            if !group.is_empty() {
+                let mut group_document = group_entry(group, versions);
+                group_entries.push(group_document.clone());
+                set(&mut group_document, "kind", "APIGroup");
+                set(&mut group_document, "apiVersion", "v1");
+                put(format!("/apis/{group}"), group_document, &lists);
+            }
+        }
+        let core: Vec<&str> = groups
+            .iter()
+            .filter(|(group, _)| group.is_empty())
+            .flat_map(|(_, v)| v.iter().map(|(v, _)| *v))
+            .collect();
+        put(
+            "/api".to_owned(),
+            json!({
+                "kind": "APIVersions",
+                "versions": core,
+                "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}],
+            }),
+            &lists,
+        );
+        let groups_list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": group_entries});
+        put("/apis".to_owned(), groups_list, &lists);
+
+        let mut aggregated = BTreeMap::new();
+        for version in AGGREGATED_VERSIONS {
+            for (root, is_core) in [("/api", true), ("/apis", false)] {
+                let items: Vec<Value> = groups
+                    .iter()
+                    .filter(|(group, _)| group.is_empty() == is_core)
+                    .map(|(group, versions)| aggregated_group(group, versions, names, &mut lists))
+                    .collect();
+                let list = json!({
+                    "kind": "APIGroupDiscoveryList",
+                    "apiVersion": format!("{}/{version}", names.group("apidiscovery")),
+                    "metadata": {},
+                    "items": items,
+                });
+                aggregated.insert((root, version), Document::new(&list, &lists));
+            }
+        }
+        let groups = groups.into_iter().map(|(group, _)| group).collect();
+        Discovery { documents, aggregated, groups }
+    }
+
+    /// Returns the document of a path without a trailing slash.
+    pub fn document(&self, path: &str) -> Option<&Document> {
+        self.documents.get(path)
+    }
+
+    /// Returns the aggregated form of a root (`/api`, `/apis`) in a version (`v2`, `v2beta1`).
+    pub fn aggregated(&self, root: &str, version: &str) -> Option<&Document> {
+        self.aggregated.iter().find(|((r, v), _)| *r == root && *v == version).map(|(_, document)| document)
+    }
+
+    /// Whether any version of a group is served.
+    pub fn has_group(&self, group: &str) -> bool {
+        self.groups.iter().any(|known| known == group)
+    }
+
+    /// Returns all paths that have a document.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.documents.keys().map(String::as_str)
+    }
+}
+
+/// Resources by group and version, in the order of the registry; versions by priority.
+type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
+
+fn resources_by_group(registry: &Registry) -> Groups<'_> {
+    let mut groups: Groups<'_> = Vec::new();
+    let mut group_indexes: HashMap<&str, usize> = HashMap::new();
+    let mut version_indexes: HashMap<(&str, &str), usize> = HashMap::new();
+    for resource in registry.resources() {
+        let name = resource.group_resource.group.as_str();
+        let index = *group_indexes.entry(name).or_insert_with(|| {
+            groups.push((name.to_owned(), Vec::new()));
+            groups.len() - 1
+        });
+        let Some((_, versions)) = groups.get_mut(index) else { continue };
+        for version in resource.kind.versions() {
+            let index = *version_indexes.entry((name, version)).or_insert_with(|| {
+                versions.push((version, Vec::new()));
+                versions.len() - 1
+            });
+            if let Some((_, resources)) = versions.get_mut(index) {
+                resources.push(&**resource);
+            }
+        }
+    }
+    for (_, versions) in &mut groups {
+        versions.sort_by(|(a, _), (b, _)| compare_versions(b, a));
+    }
+    groups
+}
+
+fn set(object: &mut Value, field: &str, value: &str) {
+    if let Value::Object(map) = object {
+        map.insert(field.to_owned(), value.into());
+    }
+}
+
+fn group_entry(group: &str, versions: &[(&str, Vec<&Resource>)]) -> Value {
+    let entry = |version: &str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
+    let preferred = versions.first().map_or("", |(version, _)| version);
+    json!({
+        "name": group,
+        "versions": versions.iter().map(|(version, _)| entry(version)).collect::<Vec<_>>(),
+        "preferredVersion": entry(preferred),
+    })
+}
+
+fn verbs(verbs: &[Verb]) -> Value {
+    verbs.iter().map(|verb| Value::from(verb.as_str())).collect()
+}
+
+/// Returns the entries of a resource and its subresources for the list of a group version.
+fn resource_entries(
+    resource: &Resource,
+    version: &str,
+    names: &Names,
+    has_hashes: bool,
+    lists: &mut SharedLists,
+) -> Vec<Value> {
+    let kind = &resource.kind;
+    let mut main = Map::new();
+    main.insert("name".into(), kind.resource().into());
+    main.insert("singularName".into(), kind.singular().into());
+    main.insert("namespaced".into(), kind.namespaced().into());
+    main.insert("kind".into(), kind.kind().into());
+    main.insert("verbs".into(), verbs(kind.discovery_verbs()));
+    if !kind.short_names().is_empty() {
+        main.insert("shortNames".into(), lists.value(kind.short_names()));
+    }
+    if !kind.categories().is_empty() {
+        main.insert("categories".into(), lists.value(kind.categories()));
+    }
+    let is_stored = matches!(kind.storage(), Storage::Stored | Storage::Shared(_)) && !kind.facts().computed;
+    if has_hashes && is_stored {
+        main.insert("storageVersionHash".into(), storage_version_hash(resource).into());
+    }
+    let mut entries = vec![Value::Object(main)];
+    for subresource in kind.subresources() {
+        let mut entry = json!({
+            "name": format!("{}/{}", kind.resource(), subresource.name),
+            "singularName": "",
+            "namespaced": kind.namespaced(),
+            "kind": kind.body_kind(subresource),
+            "verbs": verbs(subresource.verbs),
+        });
+        if let Some((group, other_version)) = foreign_group_version(subresource, resource, version, names) {
+            set(&mut entry, "group", &group);
+            set(&mut entry, "version", other_version);
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+/// Returns group and version of the kind of a subresource, if they differ from the group of the resource and
+/// from the version `served` in which the resource is served.
+fn foreign_group_version<'a>(
+    subresource: &Subresource,
+    resource: &Resource,
+    served: &str,
+    names: &Names,
+) -> Option<(String, &'a str)> {
+    let (stem, version) = subresource.group_version?;
+    let group = names.group(stem);
+    (group != resource.group_resource.group || version != served).then_some((group, version))
+}
+
+/// Returns the field `storageVersionHash`: a hash of group, storage version and kind.
+///
+/// Clients detect changes of the storage version with it.
+fn storage_version_hash(resource: &Resource) -> String {
+    let resource = resource.stored();
+    let version = resource.kind.version();
+    let text = format!("{}/{version}/{}", resource.group_resource.group, resource.kind.kind());
+    let hash = digest::digest(&digest::SHA256, text.as_bytes());
+    STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
+}
+
+fn aggregated_group(
+    group: &str,
+    versions: &[(&str, Vec<&Resource>)],
+    names: &Names,
+    lists: &mut SharedLists,
+) -> Value {
+    let versions: Vec<Value> = versions
+        .iter()
+        .map(|(version, resources)| {
+            let resources: Vec<Value> =
+                resources.iter().map(|r| aggregated_resource(r, version, names, lists)).collect();
+            json!({"version": version, "resources": resources, "freshness": "Current"})
+        })
+        .collect();
+    let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+    json!({"metadata": metadata, "versions": versions})
+}
+
+fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
+    let kind = &resource.kind;
+    // Group and version are empty for a kind in the group version of the resource.
+    let response_kind = |kind: &str| json!({"group": "", "version": "", "kind": kind});
+    let mut out = Map::new();
+    out.insert("resource".into(), kind.resource().into());
+    out.insert("responseKind".into(), response_kind(kind.kind()));
+    out.insert("scope".into(), if kind.namespaced() { "Namespaced" } else { "Cluster" }.into());
+    out.insert("singularResource".into(), kind.singular().into());
+    out.insert("verbs".into(), verbs(kind.discovery_verbs()));
+    if !kind.short_names().is_empty() {
+        out.insert("shortNames".into(), lists.value(kind.short_names()));
+    }
+    if !kind.categories().is_empty() {
+        out.insert("categories".into(), lists.value(kind.categories()));
+    }
+    if !kind.subresources().is_empty() {
+        let subresources: Vec<Value> = kind
+            .subresources()
+            .iter()
+            .map(|subresource| {
+                let response = match foreign_group_version(subresource, resource, version, names) {
+                    Some((group, version)) => json!({"group": group, "version": version, "kind": kind.body_kind(subresource)}),
+                    None => response_kind(kind.body_kind(subresource)),
+                };
+                json!({"subresource": subresource.name, "responseKind": response, "verbs": verbs(subresource.verbs)})
+            })
+            .collect();
+        out.insert("subresources".into(), subresources.into());
+    }
+    Value::Object(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use super::*;
+    use apimachinery::names::Preset;
+    use apimachinery::object::Object;
+    use kinds::custom;
+    use schema::key_order::Ordered;
+
+    fn read(document: Option<&Document>) -> Value {
+        serde_json::from_slice(&document.unwrap().text()).unwrap()
+    }
+
+    #[test]
+    fn release_is_a_patch_of_the_current_minor_release() {
+        assert!(RELEASE.starts_with(&format!("v1.{}.", serving::compatibility::CURRENT)), "{RELEASE}");
+    }
+
+    #[test]
+    fn versions_of_group_are_in_order_of_priority() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let (versions, _) = kinds::EnabledVersions::parse(["api/all=true"], &names).unwrap();
+        let registry = Registry::with_versions(&names, &versions);
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false);
+        for (group, expected) in [
+            ("admissionregistration", vec!["v1", "v1beta1", "v1alpha1"]),
+            ("autoscaling", vec!["v2", "v1"]),
+            ("coordination", vec!["v1", "v1beta1", "v1alpha2"]),
+        ] {
+            let document = read(discovery.document(&format!("/apis/{}", names.group(group))));
+            let versions: Vec<&str> = document["versions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| entry["version"].as_str().unwrap())
+                .collect();
+            assert_eq!(versions, expected, "{group}");
+        }
+        let list = read(discovery.document("/api/v1"));
+        assert!(!list.to_string().contains("storageVersionHash"), "{list}");
+    }
+
+    #[test]
+    fn long_lists_of_names_are_shared_by_documents_of_all_versions() {
+        const VERSIONS: usize = 1_000;
+        let list = |prefix: &str| (0..10_000).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();
+        let (short_names, categories) = (list("s"), list("c"));
+        let versions: Vec<Value> = (1..=VERSIONS)
+            .map(|i| json!({"name": format!("v{i}"), "served": true, "storage": i == 1}))
+            .collect();
+        let names_of_kind = json!({"plural": "widgets", "singular": "widget", "kind": "Widget",
+            "listKind": "WidgetList", "shortNames": short_names, "categories": categories});
+        let definition = json!({"metadata": {"name": "widgets.example.com"},
+            "spec": {"group": "example.com", "scope": "Cluster", "versions": versions},
+            "status": {"acceptedNames": names_of_kind}});
+        let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+        let definition = Object::from_value(definition).unwrap();
+        let registry = Registry::new(&names).with_custom(custom::resources(&definition, &names).unwrap());
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true);
+
+        let documents = || discovery.documents.values().chain(discovery.aggregated.values());
+        let segments = || documents().flat_map(|document| document.segments().iter());
+        let held: HashMap<*const u8, usize> =
+            segments().map(|segment| (segment.as_ptr(), segment.len())).collect();
+        let (held, sent) =
+            (held.values().sum::<usize>(), segments().map(|segment| segment.len()).sum::<usize>());
+        assert!(sent > 400_000_000 && held < 4_000_000, "{sent} {held}");
+
+        let document = discovery.document("/apis/example.com/v7").unwrap();
+        let value = read(Some(document));
+        assert_eq!(document.text(), serde_json::to_vec(&Ordered::new(&value)).unwrap());
+        let entry = &value["resources"][0];
+        assert_eq!((&entry["shortNames"], &entry["categories"]), (&json!(short_names), &json!(categories)));
+        assert_eq!(entry["storageVersionHash"].as_str().map(str::len), Some(12));
+        let tags: BTreeSet<&str> = documents().map(|document| document.etag.as_str()).collect();
+        assert_eq!(tags.len(), documents().count());
+    }
+
+    #[test]
+    fn every_resource_is_in_plain_and_aggregated_discovery() {
+        let names = Names::new(Preset::Svc, "example.test").unwrap();
+        let registry = Registry::new(&names);
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true);
+        for resource in registry.resources() {
+            let group = &resource.group_resource.group;
+            for version in resource.kind.versions() {
+                let path = if group.is_empty() {
+                    format!("/api/{version}")
+                } else {
+                    format!("/apis/{group}/{version}")
+                };
+                let list = read(discovery.document(&path));
+                let resources = list["resources"].as_array().unwrap();
+                let entry = resources.iter().find(|r| r["name"] == resource.kind.resource()).expect("listed");
+                assert_eq!(entry["namespaced"], resource.kind.namespaced());
+                let root = if group.is_empty() { "/api" } else { "/apis" };
+                let all = read(discovery.aggregated(root, "v2"));
+                let text = all.to_string();
+                assert!(text.contains(&format!("\"resource\":\"{}\"", resource.kind.resource())), "{path}");
+            }
+        }
+        assert!(discovery.has_group("") && !discovery.has_group("none.example.com"));
+        assert_eq!(read(discovery.document("/api"))["versions"], json!(["v1"]));
+    }
+}

@@ -1,0 +1,208 @@
+//! The served kinds: their registry, and the collections of the watch cache that hold their objects.
+//!
+//! # Contract
+//!
+//! [`ServedKinds`] is an immutable list of all served kinds with handles to their live collections; the
+//! objects of a collection change all the time. [`CurrentKinds`] has the current list. A request takes this
+//! list at its start and uses it to its end. [`CurrentKinds::serve`] replaces the list when definitions
+//! change. A replacement ends the watches of changed and removed kinds; unchanged kinds keep their resources,
+//! collections and watches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use kinds::entry::Decoder;
+use kinds::{CurrentRegistry, Registry, Resource};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::conversion::{ConversionContext, ObjectConverter};
+
+/// The watch cache of this process.
+pub type Cache = storage::cache::Cache<Decoder>;
+/// The cached objects of one resource.
+pub type Items = storage::cache::Resource<Decoder>;
+/// A cached object.
+pub type Item = storage::cache::Item<Decoder>;
+/// A watch event of the cache: a change of one object.
+pub type Event = storage::cache::Event<Decoder>;
+/// All objects of a resource at one revision.
+pub type Snapshot = storage::cache::Snapshot<Decoder>;
+/// A snapshot that the cache can revoke to free memory, for a reader that may be slow.
+pub type Pin = storage::cache::Pin<Decoder>;
+/// A watcher of the changes under a key prefix.
+pub type Watcher = storage::cache::Watcher<Decoder>;
+
+/// A stored kind and its objects, served in one of its versions.
+pub struct Collection {
+    /// The kind in the version that the verbs use: the storage version of a built-in kind, the served version
+    /// of a custom kind.
+    pub resource: Arc<Resource>,
+    /// The kind in the version in which this collection is served to clients.
+    pub served: Arc<Resource>,
+    /// The cached objects of the kind, as stored.
+    pub items: Arc<Items>,
+    /// Converts the objects of a custom kind between the storage version and the served version.
+    pub converter: Option<Arc<ObjectConverter>>,
+}
+
+/// A snapshot of the served kinds. A change of the kinds replaces the snapshot.
+pub struct ServedKinds {
+    /// The registry of the kinds.
+    pub registry: Arc<Registry>,
+    /// The collections of each stored kind, by storage key prefix.
+    collections: BTreeMap<String, KindCollections>,
+}
+
+/// The collections of a stored kind in all versions. Clones share the collections.
+#[derive(Clone)]
+struct KindCollections {
+    /// The collection that serves the storage version.
+    stored: Arc<Collection>,
+    /// The collections that serve the versions other than the storage version.
+    others: Vec<Arc<Collection>>,
+}
+
+/// What new collections need: the watch cache, and the converters of custom kinds.
+struct CollectionSources {
+    cache: Arc<Cache>,
+    conversion: ConversionContext,
+}
+
+impl ServedKinds {
+    /// Builds the list of the kinds of a registry. Kinds with the same resources as in `before`, the previous
+    /// list, keep their collections and cached objects.
+    fn new(registry: Arc<Registry>, sources: &CollectionSources, before: Option<&ServedKinds>) -> Self {
+        let collections: BTreeMap<String, KindCollections> = registry
+            .stored()
+            .map(|stored| {
+                let key_prefix = &stored.key_prefix;
+                let existing = before.and_then(|before| before.collections.get(key_prefix));
+                let versions = match existing {
+                    Some(existing) if existing.are_current(&registry, stored) => existing.clone(),
+                    _ => KindCollections::new(&registry, stored, sources),
+                };
+                (key_prefix.clone(), versions)
+            })
+            .collect();
+        ServedKinds { registry, collections }
+    }
+
+    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
+    /// stored.
+    pub fn collection(&self, resource: &Resource) -> Option<&Arc<Collection>> {
+        let versions = self.collections.get(&resource.key_prefix)?;
+        if !resource.is_other_version() {
+            return Some(&versions.stored);
+        }
+        versions.others.iter().find(|collection| std::ptr::eq(&*collection.served, resource))
+    }
+
+    /// All collections in their storage version, ordered by storage key.
+    pub fn collections(&self) -> impl Iterator<Item = &Arc<Collection>> {
+        self.collections.values().map(|versions| &versions.stored)
+    }
+}
+
+impl KindCollections {
+    /// Registers a kind with the watch cache. Removes the cached objects of an earlier definition of a custom
+    /// kind.
+    fn new(registry: &Registry, stored: &Arc<Resource>, sources: &CollectionSources) -> Self {
+        if stored.is_custom() {
+            sources.cache.unregister(&stored.key_prefix);
+        }
+        let items = sources.cache.resource(&stored.key_prefix, Decoder::new(stored));
+        let versions: Arc<[Arc<Resource>]> = registry.versions_of(stored).cloned().collect();
+        let collection = |served: &Arc<Resource>| {
+            let converter =
+                ObjectConverter::new(served, stored, &versions, &sources.conversion).map(Arc::new);
+            let resource = if converter.is_some() { served } else { stored };
+            let (resource, served, items) = (Arc::clone(resource), Arc::clone(served), Arc::clone(&items));
+            Arc::new(Collection { resource, served, items, converter })
+        };
+        let others = versions.iter().filter(|version| version.is_other_version());
+        KindCollections { stored: collection(stored), others: others.map(collection).collect() }
+    }
+
+    /// Whether the collections serve exactly the resources that the registry has for the kind.
+    fn are_current(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
+        let others = registry.versions_of(stored).filter(|version| version.is_other_version());
+        Arc::ptr_eq(&self.stored.served, stored)
+            && others.map(Arc::as_ptr).eq(self.others.iter().map(|other| Arc::as_ptr(&other.served)))
+    }
+}
+
+/// The current list of the served kinds, and its replacement.
+pub struct CurrentKinds {
+    sources: CollectionSources,
+    /// The registry of the current list, shared with components that have no list.
+    current_registry: Arc<CurrentRegistry>,
+    current: ArcSwap<ServedKinds>,
+    /// The lock that a replacement holds, so that replacements run one after the other.
+    replacement_lock: Mutex<()>,
+    /// The number of replacements.
+    replacement_count: watch::Sender<u64>,
+}
+
+impl CurrentKinds {
+    /// Serves the kinds of the current registry, whose objects are in `cache`.
+    pub fn new(
+        current_registry: Arc<CurrentRegistry>,
+        cache: Arc<Cache>,
+        conversion: ConversionContext,
+    ) -> Self {
+        let sources = CollectionSources { cache, conversion };
+        let kinds = ServedKinds::new(current_registry.get(), &sources, None);
+        CurrentKinds {
+            sources,
+            current_registry,
+            current: ArcSwap::from_pointee(kinds),
+            replacement_lock: Mutex::default(),
+            replacement_count: watch::Sender::new(0),
+        }
+    }
+
+    /// Returns the served kinds. A request calls this function once, so that it sees one state of the kinds.
+    pub fn get(&self) -> Arc<ServedKinds> {
+        self.current.load_full()
+    }
+
+    /// Returns a receiver that is notified of each replacement of the served kinds.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.replacement_count.subscribe()
+    }
+
+    /// Replaces the custom kinds. Kinds with the same resources as before stay as they are; watches of all
+    /// other custom kinds end.
+    pub fn serve(&self, custom: impl IntoIterator<Item = Arc<Resource>>) {
+        let _lock = self.replacement_lock.lock();
+        let before = self.current.load_full();
+        let registry = Arc::new(before.registry.with_custom(custom));
+        let kinds = ServedKinds::new(Arc::clone(&registry), &self.sources, Some(&before));
+        let removed = before.collections.keys().filter(|prefix| !kinds.collections.contains_key(*prefix));
+        let removed: Vec<&String> = removed.collect();
+        self.current_registry.set(registry);
+        self.current.store(Arc::new(kinds));
+        for prefix in removed {
+            self.sources.cache.unregister(prefix);
+        }
+        self.replacement_count.send_modify(|count| *count += 1);
+    }
+
+    /// The registry of the served kinds.
+    pub fn registry(&self) -> Arc<Registry> {
+        Arc::clone(&self.current.load().registry)
+    }
+
+    /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
+    /// stored.
+    pub fn collection(&self, resource: &Resource) -> Option<Arc<Collection>> {
+        self.current.load().collection(resource).cloned()
+    }
+
+    /// All collections in their storage version, ordered by storage key.
+    pub fn collections(&self) -> Vec<Arc<Collection>> {
+        self.current.load().collections().cloned().collect()
+    }
+}
