@@ -11,19 +11,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use admission::{AdmissionMetrics, Attributes, Chain, Configuration, Environment, Operation, PluginOutput};
-use apid::background::AdmissionWrites;
-use apid::verbs::AdmissionBackend;
-use apid::verbs::Cache;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::user::UserInfo;
+use controllers::AdmissionWrites;
 use kinds::{CurrentRegistry, Registry};
 use serde_json::json;
 use serving::metrics::Metrics;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
 use storage::{Op, Store};
+use verbs::AdmissionBackend;
+use verbs::Cache;
 
 /// Number of measured writes.
 const ROUNDS: u32 = 200_000;

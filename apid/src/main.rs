@@ -43,10 +43,10 @@ fn main() -> ExitCode {
         return apid::migration_commands::deprecations::run(arguments);
     }
     if arguments.next_if(|word| word == "completion").is_some() {
-        return apid::reference::run_completion(arguments);
+        return apid::completions::run_completion(arguments);
     }
     if arguments.next_if(|word| word == "man").is_some() {
-        return apid::reference::run_man();
+        return apid::completions::run_man();
     }
     match Config::read(arguments) {
         Ok(Command::Serve(config)) => apid::process::run(*config),

@@ -11,7 +11,7 @@ use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
 
 use super::values::{ServiceRanges, byte_size, count, ip_address, port, request_count, seconds, tree_bytes};
-use crate::addresses::{NodePortRange, ServiceRange};
+use verbs::addresses::{NodePortRange, ServiceRange};
 
 /// The typed flags of apid.
 #[derive(Debug, Parser)]

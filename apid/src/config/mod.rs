@@ -32,9 +32,9 @@ mod reference_flags;
 mod tests;
 mod values;
 
-use crate::addresses::{NodePortRange, ServiceRange};
-use crate::background::{CertificateSigning, EnabledControllers, PublishedConfig};
+use controllers::{CertificateSigning, EnabledControllers, PublishedConfig};
 pub use read::command;
+use verbs::addresses::{NodePortRange, ServiceRange};
 
 /// Exit code for command line errors (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;

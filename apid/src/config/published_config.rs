@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::background::{PublishedConfig, PublishedProxyConfig, is_enabled};
+use controllers::{PublishedConfig, PublishedProxyConfig, is_enabled};
 use processflags::SharedFlags;
 
 use super::values::split_list;

@@ -20,9 +20,9 @@ use super::published_config::published_config;
 use super::reference_flags::DEPRECATED;
 use super::values::split_list;
 use super::{Authd, Command, Config};
-use crate::background::{CertificateSigning, EnabledControllers};
 use audit::Rotation;
 use authclient::ProxyHeaders;
+use controllers::{CertificateSigning, EnabledControllers};
 use processflags::command_line::{self, ParsedLine};
 
 /// The command line of apid for clap: help, completions and manual pages.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::addresses::{ServiceRange, ServiceRangeError};
+use verbs::addresses::{ServiceRange, ServiceRangeError};
 
 /// The reason why the value of a flag is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -14,10 +14,10 @@ use storage::engine::fjall::{self, FjallStore};
 use storage::{Observers, Store};
 
 use super::error::ProcessError;
-use crate::addresses::ServiceAddresses;
 use crate::config::{Config, STORE};
-use crate::verbs::Cache;
 use authclient::PolicyRevisions;
+use verbs::Cache;
+use verbs::addresses::ServiceAddresses;
 
 /// Creates a folder with mode 0700, or sets this mode on an existing folder: stored objects contain secrets.
 pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {

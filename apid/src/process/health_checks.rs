@@ -10,8 +10,8 @@ use storage::Store;
 use tokio::sync::watch;
 
 use crate::config::Config;
-use crate::http::Health;
 use authclient::Auth;
+use httpapi::Health;
 
 /// Pause before failed checks run again: some checks, such as the check of the store, notify of no changes.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);

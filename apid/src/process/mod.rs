@@ -38,24 +38,24 @@ use serving::server::ServerOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::addresses::ServiceAddresses;
-use crate::background::start_objects::AdvertisedServer;
-use crate::background::{self, AdmissionWrites, ControllerState};
 use crate::build_info::BUILD_INFO;
 use crate::config::{Config, STORE};
 use crate::console::fail;
-use crate::conversion::{ConversionContext, ConversionMetrics, WebhookConversionClient};
-use crate::http::{Api, HttpSettings, HttpState};
-use crate::verbs::{
-    self, AdmissionBackend, ApiState, Cache, CurrentKinds, DeclarativeValidation, ReadMetrics, TokenKey,
-};
 use audit::AuditLog;
 use authclient::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
 use authd::ProcessAuthd;
+use controllers::start_objects::AdvertisedServer;
+use controllers::{self, AdmissionWrites, ControllerState};
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
+use httpapi::{Api, HttpSettings, HttpState};
 use monitoring::{FileReloader, follow_states, hangup_signals, register_metrics};
 use serving::service_manager::{ServiceManager, ServiceState};
+use verbs::addresses::ServiceAddresses;
+use verbs::conversion::{ConversionContext, ConversionMetrics, WebhookConversionClient};
+use verbs::{
+    self, AdmissionBackend, ApiState, Cache, CurrentKinds, DeclarativeValidation, ReadMetrics, TokenKey,
+};
 
 /// Maximum time for which the shutdown waits for open requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
@@ -292,7 +292,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     });
     let handshake_errors = register_metrics(&http_state.metrics, &tls);
     tokio::spawn(http_state.measure_peaks());
-    let definitions = Arc::new(background::DefinitionController::new(&controller_state));
+    let definitions = Arc::new(controllers::DefinitionController::new(&controller_state));
     definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
     backend.attach(&api_state);
     admission_writes.attach(&controller_state);
@@ -356,7 +356,7 @@ async fn run_until_stopped(
     address: SocketAddr,
     authd: &mut ProcessAuthd,
     progress: &Arc<Progress>,
-    definitions: Arc<background::DefinitionController>,
+    definitions: Arc<controllers::DefinitionController>,
 ) -> Result<(), ProcessError> {
     let socket = authd.socket().to_owned();
     let background_work = async {
@@ -378,28 +378,28 @@ async fn start_background_work(
     bound: SocketAddr,
     socket: &std::path::Path,
     progress: &Arc<Progress>,
-    definitions: Arc<background::DefinitionController>,
+    definitions: Arc<controllers::DefinitionController>,
 ) -> Result<(), ProcessError> {
     let api_state = &state.api_state;
-    background::namespaces::ensure_built_in(state)
+    controllers::namespaces::ensure_built_in(state)
         .await
         .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
     progress.complete_namespaces();
     let (auth, socket) = (Arc::clone(&api_state.auth), socket.to_owned());
     let mirror = MirrorOptions::new(socket.clone(), &api_state.names, api_state.rng.uuid());
     tokio::spawn(async move { auth.log_outages(&socket).await });
-    let writer = Arc::new(background::PolicyWrites::new(Arc::clone(state)));
+    let writer = Arc::new(controllers::PolicyWrites::new(Arc::clone(state)));
     tokio::spawn(Arc::clone(&api_state.auth).run_mirror(mirror, Arc::clone(&api_state.store), writer));
     tokio::spawn(definitions.run());
     let advertised_server =
         AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
     let progress = Arc::clone(progress);
-    tokio::spawn(background::start_objects::run(Arc::clone(state), advertised_server, move || {
+    tokio::spawn(controllers::start_objects::run(Arc::clone(state), advertised_server, move || {
         progress.complete_objects();
     }));
-    background::publish(state, config.published_config.clone());
-    background::start_controllers(state, config.controllers, config.certificate_signing.clone());
-    background::start(state, config.garbage_collector, config.event_ttl, config.history_retention);
+    controllers::publish(state, config.published_config.clone());
+    controllers::start_controllers(state, config.controllers, config.certificate_signing.clone());
+    controllers::start(state, config.garbage_collector, config.event_ttl, config.history_retention);
     Ok(())
 }
 

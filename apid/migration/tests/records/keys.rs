@@ -153,9 +153,9 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
         &["autoscaling.alpha/conditions", "autoscaling.alpha/current-metrics", "autoscaling.alpha/metrics"],
     ),
     ("apid/migration/src/removed/certificates.rs", "signer", &[]),
-    ("apid/src/background/certificates/rules.rs", "path", &[]),
+    ("apid/controllers/src/certificates/rules.rs", "path", &[]),
     (
-        "apid/src/background/start_objects/flow_control.rs",
+        "apid/controllers/src/start_objects/flow_control.rs",
         "AUTO_UPDATE.0, AUTO_UPDATE.1",
         &["apf/autoupdate-spec"],
     ),

@@ -1,0 +1,237 @@
+//! The actor of a background task: writes through the verbs, with an identity that the audit log shows.
+
+use std::sync::Arc;
+
+use admission::PluginOutput;
+use apimachinery::attributes::Attributes;
+use apimachinery::codec::Limits;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use apimachinery::user::UserInfo;
+
+use super::state::ControllerState;
+use audit::{Event, Stage};
+use authclient::Authorized;
+use verbs::deletion::options::DeleteOptions;
+use verbs::options::{ListOptions, WriteOptions};
+use verbs::patch::{self, Patch};
+use verbs::{self, BatchLimits, Call, DeleteResult, Payload, WriteResult};
+use verbs::{ApiState, Collection, ServedKinds};
+
+/// The identity of a background task and its user agent in the audit log.
+#[derive(Clone)]
+pub(super) struct Actor {
+    state: Arc<ControllerState>,
+    user: Arc<UserInfo>,
+    user_agent: String,
+}
+
+/// The object or collection that an actor writes.
+#[derive(Clone, Copy)]
+pub(super) struct Target<'a> {
+    /// The collection of the object's kind.
+    pub(super) collection: &'a Collection,
+    /// The namespace; `""` for a cluster-scoped object or for all namespaces.
+    pub(super) namespace: &'a str,
+    /// The name; `""` for a new object or for the whole collection.
+    pub(super) name: &'a str,
+    /// The subresource; `""` for the object itself.
+    pub(super) subresource: &'a str,
+}
+
+/// Whether a write failed because another client changed or deleted the object meanwhile.
+pub(super) fn is_race(status: &Status) -> bool {
+    matches!(status.reason, Reason::Conflict | Reason::NotFound)
+}
+
+/// Ignores the failure of a write because of a race: the notification about the other write causes the next
+/// attempt.
+pub(super) fn ignore_race<T>(result: Result<T, Status>) -> Result<(), Status> {
+    match result {
+        Err(status) if !is_race(&status) => Err(status),
+        _ => Ok(()),
+    }
+}
+
+/// A write in progress. It needs no decision of authd; [`Action::end`] writes its audit event.
+struct Action<'a> {
+    actor: &'a Actor,
+    target: Target<'a>,
+    kinds: Arc<ServedKinds>,
+    authorized: Authorized,
+    event: Event,
+    notes: PluginOutput,
+}
+
+impl Actor {
+    /// Returns an actor with the user agent `apid/` and `program`.
+    pub(super) fn new(state: &Arc<ControllerState>, user: UserInfo, program: &str) -> Self {
+        Actor { state: Arc::clone(state), user: Arc::new(user), user_agent: format!("apid/{program}") }
+    }
+
+    /// Returns the write options. The field manager is the user agent without the prefix `apid/`.
+    fn options(&self) -> WriteOptions {
+        let program = self.user_agent.strip_prefix("apid/").unwrap_or(&self.user_agent);
+        WriteOptions { program: program.to_owned(), ..WriteOptions::default() }
+    }
+
+    /// Returns the state of the API through which the actor writes.
+    pub(super) fn api_state(&self) -> &Arc<ApiState> {
+        &self.state.api_state
+    }
+
+    /// Creates an object.
+    pub(super) async fn create(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
+        let action = self.begin("create", target);
+        let result = verbs::create(&action.call(), Payload::Object(object), &self.options()).await;
+        action.end(result, 201).await
+    }
+
+    /// Updates an object or its subresource.
+    pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
+        let action = self.begin("update", target);
+        let result = verbs::update(&action.call(), Payload::Object(object), &self.options()).await;
+        action.end(result, 200).await
+    }
+
+    /// Applies a JSON merge patch to an object.
+    pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
+        let action = self.begin("patch", target);
+        let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
+            Ok(patch) => patch::patch(&action.call(), patch, &self.options()).await,
+            Err(status) => Err(status),
+        };
+        action.end(result, 200).await
+    }
+
+    /// Deletes an object.
+    pub(super) async fn delete(
+        &self,
+        target: Target<'_>,
+        options: &DeleteOptions,
+    ) -> Result<DeleteResult, Status> {
+        let action = self.begin("delete", target);
+        let result = verbs::delete(&action.call(), options).await;
+        action.end(result, 200).await
+    }
+
+    /// Deletes all objects of the target's kind in the target's namespace; in all namespaces if that is `""`.
+    ///
+    /// At most `concurrency` objects are deleted at the same time.
+    pub(super) async fn delete_collection(
+        &self,
+        target: Target<'_>,
+        options: &DeleteOptions,
+        concurrency: usize,
+    ) -> Result<(), Status> {
+        let action = self.begin("deletecollection", target);
+        let list_options = ListOptions::default();
+        let limits = BatchLimits { concurrency, begin_until: None };
+        let result = verbs::delete_collection(&action.call(), &list_options, options, limits).await;
+        action.end(result.map(drop), 200).await
+    }
+
+    fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Action<'a> {
+        let attributes = Arc::new(attributes(verb, &target));
+        let event = Event {
+            id: self.state.api_state.rng.uuid(),
+            received: self.state.api_state.clock.now(),
+            uri: attributes.path.clone(),
+            user_agent: self.user_agent.clone(),
+            source: String::new(),
+            attributes: Some(Arc::clone(&attributes)),
+            object: admission::ObjectReference::default(),
+            user: Some((*self.user).clone()),
+            impersonated: None,
+            annotations: Vec::new(),
+        };
+        let authorized =
+            Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
+        let kinds = self.state.api_state.kinds.get();
+        let notes = PluginOutput::new(self.state.audit.is_on());
+        Action { actor: self, target, kinds, authorized, event, notes }
+    }
+}
+
+impl Action<'_> {
+    fn call(&self) -> Call<'_> {
+        Call {
+            api_state: &self.actor.state.api_state,
+            kinds: &self.kinds,
+            authorized: &self.authorized,
+            collection: self.target.collection,
+            version: version(&self.target),
+            namespace: self.target.namespace,
+            name: self.target.name,
+            subresource: self.target.subresource,
+            notes: &self.notes,
+            request_id: &self.event.id,
+            memory: None,
+        }
+    }
+
+    /// Writes the audit event and returns the result. `success` is the HTTP status code in the event if the
+    /// write succeeded.
+    async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
+        let state = &self.actor.state;
+        let api_state = &state.api_state;
+        if state.audit.is_on() {
+            let domain = api_state.names.group("authorization");
+            self.event.annotations = vec![
+                (format!("{domain}/decision"), "allow".to_owned()),
+                (format!("{domain}/reason"), self.authorized.reason().to_owned()),
+            ];
+            self.event.take_notes(&self.notes);
+            let failure = result.as_ref().err();
+            let code = failure.map_or(success, |status| status.code);
+            let line = self.event.line(
+                &api_state.names,
+                Stage::ResponseComplete,
+                api_state.clock.now(),
+                code,
+                failure,
+            );
+            state.audit.write(line).await;
+        }
+        result
+    }
+}
+
+fn version<'a>(target: &Target<'a>) -> &'a str {
+    target.collection.resource.kind.version()
+}
+
+/// Returns the authorization attributes of the HTTP request that would make the same write.
+fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
+    let resource = &target.collection.resource;
+    let group = resource.group_resource.group.as_str();
+    let mut path = if group.is_empty() {
+        format!("/api/{}", version(target))
+    } else {
+        format!("/apis/{group}/{}", version(target))
+    };
+    if resource.kind.namespaced() && !target.namespace.is_empty() {
+        path.push_str(&format!("/namespaces/{}", target.namespace));
+    }
+    for part in [resource.kind.resource(), target.name, target.subresource] {
+        if !part.is_empty() {
+            path.push('/');
+            path.push_str(part);
+        }
+    }
+    // The namespace of a request for a Namespace is the name of that object (requirement A-AZD-51).
+    let is_namespace = group.is_empty() && resource.kind.resource() == "namespaces";
+    let namespace = if is_namespace { target.name } else { target.namespace };
+    Attributes {
+        verb: verb.to_owned(),
+        resource_request: true,
+        group: group.to_owned(),
+        version: version(target).to_owned(),
+        resource: resource.kind.resource().to_owned(),
+        subresource: target.subresource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: target.name.to_owned(),
+        path,
+        ..Attributes::default()
+    }
+}

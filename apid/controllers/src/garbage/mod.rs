@@ -1,0 +1,288 @@
+//! The garbage collector: deletes objects whose owners are gone (requirement D-DEL-11).
+//!
+//! # Contract
+//!
+//! The garbage collector deletes an object whose owners are all gone. If some owners exist, it removes the
+//! references to the missing owners. An owner that is deleted in the foreground stays until its blocking
+//! dependents are gone. An owner that is deleted with propagation `Orphan` stays until no object references
+//! it. All served kinds take part except events, which have no owners. The garbage collector writes through
+//! the verbs, as the service account `generic-garbage-collector` of the system namespace or with the shared
+//! identity.
+//!
+//! [`feed`] maintains an [`index`] of references from the changes of the store, in order. Objects to process
+//! go into a [`queue`]. Workers process the objects by their current state: [`examine`] for dependents,
+//! [`owner_deletion`] for owners.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no living owner): a dependent is deleted only if each owner was absent from the store, or
+//! waiting for its dependents. The owners are looked up after the dependent is read; the deletion applies
+//! only to the revision that was read. INVARIANT (no missed dependents): see [`feed`]. INVARIANT (no own
+//! state): all work follows from stored objects, so the collector continues after a restart.
+//!
+//! # Reference
+//!
+//! Kubernetes' garbage collector, as far as clients can observe its rules. A reference across namespaces
+//! counts as absent; a reference from a cluster-scoped object to a namespaced kind is never resolved. Both
+//! cause an Event. Dependents of kinds that are not served stay.
+
+mod examine;
+mod feed;
+mod index;
+mod owner_deletion;
+mod owners;
+mod ownership_data;
+mod queue;
+mod queue_metrics;
+mod report;
+mod unserved;
+
+use crate::ControllerState;
+use std::sync::Arc;
+
+use apimachinery::status::{Reason, Status};
+use futures_util::{StreamExt as _, stream};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use self::index::{Index, WorkItem};
+use self::queue::Queue;
+use self::queue_metrics::QueueMetrics;
+use self::report::ReportedReferences;
+use self::unserved::UnservedWork;
+use super::actor::{Actor, Target};
+use verbs::{ApiState, Collection, Item};
+
+/// Name of the controller's service account.
+const ACCOUNT: &str = "generic-garbage-collector";
+/// Number of units of work that are processed concurrently.
+const WORKERS: usize = 16;
+/// Maximum number of dependents of one owner that are processed concurrently.
+const DEPENDENT_CONCURRENCY: usize = 32;
+/// Number of dependents of one owner that are read from the index at once.
+const INDEX_BATCH: usize = 256;
+
+/// The name of the work queue in metrics.
+const QUEUE_NAME: &str = "garbage_collector";
+
+/// Runs the garbage collector until the process ends. It starts when authd can decide requests.
+pub(super) async fn run(state: Arc<ControllerState>) {
+    state.api_state.auth.wait_until_healthy().await;
+    let collector = Arc::new(Collector::new(&state));
+    let weak_collector = Arc::downgrade(&collector);
+    state.metrics.collect_with(move || {
+        if let Some(collector) = weak_collector.upgrade() {
+            collector.queue.update_metrics();
+        }
+    });
+    let (loaded_sender, mut loaded_receiver) = watch::channel(false);
+    let follow = feed::follow(Arc::clone(&collector), move || {
+        loaded_sender.send_replace(true);
+    });
+    let work = async {
+        // INVARIANT (no missed dependents): workers start after the index is complete.
+        if loaded_receiver.wait_for(|loaded| *loaded).await.is_ok() {
+            let workers = (0..WORKERS).map(|_| collector.run_worker());
+            let workers = futures_util::future::join_all(workers);
+            tokio::join!(workers, collector.follow_kinds());
+        }
+    };
+    tokio::join!(follow, work);
+}
+
+/// State of the garbage collector.
+struct Collector {
+    actor: Actor,
+    index: Mutex<Index>,
+    queue: Queue<WorkItem>,
+    /// The newest revision in the index.
+    progress: watch::Sender<u64>,
+    reported: Mutex<ReportedReferences>,
+    unserved: UnservedWork,
+    /// The number of changes of the served kinds so far.
+    kinds_changes: watch::Receiver<u64>,
+    /// Key prefix of events, which the collector ignores.
+    events_prefix: Option<String>,
+}
+
+/// The reason why work was not completed; the work is retried.
+#[derive(Debug)]
+enum WorkError {
+    /// Another client changed the object after it was read.
+    Conflict,
+    /// The kind of the object or of an owner is not served. The work is retried when the served kinds change.
+    NotServed,
+    /// Another failure; contains its text.
+    Failed(String),
+}
+
+impl From<Status> for WorkError {
+    fn from(status: Status) -> Self {
+        match status.reason {
+            Reason::Conflict => WorkError::Conflict,
+            _ => WorkError::Failed(status.to_string()),
+        }
+    }
+}
+
+impl From<storage::Error> for WorkError {
+    fn from(error: storage::Error) -> Self {
+        WorkError::Failed(error.to_string())
+    }
+}
+
+/// The object that a unit of work processes.
+struct Subject<'a> {
+    collection: Arc<Collection>,
+    namespace: &'a str,
+    name: &'a str,
+    item: Arc<Item>,
+}
+
+impl Subject<'_> {
+    fn target(&self) -> Target<'_> {
+        Target { collection: &self.collection, namespace: self.namespace, name: self.name, subresource: "" }
+    }
+}
+
+impl Collector {
+    fn new(state: &Arc<ControllerState>) -> Self {
+        let api_state = &state.api_state;
+        let events_prefix = api_state
+            .kinds
+            .registry()
+            .find_stored("", "v1", "events")
+            .map(|events| events.key_prefix.clone());
+        let kinds_changes = api_state.kinds.changes();
+        Collector {
+            queue: Queue::new(Arc::clone(&api_state.clock), QueueMetrics::new(&state.metrics, QUEUE_NAME)),
+            actor: state.controller(ACCOUNT),
+            index: Mutex::default(),
+            progress: watch::Sender::new(0),
+            reported: Mutex::default(),
+            unserved: UnservedWork::default(),
+            kinds_changes,
+            events_prefix,
+        }
+    }
+
+    fn api_state(&self) -> &Arc<ApiState> {
+        self.actor.api_state()
+    }
+
+    fn is_ignored(&self, key: &str) -> bool {
+        self.events_prefix.as_deref().is_some_and(|prefix| key.starts_with(prefix))
+    }
+
+    /// Returns the namespace in a storage key; `""` for a cluster-scoped or unknown kind.
+    fn namespace(&self, key: &str) -> String {
+        let registry = self.api_state().kinds.registry();
+        let resource = registry.of_key(key);
+        let parsed_key = resource.and_then(|resource| resource.parse_key(key));
+        parsed_key.map_or_else(String::new, |(namespace, _)| namespace.to_owned())
+    }
+
+    /// Returns the object at a key, if it exists.
+    ///
+    /// # Errors
+    ///
+    /// The kind is not served, or the store cannot be read.
+    async fn subject<'a>(&'a self, key: &'a str) -> Result<Option<Subject<'a>>, WorkError> {
+        let kinds = self.api_state().kinds.get();
+        let collection = kinds.registry.of_key(key).and_then(|resource| kinds.collection(resource));
+        let collection = collection.cloned().ok_or(WorkError::NotServed)?;
+        let Some((namespace, name)) = collection.resource.parse_key(key) else { return Ok(None) };
+        let (item, _) = collection.items.get(key).await?;
+        Ok(item.map(|item| Subject { collection, namespace, name, item }))
+    }
+
+    /// Processes units of work from the queue, one after the other.
+    async fn run_worker(&self) {
+        loop {
+            let work = self.queue.take().await;
+            self.perform(&work).await;
+        }
+    }
+
+    async fn perform(&self, work: &WorkItem) {
+        let before = *self.kinds_changes.borrow();
+        let result = match work {
+            WorkItem::Examine(key) => self.examine(key).await,
+            WorkItem::Dependents(owner) => self.examine_dependents(*owner).await,
+            WorkItem::OwnerDeletion(key) => self.process_owner_deletion(key).await,
+            WorkItem::Finish(key) => self.finish(key).await,
+        };
+        match result {
+            Ok(()) => self.queue.mark_done(work),
+            Err(WorkError::NotServed) => {
+                self.queue.mark_done(work);
+                self.defer(work, before).await;
+            }
+            Err(error) => {
+                if let WorkError::Failed(reason) = error {
+                    tracing::debug!(?work, reason, "garbage collector work failed; retrying");
+                }
+                self.queue.mark_failed(work);
+            }
+        }
+    }
+
+    /// Defers work until the served kinds change.
+    ///
+    /// `before`: the number of changes of the served kinds before the work began. If the kinds have changed
+    /// since then, the work is queued again at once. The work on a deleted object is dropped.
+    async fn defer(&self, work: &WorkItem, before: u64) {
+        self.unserved.add(work.clone());
+        if *self.kinds_changes.borrow() != before {
+            if self.unserved.remove(work) {
+                self.queue.add(work.clone());
+            }
+            return;
+        }
+        // `feed` removes the work on an object that is deleted from now on. Work on an object that was
+        // deleted before is removed here.
+        if let Some(key) = work.key()
+            && let Ok(None) = self.api_state().store.get(key, None).await
+        {
+            self.unserved.remove_object(key);
+        }
+    }
+
+    /// Queues the deferred work again after each change of the served kinds.
+    async fn follow_kinds(&self) {
+        let mut changes = self.kinds_changes.clone();
+        loop {
+            for work in self.unserved.take() {
+                self.queue.wait_for_capacity().await;
+                self.queue.add(work);
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Examines the dependents of an owner. If the deletion of the owner waits for its dependents, only the
+    /// dependents that block this deletion are examined. A dependent whose examination fails is queued as a
+    /// separate unit of work.
+    async fn examine_dependents(&self, owner: ownership_data::Uid) -> Result<(), WorkError> {
+        let mut after = None;
+        loop {
+            let batch: Vec<_> = {
+                let index = self.index.lock();
+                let owner_waits = index.is_waiting(owner);
+                let dependents = index.dependents(owner, after.as_ref());
+                let selected = dependents.filter(|(_, blocks)| *blocks || !owner_waits);
+                selected.take(INDEX_BATCH).map(|(key, _)| Arc::clone(key)).collect()
+            };
+            let Some(last) = batch.last() else { return Ok(()) };
+            after = Some(Arc::clone(last));
+            let examine = |key: Arc<str>| async move {
+                if self.examine(&key).await.is_err() {
+                    self.queue.add(WorkItem::Examine(key));
+                }
+            };
+            stream::iter(batch).for_each_concurrent(DEPENDENT_CONCURRENCY, examine).await;
+        }
+    }
+}

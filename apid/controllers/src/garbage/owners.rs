@@ -1,0 +1,120 @@
+//! Lookup of an owner: existing, waiting for its dependents, gone, not served, or in an invalid scope.
+//!
+//! # Contract
+//!
+//! [`look_up_owner`] reads the watch cache, and reads the store itself before it reports that an owner is
+//! gone. An owner can be of any served kind.
+//!
+//! # Reference
+//!
+//! An owner is in the namespace of its dependent, or cluster-scoped. An object with another uid is another
+//! object. A kind or version that is not served may be served again, so its dependents stay.
+
+use std::sync::Arc;
+
+use apimachinery::gvk::GroupVersion;
+use storage::Result;
+
+use super::ownership_data::{Owner, OwnershipData};
+use crate::stored;
+use verbs::{ApiState, Collection};
+
+/// The state of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerState {
+    /// The owner exists.
+    Exists,
+    /// The owner is being deleted in the foreground: it exists until its blocking dependents are gone.
+    Waiting,
+    /// The owner does not exist.
+    Gone,
+    /// The owner's kind is not served in the version of the owner reference.
+    NotServed,
+    /// The owner's kind is namespaced and the dependent is cluster-scoped.
+    InvalidScope,
+}
+
+/// Returns the collection of the kind in an owner reference, if it is served.
+pub(super) fn collection(api_state: &ApiState, owner: &Owner) -> Option<Arc<Collection>> {
+    let version = GroupVersion::parse(&owner.api_version)?;
+    let kinds = api_state.kinds.get();
+    let resource = kinds.registry.find_kind_version(&version.group, &version.version, &owner.kind)?;
+    kinds.collection(resource).cloned()
+}
+
+/// Looks up an owner. `namespace` is that of the dependent; `""` for a cluster-scoped dependent.
+///
+/// # Errors
+///
+/// The store cannot be read, or the object with the owner's name cannot be decoded.
+pub(super) async fn look_up_owner(
+    api_state: &ApiState,
+    owner: &Owner,
+    namespace: &str,
+) -> Result<OwnerState> {
+    let Some(collection) = collection(api_state, owner) else { return Ok(OwnerState::NotServed) };
+    let resource = &collection.resource;
+    if resource.kind.namespaced() && namespace.is_empty() {
+        return Ok(OwnerState::InvalidScope);
+    }
+    let key = resource.key(namespace, &owner.name);
+    let (item, _) = collection.items.get(&key).await?;
+    if let Some(item) = item {
+        let entry = item.entry()?;
+        if entry.uid() == owner.uid && !entry.is_terminating() {
+            return Ok(OwnerState::Exists);
+        }
+    }
+    let row = api_state.store.get(&key, None).await?;
+    let ownership = row.and_then(|row| OwnershipData::parse(&row.value));
+    Ok(match ownership.filter(|ownership| ownership.uid == owner.uid) {
+        None => OwnerState::Gone,
+        Some(ownership)
+            if ownership.deletion_state
+                == Some(super::ownership_data::DeletionState::WaitingForDependents) =>
+        {
+            OwnerState::Waiting
+        }
+        Some(_) => OwnerState::Exists,
+    })
+}
+
+/// Whether the scopes of two objects allow ownership: the owner is cluster-scoped, or in the namespace of
+/// the dependent. `owner` and `dependent` are the storage keys of the objects.
+pub(super) fn may_own(api_state: &ApiState, owner: &str, dependent: &str) -> bool {
+    let registry = api_state.kinds.registry();
+    let namespace = |key: &str| {
+        let resource = registry.of_key(key)?;
+        resource
+            .kind
+            .namespaced()
+            .then(|| resource.parse_key(key).map(|(namespace, _)| namespace.to_owned()))?
+    };
+    match namespace(owner) {
+        None => true,
+        Some(owner_namespace) => namespace(dependent).is_some_and(|namespace| namespace == owner_namespace),
+    }
+}
+
+/// Whether any namespace contains an object with the owner's kind, name and uid.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(super) async fn exists_in_other_namespace(api_state: &ApiState, owner: &Owner) -> Result<bool> {
+    let Some(collection) = collection(api_state, owner).filter(|c| c.resource.kind.namespaced()) else {
+        return Ok(false);
+    };
+    let Ok(namespaces) = stored::core(api_state, "namespaces") else { return Ok(false) };
+    let namespaces_now = namespaces.items.snapshot().await?;
+    let objects = collection.items.snapshot().await?;
+    for namespace in namespaces_now.scope(namespaces.items.prefix(), "") {
+        let Some((_, name)) = namespaces.resource.parse_key(namespace.key()) else { continue };
+        if let Some(item) = objects.item(&collection.resource.key(name, &owner.name))
+            && stored::entry(item).is_some_and(|entry| entry.uid() == owner.uid)
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

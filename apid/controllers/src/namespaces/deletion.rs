@@ -1,0 +1,381 @@
+//! Deletion of a namespace: deletes its objects, reports those that remain, finally removes apid's finalizer.
+//!
+//! # Reference
+//!
+//! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
+//! left. Objects are deleted with background propagation, since their dependents are in the namespace, too.
+//! Objects that cannot be decoded stay, and their number is in the conditions of the namespace. The namespace
+//! stays until they are gone. All other objects are deleted.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use apimachinery::time;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use super::collection;
+use super::conditions::RoundOutcome;
+use crate::actor::{Actor, Target, ignore_race};
+use crate::stored;
+use verbs::Collection;
+use verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
+
+/// Number of namespaces that are emptied concurrently.
+const NAMESPACE_CONCURRENCY: usize = 8;
+/// Number of objects of a kind that are deleted concurrently; concurrent deletions share the fsyncs of the
+/// store.
+const OBJECT_CONCURRENCY: usize = 128;
+/// Pause after a failed round, and maximum wait for a change of the objects that remain after a round.
+const RETRY: Duration = Duration::from_secs(2);
+/// Minimum pause after a round with remaining objects; the pause is never shorter than that round.
+const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(100);
+/// Delay of the final sweep, which deletes objects whose creation was admitted before the deletion of the
+/// namespace. After this delay, these objects are stored.
+const SWEEP_DELAY: Duration = Duration::from_secs(1);
+
+/// The task that empties terminating namespaces.
+pub(super) struct NamespaceDeletion {
+    actor: Actor,
+    /// The names of the namespaces that are being emptied.
+    busy: Mutex<HashSet<String>>,
+    permits: Semaphore,
+}
+
+impl NamespaceDeletion {
+    /// Creates the task, which writes as `actor`.
+    pub(super) fn new(actor: Actor) -> Self {
+        NamespaceDeletion { actor, busy: Mutex::default(), permits: Semaphore::new(NAMESPACE_CONCURRENCY) }
+    }
+
+    /// Starts to empty a terminating namespace, unless this is in progress.
+    pub(super) fn begin(self: Arc<Self>, name: &str) {
+        if !self.busy.lock().insert(name.to_owned()) {
+            return;
+        }
+        let name = name.to_owned();
+        tokio::spawn(async move {
+            self.terminate(&name).await;
+            self.busy.lock().remove(&name);
+            // The namespace may have been created and deleted again meanwhile. `begin` ignored that deletion,
+            // because the name was in `busy`.
+            match self.is_waiting(&name).await {
+                Ok(true) => Arc::clone(&self).begin(&name),
+                Ok(false) => {}
+                Err(status) => {
+                    tracing::warn!(namespace = name, reason = %status, "reading a terminating namespace failed; its deletion continues after its next change");
+                }
+            }
+            tokio::time::sleep(SWEEP_DELAY).await;
+            if let Err(status) = self.sweep(&name).await {
+                tracing::warn!(namespace = name, reason = %status, "final sweep of a deleted namespace failed; objects may remain");
+            }
+        });
+    }
+
+    /// Whether a namespace with this name is terminating and waits for its deletion.
+    async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
+        let namespaces = collection(self.actor.api_state())?;
+        self.find_terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
+    }
+
+    /// Runs rounds until the namespace is gone or waits only for finalizers of other components.
+    async fn terminate(&self, name: &str) {
+        let clock = &self.actor.api_state().clock;
+        loop {
+            let started_at = clock.monotonic();
+            let result = {
+                let Ok(_permit) = self.permits.acquire().await else { return };
+                self.run_round(name).await
+            };
+            match result {
+                Ok(RoundResult::Gone) => return,
+                Ok(RoundResult::Blocked { key_prefix }) => {
+                    let duration = clock.monotonic().saturating_sub(started_at);
+                    tokio::time::sleep(MIN_ROUND_INTERVAL.max(duration)).await;
+                    self.wait_for_change(name, &key_prefix).await;
+                }
+                Err(status) => {
+                    tracing::warn!(namespace = name, reason = %status, "emptying a terminating namespace failed; retrying");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Runs one round: deletes the objects, writes the conditions, and removes the finalizer if nothing
+    /// remains.
+    async fn run_round(&self, name: &str) -> Result<RoundResult, Status> {
+        let namespaces = collection(self.actor.api_state())?;
+        if self.find_terminating(&namespaces, name).await?.is_none() {
+            return Ok(RoundResult::Gone);
+        }
+        let (outcome, first_blocked) = self.delete_content(name).await?;
+        // The deletions may have taken long, so the namespace is read again.
+        let Some(namespace) = self.find_terminating(&namespaces, name).await? else {
+            return Ok(RoundResult::Gone);
+        };
+        let namespace = match self.write_conditions(&namespaces, name, namespace, &outcome).await {
+            Ok(namespace) => namespace,
+            Err(status) if status.reason == Reason::NotFound => return Ok(RoundResult::Gone),
+            Err(status) => return Err(status),
+        };
+        if !outcome.is_empty() {
+            let failures = outcome.failures.join(", ");
+            return match first_blocked {
+                Some(key_prefix) => Ok(RoundResult::Blocked { key_prefix }),
+                None => Err(Status::internal(failures)),
+            };
+        }
+        let target = Target { collection: &namespaces, namespace: "", name, subresource: "finalize" };
+        let own_finalizer = self.actor.api_state().names.api_service;
+        match self.actor.update(target, without_finalizer(namespace, own_finalizer)).await {
+            Ok(_) => Ok(RoundResult::Gone),
+            Err(status) if status.reason == Reason::NotFound => Ok(RoundResult::Gone),
+            // The namespace was changed meanwhile: the next round reads it again.
+            Err(status) => Err(status),
+        }
+    }
+
+    /// Deletes the objects of a namespace. Returns the outcome, and the key prefix of the first kind with
+    /// remaining objects.
+    async fn delete_content(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
+        let mut outcome = RoundOutcome::default();
+        let is_pods = |content: &Collection| {
+            content.resource.group_resource.group.is_empty() && content.resource.kind.resource() == "pods"
+        };
+        let (pods, others): (Vec<_>, Vec<_>) =
+            self.namespaced_collections().partition(|content| is_pods(content));
+        let mut first_blocked = None;
+        for stage in [pods, others] {
+            let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
+            outcome.failures.extend(failures.into_iter().flatten());
+            let mut is_blocked = !outcome.failures.is_empty();
+            for content in stage {
+                let Remaining { readable, unreadable } =
+                    self.count_remaining(&content, name, &mut outcome.finalizers).await?;
+                let group_resource = &content.resource.group_resource;
+                if readable + unreadable > 0 {
+                    outcome.remaining.insert(
+                        format!("{}.{}", group_resource.resource, group_resource.group),
+                        readable + unreadable,
+                    );
+                    first_blocked.get_or_insert_with(|| content.resource.key_prefix.clone());
+                }
+                if unreadable > 0 {
+                    outcome.failures.push(format!("{unreadable} of {group_resource} cannot be read"));
+                }
+                is_blocked |= readable > 0;
+            }
+            // Pods that cannot be decoded are reported, but the other kinds do not wait for their deletion.
+            if is_blocked {
+                break;
+            }
+        }
+        Ok((outcome, first_blocked))
+    }
+
+    /// Deletes the objects of one kind in a namespace. Returns the text of the error, if any.
+    async fn delete_all(&self, content: &Collection, namespace: &str) -> Option<String> {
+        let snapshot = match content.items.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Some(error.to_string()),
+        };
+        let scope = content.resource.key(namespace, "");
+        let mut items = snapshot.scope(&scope, "").peekable();
+        items.peek()?;
+        if items.any(|item| item.entry().is_err()) {
+            // `deletecollection` fails at an undecodable object, so the other objects are deleted one by one.
+            return self.delete_each(content, namespace, |_| true).await.err().map(|status| status.message);
+        }
+        let target = Target { collection: content, namespace, name: "", subresource: "" };
+        let options = background_options();
+        let result = self.actor.delete_collection(target, &options, OBJECT_CONCURRENCY).await;
+        result.err().map(|status| status.message)
+    }
+
+    /// Deletes the decodable objects of one kind for which `is_selected` returns true, one by one.
+    ///
+    /// An object that is removed or changed meanwhile is not a failure.
+    async fn delete_each(
+        &self,
+        content: &Collection,
+        namespace: &str,
+        is_selected: impl Fn(&Object) -> bool,
+    ) -> Result<(), Status> {
+        let mut result = Ok(());
+        for object in stored::objects(content, &content.resource.key(namespace, "")).await? {
+            if !is_selected(&object) {
+                continue;
+            }
+            let target = Target { collection: content, namespace, name: object.name(), subresource: "" };
+            let uid = Some(object.uid().to_owned());
+            let options = DeleteOptions {
+                preconditions: Preconditions { uid, resource_version: None },
+                ..background_options()
+            };
+            if let Err(status) = ignore_race(self.actor.delete(target, &options).await) {
+                result = Err(status);
+            }
+        }
+        result
+    }
+
+    /// Writes the conditions into the namespace if they changed.
+    async fn write_conditions(
+        &self,
+        namespaces: &Collection,
+        name: &str,
+        namespace: Object,
+        outcome: &RoundOutcome,
+    ) -> Result<Object, Status> {
+        let now = time::time(self.actor.api_state().clock.now());
+        let Some(updated) = outcome.apply_conditions(&namespace, &now) else { return Ok(namespace) };
+        let target = Target { collection: namespaces, namespace: "", name, subresource: "status" };
+        self.actor.update(target, updated).await?.object.object()
+    }
+
+    /// Returns the namespace if it is terminating and still has apid's finalizer.
+    async fn find_terminating(&self, namespaces: &Collection, name: &str) -> Result<Option<Object>, Status> {
+        let Some(object) = stored::get_decodable(namespaces, "", name).await? else { return Ok(None) };
+        let own_finalizer = self.actor.api_state().names.api_service;
+        let has_own_finalizer = finalizers(&object).any(|finalizer| finalizer == own_finalizer);
+        Ok((object.is_terminating() && has_own_finalizer).then_some(object))
+    }
+
+    /// Returns the collections of all namespaced kinds.
+    fn namespaced_collections(&self) -> impl Iterator<Item = Arc<Collection>> {
+        let collections = self.actor.api_state().kinds.collections().into_iter();
+        collections.filter(|collection| collection.resource.kind.namespaced())
+    }
+
+    /// Counts the remaining objects of one kind in a namespace. Adds the numbers of their finalizers to
+    /// `finalizers`.
+    async fn count_remaining(
+        &self,
+        content: &Collection,
+        namespace: &str,
+        finalizers: &mut BTreeMap<String, usize>,
+    ) -> Result<Remaining, Status> {
+        let snapshot = content.items.snapshot().await.map_err(stored::unavailable)?;
+        let scope = content.resource.key(namespace, "");
+        let mut remaining = Remaining::default();
+        for item in snapshot.scope(&scope, "") {
+            let Some(object) = stored::object(item) else {
+                remaining.unreadable += 1;
+                continue;
+            };
+            remaining.readable += 1;
+            for finalizer in object.finalizers() {
+                *finalizers.entry(finalizer.to_owned()).or_default() += 1;
+            }
+        }
+        Ok(remaining)
+    }
+
+    /// Waits until an object of a kind changes in the namespace, at most [`RETRY`]. Returns at once if no
+    /// object of the kind is left. `prefix` is the key prefix of the kind.
+    async fn wait_for_change(&self, namespace: &str, prefix: &str) {
+        let content = self.namespaced_collections().find(|c| c.resource.key_prefix == prefix);
+        let Some(content) = content else { return };
+        let scope = content.resource.key(namespace, "");
+        let change = async {
+            let (snapshot, mut watcher) = content.items.snapshot_and_watch(&scope).await.ok()?;
+            if snapshot.scope(&scope, "").next().is_some() {
+                watcher.next().await.ok()?;
+            }
+            Some(())
+        };
+        if let Ok(None) = tokio::time::timeout(RETRY, change).await {
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Deletes objects that were stored while the namespace was being deleted. If a namespace of the name
+    /// exists again, the objects created since its creation stay.
+    async fn sweep(&self, name: &str) -> Result<(), Status> {
+        let namespaces = collection(self.actor.api_state())?;
+        let current_namespace = stored::get_decodable(&namespaces, "", name).await?;
+        let is_leftover = |object: &Object| {
+            current_namespace.as_ref().is_none_or(|namespace| is_older_than_namespace(object, namespace))
+        };
+        let mut result = Ok(());
+        for content in self.namespaced_collections() {
+            result = result.and(self.delete_each(&content, name, is_leftover).await);
+        }
+        result
+    }
+}
+
+/// Numbers of remaining objects of one kind in a namespace.
+#[derive(Default)]
+struct Remaining {
+    readable: usize,
+    /// Objects that cannot be decoded. They stay until a client deletes them with the delete option
+    /// `ignoreStoreReadErrorWithClusterBreakingPotential`.
+    unreadable: usize,
+}
+
+/// Whether an object was created before `namespace`, so it belongs to an earlier namespace of the same name.
+///
+/// The revision of the namespace cannot decide this, because it grows with each change of the namespace. An
+/// object that was created in the same second counts as newer.
+fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
+    let created_at = |object: &Object| time::parse(object.meta_str("creationTimestamp"));
+    matches!((created_at(object), created_at(namespace)), (Some(object), Some(namespace)) if object < namespace)
+}
+
+/// The work that a round left.
+enum RoundResult {
+    /// No work is left: the namespace is gone, or only finalizers of other components block its deletion.
+    Gone,
+    /// Objects remain, because of finalizers, grace periods or failed deletions.
+    Blocked {
+        /// The key prefix of the first kind with remaining objects.
+        key_prefix: String,
+    },
+}
+
+fn background_options() -> DeleteOptions {
+    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
+}
+
+/// Returns the finalizers in `spec.finalizers` of a namespace.
+fn finalizers(namespace: &Object) -> impl Iterator<Item = &str> {
+    let list = namespace.at(&["spec", "finalizers"]).and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn without_finalizer(mut namespace: Object, own_finalizer: &str) -> Object {
+    let remaining: Vec<String> =
+        finalizers(&namespace).filter(|f| *f != own_finalizer).map(str::to_owned).collect();
+    namespace.set("spec", json!({ "finalizers": remaining }));
+    namespace
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweep_keeps_objects_newer_than_recreated_namespace() {
+        let object_created_at = |time: &str| {
+            Object::from_value(json!({"metadata": {"name": "x", "creationTimestamp": time}})).unwrap()
+        };
+        let namespace = object_created_at("2026-01-01T00:00:10Z");
+        for (time, want) in [
+            ("2026-01-01T00:00:09Z", true),
+            ("2026-01-01T00:00:10Z", false),
+            ("2026-01-01T00:00:11Z", false),
+            ("2025-12-31T23:59:59Z", true),
+            ("", false),
+        ] {
+            assert_eq!(is_older_than_namespace(&object_created_at(time), &namespace), want, "{time:?}");
+        }
+    }
+}

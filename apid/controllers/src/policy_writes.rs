@@ -1,0 +1,76 @@
+//! Writes on behalf of authd: default policy, aggregated cluster roles, token Secrets, `cluster-info`.
+
+use crate::ControllerState;
+use std::sync::Arc;
+
+use apimachinery::codec::{self, Limits};
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use async_trait::async_trait;
+use authproto::auth::{ObjectWrite, object_write::Verb};
+use storage::Revision;
+
+use super::actor::{Actor, Target};
+use authclient::PolicyWriter;
+use verbs::Collection;
+use verbs::deletion::options::DeleteOptions;
+
+/// Name of the controller of authd that restores the default policy, as the user `system:apiserver`.
+///
+/// In Kubernetes the default policy is restored by the API server, not by the controller manager.
+const BOOTSTRAP: &str = "bootstrap-policy";
+
+/// Writes the objects that the controllers of authd request.
+pub struct PolicyWrites {
+    state: Arc<ControllerState>,
+}
+
+impl PolicyWrites {
+    /// Creates the writer.
+    pub fn new(state: Arc<ControllerState>) -> Self {
+        PolicyWrites { state }
+    }
+
+    fn actor(&self, controller: &str) -> Actor {
+        match controller {
+            BOOTSTRAP => self.state.apiserver(),
+            _ => self.state.controller(controller),
+        }
+    }
+
+    fn collection(&self, write: &ObjectWrite) -> Result<Arc<Collection>, Status> {
+        let kinds = self.state.api_state.kinds.get();
+        let resource = kinds.registry.find_stored(&write.group, &write.version, &write.resource);
+        resource.and_then(|resource| kinds.collection(resource).cloned()).ok_or_else(Status::unknown_resource)
+    }
+}
+
+#[async_trait]
+impl PolicyWriter for PolicyWrites {
+    async fn wait_for(&self, revision: Revision) {
+        self.state.api_state.cache.wait_for(revision).await;
+    }
+
+    async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<u16, Status> {
+        let actor = self.actor(controller);
+        let collection = self.collection(write)?;
+        let target = Target {
+            collection: &collection,
+            namespace: &write.namespace,
+            name: &write.name,
+            subresource: "",
+        };
+        match write.verb() {
+            Verb::Create => actor.create(Target { name: "", ..target }, body(write)?).await.map(|_| 201),
+            Verb::Update => actor.update(target, body(write)?).await.map(|_| 200),
+            Verb::Delete => actor.delete(target, &DeleteOptions::default()).await.map(|_| 200),
+            Verb::Patch => actor.merge(target, &write.body).await.map(|_| 200),
+        }
+    }
+}
+
+fn body(write: &ObjectWrite) -> Result<Object, Status> {
+    let decoded = codec::json::decode(&write.body, Limits::BODY)
+        .map_err(|error| Status::bad_request(error.to_string()))?;
+    Object::from_value(decoded.value).map_err(|_| Status::bad_request("the body is not an object"))
+}

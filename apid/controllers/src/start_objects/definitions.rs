@@ -1,0 +1,146 @@
+//! APIServices of custom resource definitions, and the condition `Available` of all local APIServices.
+//!
+//! # Reference
+//!
+//! An APIService with the label `automanaged: "true"` belongs to apid. apid restores it after changes and
+//! deletions, and deletes it when no definition serves its group version. The spec of an APIService without
+//! that label is left unchanged. A local APIService has no `spec.service`.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use apimachinery::names::Names;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::{StartObject, api_services, ensure, reconcile_on_changes, with_desired_spec};
+use crate::actor::{Actor, Target, ignore_race};
+use crate::condition::{Condition, with_conditions};
+use crate::derived::DerivedValues;
+use crate::stored;
+
+const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
+const SERVICE: (&str, &str) = ("apiregistration", "APIService");
+
+/// Priority of a custom group, and priority of a version within it.
+const PRIORITIES: (i64, i64) = (1_000, 100);
+
+/// Writes the APIServices after each change of a definition or APIService, until the process ends.
+pub(super) async fn run(actor: Actor) {
+    let (Ok(definitions), Ok(services)) =
+        (stored::of_kind(actor.api_state(), DEFINITION), stored::of_kind(actor.api_state(), SERVICE))
+    else {
+        return;
+    };
+    let both = [&definitions.items, &services.items];
+    let known = Mutex::new(Known { versions: DerivedValues::new(), services: DerivedValues::new() });
+    reconcile_on_changes(both, "the APIServices of custom kinds", || (), || reconcile(&actor, &known)).await;
+}
+
+/// The parts of the stored objects that a reconciliation needs.
+struct Known {
+    /// Group and version of each served version, for each definition.
+    versions: DerivedValues<Vec<(String, String)>>,
+    services: DerivedValues<Object>,
+}
+
+async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
+    let api_state = actor.api_state();
+    let key = automanaged(&api_state.names);
+    let services = stored::of_kind(api_state, SERVICE)?;
+    let Known { versions, services: current } = &mut *known.lock().await;
+    versions.update(&*stored::of_kind(api_state, DEFINITION)?, |definition| served(&definition)).await?;
+    current.update(&services, |service| service).await?;
+    let served: BTreeSet<&(String, String)> = versions.values().flatten().collect();
+    let desired: BTreeMap<String, StartObject> = served
+        .iter()
+        .map(|(group, version)| start_object(group, version, &key))
+        .map(|service| (service.object.name().to_owned(), service))
+        .collect();
+    let now = apimachinery::time::time(api_state.clock.now());
+    let correct: HashSet<&str> = current
+        .values()
+        .filter(|service| desired.get(service.name()).is_some_and(|desired| desired.is_met_by(service, &now)))
+        .map(Object::name)
+        .collect();
+    for (_, service) in desired.iter().filter(|(name, _)| !correct.contains(name.as_str())) {
+        ensure(actor, service).await?;
+    }
+    let conditions = [available_condition()];
+    for service in current.values() {
+        let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
+        let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
+            actor.delete(target, &Default::default()).await.map(drop)
+        } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
+            && let Some(next) = with_conditions(service, &conditions, &now)
+        {
+            actor.update(Target { subresource: "status", ..target }, next).await.map(drop)
+        } else {
+            Ok(())
+        };
+        ignore_race(result)?;
+    }
+    Ok(())
+}
+
+/// Returns the label key that marks APIServices of apid.
+pub(super) fn automanaged(names: &Names) -> String {
+    names.label_sub_key("kube-aggregator", "automanaged")
+}
+
+/// Returns the condition of a local APIService.
+pub(super) fn available_condition() -> Condition {
+    let message = "Local APIServices are always available".to_owned();
+    Condition { kind: "Available", status_is_true: true, reason: "Local", message }
+}
+
+/// Returns group and version of each version that a definition serves.
+fn served(definition: &Object) -> Vec<(String, String)> {
+    let group = definition.str_at(&["spec", "group"]).unwrap_or("");
+    let versions = definition.at(&["spec", "versions"]).and_then(Value::as_array).into_iter().flatten();
+    versions
+        .filter(|version| version.get("served").and_then(Value::as_bool) == Some(true))
+        .filter_map(|version| Some((group.to_owned(), version.get("name")?.as_str()?.to_owned())))
+        .collect()
+}
+
+fn start_object(group: &str, version: &str, key: &str) -> StartObject {
+    let (group_priority, version_priority) = PRIORITIES;
+    let object = json!({
+        "metadata": {"name": api_services::name(group, version), "labels": {key: "true"}},
+        "spec": {
+            "group": group, "version": version,
+            "groupPriorityMinimum": group_priority, "versionPriority": version_priority,
+        },
+    });
+    let restore = |current: &Object, desired: &Object| {
+        let (key, own_value) = desired.labels().next()?;
+        if current.label(key) == Some(own_value) { with_desired_spec(current, desired) } else { None }
+    };
+    StartObject {
+        condition: Some(available_condition()),
+        ..StartObject::new(SERVICE.0, SERVICE.1, object).restored_by(restore)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn api_service_of_crd_is_restored_only_if_automanaged() {
+        let definition = json!({"spec": {"group": "g.example.com", "versions": [
+            {"name": "v1", "served": true}, {"name": "v1beta1", "served": false}, {"name": "v2", "served": true},
+        ]}});
+        let served = served(&Object::from_value(definition).unwrap());
+        assert_eq!(served.iter().map(|(_, version)| version.as_str()).collect::<Vec<_>>(), ["v1", "v2"]);
+        let service = start_object("g.example.com", "v1", "managed");
+        assert_eq!(service.object.name(), "v1.g.example.com");
+        for (label, restored) in [("true", true), ("false", false), ("onstart", false)] {
+            let current = json!({"metadata": {"labels": {"managed": label}}, "spec": {"group": "other"}});
+            let current = Object::from_value(current).unwrap();
+            assert_eq!((service.restore)(&current, &service.object).is_some(), restored, "{label}");
+        }
+    }
+}

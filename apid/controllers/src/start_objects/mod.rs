@@ -1,0 +1,215 @@
+//! Objects that exist from the start: priority classes, flow control, APIServices, the API's Service.
+//!
+//! # Contract
+//!
+//! [`run`] creates all missing objects concurrently and then reports completion. Correct objects are not
+//! written again, so a restart changes nothing. Some objects are *created once* per start: after a deletion,
+//! they are absent until the next start. Other objects are *kept*: after a deletion, they are restored at the
+//! next check, at the latest after [`CHECK_INTERVAL`].
+//!
+//! | objects | after a deletion | after a change |
+//! |---|---|---|
+//! | priority classes | absent until the next start | left unchanged |
+//! | APIServices of built-in group versions | absent until the next start | restored at the next start |
+//! | APIServices of custom resource definitions | restored | restored; see [`definitions`] |
+//! | mandatory flow schemas and priority levels | restored | restored |
+//! | suggested flow schemas and priority levels | restored | depends on an annotation, see [`flow_control`] |
+//! | Service, ServiceCIDR | restored | left unchanged |
+//! | Endpoints, EndpointSlice | restored | restored |
+//!
+//! # Invariants
+//!
+//! INVARIANT (ordinary writes): the objects are written through the verbs as `system:apiserver`, so
+//! audit and admission handle them like other writes.
+
+use crate::ControllerState;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::object::{Object, Value};
+use apimachinery::status::{Reason, Status};
+use futures_util::future::join_all;
+use tokio::sync::Notify;
+
+use super::actor::{Actor, Target};
+use super::condition::{Condition, with_conditions};
+use super::reflector::reflect;
+use super::stored;
+use verbs::Items;
+
+mod api_services;
+mod dangling;
+mod definitions;
+mod flow_control;
+mod own_service;
+mod priority_classes;
+
+pub use own_service::AdvertisedServer;
+
+/// Interval of the checks of kept objects. A check reads only the watch cache.
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// Pause before a failed write of a start object is repeated.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Function that returns the state to which an existing object is restored, or None if the object stays.
+type RestoreFn = fn(current: &Object, desired: &Object) -> Option<Object>;
+
+/// An object that must exist.
+struct StartObject {
+    /// Group of the object without its domain, and kind.
+    kind: (&'static str, &'static str),
+    /// The object, with name and namespace.
+    object: Object,
+    restore: RestoreFn,
+    /// Condition that the status of the object must have.
+    condition: Option<Condition>,
+}
+
+impl StartObject {
+    /// Creates an object that is left unchanged once it exists.
+    fn new(group: &'static str, kind: &'static str, object: Value) -> Self {
+        let object = Object::from_value(object).unwrap_or_default();
+        StartObject { kind: (group, kind), object, restore: |_, _| None, condition: None }
+    }
+
+    fn restored_by(self, restore: RestoreFn) -> Self {
+        StartObject { restore, ..self }
+    }
+
+    fn with_condition(self, condition: Condition) -> Self {
+        StartObject { condition: Some(condition), ..self }
+    }
+
+    /// Whether an existing object needs no write. `now` is the current time as RFC 3339 text.
+    fn is_met_by(&self, current: &Object, now: &str) -> bool {
+        let needs_write = || {
+            (self.restore)(current, &self.object).is_some()
+                || with_conditions(current, self.condition.as_slice(), now).is_some()
+        };
+        current.is_terminating() || !needs_write()
+    }
+}
+
+/// Returns a JSON object with those of the fields that are not null.
+fn without_nulls<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
+    let fields = fields.into_iter().filter(|(_, value)| !value.is_null());
+    fields.map(|(field, value)| (field.to_owned(), value)).collect()
+}
+
+/// Creates the objects, calls `on_created`, and restores the kept objects until the process ends.
+///
+/// `on_created` is called after one attempt for each object. An object that an admission plugin rejects is retried
+/// and does not delay the start.
+pub async fn run(state: Arc<ControllerState>, published: AdvertisedServer, on_created: impl FnOnce() + Send) {
+    let actor = state.apiserver();
+    let api_state = &state.api_state;
+    let names = &api_state.names;
+    let mut created_once = priority_classes::all();
+    created_once.extend(api_services::all(&api_state.kinds.registry(), names));
+    let mut kept = flow_control::all(names);
+    kept.extend(own_service::objects(&published, names));
+    let (mut failed, _) = tokio::join!(ensure_all(&actor, &created_once), ensure_all(&actor, &kept));
+    on_created();
+    let wake = Arc::new(Notify::new());
+    tokio::spawn(dangling::run(actor.clone(), wake.clone()));
+    tokio::spawn(definitions::run(actor.clone()));
+    loop {
+        let pause = if failed.is_empty() { CHECK_INTERVAL } else { RETRY };
+        let _ = tokio::time::timeout(pause, wake.notified()).await;
+        failed = ensure_all(&actor, failed).await;
+        ensure_all(&actor, &kept).await;
+    }
+}
+
+/// Runs `reconcile` after changes of the collections until the process ends.
+///
+/// Changes during a run cause one more run; a failed run is retried. `on_change` is called for each change.
+/// `subject` names the updated objects in the log.
+async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
+    collections: [&Arc<Items>; 2],
+    subject: &str,
+    on_change: impl Fn() + Clone + Send,
+    reconcile: impl Fn() -> F + Send,
+) {
+    let changed = Arc::new(Notify::new());
+    let reflectors = collections.map(|items| {
+        let (changed, on_change) = (Arc::clone(&changed), on_change.clone());
+        reflect(Arc::clone(items), move |_| {
+            changed.notify_one();
+            on_change();
+        })
+    });
+    let work = async {
+        loop {
+            changed.notified().await;
+            if let Err(status) = reconcile().await {
+                tracing::warn!(reason = %status, "updating {subject} failed; retrying");
+                tokio::time::sleep(RETRY).await;
+                changed.notify_one();
+            }
+        }
+    };
+    tokio::join!(join_all(reflectors), work);
+}
+
+/// Creates or restores each object. Returns the objects whose write or read failed.
+async fn ensure_all<'a>(
+    actor: &Actor,
+    desired: impl IntoIterator<Item = &'a StartObject>,
+) -> Vec<&'a StartObject> {
+    let results = desired.into_iter().map(async |desired| (desired, ensure(actor, desired).await));
+    let mut failed = Vec::new();
+    for (desired, result) in join_all(results).await {
+        if let Err(status) = result {
+            let (kind, name) = (desired.kind.1, desired.object.name());
+            tracing::warn!(kind, name, reason = %status, "creating a start object failed; retrying");
+            failed.push(desired);
+        }
+    }
+    failed
+}
+
+async fn ensure(actor: &Actor, desired: &StartObject) -> Result<(), Status> {
+    let api_state = actor.api_state();
+    let collection = stored::of_kind(api_state, desired.kind)?;
+    let (namespace, name) = (desired.object.namespace(), desired.object.name());
+    let target = Target { collection: &collection, namespace, name, subresource: "" };
+    let current = match stored::get_decodable(&collection, namespace, name).await? {
+        Some(current) if current.is_terminating() => return Ok(()),
+        Some(current) => match (desired.restore)(&current, &desired.object) {
+            Some(next) => actor.update(target, next).await?.object.object()?,
+            None => current,
+        },
+        None => match actor.create(Target { name: "", ..target }, desired.object.clone()).await {
+            Ok(written) => written.object.object()?,
+            // Another client created the object meanwhile; the next check handles it.
+            Err(status) if status.reason == Reason::AlreadyExists => return Ok(()),
+            Err(status) => return Err(status),
+        },
+    };
+    let now = apimachinery::time::time(api_state.clock.now());
+    if let Some(next) = with_conditions(&current, desired.condition.as_slice(), &now) {
+        actor.update(Target { subresource: "status", ..target }, next).await?;
+    }
+    Ok(())
+}
+
+/// Returns the current object with the desired spec, or None if both specs are equal.
+fn with_desired_spec(current: &Object, desired: &Object) -> Option<Object> {
+    with_desired_fields(current, desired, &["spec"])
+}
+
+/// Returns the current object with these fields of the desired object, or None if the fields are equal.
+fn with_desired_fields(current: &Object, desired: &Object, fields: &[&str]) -> Option<Object> {
+    if fields.iter().all(|field| current.get(field) == desired.get(field)) {
+        return None;
+    }
+    let mut next = current.clone();
+    for field in fields {
+        match desired.get(field) {
+            Some(value) => next.set(field, value.clone()),
+            None => drop(next.remove(field)),
+        }
+    }
+    Some(next)
+}

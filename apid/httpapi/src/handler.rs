@@ -1,0 +1,468 @@
+//! The request handler: authentication, authorization, execution and response in order.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use apimachinery::decision::explain_reason;
+use apimachinery::status::{Details, Reason, Status};
+use futures_util::FutureExt as _;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use kinds::Resource;
+use parking_lot::Mutex;
+use serving::body::Body;
+use serving::metrics::Histogram;
+use serving::server::{ConnectionInfo, Handler};
+use tracing::Instrument as _;
+
+use super::body::RequestBody;
+use super::deadline::{self, RequestDeadline, TimeLimit};
+use super::execution::{self, AuthorizedRequest, Executor};
+use super::metrics::RequestOutcome;
+use super::negotiate;
+use super::query::Query;
+use super::request_context::{AuditRecord, RequestContext};
+use super::request_info::RequestInfo;
+use super::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
+use super::response_chunks::{self, ChunkProducer};
+use super::shares::Shares;
+use super::state::HttpState;
+#[cfg(test)]
+use super::work_pool::WorkPool;
+use super::{head_limits, routes};
+use authclient::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
+use verbs::{ApiState, ServedKinds};
+
+/// The request handler of a server.
+pub struct Api {
+    http_state: Arc<HttpState>,
+    shares: Shares,
+    executor: Executor,
+}
+
+impl Handler for Api {
+    async fn handle(&self, request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        self.handle_request(head, body.into(), &connection).await
+    }
+}
+
+impl Api {
+    /// Creates a handler without in-flight limits. Must be called within the serving runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot start a worker thread.
+    pub fn new(http_state: Arc<HttpState>) -> io::Result<Self> {
+        Ok(Api { http_state, shares: Shares::new(), executor: Executor::start()? })
+    }
+
+    /// Sets the in-flight limits for reads and writes; 0 means no limit.
+    #[must_use]
+    pub fn with_limits(self, max_reads: usize, max_writes: usize) -> Self {
+        Api { executor: self.executor.with_limits(max_reads, max_writes), ..self }
+    }
+
+    /// Handles one request and returns its response.
+    pub async fn handle_request(
+        &self,
+        mut head: Parts,
+        body: RequestBody,
+        connection: &Arc<ConnectionInfo>,
+    ) -> Response<Body> {
+        let http_state = &self.http_state;
+        let api_state = &*http_state.api_state;
+        let started = api_state.clock.monotonic();
+        let received = http_state.audit.is_on().then(|| api_state.clock.now());
+        let (uri, rejection) = if head_limits::has_long_query(&head.uri) {
+            match Box::pin(self.parse_on_pool(&head, connection)).await {
+                Ok(uri) => (uri, None),
+                Err(status) => (ParsedUri::new(&head.method, &head.uri, Query::default()), Some(status)),
+            }
+        } else {
+            (ParsedUri::new(&head.method, &head.uri, Query::parse(head.uri.query())), None)
+        };
+        let ParsedUri { query, info } = uri;
+        let header_credentials = api_state.auth.take_credentials(&mut head.headers, &api_state.names);
+        let audit_id = audit_id(&head, api_state);
+        let compression = api_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
+        let response_options = ResponseOptions::new(&head.headers, &query, compression);
+        let time_limit = TimeLimit::for_request(started, &query, &info, http_state.settings.request_timeout);
+        let deadline = RequestDeadline::new(&*api_state.clock, &time_limit);
+        let kinds = api_state.kinds.get();
+        let resource = resource_of(&kinds, &info);
+        let context = Arc::new(RequestContext {
+            response_options,
+            time_limit,
+            info,
+            resource,
+            kinds,
+            http_state: Arc::clone(http_state),
+            head,
+            header_credentials,
+            query,
+            connection: Arc::clone(connection),
+            id: audit_id.to_str().unwrap_or_default().to_owned(),
+            audit: AuditRecord::default(),
+            pool: Arc::clone(self.executor.pool()),
+            share: OnceLock::new(),
+            reserved: Mutex::default(),
+        });
+        if let Some(received) = received {
+            context.begin_audit(received);
+        }
+        let span = context.span();
+        let mut response = match rejection {
+            Some(status) => status_response(&context, status),
+            None => {
+                let work = self.run_with_timeout(&context, body, deadline.remaining());
+                work.instrument(span.clone()).await
+            }
+        };
+
+        let latency = deadline.elapsed();
+        span.in_scope(|| {
+            tracing::debug!(code = response.code(), latency_ms = latency.as_millis(), "request")
+        });
+        let (info, head) = (&context.info, &context.head);
+        let resource = context.resource.as_deref();
+        let code = response.code();
+        let is_terminated = is_terminated(info, code, latency, http_state.settings.request_timeout);
+        let is_stream = response.is_stream();
+        if is_stream {
+            // A stream writes its own audit lines.
+            drop(context.audit.take());
+        } else {
+            let failure = response.failure.take();
+            context.complete_audit(response.code(), failure.as_deref()).await;
+        }
+        let send = |chunks| {
+            let count_abort = http_state.request_metrics.abort_counter(info, &context.query, head, resource);
+            let id = context.id.clone();
+            // HTTP/2 resets the stream instead of cutting the connection.
+            let cut = (head.version < Version::HTTP_2).then(|| connection.cut.clone());
+            deadline::body(chunks, &deadline, self.chunk_producer(&context), move |reason| {
+                tracing::debug!(request_id = id, reason, "response not sent completely; aborting the rest");
+                count_abort();
+                if let Some(cut) = cut {
+                    cut.now();
+                }
+            })
+        };
+        let is_head = head.method == Method::HEAD;
+        let response =
+            response.into_response(&Delivery { audit_id: &audit_id, is_head, response_options, send: &send });
+        let response_bytes = if is_stream { Some(0) } else { known_size(&response) };
+        let outcome = RequestOutcome { code, latency, response_bytes, is_terminated };
+        let size_histogram = http_state.request_metrics.count(info, &context.query, head, resource, outcome);
+        let response = match size_histogram {
+            Some(sizes) => response.map(|body| observe_size(body, sizes)),
+            None => response,
+        };
+        if !is_stream && !response_chunks::is_counted(response.body()) {
+            return response;
+        }
+        let producer = self.chunk_producer(&context);
+        response.map(|body| if is_stream { producer.track_stream(body) } else { producer.track(body) })
+    }
+
+    /// Returns a producer of response chunks that counts against the share of the authenticated user.
+    fn chunk_producer(&self, context: &RequestContext) -> ChunkProducer {
+        let share = context.share.get().cloned().unwrap_or_else(|| self.shares.share_of(""));
+        ChunkProducer::new(Arc::clone(&context.pool), share, Arc::clone(&context.connection.unsent_bytes))
+    }
+
+    /// Parses a long query on the work pool. The requests of one client address share a queue there, because the
+    /// user is not known yet.
+    ///
+    /// # Errors
+    ///
+    /// 429: the queue is full. 504: the request timeout elapsed. 503: the server is shutting down.
+    async fn parse_on_pool(&self, head: &Parts, connection: &ConnectionInfo) -> Result<ParsedUri, Status> {
+        let address = connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
+        let queue = format!("address {address}").into();
+        let (method, uri) = (head.method.clone(), head.uri.clone());
+        let work = async move { ParsedUri::new(&method, &uri, Query::parse(uri.query())) };
+        let parsed = self.executor.pool().run(&queue, LONG_QUERY_COST, work);
+        match tokio::time::timeout(self.http_state.settings.request_timeout, parsed).await {
+            Ok(parsed) => parsed.map_err(execution::rejection_status),
+            Err(_elapsed) => Err(timeout_status()),
+        }
+    }
+
+    /// Returns the response in every case: a panic gives 500, a timeout gives 504.
+    async fn run_with_timeout(
+        &self,
+        context: &Arc<RequestContext>,
+        body: RequestBody,
+        time: Duration,
+    ) -> ApiResponse {
+        // The future is boxed, so that the combinators below move a pointer and not a large future.
+        let work = AssertUnwindSafe(Box::pin(self.run(context, body))).catch_unwind();
+        let result = match tokio::time::timeout(time, work).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_panic)) => {
+                // The panic hook has logged the message and the location.
+                tracing::error!(path = context.head.uri.path(), "request handler panicked; responding 500");
+                Err(Status::internal("the request handler failed"))
+            }
+            Err(_elapsed) => Err(timeout_status()),
+        };
+        result.unwrap_or_else(|status| status_response(context, status))
+    }
+
+    /// Handles a request up to its response.
+    ///
+    /// The futures of less frequent steps are boxed, so that the future of a small read stays small: its
+    /// memory is allocated and written once for each request.
+    async fn run(&self, context: &Arc<RequestContext>, body: RequestBody) -> Result<ApiResponse, Status> {
+        context.query.check()?;
+        context.time_limit.check()?;
+        head_limits::check_path(&context.head.uri)?;
+        head_limits::check(context.head.version, &context.head.headers, &context.header_credentials)?;
+        let credentials = Credentials {
+            header_credentials: &context.header_credentials,
+            certificate_chain: &context.connection.client_chain,
+            chain_fingerprint: context.connection.client_fingerprint.as_ref(),
+            path: context.head.uri.path(),
+            request_id: &context.id,
+        };
+        if context.is_for_health_summary() && self.http_state.api_state.auth.unreachable().is_some() {
+            return routes::handle(context).await;
+        }
+        // Impersonation is authorized first, for the authenticated user, so the request itself is not
+        // pre-authorized.
+        let requests_impersonation = context.requests_impersonation();
+        let prefetch = (!requests_impersonation).then_some(&context.info.attributes);
+        let authenticated = self.http_state.api_state.auth.authenticate_for(&credentials, prefetch).await;
+        let (caller, prefetched) = authenticated.map_err(|rejection| {
+            context.audit.update(|event| {
+                let domain = self.http_state.api_state.names.group("authentication");
+                event.annotate(format!("{domain}/reason"), rejection.reason.as_ref());
+            });
+            with_client_audit_id(*rejection.status, &context.head)
+        })?;
+        context.audit.update(|event| event.user = Some((**caller.user()).clone()));
+        let impersonated =
+            if requests_impersonation { Box::pin(self.impersonate(context, &caller)).await? } else { None };
+        if let Some(impersonated) = &impersonated {
+            context.audit.update(|event| event.impersonated = Some((**impersonated.user()).clone()));
+        }
+        let user = impersonated.as_ref().unwrap_or(&caller);
+        let authorized = match self.authorize(context, user, prefetched).await {
+            Ok(authorized) => authorized,
+            Err(rejection) => {
+                let warnings = Box::pin(self.explain_denial(context, &caller, user, &rejection)).await;
+                let format = negotiate::error_format(&context.head.headers, context.encoding_support());
+                return Ok(ApiResponse::status(*rejection.status, format).with_warnings(warnings));
+            }
+        };
+        if context.is_for_health() {
+            return execution::route(context, &authorized, &[]).await;
+        }
+        // The share belongs to the authenticated user, so impersonation gives no second share.
+        let share = context.share.get_or_init(|| self.shares.share_of(&caller.user().name));
+        context.check_unsent_responses(false)?;
+        let body = body.receive(share).await?;
+        self.http_state.request_metrics.observe_body(&context.info, context.resource.as_deref(), body.len());
+        self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
+    }
+
+    async fn impersonate(
+        &self,
+        context: &RequestContext,
+        caller: &Authenticated,
+    ) -> Result<Option<Authenticated>, Status> {
+        let (auth, names) = (&self.http_state.api_state.auth, &self.http_state.api_state.names);
+        let impersonated = auth.impersonate(caller, &context.head.headers, names, &context.id).await;
+        impersonated.inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))
+    }
+
+    async fn authorize(
+        &self,
+        context: &RequestContext,
+        user: &Authenticated,
+        prefetched: Option<PrefetchedDecision>,
+    ) -> Result<Authorized, Rejection> {
+        let (auth, attributes) = (&self.http_state.api_state.auth, Arc::clone(&context.info.attributes));
+        let mut authorized =
+            auth.authorize_prefetched(user, Arc::clone(&attributes), prefetched, &context.id).await;
+        if authorized.as_ref().is_err_and(|rejection| rejection.status.code == 403)
+            && let names = &self.http_state.api_state.names
+            && let Some(explanation) =
+                Box::pin(auth.authorize_own_explanation(user, &attributes, names, &context.id)).await
+        {
+            authorized = Ok(explanation);
+        }
+        if let Ok(authorized) = &authorized {
+            self.annotate_decision(context, "allow", authorized.reason());
+        }
+        authorized
+    }
+
+    /// Adds the rejection to the audit event, and returns explanations as warnings for the caller.
+    ///
+    /// authd explains a denial only for the audit log and for callers who may create SubjectAccessReviews.
+    /// This permission is a cached decision. A cached denial does not wait for an authd that cannot be
+    /// reached.
+    async fn explain_denial(
+        &self,
+        context: &RequestContext,
+        caller: &Authenticated,
+        user: &Authenticated,
+        rejection: &Rejection,
+    ) -> Vec<String> {
+        let (auth, names) = (&self.http_state.api_state.auth, &self.http_state.api_state.names);
+        if rejection.status.code != 403 || auth.unreachable().is_some() {
+            self.annotate_decision(context, "forbid", &rejection.reason);
+            return Vec::new();
+        }
+        // The same authorizers decide the permission: after an evaluation error the decision would wait for the
+        // failing webhook a second time.
+        let can_read_explanations = async {
+            !rejection.has_evaluation_error
+                && auth.can_read_explanations(caller.user(), names, &context.id).await
+        };
+        let misses = auth.nearest_misses(user.user(), &context.info.attributes, &context.id);
+        let (can_read_explanations, misses) = if context.audit.is_on() {
+            tokio::join!(can_read_explanations, misses)
+        } else if can_read_explanations.await {
+            (true, misses.await)
+        } else {
+            (false, Vec::new())
+        };
+        self.annotate_decision(context, "forbid", &explain_reason(&rejection.reason, &misses));
+        if can_read_explanations { misses } else { Vec::new() }
+    }
+
+    /// Adds a decision and its reason to the audit event.
+    fn annotate_decision(&self, context: &RequestContext, decision: &str, reason: &str) {
+        context.audit.update(|event| {
+            let domain = self.http_state.api_state.names.group("authorization");
+            event.annotate(format!("{domain}/decision"), decision);
+            event.annotate(format!("{domain}/reason"), reason);
+        });
+    }
+}
+
+/// Memory cost of parsing a long query, in bytes: its parameters and selectors.
+const LONG_QUERY_COST: usize = 1 << 20;
+
+/// The query and the attributes of a request.
+struct ParsedUri {
+    query: Query,
+    info: RequestInfo,
+}
+
+impl ParsedUri {
+    /// Resolves the request info. `query` is empty if the request is rejected before the work pool parses its query.
+    fn new(method: &Method, uri: &Uri, query: Query) -> Self {
+        let info = RequestInfo::resolve(method, head_limits::path_within_limit(uri), &query);
+        ParsedUri { query, info }
+    }
+}
+
+fn status_response(context: &RequestContext, status: Status) -> ApiResponse {
+    ApiResponse::status(status, negotiate::error_format(&context.head.headers, context.encoding_support()))
+}
+
+fn timeout_status() -> Status {
+    let text = "Timeout: request did not complete within the allotted timeout";
+    Status::failure(Reason::Timeout, text)
+}
+
+/// Whether the server refused or ended a request to protect itself. A 429 to an eviction is a
+/// decision of a disruption budget.
+fn is_terminated(info: &RequestInfo, code: u16, latency: Duration, timeout: Duration) -> bool {
+    match code {
+        429 => info.attributes.subresource != "eviction",
+        504 => latency >= timeout,
+        _ => false,
+    }
+}
+
+/// The size of a response body, if it is known before it is sent.
+fn known_size(response: &Response<Body>) -> Option<u64> {
+    if let Some(body) = response.body().as_whole() {
+        return u64::try_from(body.len()).ok();
+    }
+    response.headers().get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Wraps a response body so that its size is recorded when the body ends or is dropped.
+fn observe_size(body: Body, sizes: Histogram) -> Body {
+    let mut sent = SentBytes { bytes: 0, sizes };
+    Body::stream(body.map_frame(move |frame| {
+        sent.add(frame.data_ref().map_or(0, |data| data.len() as u64));
+        frame
+    }))
+}
+
+/// Counts the bytes of a response body, and records the sum in `sizes` when it is dropped.
+struct SentBytes {
+    bytes: u64,
+    sizes: Histogram,
+}
+
+impl SentBytes {
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+}
+
+impl Drop for SentBytes {
+    fn drop(&mut self) {
+        self.sizes.observe(self.bytes as f64);
+    }
+}
+
+/// Returns the served resource of a request; None for other paths.
+fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>> {
+    let attributes = &info.attributes;
+    if !attributes.resource_request {
+        return None;
+    }
+    kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource).cloned()
+}
+
+/// Adds the audit ID of the client to a 401 as `details.uid`.
+///
+/// Without an audit ID of the client, a 401 has the body of the reference; the new audit ID is only in the header.
+fn with_client_audit_id(status: Status, head: &Parts) -> Status {
+    let audit_id = client_audit_id(head).filter(|_| status.code == 401).and_then(|id| id.to_str().ok());
+    match audit_id {
+        Some(id) => status.with_details(Details { uid: id.to_owned(), ..Details::default() }),
+        None => status,
+    }
+}
+
+/// Returns the audit ID of the client if it is valid.
+fn client_audit_id(head: &Parts) -> Option<&HeaderValue> {
+    let is_valid = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        (1..=64).contains(&bytes.len())
+            && bytes.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    head.headers.get(AUDIT_ID).filter(is_valid)
+}
+
+/// Returns the audit ID of the client if it is valid, else a new one.
+fn audit_id(head: &Parts, api_state: &ApiState) -> HeaderValue {
+    match client_audit_id(head) {
+        Some(value) => value.clone(),
+        None => HeaderValue::from_str(&api_state.rng.uuid())
+            .unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+    }
+}
+
+#[cfg(test)]
+impl Api {
+    /// The work pool.
+    pub(super) fn pool(&self) -> &WorkPool {
+        self.executor.pool()
+    }
+}

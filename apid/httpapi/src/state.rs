@@ -1,0 +1,101 @@
+//! The state that all request handlers share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use audit::AuditLog;
+use discovery::DocumentCache;
+use serving::build::BuildInfo;
+use serving::compatibility::CompatibilityVersions;
+use serving::gates::Gate;
+use serving::health::Checks;
+use serving::metrics::Metrics;
+use tokio::sync::Semaphore;
+use verbs::ApiState;
+
+use super::metrics::{self, RequestMetrics};
+use super::protobuf::MessageCache;
+
+/// The state of the HTTP layer: the state of the API, and what only the endpoints use.
+pub struct HttpState {
+    /// The state that the verbs use.
+    pub api_state: Arc<ApiState>,
+    /// The audit log.
+    pub audit: Arc<AuditLog>,
+    /// The metrics of the process.
+    pub metrics: Arc<Metrics>,
+    /// The checks of `/livez`, `/readyz` and `/healthz`.
+    pub health: Health,
+    /// Fixed facts and limits.
+    pub settings: HttpSettings,
+    /// The discovery and OpenAPI documents.
+    pub(crate) documents: DocumentCache,
+    /// The metrics of requests.
+    pub(crate) request_metrics: RequestMetrics,
+    /// Cache of the Protobuf encodings of objects in the watch cache.
+    pub(crate) messages: MessageCache,
+    /// The semaphore with one permit, because only one backup may run at a time.
+    pub(crate) backups: Arc<Semaphore>,
+}
+
+/// The facts and limits of the HTTP layer that do not change while the process runs.
+#[derive(Clone, Debug)]
+pub struct HttpSettings {
+    /// Version, commit, date and compiler of the program.
+    pub build: BuildInfo,
+    /// The emulated release and the oldest compatible release.
+    pub compatibility_versions: CompatibilityVersions,
+    /// The `host:port` of this server in discovery documents.
+    pub server_address: String,
+    /// The timeout of requests other than watches (`--request-timeout`).
+    pub request_timeout: Duration,
+    /// Number of objects that one deletecollection request deletes concurrently
+    /// (`--delete-collection-workers`).
+    pub delete_workers: usize,
+}
+
+/// The checks of the health endpoints.
+pub struct Health {
+    /// `/livez`: a failure means that the process must be restarted.
+    pub livez: Checks,
+    /// `/readyz`: whether the process can serve requests.
+    pub readyz: Checks,
+    /// `/healthz`, the older endpoint of kube-apiserver.
+    pub healthz: Checks,
+}
+
+impl HttpState {
+    /// Constructs the state and registers the metrics of requests, of the audit log and of the API.
+    pub fn new(
+        api_state: Arc<ApiState>,
+        audit: Arc<AuditLog>,
+        metrics: Arc<Metrics>,
+        health: Health,
+        settings: HttpSettings,
+    ) -> Self {
+        audit.register_metrics(&metrics);
+        metrics::collect_state(&metrics, &api_state, &settings.build);
+        let documents = DocumentCache::new(
+            api_state.kinds.registry(),
+            Arc::clone(&api_state.names),
+            settings.server_address.clone(),
+            api_state.gates.enabled(Gate::StorageVersionHash),
+        );
+        HttpState {
+            request_metrics: RequestMetrics::new(&metrics),
+            documents,
+            messages: MessageCache::default(),
+            backups: Arc::new(Semaphore::new(1)),
+            api_state,
+            audit,
+            metrics,
+            health,
+            settings,
+        }
+    }
+
+    /// Measures the peak number of concurrent requests until the state is dropped.
+    pub fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
+        self.request_metrics.measure_peaks()
+    }
+}

@@ -1,0 +1,451 @@
+//! In-process requests to the handler, without a socket, with the memory engine and a configurable
+//! authorizer.
+
+mod api_versions;
+mod apply;
+mod audit;
+mod backup;
+mod body_types;
+mod cbor;
+mod component_statuses;
+mod connections;
+mod content_negotiation;
+mod conversion;
+mod custom_kinds;
+mod custom_merges;
+mod custom_schemas;
+mod declarative_validation;
+mod deletion;
+mod endpoints;
+mod explanations;
+mod headers;
+mod key_order;
+mod managed_fields;
+mod metadata;
+mod metric_families;
+mod objects;
+mod parameters;
+mod patches;
+mod policies;
+mod policy_parameters;
+mod protobuf;
+mod random_requests;
+mod registered_kind;
+mod request_metrics;
+mod resource_versions;
+mod schema_extensions;
+mod service_addresses;
+mod subresources;
+mod unenforced;
+mod user_limits;
+mod validation;
+mod watches;
+mod work_limits;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::{AdmissionMetrics, Chain, Configuration, Environment, ObjectKind, Writer as _};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::Object;
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, Request};
+use http_body_util::BodyExt as _;
+use kinds::{CurrentRegistry, Kind, Registry, Resource};
+use serde_json::{Value, json};
+use serving::body::Body;
+use serving::build::BuildInfo;
+use serving::compatibility::CompatibilityVersions;
+use serving::health::Checks;
+use serving::metrics::Metrics;
+use serving::server::ConnectionInfo;
+use storage::cache::Limits;
+use storage::engine::memory::MemoryStore;
+use storage::{Observer, Observers, Store};
+use tokio::sync::watch;
+
+use super::{Api, Health, HttpSettings, HttpState, RequestBody};
+use ::audit::{AuditLog, Rotation};
+use authclient::Auth;
+use controllers::{AdmissionWrites, ControllerState};
+use discovery::Documents;
+use verbs::addresses::ServiceAddresses;
+use verbs::addresses::{NodePortRange, ServiceRange};
+use verbs::conversion::{
+    ConversionCallError, ConversionClient, ConversionContext, ConversionMetrics, ConversionResponse,
+};
+use verbs::{
+    self, AdmissionBackend, ApiState, Cache, CurrentKinds, DeclarativeValidation, Item, ReadMetrics,
+    TokenKey, Validator,
+};
+
+/// The build that the server reports.
+pub(super) const BUILD: BuildInfo =
+    BuildInfo { version: "1.2.3", commit: "abc-dirty", seconds: "1767323045", compiler: "rustc 1" };
+
+/// The default request timeout.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A server without a socket, with the names preset `svc`.
+pub(super) struct Server {
+    pub(super) api: Api,
+    pub(super) api_state: Arc<ApiState>,
+    pub(super) http_state: Arc<HttpState>,
+    pub(super) controller_state: Arc<ControllerState>,
+    pub(super) stop: watch::Sender<bool>,
+}
+
+/// Settings of a server.
+struct Settings<'a> {
+    preset: Preset,
+    /// Feature gates.
+    gates: &'a str,
+    /// The emulated release and the oldest compatible release.
+    versions: CompatibilityVersions,
+    /// The declarative validation.
+    validator: Validator,
+    rng: Arc<dyn Rng>,
+    /// Additional kinds.
+    kinds: &'a [&'static [Kind]],
+    /// Cache limits.
+    limits: Limits,
+    request_timeout: Duration,
+    conversion_client: Arc<dyn ConversionClient>,
+    /// Ranges of cluster IP addresses.
+    ranges: &'a [ServiceRange],
+}
+
+/// A client of conversion webhooks for tests without such webhooks.
+struct NoWebhook;
+
+#[async_trait]
+impl ConversionClient for NoWebhook {
+    async fn post(
+        &self,
+        _client_config: &Value,
+        _review: Value,
+    ) -> Result<ConversionResponse, ConversionCallError> {
+        Err(webhooks::InvalidConfiguration::NoAddress.into())
+    }
+}
+
+impl Default for Settings<'_> {
+    fn default() -> Self {
+        Settings {
+            preset: Preset::Svc,
+            gates: "",
+            versions: CompatibilityVersions::default(),
+            validator: verbs::type_table_validator(),
+            rng: Arc::new(SeededRng::new(7)),
+            kinds: &[],
+            limits: Limits::default(),
+            request_timeout: MINUTE,
+            conversion_client: Arc::new(NoWebhook),
+            ranges: &[ServiceRange::DEFAULT],
+        }
+    }
+}
+
+/// A complete response.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) code: u16,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+impl Reply {
+    /// The body as JSON; null if it is not JSON.
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    pub(super) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+impl Server {
+    /// Starts a server that allows every request, with the namespaces `a` and `b`.
+    pub(super) async fn start() -> Self {
+        Server::start_with_gates("").await
+    }
+
+    /// Like [`Server::start`], with feature gates.
+    pub(super) async fn start_with_gates(gates: &str) -> Self {
+        Server::with_auth(|clock| Auth::allow_all(clock), AuditLog::off(), gates)
+            .await
+            .with_namespaces()
+            .await
+    }
+
+    async fn with_namespaces(self) -> Self {
+        for name in ["a", "b"] {
+            assert_eq!(self.post("/api/v1/namespaces", json!({"metadata": {"name": name}})).await.code, 201);
+            // Pods require the service account `default`. The controller that creates it does not run here.
+            let accounts = format!("/api/v1/namespaces/{name}/serviceaccounts");
+            assert_eq!(self.post(&accounts, json!({"metadata": {"name": "default"}})).await.code, 201);
+        }
+        self
+    }
+
+    pub(super) async fn start_with_audit(
+        auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
+        audit: AuditLog,
+    ) -> Self {
+        Server::with_auth(auth, audit, "").await
+    }
+
+    async fn with_auth(
+        auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
+        audit: AuditLog,
+        gates: &str,
+    ) -> Self {
+        Server::with_settings(auth, audit, Settings { gates, ..Settings::default() }).await
+    }
+
+    async fn start_with_settings(settings: Settings<'_>) -> Self {
+        Server::with_settings(|clock| Auth::allow_all(clock), AuditLog::off(), settings)
+            .await
+            .with_namespaces()
+            .await
+    }
+
+    /// Like [`Server::start`], with another random source and additional kinds.
+    pub(super) async fn start_with_kinds(rng: Arc<dyn Rng>, kinds: &[&'static [Kind]]) -> Self {
+        Server::start_with_settings(Settings { rng, kinds, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with feature gates and another declarative validation.
+    pub(super) async fn start_with_validator(gates: &str, validator: Validator) -> Self {
+        Server::start_with_settings(Settings { gates, validator, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], for an emulated release.
+    pub(super) async fn start_with_versions(versions: CompatibilityVersions) -> Self {
+        Server::start_with_settings(Settings { versions, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with other cache limits.
+    pub(super) async fn start_with_cache_limits(limits: Limits) -> Self {
+        Server::start_with_settings(Settings { limits, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with another request timeout.
+    pub(super) async fn start_with_timeout(request_timeout: Duration) -> Self {
+        Server::start_with_settings(Settings { request_timeout, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with ranges of cluster IP addresses.
+    pub(super) async fn start_with_ranges(preset: Preset, ranges: &[ServiceRange]) -> Self {
+        Server::start_with_settings(Settings { preset, ranges, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with the names of a preset.
+    pub(super) async fn start_with_preset(preset: Preset) -> Self {
+        Server::start_with_settings(Settings { preset, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with another client of conversion webhooks.
+    pub(super) async fn start_with_converter(conversion_client: Arc<dyn ConversionClient>) -> Self {
+        Server::start_with_settings(Settings { conversion_client, ..Settings::default() }).await
+    }
+
+    async fn with_settings(
+        auth: impl FnOnce(Arc<SystemClock>) -> Arc<Auth>,
+        audit: AuditLog,
+        settings: Settings<'_>,
+    ) -> Self {
+        let Settings {
+            preset,
+            gates,
+            versions,
+            validator,
+            rng,
+            kinds,
+            limits,
+            request_timeout,
+            conversion_client,
+            ranges,
+        } = settings;
+        let names = Arc::new(Names::new(preset, "example.test").unwrap());
+        let clock = Arc::new(SystemClock::new());
+        let current_registry = Arc::new(CurrentRegistry::new(Registry::with(&names, kinds)));
+        let registry = current_registry.get();
+        let cache = Arc::new(Cache::new(limits));
+        let addresses = Arc::new(ServiceAddresses::new(
+            &registry,
+            names.clone(),
+            rng.clone(),
+            ranges,
+            NodePortRange { first: 30_000, last: 30_099 },
+        ));
+        let observers = Observers(vec![addresses.clone() as Arc<dyn Observer>, cache.clone()]);
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(observers)));
+        cache.attach(&store);
+        let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+        let writes = Arc::new(AdmissionWrites::default());
+        let dyn_clock: Arc<dyn Clock> = clock.clone();
+        let map = webhooks::ServiceMap::default();
+        let (gates, _) = serving::gates::FeatureGates::parse(gates, versions.emulated).unwrap();
+        let metrics = Arc::new(Metrics::default());
+        let environment = Environment {
+            webhooks: admission::webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
+            metrics: Arc::new(AdmissionMetrics::new(&metrics)),
+            gates: gates.clone(),
+            names: names.clone(),
+            clock: clock.clone(),
+            rng: rng.clone(),
+            reader: backend.clone(),
+            writer: writes.clone(),
+            authorizer: backend.clone(),
+            registry: current_registry.clone(),
+            reservations: Arc::default(),
+        };
+        let admission = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let checks = || Checks::new().with("ping", || Ok(()));
+        let token_key = TokenKey::load_or_create(&*store).await.unwrap();
+        let conversion = ConversionContext {
+            names: names.clone(),
+            rng: rng.clone(),
+            client: conversion_client,
+            clock: clock.clone(),
+            metrics: Arc::new(ConversionMetrics::new(&metrics)),
+        };
+        verbs::observe_admission(&admission, &dyn_clock, &metrics);
+        let api_state = Arc::new(ApiState {
+            names,
+            clock: clock.clone(),
+            rng,
+            kinds: CurrentKinds::new(current_registry, cache.clone(), conversion),
+            store,
+            cache,
+            addresses,
+            auth: auth(clock),
+            admission,
+            declarative_validation: DeclarativeValidation::new(&gates, validator, &metrics),
+            gates,
+            token_key,
+            read_metrics: ReadMetrics::new(&metrics),
+            body_limits: apimachinery::codec::Limits::BODY,
+            min_watch_timeout: Duration::from_secs(1800),
+            stopping,
+        });
+        let (audit, health) =
+            (Arc::new(audit), Health { livez: checks(), readyz: checks(), healthz: checks() });
+        let settings = HttpSettings {
+            build: BUILD,
+            compatibility_versions: versions,
+            server_address: "127.0.0.1:6443".to_owned(),
+            request_timeout,
+            delete_workers: 4,
+        };
+        let http_state =
+            Arc::new(HttpState::new(api_state.clone(), audit.clone(), metrics.clone(), health, settings));
+        let controller_state = Arc::new(ControllerState {
+            api_state: api_state.clone(),
+            audit,
+            metrics: metrics.clone(),
+            own_accounts: false,
+        });
+        backend.attach(&api_state);
+        writes.attach(&controller_state);
+        api_state.auth.register_metrics(&metrics);
+        Server { api: Api::new(http_state.clone()).unwrap(), api_state, http_state, controller_state, stop }
+    }
+
+    /// The documents of the served kinds.
+    pub(super) fn documents(&self) -> Arc<Documents> {
+        self.http_state.documents.of(&self.api_state.kinds.registry())
+    }
+
+    pub(super) async fn open(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> http::Response<Body> {
+        let mut request = Request::builder().method(method).uri(url);
+        for (name, value) in headers {
+            request = request.header(HeaderName::from_bytes(name.as_bytes()).unwrap(), *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        self.api.handle_request(head, RequestBody::Whole(body), &Arc::new(ConnectionInfo::default())).await
+    }
+
+    pub(super) async fn send(
+        &self,
+        method: &str,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Reply {
+        let response = self.open(method, url, headers, body.into()).await;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Reply { code: head.status.as_u16(), headers: head.headers, body }
+    }
+
+    pub(super) async fn get(&self, url: &str) -> Reply {
+        self.send("GET", url, &[], "").await
+    }
+
+    pub(super) async fn post(&self, url: &str, body: Value) -> Reply {
+        self.send("POST", url, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    /// Returns cached objects of a collection in the namespace `a`.
+    pub(super) async fn cached_items(
+        &self,
+        resource: &Arc<Resource>,
+        names: &[impl AsRef<str>],
+    ) -> Vec<Arc<Item>> {
+        let collection = self.api_state.kinds.collection(resource).unwrap();
+        let mut items = Vec::new();
+        for name in names {
+            let (item, _) = collection.items.get(&resource.key("a", name.as_ref())).await.unwrap();
+            items.push(item.unwrap());
+        }
+        items
+    }
+
+    /// Creates a ConfigMap in the namespace `a` as apid itself does, without an HTTP request.
+    pub(super) async fn create_as_apid(&self, metadata: Value) {
+        let writer = AdmissionWrites::default();
+        writer.attach(&self.controller_state);
+        let mut object = Object::from_value(json!({ "metadata": metadata })).unwrap();
+        object.set_meta("namespace", "a");
+        writer.create(ObjectKind::new("", "ConfigMap"), object).get().await.unwrap();
+    }
+
+    pub(super) async fn put(&self, url: &str, body: Value) -> Reply {
+        self.send("PUT", url, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    pub(super) async fn merge(&self, url: &str, body: Value) -> Reply {
+        self.send("PATCH", url, &[("content-type", "application/merge-patch+json")], body.to_string()).await
+    }
+
+    pub(super) async fn delete(&self, url: &str, body: Value) -> Reply {
+        let text = if body.is_null() { String::new() } else { body.to_string() };
+        self.send("DELETE", url, &[("content-type", "application/json")], text).await
+    }
+}
+
+/// The ConfigMaps of the namespace `a`.
+pub(super) const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+/// An audit log that appends to a file.
+pub(super) fn audit_log(path: &std::path::Path) -> AuditLog {
+    let clock = Arc::new(SystemClock::new());
+    AuditLog::open(path.to_str().unwrap(), Rotation::default(), clock).unwrap()
+}
+
+/// A ConfigMap with one entry.
+pub(super) fn map(name: &str, value: &str) -> Value {
+    json!({"metadata": {"name": name}, "data": {"k": value}})
+}

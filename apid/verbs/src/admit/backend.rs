@@ -1,0 +1,265 @@
+//! Access of admission plugins to other objects (from the watch cache) and to authorization.
+//!
+//! # Invariants
+//!
+//! INVARIANT (reads do not wait): once the watch cache holds a built-in kind, `get` and `list` of the kind do
+//! not wait. Both methods cache the objects that they decode, except those of long lists.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock, Weak};
+
+use admission::{Authorizer, LookupResult, MaybeFuture, ObjectKind, Reader};
+use apimachinery::attributes::Attributes;
+use apimachinery::decision::Decision;
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::entry::Decoder;
+use kinds::{KindRef, Registry, Resource, labels};
+
+use super::decoded_objects::DecodedObjects;
+use crate::response_object::{entry, tree};
+use crate::{ApiState, Cache, Item, Items};
+
+/// Maximum number of objects in a list whose decoded objects are cached.
+///
+/// The objects of longer lists are decoded for each call.
+const CACHED_LIST_MAX: usize = 64;
+
+/// Reader and authorizer of the admission plugins.
+///
+/// The backend is created before the state of the API, which owns the plugins. [`AdmissionBackend::attach`]
+/// gives this state to the backend.
+pub struct AdmissionBackend {
+    kinds: BTreeMap<(&'static str, &'static str), Objects>,
+    decoded: Arc<DecodedObjects>,
+    api_state: OnceLock<Weak<ApiState>>,
+}
+
+/// The objects of a kind.
+struct Objects {
+    resource: Arc<Resource>,
+    items: Arc<Items>,
+    decoded: Arc<DecodedObjects>,
+}
+
+impl AdmissionBackend {
+    /// Creates the reader over the cached objects of every built-in stored kind.
+    pub fn new(registry: &Registry, cache: &Cache) -> Self {
+        let decoded = Arc::<DecodedObjects>::default();
+        let objects = |resource: &Arc<Resource>| Objects {
+            resource: Arc::clone(resource),
+            items: cache.resource(&resource.key_prefix, Decoder::new(resource)),
+            decoded: Arc::clone(&decoded),
+        };
+        let stored = registry.stored();
+        let kinds = stored.filter_map(|resource| match &resource.kind {
+            KindRef::BuiltIn(kind) => Some(((kind.group, kind.kind), objects(resource))),
+            KindRef::Custom(_) => None,
+        });
+        let kinds = kinds.collect();
+        AdmissionBackend { kinds, decoded, api_state: OnceLock::new() }
+    }
+
+    /// Sets the state whose store and authorizer are used. Before this call, decisions and reads of
+    /// custom kinds or from the store fail with 503.
+    pub fn attach(&self, api_state: &Arc<ApiState>) {
+        let _ = self.api_state.set(Arc::downgrade(api_state));
+    }
+
+    fn api_state(&self) -> Result<Arc<ApiState>, Status> {
+        let api_state = self.api_state.get().and_then(Weak::upgrade);
+        api_state.ok_or_else(|| Status::unavailable("the server is not ready", 1))
+    }
+
+    fn objects(&self, kind: ObjectKind) -> Result<&Objects, Status> {
+        let objects = self.kinds.get(&(kind.group, kind.kind));
+        objects.ok_or_else(|| Status::internal(format!("objects of kind {} are not served", kind.kind)))
+    }
+
+    /// Returns the objects of a custom kind by its current definition.
+    ///
+    /// # Errors
+    ///
+    /// 500: the kind is not served. 503: no state is attached.
+    fn custom_objects(&self, resource: &Resource) -> Result<Objects, Status> {
+        let collection = self.api_state()?.kinds.collection(resource.stored()).ok_or_else(|| {
+            Status::internal(format!("objects of {} are not served", resource.group_resource))
+        })?;
+        Ok(Objects {
+            resource: Arc::clone(&collection.resource),
+            items: Arc::clone(&collection.items),
+            decoded: Arc::clone(&self.decoded),
+        })
+    }
+}
+
+fn unavailable(error: storage::Error) -> Status {
+    Status::unavailable(format!("storage is unavailable: {error}"), 1)
+}
+
+thread_local! {
+    /// Buffer in which each thread builds storage keys, so that a read allocates no key.
+    static KEY: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+impl Objects {
+    /// Calls `read` with the key of an object; for an empty `name`, with the key prefix of the namespace or
+    /// kind.
+    fn with_key<R>(&self, namespace: &str, name: &str, read: impl FnOnce(&str) -> R) -> R {
+        KEY.with_borrow_mut(|key| {
+            key.clear();
+            key.push_str(&self.resource.key_prefix);
+            if self.resource.kind.namespaced() && !namespace.is_empty() {
+                let _ = write!(key, "{namespace}/");
+            }
+            key.push_str(name);
+            read(key)
+        })
+    }
+
+    fn decode(&self, item: &Item) -> Result<Arc<Object>, Status> {
+        if let Some(object) = self.decoded.get(item) {
+            return Ok(object);
+        }
+        let object = Arc::new(tree(item, item.revision())?);
+        self.decoded.insert(item, &object);
+        Ok(object)
+    }
+
+    /// Decodes the objects under the key prefix `scope`; with a selector, only those whose labels match.
+    fn decode_all(
+        &self,
+        snapshot: &crate::Snapshot,
+        scope: &str,
+        selector: Option<&Value>,
+    ) -> Result<Vec<Arc<Object>>, Status> {
+        if snapshot.is_empty() {
+            return Ok(Vec::new());
+        }
+        let is_included = |item: &&Arc<Item>| selector.is_none_or(|selector| is_selected(selector, item));
+        let items: Vec<&Arc<Item>> = snapshot.scope(scope, "").filter(is_included).collect();
+        let is_cached = items.len() <= CACHED_LIST_MAX;
+        let decode_object = |item: &&Arc<Item>| match is_cached {
+            true => self.decode(item),
+            false => tree(item, item.revision()).map(Arc::new),
+        };
+        items.iter().map(decode_object).collect()
+    }
+
+    /// Reads an object; waits until the watch cache holds the kind.
+    async fn get(&self, namespace: &str, name: &str) -> LookupResult {
+        let key = self.resource.key(namespace, name);
+        let (item, _) = self.items.get(&key).await.map_err(unavailable)?;
+        item.map(|item| self.decode(&item)).transpose()
+    }
+
+    /// Lists the objects that a selector selects; waits until the watch cache holds the kind.
+    async fn list(&self, namespace: &str, selector: Option<&Value>) -> Result<Vec<Arc<Object>>, Status> {
+        let snapshot = self.items.snapshot().await.map_err(unavailable)?;
+        self.with_key(namespace, "", |scope| self.decode_all(&snapshot, scope, selector))
+    }
+}
+
+/// Whether a label selector selects an item. An item that cannot be decoded is selected, so its error is reported.
+fn is_selected(selector: &Value, item: &Item) -> bool {
+    let Ok(entry) = entry(item) else { return true };
+    let labels = entry.labels().map(|(key, value)| (key.to_owned(), Value::from(value))).collect();
+    labels::matches(selector, &Value::Object(labels))
+}
+
+impl Reader for AdmissionBackend {
+    fn get<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        let objects = match self.objects(kind) {
+            Ok(objects) => objects,
+            Err(status) => return MaybeFuture::Ready(Err(status)),
+        };
+        if let Some(found) = objects.with_key(namespace, name, |key| objects.items.get_now(key)) {
+            return MaybeFuture::Ready(found.map(|item| objects.decode(&item)).transpose());
+        }
+        MaybeFuture::later(objects.get(namespace, name))
+    }
+
+    fn list<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        let objects = match self.objects(kind) {
+            Ok(objects) => objects,
+            Err(status) => return MaybeFuture::Ready(Err(status)),
+        };
+        if let Some(snapshot) = objects.items.snapshot_now() {
+            return MaybeFuture::Ready(
+                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None)),
+            );
+        }
+        MaybeFuture::later(objects.list(namespace, None))
+    }
+
+    fn get_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        if let Some(kind) = ObjectKind::of(resource) {
+            return self.get(kind, namespace, name);
+        }
+        MaybeFuture::later(async move { self.custom_objects(resource)?.get(namespace, name).await })
+    }
+
+    fn select_of<'a>(
+        &'a self,
+        resource: &'a Resource,
+        namespace: &'a str,
+        selector: &'a Value,
+    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+        MaybeFuture::later(async move {
+            match ObjectKind::of(resource) {
+                Some(kind) => self.objects(kind)?.list(namespace, Some(selector)).await,
+                None => self.custom_objects(resource)?.list(namespace, Some(selector)).await,
+            }
+        })
+    }
+
+    fn last_change(&self, kind: ObjectKind) -> Option<u64> {
+        Some(self.objects(kind).ok()?.items.last_change_now()?.0)
+    }
+
+    fn get_fresh<'a>(
+        &'a self,
+        kind: ObjectKind,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> MaybeFuture<'a, LookupResult> {
+        MaybeFuture::later(async move {
+            let objects = self.objects(kind)?;
+            let key = objects.resource.key(namespace, name);
+            let row = self.api_state()?.store.get(&key, None).await.map_err(unavailable)?;
+            let Some(row) = row else { return Ok(None) };
+            let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
+                tracing::error!(%key, %error, "stored object cannot be decoded; admission fails with 500");
+                Status::internal("a stored object cannot be read")
+            })?;
+            Ok(Some(Arc::new(object)))
+        })
+    }
+}
+
+impl Authorizer for AdmissionBackend {
+    fn decide<'a>(
+        &'a self,
+        user: &'a Arc<UserInfo>,
+        attributes: Attributes,
+    ) -> MaybeFuture<'a, Result<Decision, Status>> {
+        MaybeFuture::later(async move { self.api_state()?.auth.decision(user, attributes).await })
+    }
+}

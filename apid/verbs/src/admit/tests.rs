@@ -1,0 +1,247 @@
+//! Tests of admission: reads from the watch cache and the store, and the metrics of plugins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use admission::quota::QUOTA;
+use admission::{
+    AdmissionMetrics, Attributes, Chain, Configuration, Environment, MaybeFuture, ObjectKind, Operation,
+    PluginOutput, Reader as _, Writer,
+};
+use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
+use apimachinery::names::{Names, Preset};
+use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use async_trait::async_trait;
+use kinds::{CurrentRegistry, Registry};
+use serde_json::json;
+use serving::metrics::Metrics;
+use storage::cache::Limits;
+use storage::engine::memory::MemoryStore;
+use storage::{CommitOutcome, Op, Page, Result, Revision, Row, Store, Watch};
+
+use super::{AdmissionBackend, observe_admission};
+use crate::Cache;
+
+/// A store that counts its reads.
+struct CountingStore {
+    store: MemoryStore,
+    reads: AtomicUsize,
+}
+
+#[async_trait]
+impl Store for CountingStore {
+    fn revision(&self) -> Revision {
+        self.store.revision()
+    }
+
+    fn compacted(&self) -> Revision {
+        self.store.compacted()
+    }
+
+    async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.get(key, at).await
+    }
+
+    async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        self.store.range(prefix, start, limit, at).await
+    }
+
+    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        self.store.commit(key, op).await
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        self.store.watch(prefix, after).await
+    }
+
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<storage::RevisionRange> {
+        self.store.history(prefix, after, upto, bytes).await
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        self.store.compact(upto).await
+    }
+
+    fn health(&self) -> Result<()> {
+        self.store.health()
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
+/// A writer for requests without writes by plugins.
+struct NoWrites;
+
+impl Writer for NoWrites {
+    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
+        panic!("no plugin writes")
+    }
+
+    fn update_status<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
+        panic!("no plugin writes")
+    }
+}
+
+struct TestSetup {
+    store: Arc<CountingStore>,
+    backend: Arc<AdmissionBackend>,
+    registry: Registry,
+    chain: Chain,
+}
+
+async fn setup() -> TestSetup {
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let registry = Registry::new(&names);
+    let cache = Arc::new(Cache::new(Limits::default()));
+    let store =
+        Arc::new(CountingStore { store: MemoryStore::new(cache.clone()), reads: AtomicUsize::new(0) });
+    cache.attach(&(store.clone() as Arc<dyn Store>));
+    let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
+    let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
+        (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(1)));
+    let map = webhooks::ServiceMap::default();
+    let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
+    let environment = Environment {
+        webhooks,
+        metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+        gates: serving::gates::FeatureGates::default(),
+        registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
+        names,
+        clock,
+        rng,
+        reader: backend.clone(),
+        writer: Arc::new(NoWrites),
+        authorizer: backend.clone(),
+        reservations: Arc::default(),
+    };
+    let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
+    for (key, kind, meta) in [
+        ("core/namespaces/team", "Namespace", json!({"name": "team"})),
+        ("core/resourcequotas/other/q", "ResourceQuota", json!({"name": "q", "namespace": "other"})),
+    ] {
+        let object = json!({"kind": kind, "apiVersion": "v1", "metadata": meta});
+        let row = kinds::entry::encode(&Object::from_value(object).unwrap());
+        store.commit(key, Op::Create(row)).await.unwrap();
+    }
+    TestSetup { store, backend, registry, chain }
+}
+
+impl TestSetup {
+    async fn create_config_map(&self) {
+        self.create_config_map_in("team").await.unwrap();
+    }
+
+    async fn create_config_map_in(&self, namespace: &str) -> std::result::Result<(), Status> {
+        let (user, options, notes) =
+            (Arc::new(UserInfo::anonymous()), || Value::Null, PluginOutput::default());
+        let attributes = Attributes {
+            operation: Operation::Create,
+            resource: self.registry.find("", "v1", "configmaps").unwrap(),
+            served: self.registry.find("", "v1", "configmaps").unwrap(),
+            version: "v1",
+            subresource: "",
+            namespace,
+            name: "m",
+            old: None,
+            user: &user,
+            dry_run: false,
+            options: &options,
+            reinvoked: false,
+            has_generated_name: false,
+            notes: &notes,
+        };
+        let mut object =
+            Object::from_value(json!({"metadata": {"name": "m", "namespace": namespace}})).unwrap();
+        self.chain.mutate(&attributes, Some(&mut object)).await?;
+        self.chain.validate(&attributes, Some(&object)).await
+    }
+}
+
+#[tokio::test]
+async fn write_without_affected_plugin_reads_nothing_from_store() {
+    let setup = setup().await;
+    setup.create_config_map().await;
+    let first = setup.store.reads.swap(0, Ordering::SeqCst);
+    assert!(first > 0, "the first write loads the kinds that plugins read");
+    for _ in 0..100 {
+        setup.create_config_map().await;
+    }
+    assert_eq!(setup.store.reads.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn loaded_kind_is_read_from_cache_and_decoded_once() {
+    let setup = setup().await;
+    let get = |name: &'static str| setup.backend.get(ObjectKind::NAMESPACE, "", name);
+    assert!(matches!(get("team"), MaybeFuture::Pending(_)), "the kind is not loaded yet");
+    let first = get("team").get().await.unwrap().unwrap();
+    assert_eq!((first.name(), first.resource_version()), ("team", "1"));
+    let MaybeFuture::Ready(Ok(Some(again))) = get("team") else {
+        panic!("a loaded kind is read without waiting")
+    };
+    assert!(Arc::ptr_eq(&first, &again), "the object is decoded once");
+    assert!(matches!(get("gone"), MaybeFuture::Ready(Ok(None))));
+
+    let everywhere = setup.backend.list(QUOTA, "").get().await.unwrap();
+    assert_eq!(everywhere.len(), 1);
+    for (namespace, count) in [("other", 1), ("othe", 0), ("team", 0)] {
+        let MaybeFuture::Ready(Ok(listed)) = setup.backend.list(QUOTA, namespace) else {
+            panic!("a loaded kind is listed without waiting")
+        };
+        assert_eq!(listed.len(), count, "{namespace}");
+    }
+    assert!(setup.backend.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no state is attached");
+    let nothing = ObjectKind::new("", "Nothing");
+    assert!(matches!(setup.backend.get(nothing, "", "x"), MaybeFuture::Ready(Err(_))));
+}
+
+#[tokio::test]
+async fn admission_duration_metrics_name_the_plugin() {
+    let setup = setup().await;
+    let metrics = Metrics::default();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    observe_admission(&setup.chain, &clock, &metrics);
+    setup.create_config_map().await;
+    setup.create_config_map().await;
+    // NamespaceLifecycle cannot read the missing namespace again, because no state is attached.
+    assert_eq!(setup.create_config_map_in("gone").await.unwrap_err().code, 503);
+    let text = metrics.text();
+    let count = |family: &str, labels: &str| {
+        let series = format!("{family}_count{{{labels}}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or("none").to_owned()
+    };
+    let labels = |name: &str, rejected: bool, phase: &str| {
+        format!(r#"{name}operation="CREATE",rejected="{rejected}",type="{phase}""#)
+    };
+    for (plugin, rejected, phase, expected) in [
+        ("NamespaceLifecycle", false, "admit", "2"),
+        ("NamespaceLifecycle", true, "admit", "1"),
+        ("MutatingAdmissionWebhook", false, "admit", "2"),
+        ("ResourceQuota", false, "validate", "2"),
+        ("ResourceQuota", true, "validate", "none"),
+        // LimitRanger is not interested in ConfigMaps.
+        ("LimitRanger", false, "validate", "none"),
+    ] {
+        let labels = labels(&format!(r#"name="{plugin}","#), rejected, phase);
+        let family = "apiserver_admission_controller_admission_duration_seconds";
+        assert_eq!(count(family, &labels), expected, "{labels} in {text}");
+    }
+    for (rejected, phase, expected) in
+        [(false, "admit", "2"), (true, "admit", "1"), (false, "validate", "2"), (true, "validate", "none")]
+    {
+        let family = "apiserver_admission_step_admission_duration_seconds";
+        assert_eq!(count(family, &labels("", rejected, phase)), expected, "{rejected} {phase}");
+    }
+}

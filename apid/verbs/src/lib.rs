@@ -1,0 +1,233 @@
+//! The verbs of the API: one function each, from a decoded request to its result.
+//!
+//! # Contract
+//!
+//! A verb gets a [`Call`]: the authorized request (an [`Authorized`]), the collection and the name of the
+//! object. A verb returns a value or the Status that the client sees; verbs do not depend on HTTP. A write
+//! runs these steps in order: decode, default, prepare, mutating admission, validate, validating admission,
+//! store. For updates, all steps after decoding run inside the compare-and-swap loop of [`modify`].
+//! Background tasks and authd's writes call the same functions.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no-op writes): a write that changes nothing stores nothing: same resourceVersion, no event.
+//! INVARIANT (exact revisions): a read at an exact revision returns the data of that revision, or fails.
+
+pub mod addresses;
+mod admit;
+mod allocation;
+mod binding_like;
+mod component_statuses;
+mod connect;
+mod continue_token;
+pub mod conversion;
+mod create;
+mod declarative_validation;
+mod decode;
+mod delete;
+mod delete_collection;
+pub mod deletion;
+pub mod envelope;
+mod escalation;
+mod evict;
+mod failure;
+mod get;
+mod list;
+mod metrics;
+mod modify;
+pub mod options;
+mod ownership;
+mod parameter_access;
+pub mod patch;
+mod replicas_paths;
+mod request_conversions;
+mod response_object;
+mod review;
+mod scale;
+mod selection;
+mod served_kinds;
+mod state;
+mod token_request;
+mod update;
+mod version;
+mod watch;
+mod watch_interrupts;
+
+pub use admit::{AdmissionBackend, observe_admission};
+pub use binding_like::create_binding_like;
+pub use connect::{ConnectOptions, connect};
+pub use continue_token::TokenKey;
+pub use create::create;
+pub use declarative_validation::{DeclarativeValidation, Validator, type_table_validator};
+pub use decode::{Payload, decode_error_status};
+pub use delete::{DeleteResult, delete};
+pub use delete_collection::{BatchLimits, DeletedCollection, delete_collection};
+pub use evict::evict;
+pub use get::get;
+pub use list::{ListResult, STORE_PAGE_COST, list};
+pub use metrics::{ReadMetrics, WatchEventMetrics};
+pub use response_object::ResponseObject;
+pub use review::review;
+pub use served_kinds::{
+    Cache, Collection, CurrentKinds, Event, Item, Items, Pin, ServedKinds, Snapshot, Watcher,
+};
+pub use state::ApiState;
+pub use token_request::token_request;
+pub use update::update;
+pub use watch::{ChangedObject, WatchNotice, WatchStart, WatchStream, watch};
+
+use std::sync::Arc;
+
+use admission::PluginOutput;
+use apimachinery::object::Object;
+use apimachinery::status::Status;
+use bytes::Bytes;
+use kinds::{Context, Resource, Storage};
+
+use authclient::Authorized;
+
+/// The request context of a verb.
+#[derive(Clone, Copy)]
+pub struct Call<'a> {
+    /// State of the process.
+    pub api_state: &'a ApiState,
+    /// The served kinds at the beginning of the request.
+    pub kinds: &'a ServedKinds,
+    /// The authorized request.
+    pub authorized: &'a Authorized,
+    /// The kind and its objects.
+    pub collection: &'a Collection,
+    /// The API version of request and response bodies.
+    pub version: &'a str,
+    /// The namespace, `""` for cluster-scoped kinds and for lists over all namespaces.
+    pub namespace: &'a str,
+    /// The object's name, `""` for requests on the collection.
+    pub name: &'a str,
+    /// The subresource, `""` for the object itself.
+    pub subresource: &'a str,
+    /// Warnings and audit annotations of admission.
+    pub notes: &'a PluginOutput,
+    /// The request id in logs and calls to authd.
+    pub request_id: &'a str,
+    /// The memory limit of the user; None for work of apid itself.
+    pub memory: Option<&'a dyn MemoryLimit>,
+}
+
+/// The memory that the responses of a user may hold.
+pub trait MemoryLimit: Sync {
+    /// Counts further bytes of the response to this request until the response is sent.
+    ///
+    /// # Errors
+    ///
+    /// 429: the responses of the user exceed the limit.
+    fn reserve(&self, bytes: usize) -> Result<(), Status>;
+}
+
+/// The result of a write.
+#[derive(Clone, Debug)]
+pub struct WriteResult {
+    /// Whether the object was created (HTTP 201).
+    pub created: bool,
+    /// The object after the write.
+    pub object: ResponseObject,
+}
+
+/// Returns the context in which the rules of a kind run, for requests to a subresource.
+fn context<'a>(api_state: &'a ApiState, subresource: &'a str) -> Context<'a> {
+    Context { names: &api_state.names, clock: &*api_state.clock, rng: &*api_state.rng, subresource }
+}
+
+impl<'a> Call<'a> {
+    /// Returns the context in which the rules of the kind run: names, clock, random numbers, subresource.
+    fn context(&self) -> Context<'a> {
+        context(self.api_state, self.subresource)
+    }
+
+    /// Returns the kind of the body of a virtual subresource, such as Scale; None for another subresource.
+    pub fn virtual_kind(&self) -> Option<&'a Arc<Resource>> {
+        if self.subresource.is_empty() {
+            return None;
+        }
+        let served = &self.collection.served;
+        let subresource = served.kind.subresource(self.subresource)?;
+        let body = self.kinds.registry.body(served, subresource, &self.api_state.names)?;
+        (body.kind.storage() == Storage::VirtualSubresource).then_some(body)
+    }
+
+    /// Decodes the body of a write and converts it from the served to the stored version. Returns warnings.
+    fn decode(
+        &self,
+        payload: Payload<'_>,
+        validation: options::FieldValidation,
+    ) -> Result<(Object, Vec<String>), Status> {
+        let served = &self.collection.served;
+        let names = &self.api_state.names;
+        let (mut object, warnings) =
+            decode::decode(served, self.version, payload, validation, self.api_state)?;
+        self.notes.set_reference(&object);
+        served.to_stored(&mut object, names).map_err(|error| Status::bad_request(error.to_string()))?;
+        Ok((object, warnings))
+    }
+
+    /// Returns the storage key of the object.
+    fn key(&self) -> String {
+        self.collection.resource.key(self.namespace, self.name)
+    }
+
+    /// Returns the stored object from the watch cache, which contains every acknowledged commit.
+    async fn stored_item(&self) -> Result<Option<Arc<Item>>, Status> {
+        let (item, _) = self.collection.items.get(&self.key()).await.map_err(|error| self.failure(error))?;
+        Ok(item)
+    }
+
+    /// Returns the object from the watch cache, in the served version if the kind has a converter.
+    async fn item(&self) -> Result<Option<Arc<Item>>, Status> {
+        match (self.stored_item().await?, &self.collection.converter) {
+            (Some(item), Some(converter)) => converter.item(&item).await.map(Some),
+            (item, _) => Ok(item),
+        }
+    }
+
+    /// Encodes an object for a commit, in the storage version.
+    async fn encode(&self, object: &Object) -> Result<Bytes, Status> {
+        match &self.collection.converter {
+            Some(converter) => Ok(kinds::entry::encode(&converter.write(object).await?)),
+            None => Ok(kinds::entry::encode(object)),
+        }
+    }
+
+    /// As [`Call::item`], with 404 for a missing object.
+    async fn get_or_404(&self) -> Result<Arc<Item>, Status> {
+        let not_found = || Status::not_found(&self.collection.resource.group_resource, self.name);
+        self.item().await?.ok_or_else(not_found)
+    }
+
+    /// Returns the collection of another kind; None if no objects of the kind are stored.
+    fn collection_of(&self, group: &str, kind: &str) -> Option<&'a Arc<Collection>> {
+        self.kinds.collection(self.kinds.registry.find_kind(group, kind)?)
+    }
+
+    /// Authorizes another verb on the same object.
+    async fn authorize_verb(&self, verb: &str) -> Result<(), Status> {
+        let mut attributes = self.authorized.attributes().clone();
+        verb.clone_into(&mut attributes.verb);
+        let allowed = self.api_state.auth.authorize_also(self.authorized, attributes).await;
+        allowed.map(drop).map_err(|rejection| *rejection.status)
+    }
+
+    /// Returns the key prefix of the collection, or of its namespace.
+    fn scope(&self) -> String {
+        match self.namespace {
+            "" => self.collection.resource.key_prefix.clone(),
+            namespace => self.collection.resource.key(namespace, ""),
+        }
+    }
+
+    /// Returns the same call for another object of the collection.
+    fn for_object<'b>(&self, namespace: &'b str, name: &'b str) -> Call<'b>
+    where
+        'a: 'b,
+    {
+        Call { namespace, name, ..*self }
+    }
+}

@@ -1,0 +1,165 @@
+//! The compare-and-swap loop of update and patch.
+
+use admission::Operation;
+use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::gvk::GroupKind;
+use apimachinery::object::Object;
+use apimachinery::status::{Reason, Status};
+use apply::managers;
+use storage::{Error, Op, Revision, Row};
+
+use super::deletion::is_deletion_complete;
+use super::options::WriteOptions;
+use super::ownership::{Ownership, ProposedObject};
+use super::response_object::read_row;
+use super::{Call, ResponseObject, WriteResult};
+use crate::Collection;
+
+/// The object at the beginning of an iteration: in the served version, and as stored.
+struct CurrentObject {
+    object: Object,
+    stored: bytes::Bytes,
+    revision: Revision,
+}
+
+impl CurrentObject {
+    async fn new(row: &Row, collection: &Collection) -> Result<Self, Status> {
+        let mut object = read_row(row)?;
+        match &collection.converter {
+            Some(converter) => object = converter.read(object).await?,
+            None => collection.resource.refresh(&mut object),
+        }
+        Ok(CurrentObject { object, stored: row.value.clone(), revision: row.revision })
+    }
+}
+
+/// Returns the revision that the client sent as resourceVersion; None for an unconditional write.
+///
+/// # Errors
+///
+/// 500 without a reason for a malformed version, as in the reference.
+fn sent_revision(object: &Object) -> Result<Option<Revision>, Status> {
+    let version = object.resource_version();
+    if version.is_empty() {
+        return Ok(None);
+    }
+    match version.parse::<u64>() {
+        Ok(0) => Ok(None),
+        Ok(revision) => Ok(Some(Revision(revision))),
+        Err(error) => {
+            let reason = match error.kind() {
+                std::num::IntErrorKind::PosOverflow => "value out of range",
+                _ => "invalid syntax",
+            };
+            let text = format!("strconv.ParseUint: parsing {}: {reason}", quote(version));
+            Err(Status::failure(Reason::Unknown, text))
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Replaces the object by the result of `propose` for the current object.
+    ///
+    /// Returns None if the object does not exist.
+    ///
+    /// The result of `propose` carries the resourceVersion from the client. A version other than the current
+    /// version is a conflict. Without a version, or with `0`, the write is unconditional: it is repeated with
+    /// the new state after each concurrent write.
+    ///
+    /// # Errors
+    ///
+    /// Those of `propose`; 403 from admission, 409 for a stale version, 422 for an invalid result.
+    pub(super) async fn modify(
+        &self,
+        options: &WriteOptions,
+        propose: impl Fn(&Object) -> Result<ProposedObject, Status>,
+    ) -> Result<Option<WriteResult>, Status> {
+        let resource = &self.collection.resource;
+        let ctx = self.context();
+        let key = self.key();
+        let kind =
+            if self.authorized.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
+        let build_options = || options.to_value(kind, &self.api_state.names);
+        let admission = self.admission(Operation::Update, options.dry_run, &build_options);
+        let done = |object| Ok(Some(WriteResult { created: false, object }));
+        let Some(item) = self.stored_item().await? else { return Ok(None) };
+        let mut current = CurrentObject::new(item.row(), self.collection).await?;
+        loop {
+            let old = &current.object;
+            let ProposedObject { object: mut new, warnings, has_managed_fields } = propose(old)?;
+            self.notes.warn_all(warnings);
+            match sent_revision(&new)? {
+                None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
+                Some(revision) if revision != current.revision => {
+                    return Err(Status::stale(&resource.group_resource, self.name));
+                }
+                None | Some(_) => {}
+            }
+            new.set_meta("resourceVersion", old.resource_version());
+            resource.default(&mut new, &ctx);
+            if !has_managed_fields && let Some(ownership) = Ownership::for_call(self, options) {
+                ownership.record_changes(Some(old), &mut new).await?;
+            }
+            resource.prepare_update(&mut new, old, &ctx);
+            admission.mutate(Some(&mut new), Some(old)).await?;
+            if self.notes.requests_second_round() {
+                resource.prepare_update(&mut new, old, &ctx);
+            }
+            self.check_escalation(&new, Some(old)).await?;
+            resource.canonicalize(&mut new, &ctx);
+            let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
+            let errors = self.collection.served.validate_update(&new, old, &ctx);
+            let declarative = &self.api_state.declarative_validation;
+            let mut errors = declarative.decide(&self.collection.served, &new, &ctx, errors);
+            let tolerated = errors.take_tolerated();
+            if !errors.is_empty() {
+                return Err(Status::invalid(&resource.group_kind, self.name, &errors));
+            }
+            self.check_parameter_access(&new, Some(old)).await?;
+            self.notes.warn_all(tolerated);
+            self.notes.warn_all(resource.warnings(&new, Some(old), &ctx));
+            admission.validate(Some(&new), Some(old)).await?;
+            managers::keep_times(old, &mut new);
+
+            // A dry run returns a `selfLink` from the client, as in the reference; apid never stores it.
+            if !options.dry_run {
+                new.remove_meta("selfLink");
+            }
+            let is_removed = is_deletion_complete(&new, &resource.kind);
+            let encoded = self.encode(&new).await?;
+            // INVARIANT (no-op writes).
+            let is_unchanged = encoded == current.stored && !is_removed;
+            if options.dry_run || is_unchanged {
+                return done(ResponseObject::from_tree(new));
+            }
+            let op =
+                if is_removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
+            match self.commit(&key, op, reservation).await {
+                Ok(committed) => {
+                    let object = if is_removed {
+                        new.set_meta("resourceVersion", committed.revision.to_string());
+                        ResponseObject::from_tree(new)
+                    } else {
+                        ResponseObject::for_commit(self.collection, &key, new, committed.revision).await
+                    };
+                    return done(object);
+                }
+                // A resourceVersion from the client fails in the next iteration; an unconditional write is
+                // retried on the new state.
+                Err(Error::Conflict(row)) => current = CurrentObject::new(&row, self.collection).await?,
+                Err(Error::NotFound(_)) => return Ok(None),
+                Err(error) => return Err(self.failure(error)),
+            }
+        }
+    }
+
+    /// 422 for kinds that do not allow unconditional updates. The Status names the resource in place of the
+    /// kind, as in the reference.
+    fn version_required(&self) -> Status {
+        let resource = &self.collection.resource.group_resource;
+        let group_kind = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };
+        let path = FieldPath::new("metadata").child("resourceVersion");
+        let error = FieldError::invalid(&path, 0, "must be specified for an update");
+        Status::invalid(&group_kind, self.name, &[error])
+    }
+}
