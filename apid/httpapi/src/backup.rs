@@ -35,10 +35,10 @@ use storage::engine::fjall::offline::ArchiveEncoder;
 use storage::{HistoryLease, Revision, Store};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
-use super::in_flight::too_many_requests;
-use super::request_context::RequestContext;
-use super::respond::ApiResponse;
-use super::state::HttpState;
+use crate::in_flight::too_many_requests;
+use crate::request_context::RequestContext;
+use crate::response::respond::ApiResponse;
+use crate::state::HttpState;
 use audit::{Event, Stage};
 
 /// Path of the endpoint.

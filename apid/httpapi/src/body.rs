@@ -14,8 +14,8 @@ use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use serving::body::ReadError;
 
-use super::in_flight::too_many_requests;
-use super::shares::{BodyReservation, MAX_SMALL_BODY, TooManySlowBodies, UserShare};
+use crate::in_flight::too_many_requests;
+use crate::shares::{BodyReservation, MAX_SMALL_BODY, TooManySlowBodies, UserShare};
 
 /// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -33,10 +33,10 @@ use serving::body::{Body, BodyError};
 use storage::cache::ItemHold;
 use tokio::task::AbortHandle;
 
-use super::chunks::ChunkSource;
-use super::query::Query;
-use super::request_info::RequestInfo;
-use super::response_chunks::{ChunkProducer, ResponseChunks};
+use crate::query::Query;
+use crate::request_info::RequestInfo;
+use crate::response::body::{ChunkProducer, ResponseChunks};
+use crate::response::chunked_document::ChunkSource;
 
 /// Maximum time before the deadline that is reserved for the response of work in batches, such as the
 /// deletion of a collection.
@@ -253,7 +253,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::chunks;
+    use crate::response::chunked_document;
 
     /// A timeout that no test reaches.
     const AMPLE: Duration = Duration::from_secs(3600);
@@ -275,7 +275,7 @@ mod tests {
     /// A document of three chunks that holds a clone of `reference`.
     fn document(reference: &Arc<()>) -> Box<dyn ChunkSource> {
         let reference = Arc::clone(reference);
-        chunks::from_iterator(["one", "two", "three"].into_iter().map(move |part| {
+        chunked_document::from_iterator(["one", "two", "three"].into_iter().map(move |part| {
             let _ = &reference;
             Ok(Bytes::from(part))
         }))
@@ -358,7 +358,8 @@ mod tests {
     async fn encoding_error_drops_document_without_deadline_callback() {
         let reference = Arc::new(());
         let broken = document(&reference).chain([Err(Status::internal("unreadable"))]);
-        let mut sent = body(chunks::from_iterator(broken), AMPLE, || panic!("the deadline has not passed"));
+        let mut sent =
+            body(chunked_document::from_iterator(broken), AMPLE, || panic!("the deadline has not passed"));
         for _ in 0..3 {
             assert!(sent.frame().await.unwrap().is_ok());
         }

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use apimachinery::status::Status;
 use tracing::Instrument as _;
 
-use super::body::ReceivedBody;
-use super::in_flight::{self, InFlightLimits};
-use super::negotiate::BodySyntax;
-use super::request_context::RequestContext;
-use super::respond::{ApiResponse, ResponseOptions};
-use super::shares::UserShare;
-use super::work_pool::{PoolError, PoolLimits, WorkPool};
-use super::{request_cost, resources, routes};
+use crate::body::ReceivedBody;
+use crate::in_flight::{self, InFlightLimits};
+use crate::negotiate::BodySyntax;
+use crate::request_context::RequestContext;
+use crate::response::respond::{ApiResponse, ResponseOptions};
+use crate::shares::UserShare;
+use crate::work_pool::{PoolError, PoolLimits, WorkPool};
+use crate::{request_cost, resources, routes};
 use authclient::{Authenticated, Authorized};
 
 /// Memory cost of a preparation on the work pool, in bytes: it encodes the first bytes of a response.

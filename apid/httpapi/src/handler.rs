@@ -19,21 +19,21 @@ use serving::metrics::Histogram;
 use serving::server::{ConnectionInfo, Handler};
 use tracing::Instrument as _;
 
-use super::body::RequestBody;
-use super::deadline::{self, RequestDeadline, TimeLimit};
-use super::execution::{self, AuthorizedRequest, Executor};
-use super::metrics::RequestOutcome;
-use super::negotiate;
-use super::query::Query;
-use super::request_context::{AuditRecord, RequestContext};
-use super::request_info::RequestInfo;
-use super::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
-use super::response_chunks::{self, ChunkProducer};
-use super::shares::Shares;
-use super::state::HttpState;
 #[cfg(test)]
 use super::work_pool::WorkPool;
 use super::{head_limits, routes};
+use crate::body::RequestBody;
+use crate::deadline::{self, RequestDeadline, TimeLimit};
+use crate::execution::{self, AuthorizedRequest, Executor};
+use crate::metrics::RequestOutcome;
+use crate::negotiate;
+use crate::query::Query;
+use crate::request_context::{AuditRecord, RequestContext};
+use crate::request_info::RequestInfo;
+use crate::response::body::{self, ChunkProducer};
+use crate::response::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
+use crate::shares::Shares;
+use crate::state::HttpState;
 use authclient::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
 use verbs::{ApiState, ServedKinds};
 
@@ -163,7 +163,7 @@ impl Api {
             Some(sizes) => response.map(|body| observe_size(body, sizes)),
             None => response,
         };
-        if !is_stream && !response_chunks::is_counted(response.body()) {
+        if !is_stream && !body::is_counted(response.body()) {
             return response;
         }
         let producer = self.chunk_producer(&context);

@@ -14,8 +14,8 @@ use apimachinery::attributes::Attributes;
 use apimachinery::status::{Details, Reason, Status};
 use apimachinery::user::MASTERS;
 
-use super::request_info::is_long_running;
-use super::shares::UserShare;
+use crate::request_info::is_long_running;
+use crate::shares::UserShare;
 
 /// Seconds after which a rejected client may retry.
 const RETRY_AFTER: u32 = 1;
@@ -109,8 +109,8 @@ pub(super) fn is_read(attributes: &Attributes) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shares::Shares;
     use super::*;
+    use crate::shares::Shares;
 
     fn attributes(verb: &str, subresource: &str) -> Attributes {
         let (verb, subresource) = (verb.to_owned(), subresource.to_owned());

@@ -11,9 +11,9 @@ use std::time::Duration;
 use apimachinery::status::Status;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
-use super::negotiate;
-use super::request_context::RequestContext;
-use super::respond::ApiResponse;
+use crate::negotiate;
+use crate::request_context::RequestContext;
+use crate::response::respond::ApiResponse;
 use discovery::openapi::{CompressedDocument, OpenApi, OpenApiError};
 
 /// Path of the OpenAPI v2 document.

@@ -4,8 +4,8 @@ use apimachinery::status::Status;
 use authproto::auth::KeysResponse;
 use http::{HeaderValue, header};
 
-use super::request_context::RequestContext;
-use super::respond::ApiResponse;
+use crate::request_context::RequestContext;
+use crate::response::respond::ApiResponse;
 
 /// Path of the discovery document.
 pub(super) const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde_json::{Map, Value};
 
-use super::negotiate::BodyFormat;
-use super::query::Query;
-use super::request_info::RequestInfo;
+use crate::negotiate::BodyFormat;
+use crate::query::Query;
+use crate::request_info::RequestInfo;
 use verbs::ConnectOptions;
 use verbs::decode_error_status;
 use verbs::deletion::options::{IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};

@@ -7,13 +7,14 @@ use apimachinery::status::Status;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::backup;
-use super::chunks::{self, LazyDocument};
-use super::encoding::Encoding;
-use super::negotiate::{Format, Offer, Shape, accept};
-use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
-use super::respond::ApiResponse;
-use super::{openapi, openid, protobuf};
+use crate::backup;
+use crate::negotiate::{Format, Offer, Shape, accept};
+use crate::request_context::{HEALTH_ENDPOINTS, RequestContext};
+use crate::response::chunked_document::{self, LazyDocument};
+use crate::response::list_encoding::Encoding;
+use crate::response::protobuf;
+use crate::response::respond::ApiResponse;
+use crate::{openapi, openid};
 use discovery::{Document, DocumentEncoding, RELEASE};
 
 /// Returns a document that is no API kind.
@@ -175,7 +176,7 @@ fn encoded_document(document: &Document, format: Format, pretty: bool) -> ApiRes
 fn compact_response(document: &Document) -> ApiResponse {
     match &**document.segments() {
         [whole] => ApiResponse::shared(200, whole.clone(), Format::Json.media_type()),
-        _ => ApiResponse::list(chunks::segment_source(document.segments()), Format::Json),
+        _ => ApiResponse::list(chunked_document::segment_source(document.segments()), Format::Json),
     }
 }
 
@@ -185,8 +186,8 @@ mod tests {
     use apimachinery::object::Object;
     use kinds::Registry;
 
-    use super::super::respond::ResponseOptions;
     use super::*;
+    use crate::response::respond::ResponseOptions;
     use discovery::Discovery;
 
     const PROTOBUF: Format = Format::Protobuf("application/vnd.kubernetes.protobuf");

@@ -18,9 +18,9 @@ use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::codec::Cost;
 use kinds::Storage;
 
-use super::negotiate::{self, BodySyntax};
-use super::query::Query;
-use super::request_context::RequestContext;
+use crate::negotiate::{self, BodySyntax};
+use crate::query::Query;
+use crate::request_context::RequestContext;
 use verbs::Collection;
 use verbs::STORE_PAGE_COST;
 

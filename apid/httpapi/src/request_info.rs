@@ -21,7 +21,7 @@ use apimachinery::selector::{field::FieldSelector, label::LabelSelector};
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use super::query::{Query, is_well_formed};
+use crate::query::{Query, is_well_formed};
 
 /// The parsed method, path and query of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]

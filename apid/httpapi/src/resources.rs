@@ -9,15 +9,16 @@ use apimachinery::status::Status;
 use http::{Method, header};
 use kinds::{Resource, Storage, Subresource, Verb};
 
-use super::negotiate::{
+use crate::negotiate::{
     BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format, error_format,
 };
-use super::representation::Representation;
-use super::request_context::RequestContext;
-use super::respond::ApiResponse;
-use super::stream::{self, Encoder, EncodingPool, OnDrop};
-use super::websocket::Handshake;
-use super::{params, protobuf};
+use crate::params;
+use crate::request_context::RequestContext;
+use crate::response::protobuf;
+use crate::response::representation::Representation;
+use crate::response::respond::ApiResponse;
+use crate::stream::{self, Encoder, EncodingPool, OnDrop};
+use crate::websocket::Handshake;
 use audit::Stage;
 use authclient::Authorized;
 use verbs::deletion::options::DeleteOptions;
@@ -275,7 +276,7 @@ async fn update(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Resul
 }
 
 async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
-    let content_type = super::negotiate::media_type(context.head.headers.get(header::CONTENT_TYPE));
+    let content_type = crate::negotiate::media_type(context.head.headers.get(header::CONTENT_TYPE));
     let is_cbor =
         context.encoding_support().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
     let kind = if is_cbor {

@@ -25,9 +25,9 @@ use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tower::Service as _;
 
-use super::request_context::{HEALTH_ENDPOINTS, RequestContext};
-use super::respond::ApiResponse;
-use super::{backup, openapi, openid, paths};
+use crate::request_context::{HEALTH_ENDPOINTS, RequestContext};
+use crate::response::respond::ApiResponse;
+use crate::{backup, openapi, openid, paths};
 
 /// Bytes that are percent-encoded in a path segment: all except the unreserved characters of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -13,8 +13,8 @@ use serving::metrics::Metrics;
 use tokio::sync::Semaphore;
 use verbs::ApiState;
 
-use super::metrics::{self, RequestMetrics};
-use super::protobuf::MessageCache;
+use crate::metrics::{self, RequestMetrics};
+use crate::response::protobuf::MessageCache;
 
 /// The state of the HTTP layer: the state of the API, and what only the endpoints use.
 pub struct HttpState {

@@ -35,15 +35,15 @@ use serving::body::Body;
 use storage::cache::EventKind;
 use tokio::sync::SemaphorePermit;
 
-use super::chunks::CHUNK_TARGET;
-use super::encoding::Encoding;
-use super::negotiate::{Format, Shape};
-use super::protobuf;
-use super::representation::{MIN_CHUNKED_BYTES, Representation};
-use super::request_context::RequestContext;
-use super::request_cost::OBJECT_FACTOR;
-use super::shares::{HeldVersion, UserShare};
-use super::work_pool::WorkPool;
+use crate::negotiate::{Format, Shape};
+use crate::request_context::RequestContext;
+use crate::request_cost::OBJECT_FACTOR;
+use crate::response::chunked_document::CHUNK_TARGET;
+use crate::response::list_encoding::Encoding;
+use crate::response::protobuf;
+use crate::response::representation::{MIN_CHUNKED_BYTES, Representation};
+use crate::shares::{HeldVersion, UserShare};
+use crate::work_pool::WorkPool;
 use verbs::{ChangedObject, ResponseObject, WatchEventMetrics, WatchNotice, WatchStart, WatchStream};
 
 /// Parameters for encoding the events of a watch.

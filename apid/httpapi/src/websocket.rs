@@ -45,7 +45,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, FrameHeader};
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
 
-use super::negotiate::list_elements;
+use crate::negotiate::list_elements;
 
 /// The GUID that RFC 6455 appends to the key of a client.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";

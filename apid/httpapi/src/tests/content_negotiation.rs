@@ -7,8 +7,8 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
-use super::super::protobuf;
 use super::{MAPS, Reply, Server, map};
+use crate::response::protobuf;
 
 async fn get(server: &Server, url: &str, accept: &str) -> Reply {
     server.send("GET", url, &[("accept", accept)], "").await

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use serving::body::Body;
 
 use super::{MAPS, Server, map};
-use crate::chunks::CHUNK_CAPACITY;
+use crate::response::chunked_document::CHUNK_CAPACITY;
 
 /// The lines of a watch stream.
 struct Lines {

@@ -13,11 +13,11 @@ use schema::key_order::{Ordered, OrderedFields, key_rank};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::negotiate::Format;
+use crate::negotiate::Format;
 
 /// The encoding of JSON trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Encoding {
+pub(crate) enum Encoding {
     /// JSON without white space.
     Compact,
     /// JSON with an indentation of two spaces.
@@ -30,11 +30,11 @@ pub(super) enum Encoding {
 
 /// The bytes before and after the items of an encoded list.
 #[derive(Default)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     /// Precedes the first item.
-    pub(super) opening: Vec<u8>,
+    pub(crate) opening: Vec<u8>,
     /// Follows the last item.
-    pub(super) closing: Vec<u8>,
+    pub(crate) closing: Vec<u8>,
 }
 
 /// The indentation of an item in indented JSON.
@@ -42,7 +42,7 @@ const ITEM_INDENT: &[u8] = b"    ";
 
 impl Encoding {
     /// Returns the encoding of a format; None for Protobuf, which does not encode trees.
-    pub(super) fn for_format(format: Format, pretty: bool) -> Option<Self> {
+    pub(crate) fn for_format(format: Format, pretty: bool) -> Option<Self> {
         match format {
             Format::Json if pretty => Some(Encoding::Indented),
             Format::Json => Some(Encoding::Compact),
@@ -53,7 +53,7 @@ impl Encoding {
     }
 
     /// Encodes a whole document.
-    pub(super) fn document(self, value: &Value) -> Vec<u8> {
+    pub(crate) fn document(self, value: &Value) -> Vec<u8> {
         match self {
             Encoding::Compact => encode_compact(&Ordered::new(value)),
             Encoding::Indented => {
@@ -67,7 +67,7 @@ impl Encoding {
     }
 
     /// Encodes a list without its items: an object of `fields` and of the key `array` with `count` items.
-    pub(super) fn frame(self, fields: Map<String, Value>, array: &str, count: usize) -> Frame {
+    pub(crate) fn frame(self, fields: Map<String, Value>, array: &str, count: usize) -> Frame {
         let precedes = |key: &str| match self {
             Encoding::Cbor => (key.len(), key) < (array.len(), array),
             Encoding::Compact | Encoding::Indented => (key_rank(key), key) < (key_rank(array), array),
@@ -115,7 +115,7 @@ impl Encoding {
     }
 
     /// Appends an item of a list. `schema`: the type of an item without `kind`.
-    pub(super) fn write_item(
+    pub(crate) fn write_item(
         self,
         item: &Value,
         schema: Option<&'static Schema>,
@@ -149,14 +149,14 @@ impl Encoding {
 }
 
 /// Encodes a tree as compact JSON.
-pub(super) fn encode_compact(tree: &impl Serialize) -> Vec<u8> {
+pub(crate) fn encode_compact(tree: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::new();
     write_compact(tree, &mut out);
     out
 }
 
 /// Appends a tree as compact JSON.
-pub(super) fn write_compact(tree: &impl Serialize, out: &mut Vec<u8>) {
+pub(crate) fn write_compact(tree: &impl Serialize, out: &mut Vec<u8>) {
     let result = serde_json::to_writer(out, tree);
     debug_assert!(result.is_ok(), "a JSON tree encodes into memory");
 }

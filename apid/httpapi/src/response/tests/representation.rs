@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use storage::{Op, Revision};
 
 use super::*;
-use crate::chunks::{BufferedChunks, CHUNK_CAPACITY, Gzip, collect_document};
-use crate::lists::list_metadata;
+use crate::response::chunked_document::{BufferedChunks, CHUNK_CAPACITY, Gzip, collect_document};
+use crate::response::list_source::list_metadata;
 use crate::tests::{MAPS, Server, map};
 use verbs::{ListResult, envelope};
 

@@ -15,21 +15,21 @@ use http::{HeaderMap, Response, StatusCode};
 use serde_json::Value;
 use serving::body::Body;
 
-use super::chunks::{self, BufferedChunks, ChunkSource, Gzip, LazyDocument};
-use super::encoding::Encoding;
-use super::negotiate::{self, Format};
-use super::protobuf;
-use super::query::Query;
-use super::representation::EncodedObject;
+use crate::negotiate::{self, Format};
+use crate::query::Query;
+use crate::response::chunked_document::{self, BufferedChunks, ChunkSource, Gzip, LazyDocument};
+use crate::response::list_encoding::Encoding;
+use crate::response::protobuf;
+use crate::response::representation::EncodedObject;
 
 /// A response before it is encoded.
-pub(super) struct ApiResponse {
+pub(crate) struct ApiResponse {
     code: u16,
     content: Content,
     warnings: Vec<String>,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// The Status of a failed request, for the audit log.
-    pub(super) failure: Option<Box<Status>>,
+    pub(crate) failure: Option<Box<Status>>,
 }
 
 enum Content {
@@ -52,22 +52,22 @@ enum Content {
 
 impl ApiResponse {
     /// A document: JSON text, encoded later as negotiated, or an encoded Protobuf message.
-    pub(super) fn document(code: u16, encoded: impl Into<Bytes>, format: Format) -> Self {
+    pub(crate) fn document(code: u16, encoded: impl Into<Bytes>, format: Format) -> Self {
         ApiResponse::new(code, Content::Document(encoded.into(), format))
     }
 
     /// Bytes of unknown size that are no API document.
-    pub(super) fn octets(body: Body) -> Self {
+    pub(crate) fn octets(body: Body) -> Self {
         ApiResponse::new(200, Content::Octets(body, "application/octet-stream".to_owned()))
     }
 
     /// A list with code 200, sent in chunks if it is large.
-    pub(super) fn list(list: Box<dyn ChunkSource>, format: Format) -> Self {
+    pub(crate) fn list(list: Box<dyn ChunkSource>, format: Format) -> Self {
         ApiResponse::new(200, Content::Chunks(BufferedChunks::new(list), format))
     }
 
     /// An object that is encoded for the response.
-    pub(super) fn object(code: u16, encoded: EncodedObject, format: Format) -> Self {
+    pub(crate) fn object(code: u16, encoded: EncodedObject, format: Format) -> Self {
         match encoded {
             EncodedObject::Whole(encoded) => ApiResponse::document(code, encoded, format),
             EncodedObject::Chunks(chunks) => {
@@ -77,7 +77,7 @@ impl ApiResponse {
     }
 
     /// An object that has its own `kind` and `apiVersion`.
-    pub(super) fn value(code: u16, value: &Value, format: Format) -> Self {
+    pub(crate) fn value(code: u16, value: &Value, format: Format) -> Self {
         match format {
             Format::Json | Format::Yaml | Format::Cbor => {
                 ApiResponse::document(code, Encoding::Compact.document(value), format)
@@ -90,42 +90,42 @@ impl ApiResponse {
     }
 
     /// Plain text.
-    pub(super) fn text(code: u16, text: impl Into<Bytes>) -> Self {
+    pub(crate) fn text(code: u16, text: impl Into<Bytes>) -> Self {
         ApiResponse::new(code, Content::Text(text.into(), "text/plain; charset=utf-8"))
     }
 
     /// 404 in plain text, for an unknown non-resource path.
-    pub(super) fn not_found() -> Self {
+    pub(crate) fn not_found() -> Self {
         ApiResponse::text(404, "404 page not found\n")
     }
 
     /// Text with a media type, such as metrics.
-    pub(super) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
+    pub(crate) fn text_as(code: u16, text: impl Into<Bytes>, media_type: &'static str) -> Self {
         ApiResponse::new(code, Content::Text(text.into(), media_type))
     }
 
     /// A document in a buffer that many responses share.
-    pub(super) fn shared(code: u16, document: Bytes, media_type: &'static str) -> Self {
+    pub(crate) fn shared(code: u16, document: Bytes, media_type: &'static str) -> Self {
         ApiResponse::new(code, Content::Shared(document, media_type))
     }
 
     /// A stream of events with code 200.
-    pub(super) fn stream(body: Body, format: Format) -> Self {
+    pub(crate) fn stream(body: Body, format: Format) -> Self {
         ApiResponse::new(200, Content::Stream(body, format.stream_media_type()))
     }
 
     /// 101 Switching Protocols with these headers.
-    pub(super) fn switching_protocols(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
+    pub(crate) fn switching_protocols(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
         ApiResponse { headers, ..ApiResponse::new(101, Content::Upgraded) }
     }
 
     /// A status code without a body.
-    pub(super) fn empty(code: u16) -> Self {
+    pub(crate) fn empty(code: u16) -> Self {
         ApiResponse::new(code, Content::Empty)
     }
 
     /// A Status in the negotiated error encoding.
-    pub(super) fn status(status: Status, format: Format) -> Self {
+    pub(crate) fn status(status: Status, format: Format) -> Self {
         let mut response = ApiResponse::value(status.code, &status.to_value(), format);
         let retry = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
         if retry > 0 {
@@ -141,25 +141,25 @@ impl ApiResponse {
 
     /// Adds warnings for the client.
     #[must_use]
-    pub(super) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
         self.warnings.extend(warnings);
         self
     }
 
     /// Adds a header.
     #[must_use]
-    pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
 
     /// The HTTP status code.
-    pub(super) fn code(&self) -> u16 {
+    pub(crate) fn code(&self) -> u16 {
         self.code
     }
 
     /// Whether the response body continues after the head as a stream or another protocol.
-    pub(super) fn is_stream(&self) -> bool {
+    pub(crate) fn is_stream(&self) -> bool {
         matches!(self.content, Content::Stream(..) | Content::Upgraded)
     }
 
@@ -167,7 +167,7 @@ impl ApiResponse {
     ///
     /// A step takes at most about one millisecond, or the encoding of one object. If encoding fails, the
     /// response becomes the Status of the error.
-    pub(super) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
+    pub(crate) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
         let (result, format) = match &mut self.content {
             Content::Chunks(buffered, format) => {
                 (buffered.prepare_up_to(response_options.buffer_limit()), *format)
@@ -191,7 +191,7 @@ impl ApiResponse {
     }
 
     /// Whether the next call of [`ApiResponse::prepare`] may take more than about 0.2 ms of CPU.
-    pub(super) fn is_costly(&self, response_options: ResponseOptions) -> bool {
+    pub(crate) fn is_costly(&self, response_options: ResponseOptions) -> bool {
         match &self.content {
             Content::Chunks(buffered, _) => buffered.is_preparation_costly(response_options.buffer_limit()),
             _ => false,
@@ -199,7 +199,7 @@ impl ApiResponse {
     }
 
     /// Builds the response, after any preparation steps that remain.
-    pub(super) fn into_response(mut self, delivery: &Delivery<'_>) -> Response<Body> {
+    pub(crate) fn into_response(mut self, delivery: &Delivery<'_>) -> Response<Body> {
         while self.prepare(delivery.response_options) {}
         let ResponseOptions { pretty, gzip } = delivery.response_options;
         let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -279,14 +279,14 @@ impl EncodedBody {
     fn new(document: Bytes, is_shared: bool) -> Self {
         match document.len() {
             size if size <= MAX_SINGLE_BUFFER => EncodedBody::Small(document),
-            size if is_shared => EncodedBody::Large(chunks::shared_source(document), Some(size)),
-            size => EncodedBody::Large(chunks::copying_source(document), Some(size)),
+            size if is_shared => EncodedBody::Large(chunked_document::shared_source(document), Some(size)),
+            size => EncodedBody::Large(chunked_document::copying_source(document), Some(size)),
         }
     }
 }
 
 /// The header of the audit ID.
-pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+pub(crate) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Maximum total size of the warnings of a response, in bytes: proxies reject larger response heads.
 const MAX_WARNING_BYTES: usize = 4096;
@@ -305,16 +305,16 @@ const MAX_SINGLE_BUFFER: usize = 16 * 1024;
 
 /// Response options from the headers and the query of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ResponseOptions {
+pub(crate) struct ResponseOptions {
     /// Whether to indent JSON.
-    pub(super) pretty: bool,
+    pub(crate) pretty: bool,
     /// Whether to compress a large response.
-    pub(super) gzip: bool,
+    pub(crate) gzip: bool,
 }
 
 impl ResponseOptions {
     /// Reads the options of a request. `compression`: whether the server compresses responses.
-    pub(super) fn new(headers: &HeaderMap, query: &Query, compression: bool) -> Self {
+    pub(crate) fn new(headers: &HeaderMap, query: &Query, compression: bool) -> Self {
         ResponseOptions {
             pretty: is_pretty(headers, query),
             gzip: compression && negotiate::accepts_gzip(headers),
@@ -330,15 +330,15 @@ impl ResponseOptions {
 }
 
 /// Parameters of [`ApiResponse::into_response`].
-pub(super) struct Delivery<'a> {
+pub(crate) struct Delivery<'a> {
     /// The audit ID of the request.
-    pub(super) audit_id: &'a HeaderValue,
+    pub(crate) audit_id: &'a HeaderValue,
     /// Whether to omit the body (HEAD request).
-    pub(super) is_head: bool,
+    pub(crate) is_head: bool,
     /// Encoding options of the response.
-    pub(super) response_options: ResponseOptions,
+    pub(crate) response_options: ResponseOptions,
     /// Returns a body that sends a document chunk by chunk.
-    pub(super) send: &'a dyn Fn(Box<dyn ChunkSource>) -> Body,
+    pub(crate) send: &'a dyn Fn(Box<dyn ChunkSource>) -> Body,
 }
 
 /// Whether to indent JSON: the `pretty` parameter, or else an interactive client by its User-Agent.
@@ -441,7 +441,7 @@ mod tests {
     }
 
     fn delivery(audit_id: &HeaderValue) -> Delivery<'_> {
-        let send = &|chunks| Body::from(chunks::collect_document(chunks).unwrap());
+        let send = &|chunks| Body::from(chunked_document::collect_document(chunks).unwrap());
         Delivery {
             audit_id,
             is_head: false,

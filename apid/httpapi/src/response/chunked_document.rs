@@ -18,16 +18,16 @@ use flate2::write::GzEncoder;
 use storage::cache::ItemHold;
 
 /// Capacity of a chunk, in bytes: the largest size that the allocator caches per thread.
-pub(super) const CHUNK_CAPACITY: usize = 32 * 1024;
+pub(crate) const CHUNK_CAPACITY: usize = 32 * 1024;
 
 /// Fill level from which a chunk is sent, in bytes; most objects fit into the remaining capacity.
-pub(super) const CHUNK_TARGET: usize = CHUNK_CAPACITY - CHUNK_CAPACITY / 8;
+pub(crate) const CHUNK_TARGET: usize = CHUNK_CAPACITY - CHUNK_CAPACITY / 8;
 
 /// A source of the chunks of a document, in order. After an error the document is incomplete.
 ///
 /// The caller calls [`ChunkSource::prepare`] until it returns false, then takes the chunks. Each call of
 /// `prepare` or `next` does a bounded amount of work: at most about one millisecond, or the work of one object.
-pub(super) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
+pub(crate) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
     /// Does one step of the work that precedes the response head. Returns true if another step remains.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl<I: Iterator<Item = Result<Bytes, Status>> + Send> ChunkSource for IterSourc
 
 /// Returns a chunk source that takes its chunks from an iterator.
 #[cfg(test)]
-pub(super) fn from_iterator<I>(source: I) -> Box<dyn ChunkSource>
+pub(crate) fn from_iterator<I>(source: I) -> Box<dyn ChunkSource>
 where
     I: Iterator<Item = Result<Bytes, Status>> + Send + 'static,
 {
@@ -97,7 +97,7 @@ where
 /// A document whose first chunks are encoded before the response head is sent.
 ///
 /// The head contains the size of a small document, and tells whether a document is compressed.
-pub(super) struct BufferedChunks {
+pub(crate) struct BufferedChunks {
     buffered: VecDeque<Bytes>,
     size: usize,
     exact_size: Option<usize>,
@@ -109,7 +109,7 @@ pub(super) struct BufferedChunks {
 
 impl BufferedChunks {
     /// Wraps a document of which no chunk has been encoded yet.
-    pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
+    pub(crate) fn new(chunks: Box<dyn ChunkSource>) -> Self {
         BufferedChunks {
             buffered: VecDeque::new(),
             size: 0,
@@ -127,7 +127,7 @@ impl BufferedChunks {
     /// # Errors
     ///
     /// Errors of the document.
-    pub(super) fn prepare_up_to(&mut self, limit: usize) -> Result<bool, Status> {
+    pub(crate) fn prepare_up_to(&mut self, limit: usize) -> Result<bool, Status> {
         if self.chunks.prepare()? {
             return Ok(true);
         }
@@ -155,18 +155,18 @@ impl BufferedChunks {
     ///
     /// Unlike [`ChunkSource::is_costly`] of this type, this ignores buffered chunks: preparation makes a
     /// further chunk, while sending takes a buffered one.
-    pub(super) fn is_preparation_costly(&self, limit: usize) -> bool {
+    pub(crate) fn is_preparation_costly(&self, limit: usize) -> bool {
         let is_step_left = !self.prepared || self.size.max(self.chunks.min_size()) <= limit;
         is_step_left && !self.ended && self.chunks.is_costly()
     }
 
     /// The size of the document in bytes, if it is known.
-    pub(super) fn known_size(&self) -> Option<usize> {
+    pub(crate) fn known_size(&self) -> Option<usize> {
         if self.ended { Some(self.size) } else { self.exact_size }
     }
 
     /// Returns the chunks encoded so far in one buffer.
-    pub(super) fn into_buffer(self) -> Bytes {
+    pub(crate) fn into_buffer(self) -> Bytes {
         join(self.buffered, self.size)
     }
 }
@@ -207,7 +207,7 @@ impl ChunkSource for BufferedChunks {
 ///
 /// Errors of its chunks.
 #[cfg(test)]
-pub(super) fn collect_document(chunks: Box<dyn ChunkSource>) -> Result<Bytes, Status> {
+pub(crate) fn collect_document(chunks: Box<dyn ChunkSource>) -> Result<Bytes, Status> {
     let chunks = chunks.collect::<Result<VecDeque<_>, _>>()?;
     let size = chunks.iter().map(Bytes::len).sum();
     Ok(join(chunks, size))
@@ -229,7 +229,7 @@ const MAX_INPUT_PER_CALL: usize = 64 * 1024;
 const COMPRESSOR_BYTES: usize = 320 * 1024;
 
 /// Compresses a document chunk by chunk.
-pub(super) struct Gzip {
+pub(crate) struct Gzip {
     chunks: Box<dyn ChunkSource>,
     /// The remaining input of the chunk that is being compressed.
     input: Bytes,
@@ -245,7 +245,7 @@ enum Compressor {
 
 impl Gzip {
     /// Wraps the source of a document.
-    pub(super) fn new(chunks: Box<dyn ChunkSource>) -> Self {
+    pub(crate) fn new(chunks: Box<dyn ChunkSource>) -> Self {
         Gzip { chunks, input: Bytes::new(), compressor: Compressor::Unused }
     }
 
@@ -354,12 +354,12 @@ impl ChunkSource for Document {
 /// A document of one response.
 ///
 /// Its chunks are copies, so that a buffered chunk does not keep the document in memory.
-pub(super) fn copying_source(document: Bytes) -> Box<dyn ChunkSource> {
+pub(crate) fn copying_source(document: Bytes) -> Box<dyn ChunkSource> {
     Box::new(Document { size: document.len(), rest: document, is_shared: false })
 }
 
 /// A document that many responses share. Its chunks are slices of its buffer.
-pub(super) fn shared_source(document: Bytes) -> Box<dyn ChunkSource> {
+pub(crate) fn shared_source(document: Bytes) -> Box<dyn ChunkSource> {
     Box::new(Document { size: document.len(), rest: document, is_shared: true })
 }
 
@@ -400,20 +400,20 @@ impl ChunkSource for Segments {
 }
 
 /// A document in segments that many responses share. Its chunks are slices or copies of the segments.
-pub(super) fn segment_source(segments: &Arc<[Bytes]>) -> Box<dyn ChunkSource> {
+pub(crate) fn segment_source(segments: &Arc<[Bytes]>) -> Box<dyn ChunkSource> {
     let size = segments.iter().map(Bytes::len).sum();
     Box::new(Segments { segments: Arc::clone(segments), next: 0, rest: Bytes::new(), size })
 }
 
 /// A document that is encoded as a whole during preparation.
-pub(super) struct LazyDocument<F> {
+pub(crate) struct LazyDocument<F> {
     encode: Option<F>,
     document: Option<Box<dyn ChunkSource>>,
 }
 
 impl<F: FnOnce() -> Result<Vec<u8>, Status>> LazyDocument<F> {
     /// Creates a document that `encode` encodes during preparation.
-    pub(super) fn new(encode: F) -> Self {
+    pub(crate) fn new(encode: F) -> Self {
         LazyDocument { encode: Some(encode), document: None }
     }
 }

@@ -13,29 +13,29 @@ use kinds::Resource;
 use schema::Schema;
 use serde_json::{Value, json};
 
-use super::chunks::{ChunkSource, LazyDocument};
-use super::encoding::Encoding;
-use super::large_object::LargeObject;
-use super::negotiate::{Format, Negotiation, Shape};
-use super::protobuf;
-use super::state::HttpState;
+use crate::negotiate::{Format, Negotiation, Shape};
+use crate::response::chunked_document::{ChunkSource, LazyDocument};
+use crate::response::list_encoding::Encoding;
+use crate::response::object_source::LargeObject;
+use crate::response::protobuf;
+use crate::state::HttpState;
 use verbs::Item;
 use verbs::ResponseObject;
 
 /// The kind, version and encoding in which the objects of one response are represented.
 #[derive(Clone)]
-pub(super) struct Representation {
-    pub(super) http_state: Arc<HttpState>,
-    pub(super) resource: Arc<Resource>,
+pub(crate) struct Representation {
+    pub(crate) http_state: Arc<HttpState>,
+    pub(crate) resource: Arc<Resource>,
     version: String,
-    pub(super) format: Format,
-    pub(super) shape: Shape,
-    pub(super) include: Include,
-    pub(super) pretty: bool,
+    pub(crate) format: Format,
+    pub(crate) shape: Shape,
+    pub(crate) include: Include,
+    pub(crate) pretty: bool,
 }
 
 /// An encoded object.
-pub(super) enum EncodedObject {
+pub(crate) enum EncodedObject {
     /// Compact JSON, which the response encodes as negotiated, or a Protobuf message in its envelope.
     Whole(Vec<u8>),
     /// A chunk source in the encoding of the response.
@@ -43,14 +43,14 @@ pub(super) enum EncodedObject {
 }
 
 /// Stored size in bytes above which an object in its stored form is sent in chunks.
-pub(super) const MIN_CHUNKED_BYTES: usize = 32 * 1024;
+pub(crate) const MIN_CHUNKED_BYTES: usize = 32 * 1024;
 
 /// Fixed work of handling one object, as the equivalent of stored bytes to decode.
-pub(super) const OBJECT_WORK: usize = 512;
+pub(crate) const OBJECT_WORK: usize = 512;
 
 /// The content of the `object` field of Table rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Include {
+pub(crate) enum Include {
     None,
     Metadata,
     Object,
@@ -62,7 +62,7 @@ impl Representation {
     /// # Errors
     ///
     /// 400: the parameter has an unknown value.
-    pub(super) fn new(
+    pub(crate) fn new(
         http_state: &Arc<HttpState>,
         resource: &Arc<Resource>,
         version: &str,
@@ -88,7 +88,7 @@ impl Representation {
 
     /// Sets whether JSON is indented.
     #[must_use]
-    pub(super) fn with_pretty(self, pretty: bool) -> Self {
+    pub(crate) fn with_pretty(self, pretty: bool) -> Self {
         Representation { pretty, ..self }
     }
 
@@ -97,7 +97,7 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the stored bytes are not a valid object.
-    pub(super) fn object(&self, source: &ResponseObject) -> Result<EncodedObject, Status> {
+    pub(crate) fn object(&self, source: &ResponseObject) -> Result<EncodedObject, Status> {
         match source {
             ResponseObject::Cached(item, _) if item.value().len() > MIN_CHUNKED_BYTES => {
                 Ok(EncodedObject::Chunks(self.large_object(source.clone(), Arc::clone(item))))
@@ -119,12 +119,12 @@ impl Representation {
     }
 
     /// Whether list items have kind and apiVersion: those of custom kinds (requirement D-LIST-11).
-    pub(super) fn items_have_type(&self) -> bool {
+    pub(crate) fn items_have_type(&self) -> bool {
         self.resource.is_custom()
     }
 
     /// Whether objects are represented in their stored form.
-    pub(super) fn is_stored_form(&self) -> bool {
+    pub(crate) fn is_stored_form(&self) -> bool {
         matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_)) && self.is_sent_as_stored()
     }
 
@@ -174,7 +174,7 @@ impl Representation {
     }
 
     /// Returns the work of encoding a list item, in stored bytes to decode and encode.
-    pub(super) fn item_work(&self, item: &Item) -> usize {
+    pub(crate) fn item_work(&self, item: &Item) -> usize {
         match self.shape {
             Shape::Metadata(_) if self.is_sent_as_stored() => OBJECT_WORK,
             _ => OBJECT_WORK + item.value().len(),
@@ -186,7 +186,7 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the stored bytes are not a valid object.
-    pub(super) fn item_tree(&self, item: Arc<Item>) -> Result<Value, Status> {
+    pub(crate) fn item_tree(&self, item: Arc<Item>) -> Result<Value, Status> {
         let source = ResponseObject::from_item(item);
         match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
@@ -207,7 +207,7 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the stored bytes are not a valid object.
-    pub(super) fn message(&self, item: &Arc<Item>, schema: &'static Schema) -> Result<Bytes, Status> {
+    pub(crate) fn message(&self, item: &Arc<Item>, schema: &'static Schema) -> Result<Bytes, Status> {
         let object = || {
             let source = ResponseObject::from_item(Arc::clone(item));
             match self.shape {
@@ -227,7 +227,7 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the stored bytes are not a valid object.
-    pub(super) fn event_object(&self, source: &ResponseObject, first: bool) -> Result<Vec<u8>, Status> {
+    pub(crate) fn event_object(&self, source: &ResponseObject, first: bool) -> Result<Vec<u8>, Status> {
         match self.shape {
             Shape::Table(_) => self.encode_tree(&self.tree(source, first)?),
             _ => self.whole_object(source),
@@ -239,7 +239,7 @@ impl Representation {
     /// # Errors
     ///
     /// 500: the kind has no such representation. Negotiation excludes this case.
-    pub(super) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
+    pub(crate) fn bookmark(&self, revision: storage::Revision, initial: bool) -> Result<Vec<u8>, Status> {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial && let Value::Object(fields) = &mut metadata {
             let key = self.http_state.api_state.names.group_key("initial-events-end");
@@ -257,12 +257,12 @@ impl Representation {
         self.encode_tree(&value)
     }
 
-    pub(super) fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         let group = self.resource.group_resource.group.clone();
         GroupVersion { group, version: self.version.to_owned() }.to_string()
     }
 
-    pub(super) fn meta_version(&self, version: &str) -> String {
+    pub(crate) fn meta_version(&self, version: &str) -> String {
         format!("{}/{version}", self.http_state.api_state.names.meta_group())
     }
 
@@ -318,7 +318,7 @@ impl Representation {
         Ok(object)
     }
 
-    pub(super) fn table(
+    pub(crate) fn table(
         &self,
         version: &str,
         metadata: Value,

@@ -18,9 +18,9 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serving::body::Body;
 
-use super::chunks::ChunkSource;
-use super::shares::{HeldVersion, UnsentCounters, UnsentResponse, UserShare};
-use super::work_pool::{ShutDown, WorkPool};
+use crate::response::chunked_document::ChunkSource;
+use crate::shares::{HeldVersion, UnsentCounters, UnsentResponse, UserShare};
+use crate::work_pool::{ShutDown, WorkPool};
 
 /// Maximum size of a body or frame that does not count as unsent, in bytes. Most responses are smaller.
 const MAX_UNCOUNTED_BYTES: usize = 4096;
@@ -30,24 +30,24 @@ const CHUNK_COST: usize = 256 << 10;
 
 /// Encodes and counts the response chunks of one user on one connection.
 #[derive(Clone)]
-pub(super) struct ChunkProducer {
+pub(crate) struct ChunkProducer {
     pool: Arc<WorkPool>,
     counters: Arc<UnsentCounters>,
 }
 
 /// Whether a body is complete and so large that it counts as unsent.
-pub(super) fn is_counted(body: &Body) -> bool {
+pub(crate) fn is_counted(body: &Body) -> bool {
     body.as_whole().is_some_and(|bytes| bytes.len() > MAX_UNCOUNTED_BYTES)
 }
 
 impl ChunkProducer {
     /// Creates a producer for the user of `share`. `connection` counts the unsent bytes of the connection.
-    pub(super) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
+    pub(crate) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
         ChunkProducer { pool, counters: share.on_connection(connection) }
     }
 
     /// Counts a complete body as unsent until it is sent.
-    pub(super) fn track(&self, body: Body) -> Body {
+    pub(crate) fn track(&self, body: Body) -> Body {
         match body.as_whole() {
             Some(bytes) => Body::from(self.count(bytes.clone())),
             None => body,
@@ -56,7 +56,7 @@ impl ChunkProducer {
 
     /// Counts each frame of an event stream above [`MAX_UNCOUNTED_BYTES`] as unsent until it is sent. A frame that
     /// several watches of the user share counts once.
-    pub(super) fn track_stream(&self, body: Body) -> Body {
+    pub(crate) fn track_stream(&self, body: Body) -> Body {
         match body.as_whole() {
             // A HEAD request or an upgraded connection.
             Some(_) => body,
@@ -80,7 +80,7 @@ type NextChunk = Option<Result<Bytes, Status>>;
 type PendingChunk = Pin<Box<dyn Future<Output = Result<(Box<dyn ChunkSource>, NextChunk), ShutDown>> + Send>>;
 
 /// The chunks of a document that is being sent.
-pub(super) struct ResponseChunks {
+pub(crate) struct ResponseChunks {
     producer: ChunkProducer,
     state: ChunkState,
     /// Bytes that the unsent part of the document holds.
@@ -97,14 +97,14 @@ enum ChunkState {
 
 impl ResponseChunks {
     /// Wraps the source of a document, whose bytes in memory count as unsent.
-    pub(super) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
+    pub(crate) fn new(chunks: Box<dyn ChunkSource>, producer: ChunkProducer) -> Self {
         let unsent = producer.counters.hold(chunks.held_bytes());
         let held_version = chunks.held_version().map(|bytes| producer.counters.share.hold_version(bytes));
         ResponseChunks { producer, state: ChunkState::Idle(chunks), unsent, held_version }
     }
 
     /// Polls for the next chunk; None at the end.
-    pub(super) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<NextChunk> {
+    pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<NextChunk> {
         let (chunks, chunk) = match std::mem::replace(&mut self.state, ChunkState::Done) {
             ChunkState::Done => return Poll::Ready(None),
             ChunkState::Idle(mut chunks) if !chunks.is_costly() => {
@@ -161,9 +161,9 @@ impl ResponseChunks {
 #[cfg(test)]
 impl ChunkProducer {
     /// Returns a producer with a pool of one thread.
-    pub(super) fn for_tests() -> Self {
-        let pool = WorkPool::start(1, super::work_pool::PoolLimits::SERVER).unwrap();
-        ChunkProducer::new(Arc::new(pool), super::shares::Shares::new().share_of("a"), Arc::default())
+    pub(crate) fn for_tests() -> Self {
+        let pool = WorkPool::start(1, crate::work_pool::PoolLimits::SERVER).unwrap();
+        ChunkProducer::new(Arc::new(pool), crate::shares::Shares::new().share_of("a"), Arc::default())
     }
 }
 

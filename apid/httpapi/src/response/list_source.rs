@@ -20,11 +20,11 @@ use schema::key_order::Ordered;
 use serde_json::{Map, Value, json};
 use storage::cache::ItemHold;
 
-use super::chunks::{CHUNK_CAPACITY, CHUNK_TARGET, ChunkSource};
-use super::encoding::{Encoding, Frame, write_compact};
-use super::negotiate::Shape;
-use super::protobuf::ListMessage;
-use super::representation::{OBJECT_WORK, Representation};
+use crate::negotiate::Shape;
+use crate::response::chunked_document::{CHUNK_CAPACITY, CHUNK_TARGET, ChunkSource};
+use crate::response::list_encoding::{Encoding, Frame, write_compact};
+use crate::response::protobuf::ListMessage;
+use crate::response::representation::{OBJECT_WORK, Representation};
 use verbs::Item;
 use verbs::{ListResult, ResponseObject};
 
@@ -357,7 +357,7 @@ impl Representation {
     /// # Errors
     ///
     /// 500: a list cannot have this representation. Negotiation excludes this case.
-    pub(super) fn list(&self, result: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
+    pub(crate) fn list(&self, result: ListResult) -> Result<Box<dyn ChunkSource>, Status> {
         let (form, frame) = match Encoding::for_format(self.format, self.pretty) {
             None => (Form::Messages(self.messages(&result)?), Frame::default()),
             Some(encoding) => self.form_and_frame(encoding, &result),
@@ -426,7 +426,7 @@ impl Representation {
     }
 
     /// Encodes the beginning of a JSON list, before its items.
-    pub(super) fn opening(&self, result: &ListResult) -> Vec<u8> {
+    pub(crate) fn opening(&self, result: &ListResult) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(b"{\"kind\":");
         write_compact(&Value::from(self.resource.list_kind()), &mut out);
@@ -439,7 +439,7 @@ impl Representation {
     }
 }
 
-pub(super) fn list_metadata(result: &ListResult) -> Value {
+pub(crate) fn list_metadata(result: &ListResult) -> Value {
     let mut metadata = Map::new();
     metadata.insert("resourceVersion".into(), result.revision.to_string().into());
     if !result.continue_token.is_empty() {

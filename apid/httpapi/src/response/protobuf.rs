@@ -22,12 +22,12 @@ use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, k
 use schema::{Schema, write_message};
 use serde_json::Value;
 
-use super::encoding::Frame;
+use crate::response::list_encoding::Frame;
 use verbs::Item;
 use verbs::envelope;
 
 /// Whether a kind has its own Protobuf message; custom kinds have none.
-pub(super) fn has_message(resource: &Resource) -> bool {
+pub(crate) fn has_message(resource: &Resource) -> bool {
     let (kind, type_name) = (resource.kind.kind(), resource.kind.type_name());
     let package = type_name.and_then(|name| name.strip_suffix(kind));
     package.is_some_and(|package| package.ends_with('.'))
@@ -38,7 +38,7 @@ pub(super) fn has_message(resource: &Resource) -> bool {
 /// # Errors
 ///
 /// 500: the type has no Protobuf message. Negotiation excludes this case.
-pub(super) fn write_object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
+pub(crate) fn write_object(object: &Object, out: &mut Vec<u8>) -> Result<(), Status> {
     let schema = Schema::of_kind(object.api_version(), object.kind())
         .ok_or_else(|| Status::internal(format!("{} has no Protobuf encoding", object.kind())))?;
     envelope::write(object.api_version(), object.kind(), out, |out| schema.write_protobuf(object, out));
@@ -46,7 +46,7 @@ pub(super) fn write_object(object: &Object, out: &mut Vec<u8>) -> Result<(), Sta
 }
 
 /// Encodes a Status or discovery document in its envelope; None if its type has no Protobuf message.
-pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
+pub(crate) fn document(value: &Value) -> Option<Vec<u8>> {
     let kind = value.get("kind")?.as_str()?;
     // Discovery documents of the core group have no `apiVersion`.
     let api_version = value.get("apiVersion").and_then(Value::as_str).unwrap_or("v1");
@@ -59,7 +59,7 @@ pub(super) fn document(value: &Value) -> Option<Vec<u8>> {
 }
 
 /// The message of a list without its items. Each item is an occurrence of one repeated field.
-pub(super) struct ListMessage {
+pub(crate) struct ListMessage {
     /// The encoded field `metadata`.
     metadata: Vec<u8>,
     /// The number of the field `items`.
@@ -68,12 +68,12 @@ pub(super) struct ListMessage {
 
 impl ListMessage {
     /// The list message of most kinds: `metadata` before the items.
-    pub(super) fn new(metadata: &Object) -> Self {
+    pub(crate) fn new(metadata: &Object) -> Self {
         ListMessage::with_field_numbers(metadata, 1, 2)
     }
 
     /// The message of a `PartialObjectMetadataList`: in v1beta1 the items come first.
-    pub(super) fn for_partial_metadata(metadata: &Object, version: &str) -> Self {
+    pub(crate) fn for_partial_metadata(metadata: &Object, version: &str) -> Self {
         let (metadata_number, items_number) = if version == "v1beta1" { (2, 1) } else { (1, 2) };
         ListMessage::with_field_numbers(metadata, metadata_number, items_number)
     }
@@ -89,7 +89,7 @@ impl ListMessage {
     }
 
     /// Returns the bytes before and after the items: the envelope and the metadata.
-    pub(super) fn frame(&self, api_version: &str, kind: &str, lengths: &[u32]) -> Frame {
+    pub(crate) fn frame(&self, api_version: &str, kind: &str, lengths: &[u32]) -> Frame {
         let items = lengths.iter().map(|length| self.item_size(*length));
         let size = self.metadata.len() as u64 + items.sum::<u64>();
         let (mut opening, mut closing) = (Vec::with_capacity(256), Vec::new());
@@ -101,23 +101,23 @@ impl ListMessage {
     }
 
     /// Returns the encoded size of an item in bytes: field key, length prefix, message of `length` bytes.
-    pub(super) fn item_size(&self, length: u32) -> u64 {
+    pub(crate) fn item_size(&self, length: u32) -> u64 {
         let length = u64::from(length);
         (key_len(self.items_number) + encoded_len_varint(length)) as u64 + length
     }
 
     /// Appends the field key and the length prefix of an item.
-    pub(super) fn begin_item(&self, length: usize, out: &mut Vec<u8>) {
+    pub(crate) fn begin_item(&self, length: usize, out: &mut Vec<u8>) {
         encode_key(self.items_number, WireType::LengthDelimited, out);
         encode_varint(length as u64, out);
     }
 }
 
 /// Bytes of the length prefix of an event.
-pub(super) const FRAME_HEAD: usize = 4;
+pub(crate) const FRAME_HEAD: usize = 4;
 
 /// Encodes a watch event with its length prefix. `event_type`: for example `ADDED`. `object` is in its envelope.
-pub(super) fn frame(event_type: &str, object: &[u8]) -> Bytes {
+pub(crate) fn frame(event_type: &str, object: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(object.len() + 32);
     out.extend_from_slice(&[0; FRAME_HEAD]);
     write_message(1, &mut out, |out| out.extend_from_slice(event_type.as_bytes()));
@@ -156,7 +156,7 @@ impl MessageCache {
     /// # Errors
     ///
     /// Errors of `object`.
-    pub(super) fn item(
+    pub(crate) fn item(
         &self,
         item: &Item,
         resource: &Arc<Resource>,

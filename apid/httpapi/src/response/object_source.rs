@@ -11,12 +11,12 @@ use std::sync::Arc;
 use apimachinery::status::Status;
 use bytes::Bytes;
 
-use super::chunks::{CHUNK_CAPACITY, ChunkSource};
+use crate::response::chunked_document::{CHUNK_CAPACITY, ChunkSource};
 use verbs::Item;
 use verbs::ResponseObject;
 
 /// One object in its stored form as JSON: encoded opening bytes, then copies of parts of the cached bytes.
-pub(super) struct LargeObject {
+pub(crate) struct LargeObject {
     /// The object and its item; None after preparation.
     unprepared: Option<(ResponseObject, Arc<Item>)>,
     /// The cached bytes of the object.
@@ -29,7 +29,7 @@ pub(super) struct LargeObject {
 
 impl LargeObject {
     /// Wraps a cached object.
-    pub(super) fn new(object: ResponseObject, item: Arc<Item>) -> Self {
+    pub(crate) fn new(object: ResponseObject, item: Arc<Item>) -> Self {
         let version = item.value().clone();
         let unprepared = Some((object, item));
         LargeObject { unprepared, version, opening: Vec::new(), rest: Bytes::new(), size: 0 }
