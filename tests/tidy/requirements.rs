@@ -15,7 +15,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+
+use super::root;
 
 /// Sections of the register in order; the rows of each are numbered from 1 without gaps.
 #[rustfmt::skip]
@@ -34,10 +35,6 @@ const SECTIONS: [(&str, usize); 68] = [
 
 /// States of rows without a test, with a reason after the colon.
 const STATES: [&str; 3] = ["later", "does not hold", "not testable"];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
-}
 
 fn expected_ids() -> Vec<String> {
     SECTIONS
@@ -140,7 +137,7 @@ fn problem_with_reason(state: &str, reason: &str) -> Option<String> {
 #[test]
 fn every_requirement_has_one_csv_line() {
     let expected = expected_ids();
-    assert_eq!(register(), expected, "the register and the sections in tests/requirements.rs differ");
+    assert_eq!(register(), expected, "the register and the sections in tests/tidy/requirements.rs differ");
     let ids: Vec<String> = rows().into_iter().map(|(_, id, _)| id).collect();
     let (have, want): (BTreeSet<&String>, BTreeSet<&String>) =
         (ids.iter().collect(), expected.iter().collect());
@@ -166,7 +163,7 @@ fn every_csv_line_names_existing_tests_or_reason() {
     assert!(problems.is_empty(), "\n  {}", problems.join("\n  "));
 }
 
-/// Prints the number of rows by state; `cargo test -p tests --test requirements -- --nocapture` shows it.
+/// Prints the number of rows by state; `cargo test -p tidy requirements -- --nocapture` shows it.
 #[test]
 fn requirements_are_counted_by_state() {
     let mut counts: BTreeMap<&str, BTreeMap<String, usize>> = BTreeMap::new();
