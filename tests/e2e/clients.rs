@@ -22,13 +22,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tests::harness::{ControlPlane, Options, eventually};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-use crate::harness::{ControlPlane, Options, eventually};
 
 /// Timeout of a session.
 const SESSION: Duration = Duration::from_secs(180);

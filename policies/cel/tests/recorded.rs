@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use crate::json_schema::JsonSchema;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use expressions::{Bounds, Cost, Environment, Program, Type, Value, excess, limits};
-use crate::json_schema::JsonSchema;
 use serde_json::Value as Json;
 
 /// Skipped cases: their rules run on updates (ratcheting and transition rules), and this test runs creates

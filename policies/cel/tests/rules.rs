@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::json_schema::JsonSchema;
 use expressions::{
     Bounds, Cost, Environment, EstimateSum, Occurrences, Program, Schema, Type, Value, excess, limits,
 };
-use crate::json_schema::JsonSchema;
 use serde_json::{Value as Json, json};
 
 fn read(file: &str) -> Json {

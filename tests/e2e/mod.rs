@@ -3,18 +3,6 @@
 //! Each test starts a separate control plane with a free port and a temporary data directory, and stops it by
 //! its process id.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    unreachable_pub,
-    reason = "a test fails by panicking, and runs on the machine's time"
-)]
-
-use tests::harness;
-
 mod admission;
 mod admission_policies;
 mod admission_webhooks;

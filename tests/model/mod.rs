@@ -6,16 +6,6 @@
 //! `MODEL_CHAPTER` only one of its chapters. `MODEL_SECONDS` is the duration of each test. `MODEL_PROGRAMS`
 //! is a directory with different builds of apid and authd, see `patches.rs`.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    unreachable_pub,
-    reason = "a test fails by panicking, and runs on the machine's time"
-)]
-
 mod chapter;
 mod check;
 mod clients;

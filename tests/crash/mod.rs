@@ -6,16 +6,6 @@
 //! `CRASH_CYCLES=200` runs that many crashes of each kind, otherwise each kind ends after some seconds.
 //! `CRASH_SEED` repeats the random choices of an earlier run, but not the scheduling of its threads.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    unreachable_pub,
-    reason = "a test fails by panicking, and runs on the machine's time"
-)]
-
 mod child;
 mod kill;
 mod model;
