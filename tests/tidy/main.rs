@@ -106,7 +106,24 @@ const CRATES: [(&str, &[&str]); 22] = [
         ],
     ),
     ("authd", &["bootstrap", "expressions", "authproto", "processflags", "serving", "apimachinery"]),
-    ("bench", &["apid", "apimachinery", "authd", "authproto", "kinds", "serving", "storage"]),
+    (
+        "bench",
+        &[
+            "admission",
+            "apid",
+            "apimachinery",
+            "apply",
+            "authd",
+            "authproto",
+            "expressions",
+            "extensions",
+            "kinds",
+            "schema",
+            "serving",
+            "storage",
+            "webhooks",
+        ],
+    ),
     (
         "tests",
         &[

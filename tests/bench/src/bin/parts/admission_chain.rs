@@ -1,11 +1,7 @@
-//! Measures the time that the admission chain takes for a write that no plugin changes or rejects.
-//!
-//! Run with `cargo run --release -p apid --example admission_chain`.
+//! The admission chain on a write that no plugin changes or rejects.
 //!
 //! The plugins are those of a server without flags; namespaces and quotas are in the watch cache. A test of
 //! `verbs::admit` checks that nothing is read from the store.
-
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout, reason = "a measurement")]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,7 +29,7 @@ const NAMESPACES: usize = 1_000;
 const CONFIGURATIONS: usize = 500;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() {
+pub(crate) async fn run() {
     let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
     let registry = Registry::new(&names);
     let cache = Arc::new(Cache::new(Limits::default()));

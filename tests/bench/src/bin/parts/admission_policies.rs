@@ -1,4 +1,4 @@
-//! Benchmark of admission policies: `cargo run --release -p admission --example policies`.
+//! Admission policies on two writes.
 //!
 //! The first write matches none of 500 policies; the second write matches one policy with three simple
 //! expressions.
@@ -117,8 +117,7 @@ fn object(value: Value) -> Arc<Object> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::expect_used, reason = "an example with constant input")]
-async fn main() {
+pub(crate) async fn run() {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
     let registry = Registry::new(&names);
     let clock = Arc::new(SystemClock::new());

@@ -1,12 +1,8 @@
-//! Measures CPU time and peak memory of creates with the largest request bodies within the decode limits.
+//! CPU time and peak memory of creates with the largest request bodies within the decode limits.
 //!
-//! Each case runs in its own process.
-//!
-//! Run with `cargo run --release -p apid --example body_cost`. The default decode limits follow from the
-//! results of this program.
+//! Each case runs in its own process. The default decode limits follow from the results.
 //!
 //! Each body runs through the steps of a create: decode, conform, default, manage fields, validate, encode.
-//! Other limits can be tested with `body_cost ELEMENTS TREE_BYTES`.
 
 use std::process::Command;
 use std::{env, fs};
@@ -20,8 +16,19 @@ use apply::set::Set;
 use apply::update::{ManagedWrite, OneVersion};
 use kinds::{Context, Registry};
 
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+/// Flags of the benchmark.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// Decode limit: values of a body
+    #[arg(long, default_value_t = Limits::BODY.elements)]
+    elements: usize,
+    /// Decode limit: bytes of the decoded body
+    #[arg(long, default_value_t = Limits::BODY.tree_bytes)]
+    tree_bytes: usize,
+    /// Run only this case, in this process
+    #[arg(long, hide = true)]
+    case: Option<usize>,
+}
 
 /// A kind of request body whose size grows with the number of its items.
 struct Case {
@@ -168,7 +175,6 @@ impl Case {
     }
 
     /// Runs all steps of a create except the store.
-    #[expect(clippy::expect_used, reason = "an example on kinds of its own")]
     fn create(&self, body: &[u8], limits: Limits) -> String {
         let names = Names::new(Preset::Kubernetes, "").expect("names");
         let registry = Registry::new(&names);
@@ -238,20 +244,15 @@ fn peak_kilobytes() -> u64 {
     line.and_then(|line| line.split_whitespace().next()).and_then(|kb| kb.parse().ok()).unwrap_or_default()
 }
 
-#[expect(clippy::expect_used, reason = "an example that measures constant bodies")]
-fn main() {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<usize>().ok());
-    let limits = Limits {
-        elements: number(0).unwrap_or(Limits::BODY.elements),
-        tree_bytes: number(1).unwrap_or(Limits::BODY.tree_bytes),
-        ..Limits::BODY
-    };
-    let Some(case) = number(2) else {
-        for (case, _) in CASES.iter().enumerate() {
-            let words = [limits.elements, limits.tree_bytes, case].map(|number| number.to_string());
+pub(crate) fn run(settings: Settings) {
+    let limits = Limits { elements: settings.elements, tree_bytes: settings.tree_bytes, ..Limits::BODY };
+    let Some(case) = settings.case else {
+        for case in 0..CASES.len() {
             let program = env::current_exe().expect("this program");
-            Command::new(program).args(words).status().expect("a process");
+            let mut command = Command::new(program);
+            command.arg("body-cost").arg(format!("--elements={}", limits.elements));
+            command.arg(format!("--tree-bytes={}", limits.tree_bytes)).arg(format!("--case={case}"));
+            command.status().expect("a process");
         }
         return;
     };

@@ -5,66 +5,52 @@
 //! growing once history is trimmed. At the end the program prints the maximum memory and disk usage in the
 //! second quarter of the run and in the last quarter.
 //!
-//! `churn [--writers 32] [--seconds 60] [--rate 0] [--every 5] [--value 1000] [--keys 20000] [--retention 10]
-//! [--cache 4] [--dir DIR]`. A rate of 0 is full speed.
-//!
-//! Every writer creates, updates and sometimes deletes its own keys. Without `--dir` the store is in a new
-//! directory below the system's temporary directory, removed at the end.
+//! Every writer creates, updates and sometimes deletes its own keys.
 
-use std::error::Error;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
+use bench::client::Error;
+use bench::process::disk_mib;
 use bytes::Bytes;
+use serving::metrics::resident_bytes;
 use storage::Stats;
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::{Change, Observer, Op, Revision, Store};
 
-struct Settings {
+/// Flags of the benchmark.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// Writers
+    #[arg(long, default_value_t = 32)]
     writers: u64,
+    /// Duration
+    #[arg(long, default_value_t = 60)]
     seconds: u64,
+    /// Writes per second of all writers; 0: full speed
+    #[arg(long, default_value_t = 0)]
     rate: u64,
+    /// Seconds between two lines of output
+    #[arg(long, default_value_t = 5)]
     every: u64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 1000)]
     value: usize,
+    /// Keys of all writers
+    #[arg(long, default_value_t = 20_000)]
     keys: u64,
+    /// History retention in seconds
+    #[arg(long, default_value_t = 10)]
     retention: u64,
+    /// Cache of the store in MiB
+    #[arg(long, default_value_t = 4)]
     cache: u64,
+    /// Folder of the store, which stays; default: a temporary folder
+    #[arg(long)]
     dir: Option<PathBuf>,
-}
-
-fn settings() -> Result<Settings, Box<dyn Error>> {
-    let mut settings = Settings {
-        writers: 32,
-        seconds: 60,
-        rate: 0,
-        every: 5,
-        value: 1000,
-        keys: 20_000,
-        retention: 10,
-        cache: 4,
-        dir: None,
-    };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let value = arguments.next().ok_or_else(|| format!("`{name}` needs a value"))?;
-        match name.as_str() {
-            "--writers" => settings.writers = value.parse()?,
-            "--seconds" => settings.seconds = value.parse()?,
-            "--rate" => settings.rate = value.parse()?,
-            "--every" => settings.every = value.parse()?,
-            "--value" => settings.value = value.parse()?,
-            "--keys" => settings.keys = value.parse()?,
-            "--retention" => settings.retention = value.parse()?,
-            "--cache" => settings.cache = value.parse()?,
-            "--dir" => settings.dir = Some(value.into()),
-            _ => return Err(format!("unknown flag `{name}`").into()),
-        }
-    }
-    Ok(settings)
 }
 
 /// An observer that counts changes.
@@ -111,24 +97,7 @@ impl Latencies {
 
 /// Resident memory in MiB.
 fn resident_mib() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
-    (pages * 4096) >> 20
-}
-
-/// Disk usage of the files below a directory, in MiB.
-fn disk_usage_mib(dir: &Path) -> u64 {
-    fn blocks(dir: &Path) -> u64 {
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        let entry_blocks = |entry: std::fs::DirEntry| match entry.metadata() {
-            Ok(found) if found.is_dir() => blocks(&entry.path()),
-            Ok(found) => found.blocks(),
-            // The file was removed after its directory entry was read.
-            Err(_) => 0,
-        };
-        entries.map(entry_blocks).sum()
-    }
-    (blocks(dir) * 512) >> 20
+    resident_bytes().unwrap_or_default() >> 20
 }
 
 /// The maximum in the second quarter of the samples, and in the last quarter.
@@ -139,12 +108,8 @@ fn quarter_maxima(samples: &[u64]) -> (u64, u64) {
     (maximum_from(quarter), maximum_from(samples.len().saturating_sub(quarter.max(1))))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(churn(settings()?))
-}
-
-async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
+#[tokio::main]
+pub(crate) async fn run(settings: Settings) -> Result<(), Error> {
     let clock = Arc::new(SystemClock::new());
     let temporary = std::env::temp_dir().join(format!("churn-{}", std::process::id()));
     let dir = settings.dir.clone().unwrap_or_else(|| temporary.clone());
@@ -177,7 +142,7 @@ async fn churn(settings: Settings) -> Result<(), Box<dyn Error>> {
         tokio::time::sleep((began + Duration::from_secs(second)).saturating_sub(clock.monotonic())).await;
         let observed = count.0.load(Ordering::Relaxed);
         memory.push(resident_mib());
-        disk.push(disk_usage_mib(&dir));
+        disk.push(disk_mib(&dir)? as u64);
         let disk = disk.last().copied().unwrap_or_default();
         println!(
             "{second:4} s {:7}/s {} disk {disk} MiB",

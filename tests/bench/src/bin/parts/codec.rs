@@ -1,4 +1,4 @@
-//! Benchmarks of codecs and selectors: `cargo bench -p apimachinery`. As a test this runs each path once.
+//! Codecs on a pod of 3.8 kB, and selectors.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -42,19 +42,18 @@ fn pod() -> Value {
     })
 }
 
-/// Runs `run` many times and prints the mean time; under `cargo test` runs it once.
+/// Runs `run` for a second and prints the mean time.
 fn measure(name: &str, mut run: impl FnMut()) {
-    let bench = std::env::args().any(|argument| argument == "--bench");
     let clock = SystemClock::new();
     let mut rounds = 0_u32;
-    while rounds == 0 || (bench && clock.monotonic() < Duration::from_secs(1)) {
+    while clock.monotonic() < Duration::from_secs(1) {
         run();
         rounds += 1;
     }
     println!("{name}: {:.2} µs", clock.monotonic().as_secs_f64() * 1e6 / f64::from(rounds));
 }
 
-fn main() {
+pub(crate) fn run() {
     let tree = pod();
     let text = json::encode(&tree);
     println!("pod: {} bytes", text.len());

@@ -1,18 +1,17 @@
-//! Benchmark of a pod: conforming compared with parsing, and Protobuf encoding compared with JSON.
-//!
-//! `cargo run --release -p schema --example conform`.
+//! A pod: conforming compared with parsing, and Protobuf encoding compared with JSON.
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::object::Object;
 use schema::Schema;
 
+use crate::pod;
+
 /// Number of timed batches. The fastest batch is reported, to reduce noise from other processes.
 const BATCHES: u32 = 200;
 const ROUNDS: u32 = 50;
 
-#[expect(clippy::expect_used, reason = "an example with a constant body")]
-fn main() {
-    let body = body();
+pub(crate) fn run() {
+    let body = pod::body();
     let parse = || Object(serde_json::from_str(&body).expect("JSON"));
     let clock = SystemClock::new();
     let start = clock.monotonic();
@@ -55,11 +54,4 @@ fn main() {
         schema.write_protobuf(&pod, &mut out);
     });
     println!("as Protobuf {} bytes in {encode_time:?}", out.len());
-}
-
-/// The pod of the benchmark, about 4 kB, without whitespace.
-#[expect(clippy::expect_used, reason = "an example with a constant body")]
-fn body() -> String {
-    let pod: serde_json::Value = serde_json::from_str(include_str!("pod.json")).expect("JSON");
-    pod.to_string()
 }

@@ -1,4 +1,4 @@
-//! Measures decoding and encoding of a cached object of 1 kB: `cargo run -p kinds --example entry`.
+//! Decoding and encoding of a cached object of 1 kB.
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::names::{Names, Preset};
@@ -11,8 +11,7 @@ use storage::cache::Decode as _;
 
 const ROUNDS: u32 = 100_000;
 
-#[expect(clippy::expect_used, reason = "an example with constant input")]
-fn main() {
+pub(crate) fn run() {
     let names = Names::new(Preset::Kubernetes, "").expect("names");
     let registry = Registry::new(&names);
     let decoder = Decoder::new(registry.find("", "v1", "configmaps").expect("a kind"));

@@ -1,21 +1,29 @@
-//! Benchmark of the watch cache: update, snapshot, iteration, fan-out to watchers, and memory of idle
-//! watchers.
+//! The watch cache: update, snapshot, iteration, fan-out to watchers, and memory of idle watchers.
 //!
-//! Prints one line for each measurement.
-//!
-//! `fanout [ITEMS] [WATCHERS]`, by default 150,000 items of 1 kB and 200 watchers. The benchmark passes
-//! changes directly to the cache, as the writer thread of an engine does. So the numbers are of the cache
-//! alone.
+//! The benchmark passes changes directly to the cache, as the writer thread of an engine does. So the numbers
+//! are of the cache alone.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::{Clock, SystemClock};
+use bench::client::Error;
 use bytes::Bytes;
+use serving::metrics::resident_bytes;
 use storage::cache::{Cache, Decode, DecodeError, Limits, Watcher};
 use storage::engine::memory::MemoryStore;
 use storage::{Change, Observer, Revision, Row, Store};
+
+/// Flags of the benchmark.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// Items of 1 kB
+    #[arg(long, default_value_t = 150_000)]
+    items: usize,
+    /// Watchers
+    #[arg(long, default_value_t = 200)]
+    watchers: usize,
+}
 
 /// A decoder whose entry is the length of the value, so that decoding takes no time.
 struct Length;
@@ -55,14 +63,6 @@ fn micros_each(took: Duration, times: usize) -> f64 {
     took.as_secs_f64() * 1e6 / times as f64
 }
 
-/// Resident memory of this process in bytes.
-fn resident_bytes() -> Result<u64, Box<dyn Error>> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
-    let number = line.split_whitespace().next().ok_or("no number")?;
-    Ok(number.parse::<u64>()? * 1024)
-}
-
 async fn count_events(mut watcher: Watcher<Length>, events: usize) -> usize {
     let mut seen = 0;
     while seen < events {
@@ -75,10 +75,7 @@ async fn count_events(mut watcher: Watcher<Length>, events: usize) -> usize {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
-    let items: usize = arguments.next().map_or(Ok(150_000), |text| text.parse())?;
-    let watchers: usize = arguments.next().map_or(Ok(200), |text| text.parse())?;
+pub(crate) async fn run(Settings { items, watchers }: Settings) -> Result<(), Error> {
     let clock = SystemClock::new();
 
     let cache = Arc::new(Cache::new(Limits::default()));
@@ -152,13 +149,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         );
     }
 
-    let before = resident_bytes()?;
+    let before = resident_bytes().ok_or("no memory")?;
     let mut waiting = Vec::new();
     for number in 0..10_000 {
         let (_, watcher) = pods.snapshot_and_watch(&format!("/pods/namespace-{:03}/", number % 100)).await?;
         waiting.push(watcher);
     }
-    println!("a waiting watcher: {} bytes", resident_bytes()?.saturating_sub(before) / 10_000);
+    println!(
+        "a waiting watcher: {} bytes",
+        resident_bytes().ok_or("no memory")?.saturating_sub(before) / 10_000
+    );
     let change = feed.next().ok_or("no change")?;
     let begun = clock.monotonic();
     cache.observe(&[change]);

@@ -1,38 +1,33 @@
-//! Measures the CPU time of the steps `conform`, `default` and `validate` for a pod of 4 kB.
+//! Duration of the steps `conform`, `default` and `validate` for a pod of 4 kB.
 //!
-//! The example also prints the CPU time of two steps without a limit: the parse of the body, and the
+//! The benchmark also prints the duration of two steps without a limit: the parse of the body, and the
 //! preparation of a creation (name, uid, times, status).
-//!
-//! Run it with `cargo run --release -p kinds --example pod_cost`. With `--check` the example fails if the
-//! total of the three steps exceeds `LIMIT`.
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use apimachinery::clock::{Clock, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::Object;
+use bench::figure::verdict;
 use kinds::{Context, Registry};
 
-#[global_allocator]
-static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+use crate::pod;
 
-/// Limit of the total CPU time of the [limited steps](LIMITED) for one pod.
+/// Limit of the total duration of the [limited steps](LIMITED) for one pod.
 const LIMIT: Duration = Duration::from_micros(12);
-/// Steps whose total CPU time must not exceed [`LIMIT`].
+/// Steps whose total duration must not exceed [`LIMIT`].
 const LIMITED: [&str; 3] = ["conform", "default", "validate"];
 /// Number of timed batches. The fastest batch is reported, to reduce noise from other processes.
 const BATCHES: u32 = 200;
 const ROUNDS: u32 = 50;
 
-#[expect(clippy::expect_used, reason = "an example with a constant body")]
-fn main() -> ExitCode {
+pub(crate) fn run() {
     let names = Names::new(Preset::Kubernetes, "").expect("names");
     let registry = Registry::new(&names);
     let pods = registry.find("", "v1", "pods").expect("a kind");
     let (clock, rng) = (SystemClock::new(), SeededRng::new(1));
     let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
-    let body = body();
+    let body = pod::body();
     let parse = || Object(serde_json::from_str(&body).expect("JSON"));
     let conform = || {
         let mut pod = parse();
@@ -77,18 +72,6 @@ fn main() -> ExitCode {
         }
         previous = duration;
     }
-    println!("{} bytes: {} {rules:.1?}, limit {LIMIT:?}", body.len(), LIMITED.join(" + "));
-    if std::env::args().any(|argument| argument == "--check") && rules > LIMIT {
-        eprintln!("the rules of a pod take longer than {LIMIT:?}");
-        return ExitCode::FAILURE;
-    }
-    ExitCode::SUCCESS
-}
-
-/// The pod of the benchmark, about 4 kB, without whitespace.
-#[expect(clippy::expect_used, reason = "an example with a constant body")]
-fn body() -> String {
-    let pod: serde_json::Value =
-        serde_json::from_str(include_str!("../../schema/examples/pod.json")).expect("JSON");
-    pod.to_string()
+    let verdict = verdict(rules <= LIMIT);
+    println!("{} bytes: {} {rules:.1?}, at most {LIMIT:?}: {verdict}", body.len(), LIMITED.join(" + "));
 }

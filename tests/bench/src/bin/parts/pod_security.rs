@@ -1,5 +1,4 @@
-//! Benchmark of PodSecurity on pod writes, by the policy of the namespace:
-//! `cargo run --release -p admission --example pod_security`.
+//! PodSecurity on pod writes, by the policy of the namespace.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,8 +100,7 @@ fn pod(hardened: bool) -> Object {
 }
 
 #[tokio::main(flavor = "current_thread")]
-#[expect(clippy::expect_used, reason = "an example with constant input")]
-async fn main() {
+pub(crate) async fn run() {
     let names = Arc::new(Names::new(Preset::Kubernetes, "").expect("names"));
     let registry = Registry::new(&names);
     let pods = registry.find("", "v1", "pods").expect("pods");

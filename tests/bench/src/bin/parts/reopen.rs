@@ -2,15 +2,14 @@
 //!
 //! Opening verifies the checksum of every file. The target is at most 3 s for 1 GB.
 //!
-//! `reopen [--megabytes 1000] [--value 1000] [--times 5] [--kill 1] [--dir DIR]`. With `--kill 1` the store
-//! is not closed: the benchmark opens a copy of its files as a kill leaves them, with full journals. Without
-//! `--dir` the store is in a new directory below the system's temporary directory, removed at the end.
+//! With `--kill` the store is not closed: the benchmark opens a copy of its files as a kill leaves them, with
+//! full journals.
 
-use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
+use bench::client::Error;
 use bytes::Bytes;
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::{Change, Observer, Op, Store};
@@ -18,29 +17,24 @@ use storage::{Change, Observer, Op, Store};
 /// Number of concurrent writers.
 const WRITERS: u64 = 64;
 
-struct Settings {
+/// Flags of the benchmark.
+#[derive(clap::Args)]
+pub(crate) struct Settings {
+    /// Size of the data
+    #[arg(long, default_value_t = 1000)]
     megabytes: u64,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 1000)]
     value: usize,
+    /// Number of measurements
+    #[arg(long, default_value_t = 5)]
     times: u32,
-    kill: u32,
+    /// Open a copy of the store that is not closed
+    #[arg(long)]
+    kill: bool,
+    /// Folder of the store, which stays; default: a temporary folder
+    #[arg(long)]
     dir: Option<PathBuf>,
-}
-
-fn settings() -> Result<Settings, Box<dyn Error>> {
-    let mut settings = Settings { megabytes: 1000, value: 1000, times: 5, kill: 0, dir: None };
-    let mut arguments = std::env::args().skip(1);
-    while let Some(name) = arguments.next() {
-        let value = arguments.next().ok_or_else(|| format!("`{name}` needs a value"))?;
-        match name.as_str() {
-            "--megabytes" => settings.megabytes = value.parse()?,
-            "--value" => settings.value = value.parse()?,
-            "--times" => settings.times = value.parse()?,
-            "--kill" => settings.kill = value.parse()?,
-            "--dir" => settings.dir = Some(value.into()),
-            _ => return Err(format!("unknown flag `{name}`").into()),
-        }
-    }
-    Ok(settings)
 }
 
 struct NullObserver;
@@ -49,17 +43,13 @@ impl Observer for NullObserver {
     fn observe(&self, _: &[Change]) {}
 }
 
-fn open(dir: &Path, clock: &Arc<SystemClock>) -> Result<FjallStore, Box<dyn Error>> {
+fn open(dir: &Path, clock: &Arc<SystemClock>) -> Result<FjallStore, Error> {
     let identity = Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
     Ok(FjallStore::open(Options::new(dir, identity, clock.clone()), Arc::new(NullObserver))?)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(run(settings()?))
-}
-
-async fn run(settings: Settings) -> Result<(), Box<dyn Error>> {
+#[tokio::main]
+pub(crate) async fn run(settings: Settings) -> Result<(), Error> {
     let clock = Arc::new(SystemClock::new());
     let temporary = std::env::temp_dir().join(format!("reopen-{}", std::process::id()));
     let dir = settings.dir.clone().unwrap_or_else(|| temporary.clone());
@@ -94,7 +84,7 @@ async fn run(settings: Settings) -> Result<(), Box<dyn Error>> {
     for _ in 0..settings.times {
         let stats = store.stats();
         let (tables, journals) = (stats.table_bytes >> 20, stats.journals);
-        if settings.kill > 0 {
+        if settings.kill {
             // The store stays open during the copy: the copy is in the state after a kill, without a close.
             let copy = dir.with_extension("killed");
             let copied = std::process::Command::new("cp").arg("-r").arg(&dir).arg(&copy).status()?;
