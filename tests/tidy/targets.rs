@@ -129,7 +129,7 @@ fn every_source_file_belongs_to_target() {
 }
 
 #[test]
-fn targets_are_tested_if_and_only_if_they_have_tests() {
+fn target_settings_match_tests_in_sources() {
     let sources: BTreeMap<_, _> = rust_sources().into_iter().map(|file| (file.path, file.text)).collect();
     let mut violations = Vec::new();
     for target in targets(&metadata()) {
