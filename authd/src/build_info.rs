@@ -3,7 +3,7 @@
 use serving::build::BuildInfo;
 
 /// Version, commit, date and compiler of this program.
-pub const BUILD_INFO: BuildInfo = BuildInfo {
+pub(crate) const BUILD_INFO: BuildInfo = BuildInfo {
     version: env!("CARGO_PKG_VERSION"),
     commit: env!("BUILD_COMMIT"),
     seconds: env!("BUILD_SECONDS"),

@@ -4,8 +4,6 @@
 //!
 //! [`fuzzing::run`] describes the environment variables.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::sync::{Arc, LazyLock};
 
 use apimachinery::names::{Names, Preset};

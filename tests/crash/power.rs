@@ -18,7 +18,7 @@ use super::Plan;
 use super::model::Model;
 use super::session::Session;
 
-const TEST: &str = "power::every_acknowledged_write_survives_power_cuts";
+const TEST: &str = "crash::power::every_acknowledged_write_survives_power_cuts";
 
 #[test]
 fn every_acknowledged_write_survives_power_cuts() {

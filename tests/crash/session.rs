@@ -25,7 +25,7 @@ impl Session {
     pub fn start(store: &Path, generation: u64, model: &mut Model) -> Session {
         model.begin_process();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["child::child", "--exact", "--nocapture", "--test-threads=1"]);
+        command.args(["crash::child::child", "--exact", "--nocapture", "--test-threads=1"]);
         command
             .env(DIR, store)
             .env(GENERATION, generation.to_string())

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
 const CLIENTS: usize = 32;
 const QUOTA: usize = 100;

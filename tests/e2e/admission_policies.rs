@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
+use tests::harness::{AuditLog, Client, ControlPlane, Options, Session, eventually};
 
 use super::fresh_policy::env_number;
 use super::mutating_policies::{self, with_mutating_policies};
-use crate::harness::{AuditLog, Client, ControlPlane, Options, Session, eventually};
 
 const MAPS: &str = "/api/v1/namespaces/team/configmaps";
 

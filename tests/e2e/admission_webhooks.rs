@@ -19,8 +19,7 @@ use serving::listener::Listener;
 use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
 use tempfile::TempDir;
-
-use crate::harness::{AuditLog, ControlPlane, Options};
+use tests::harness::{AuditLog, ControlPlane, Options};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -2,9 +2,9 @@
 
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, Options};
 
-use crate::harness::{Client, ControlPlane, Options};
-use crate::kubectl::{Kubectl, with_each_release};
+use crate::e2e::kubectl::{Kubectl, with_each_release};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 

@@ -3,9 +3,9 @@
 //! Requirements A-AZD-9 to 22 and 49 to 51, A-REV-11, A-REV-20.
 
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, Options};
 
-use crate::harness::{Client, ControlPlane, Options};
-use crate::webhooks::{WebhookResponse, WebhookServer, review_response};
+use crate::e2e::webhooks::{WebhookResponse, WebhookServer, review_response};
 
 /// Allows every user except `mallory`.
 fn allow_all_but_mallory(_: &str, review: &Value) -> WebhookResponse {
@@ -142,7 +142,7 @@ async fn webhook_denial_is_reported_in_access_reviews() {
 
     // The review of a service-account token carries the credential id of the token.
     let accounts = "/api/v1/namespaces/default/serviceaccounts/default";
-    crate::harness::eventually("the default service account exists", || async {
+    tests::harness::eventually("the default service account exists", || async {
         (plane.admin().get(accounts).await.status == 200).then_some(())
     })
     .await;

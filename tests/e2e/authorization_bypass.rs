@@ -5,9 +5,9 @@
 //! and credentials, and node authorization (`nodes`).
 
 use serde_json::{Value, json};
+use tests::harness::Client;
 
-use crate::harness::Client;
-use crate::rbac::{MERGE, RbacFixture, rule};
+use crate::e2e::rbac::{MERGE, RbacFixture, rule};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 

@@ -7,8 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::json;
-
-use crate::harness::{ControlPlane, Options, eventually};
+use tests::harness::{ControlPlane, Options, eventually};
 
 const RBAC: &str = "- {type: RBAC, name: the-roles}";
 

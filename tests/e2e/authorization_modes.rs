@@ -3,8 +3,7 @@
 use std::process::Stdio;
 
 use serde_json::json;
-
-use crate::harness::{ControlPlane, Options};
+use tests::harness::{ControlPlane, Options};
 
 fn mode(mode: &str) -> Options {
     Options { mode: mode.to_owned(), ..Options::kubernetes() }
@@ -115,7 +114,7 @@ async fn invalid_authorization_mode_or_policy_file_fails_startup() {
         ("Foo", None, "unknown mode `Foo`"),
     ] {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut command = std::process::Command::new(crate::harness::program("authd"));
+        let mut command = std::process::Command::new(tests::harness::program("authd"));
         command.arg("--socket").arg(dir.path().join("s")).args(["--authorization-mode", modes]).args(flag);
         command.args(["--names", "kubernetes"]).stdin(Stdio::null());
         let output = command.output().expect("authd runs");

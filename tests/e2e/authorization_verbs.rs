@@ -1,8 +1,7 @@
 //! Authorization verbs and scopes, and access reviews of them (requirements D-NAME-11 to -17).
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options};
+use tests::harness::{Client, ControlPlane, Options};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options};
+use tests::harness::{Client, ControlPlane, Options};
 
 const EXPECTED_MATRIX: &str = include_str!("authz_matrix.out");
 

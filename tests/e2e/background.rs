@@ -1,8 +1,7 @@
 //! Controllers of apid: built-in namespaces, default service accounts, namespace deletion, audit events.
 
 use serde_json::{Value, json};
-
-use crate::harness::{AuditLog, Client, ControlPlane, Options, eventually};
+use tests::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 
 async fn names_of(client: &Client, path: &str) -> Vec<String> {
     let list = client.get(path).await.expect(200);

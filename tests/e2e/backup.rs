@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::{Value, json};
-
-use crate::harness::{ControlPlane, Options, program};
+use tests::harness::{ControlPlane, Options, program};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Objects before the backup.

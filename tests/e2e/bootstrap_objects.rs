@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
 /// The collections of bootstrap objects.
 fn collections(plane: &ControlPlane) -> Vec<String> {

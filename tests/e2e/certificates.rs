@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
 use serving::certs::not_after;
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
-use crate::harness::{Client, ControlPlane, Options, eventually};
-use crate::kubectl::{Kubectl, RELEASES, installed};
+use crate::e2e::kubectl::{Kubectl, RELEASES, installed};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 

@@ -22,13 +22,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use tests::harness::{ControlPlane, Options, eventually, program};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-
-use crate::harness::{ControlPlane, Options, eventually};
 
 /// Timeout of a session.
 const SESSION: Duration = Duration::from_secs(180);
@@ -163,8 +162,7 @@ async fn trim(plane: &mut ControlPlane, tcp_proxy: &TcpProxy) {
 
 /// The program with the kube-rs sessions, if it is built.
 fn kube_rs(session: &str) -> Option<Command> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    let program = root.join("target/kube-rs/debug/kube-rs-session");
+    let program = program("apid").with_file_name("kube-rs-session");
     if !program.exists() {
         prerequisites::skip("kube-rs", &format!("{} is not built; see tests/README.md", program.display()));
         return None;

@@ -3,8 +3,7 @@
 use std::process::Command;
 
 use serde_json::{Value, json};
-
-use crate::harness::{ControlPlane, Options};
+use tests::harness::{ControlPlane, Options};
 
 /// Runs curl once and returns the HTTP status code and the JSON body.
 fn curl(plane: &ControlPlane, user: &str, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {

@@ -1,8 +1,7 @@
 //! Custom kinds in both presets: definitions, background tasks, and a restart.
 
 use serde_json::{Value, json};
-
-use crate::harness::{ControlPlane, Options, eventually};
+use tests::harness::{ControlPlane, Options, eventually};
 
 const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/team/widgets";
 

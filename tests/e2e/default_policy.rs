@@ -1,8 +1,7 @@
 //! End-to-end tests of the default RBAC policy: objects, access, reconciliation (requirements A-DEF).
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
 const CONTROLLERS: &str = "attachdetach-controller certificate-controller clusterrole-aggregation-controller \
     cronjob-controller daemon-set-controller deployment-controller disruption-controller endpoint-controller \

@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use serde_json::{Value, json};
+use tests::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 
-use crate::harness::{AuditLog, Client, ControlPlane, Options, eventually};
-use crate::kubectl::{Kubectl, installed};
+use crate::e2e::kubectl::{Kubectl, installed};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 

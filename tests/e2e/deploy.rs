@@ -8,8 +8,7 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
-
-use crate::harness::{Client, eventually, program};
+use tests::harness::{Client, eventually, program};
 
 /// The process of the script; the drop sends the stop signal.
 struct UpScript {

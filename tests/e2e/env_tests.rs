@@ -13,8 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use testenv::Server;
-
-use crate::harness::{Client, eventually, program};
+use tests::harness::{Client, eventually, program};
 
 /// Starts a private server with the programs of this build.
 pub fn test_server() -> Server {
@@ -49,7 +48,7 @@ fn envtest(program: &Path, folder: &Path) -> Command {
     command
         .arg("-test.v")
         .env("KUBEBUILDER_ASSETS", assets())
-        .env("APID", crate::harness::program("apid"))
+        .env("APID", tests::harness::program("apid"))
         .env("TMPDIR", folder)
         .env("HOME", folder)
         .env_remove("KUBECONFIG")

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::json;
 use serving::certs::Authority;
+use tests::harness::{ControlPlane, Options};
 
-use crate::harness::{ControlPlane, Options};
-use crate::kubectl::installed;
+use crate::e2e::kubectl::installed;
 
 /// Writes a kubeconfig with the exec plugin `./bin/plugin`.
 ///

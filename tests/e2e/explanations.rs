@@ -4,8 +4,7 @@ use std::fs;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
-
-use crate::harness::{ControlPlane, Options, program};
+use tests::harness::{ControlPlane, Options, program};
 
 /// The exit code of `matrix/page.mjs` when the browser does not start.
 const NO_BROWSER: i32 = 77;

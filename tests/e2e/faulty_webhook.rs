@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::webhooks::{WebhookResponse, WebhookServer, review_response};
+use crate::e2e::webhooks::{WebhookResponse, WebhookServer, review_response};
 
 /// Response mode of the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

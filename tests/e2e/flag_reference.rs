@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::program;
+use tests::harness::program;
 
 /// The help text of a program.
 fn help(name: &str) -> String {
@@ -58,7 +58,7 @@ fn reference_table(apid: &str) -> String {
 fn flag_reference_equals_help_of_both_programs() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/flags.md");
     let current = format!(
-        "# Flags\n\nThe output of `--help`, and the flags of kube-apiserver 1.33. `UPDATE=1 cargo test -p tests --test e2e \
+        "# Flags\n\nThe output of `--help`, and the flags of kube-apiserver 1.33. `UPDATE=1 cargo test -p tests --test system \
          flag_reference` writes this file.\n\n\
          ## Configuration file\n\n`--config FILE` reads flags of both processes from a file. The command line replaces a flag of \
          the file with all its\nvalues. An unknown field or flag is an error. A flag has its name without dashes; a flag of several \

@@ -14,9 +14,9 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, DEADLINE, Options, Session, TestResponse};
 
 use super::faulty_webhook::{FaultyWebhook, ResponseMode};
-use crate::harness::{Client, ControlPlane, DEADLINE, Options, Session, TestResponse};
 
 /// The number in an environment variable, or the default without the variable.
 pub(super) fn env_number(name: &str, default: u64) -> u64 {

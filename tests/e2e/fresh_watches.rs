@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, DEADLINE, Options};
 
 use super::fresh_policy::env_number;
-use crate::harness::{ControlPlane, DEADLINE, Options};
 
 /// Revokes watches under continuous writes: all events precede the revocation, and the stream ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

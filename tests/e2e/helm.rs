@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use testenv::Server;
+use tests::harness::Client;
 
-use crate::env_tests::test_server;
-use crate::harness::Client;
+use crate::e2e::env_tests::test_server;
 
 /// Path of Helm, or `None` if the test is skipped.
 fn helm() -> Option<PathBuf> {

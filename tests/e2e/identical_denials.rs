@@ -8,9 +8,9 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, Options, Session, TestResponse};
 
 use super::fresh_policy::{env_number, seed};
-use tests::harness::{ControlPlane, Options, Session, TestResponse};
 
 const VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "*"];
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];

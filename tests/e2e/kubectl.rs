@@ -25,8 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 
 use serde_json::{Value, json};
-
-use crate::harness::{ControlPlane, Options};
+use tests::harness::{ControlPlane, Options};
 
 /// The tested releases: the oldest, the newest, and one in between.
 pub const RELEASES: [&str; 3] = ["1.27", "1.30", "1.33"];

@@ -1,8 +1,7 @@
 //! Lists, continue tokens and watches after restarts and after history compaction.
 
 use serde_json::{Value, json};
-
-use crate::harness::{ControlPlane, Options, eventually};
+use tests::harness::{ControlPlane, Options, eventually};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OURS: &str = "labelSelector=ours";

@@ -4,8 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
-
-use crate::harness::{Client, ControlPlane, Options};
+use tests::harness::{Client, ControlPlane, Options};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-
-use crate::harness::{ControlPlane, Options, eventually};
+use tests::harness::{ControlPlane, Options, eventually};
 
 /// Number of concurrent write connections.
 const WRITERS: usize = 8;

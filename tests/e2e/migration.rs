@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-
-use crate::harness::{AuditLog, Client, ControlPlane, Options, program};
+use tests::harness::{AuditLog, Client, ControlPlane, Options, program};
 
 const OLD: &str = "\
 apiVersion: extensions/v1beta1

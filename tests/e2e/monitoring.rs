@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use tests::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-
-use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

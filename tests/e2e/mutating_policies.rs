@@ -2,10 +2,10 @@
 
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, Options};
 
 use super::admission_policies::merge;
 use super::admission_webhooks::{Hook, configure, patch};
-use crate::harness::{ControlPlane, Options};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

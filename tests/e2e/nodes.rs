@@ -9,8 +9,7 @@ use std::sync::Arc;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options};
+use tests::harness::{Client, ControlPlane, Options};
 
 const GROUP: &str = "system:nodes";
 const MERGE: &str = "application/merge-patch+json";

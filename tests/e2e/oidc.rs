@@ -10,8 +10,8 @@ mod node_provider;
 
 use serde_json::{Value, json};
 
-use crate::harness::{ControlPlane, eventually};
 use issuer::Issuer;
+use tests::harness::{ControlPlane, eventually};
 
 /// The user of a token from a SelfSubjectReview; `None` if the response is 401.
 async fn token_user(plane: &ControlPlane, token: &str) -> Option<Value> {

@@ -3,9 +3,9 @@
 //! The kubectl test skips each release that is not installed, and prints a line about the skip.
 
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, Options};
 
-use crate::harness::{Client, ControlPlane, Options};
-use crate::kubectl::{Kubectl, RELEASES, installed};
+use crate::e2e::kubectl::{Kubectl, RELEASES, installed};
 
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 

@@ -7,8 +7,7 @@ use std::fs;
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use serde_json::{Value, json};
-
-use crate::harness::{AuditLog, Client, ControlPlane, Options, TestResponse, eventually};
+use tests::harness::{AuditLog, Client, ControlPlane, Options, TestResponse, eventually};
 
 /// Creates a namespace with the given metadata and waits for its default service account.
 async fn namespace(admin: &Client, name: &str, metadata: Value) {

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Preset};
 use serde_json::{Map, Value};
-
-use crate::harness::{ControlPlane, Options};
+use tests::harness::{ControlPlane, Options};
 
 /// All discovery and OpenAPI documents by path.
 async fn documents(plane: &ControlPlane) -> BTreeMap<String, Value> {

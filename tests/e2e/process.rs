@@ -5,8 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::json;
-
-use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually, program};
+use tests::harness::{Client, ControlPlane, DEADLINE, Options, eventually, program};
 
 /// Runs a start that fails; returns the exit code and standard error.
 fn failed_startup(mut command: Command) -> (i32, String) {

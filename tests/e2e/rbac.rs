@@ -3,8 +3,7 @@
 //! Requirements A-RBAC, A-AZD-23 to 31, A-DEF-56 to 60.
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options, TestResponse, eventually};
+use tests::harness::{Client, ControlPlane, Options, TestResponse, eventually};
 
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 

@@ -1,8 +1,7 @@
 //! Access reviews, rules reviews and token reviews end to end (requirements A-REV, A-AZD-43 to 48).
 
 use serde_json::{Value, json};
-
-use crate::harness::{AuditLog, Client, ControlPlane, Options};
+use tests::harness::{AuditLog, Client, ControlPlane, Options};
 
 struct ReviewFixture {
     plane: ControlPlane,
@@ -278,7 +277,7 @@ async fn system_masters_need_no_role_and_decisions_are_audited() {
             .filter_map(|event| event["annotations"][format!("{group}/reason")].as_str().map(str::to_owned))
             .collect::<Vec<String>>()
     };
-    crate::harness::eventually("the audit log has both decisions", || async {
+    tests::harness::eventually("the audit log has both decisions", || async {
         let (forbidden, allowed) = (decided("carol", "forbid"), decided("alice", "allow"));
         (!forbidden.is_empty() && allowed.iter().any(|reason| reason.contains("RoleBinding \"b/a\"")))
             .then_some(())

@@ -4,8 +4,7 @@
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-
-use crate::harness::{AuditLog, ControlPlane, Options, eventually};
+use tests::harness::{AuditLog, ControlPlane, Options, eventually};
 
 /// The versions of all groups in discovery.
 async fn versions(plane: &ControlPlane) -> Vec<String> {

@@ -7,8 +7,7 @@ use std::process::Command;
 
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
+use tests::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 

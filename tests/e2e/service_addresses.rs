@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
 /// Concurrent clients of the churn.
 const CLIENTS: usize = 32;

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::disk::Disk;
+use tests::harness::{Client, ControlPlane, Options, WatchStream, eventually, program};
 use tests::mount::Mount;
 use tests::namespace::run_inside;
-
-use crate::harness::{Client, ControlPlane, Options, WatchStream, eventually, program};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const MIB: u64 = 1 << 20;
@@ -36,7 +35,7 @@ fn version(object: &Value) -> u64 {
 }
 
 /// Asserts a 503 Status for full storage with a Retry-After header.
-fn assert_storage_full(answer: &crate::harness::TestResponse) {
+fn assert_storage_full(answer: &tests::harness::TestResponse) {
     let status = answer.expect(503);
     assert_eq!(
         (&status["kind"], &status["reason"]),

@@ -1,7 +1,7 @@
 //! Stored objects of each release: the fixtures of all releases are restored and read by this release.
 //!
 //! `tests/golden/RELEASE` has the backup of a store of a release, and the objects in it as that release served them.
-//! `UPDATE=1 cargo test -p tests --test e2e stored_objects` creates the objects of `objects.jsonl` on this release and
+//! `UPDATE=1 cargo test -p tests --test system stored_objects` creates the objects of `objects.jsonl` on this release and
 //! rewrites both files of this release; the fixture of an earlier release never changes.
 
 use std::fs;
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, Options, eventually, program};
 
 use super::backup::backup;
-use crate::harness::{Client, ControlPlane, Options, eventually, program};
 
 /// Flags that serve all versions and keep old events and certificate requests.
 const FLAGS: [&str; 4] = [

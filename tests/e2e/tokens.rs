@@ -4,8 +4,7 @@ use aws_lc_rs::{hmac, signature};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
-
-use crate::harness::{AuditLog, Client, ControlPlane, Options, eventually};
+use tests::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const SECRETS: &str = "/api/v1/namespaces/svc-system/secrets";

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::harness::{eventually, program};
+use tests::harness::{eventually, program};
 
 /// Time limit for a log line, longer than the one-minute interval between two warnings.
 ///

@@ -1,8 +1,7 @@
 //! Protection of volumes: deletion of claims, volumes and their namespace ends when nothing uses them.
 
 use serde_json::{Value, json};
-
-use crate::harness::{Client, ControlPlane, Options, eventually};
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
 const MERGE: &str = "application/merge-patch+json";
 const CLAIMS: &str = "/api/v1/namespaces/team/persistentvolumeclaims";

@@ -19,8 +19,7 @@ use serving::listener::Listener;
 use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
 use tempfile::TempDir;
-
-use crate::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
+use tests::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
 
 /// A webhook response: status code and body. `None` means that the webhook never responds.
 pub(crate) type WebhookResponse = Option<(u16, Value)>;

@@ -7,15 +7,15 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use crate::check::{self, Violation};
-use crate::clients::{Client, ObservedState, SharedClientState};
-use crate::collections::{COLLECTIONS, Scope};
-use crate::connection::Protocol;
-use crate::history::{At, History, Recorder, Time};
-use crate::reconstructed_history::ReconstructedHistory;
-use crate::server::{Server, ServerHome};
-use crate::session::{Session, fork};
-use crate::watchers::WatcherState;
+use crate::model::check::{self, Violation};
+use crate::model::clients::{Client, ObservedState, SharedClientState};
+use crate::model::collections::{COLLECTIONS, Scope};
+use crate::model::connection::Protocol;
+use crate::model::history::{At, History, Recorder, Time};
+use crate::model::reconstructed_history::ReconstructedHistory;
+use crate::model::server::{Server, ServerHome};
+use crate::model::session::{Session, fork};
+use crate::model::watchers::WatcherState;
 
 /// Number of roaming watchers, which change to random scopes.
 const ROAMING_WATCHERS: usize = 10;

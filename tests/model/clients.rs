@@ -11,9 +11,11 @@ use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::collections::{COLLECTIONS, GROUPS, Key, NAMES, NAMESPACES, ObservedObject, Scope, WriteContent};
-use crate::connection::{Address, Connection, Error, JsonResponse, Protocol};
-use crate::history::{
+use crate::model::collections::{
+    COLLECTIONS, GROUPS, Key, NAMES, NAMESPACES, ObservedObject, Scope, WriteContent,
+};
+use crate::model::connection::{Address, Connection, Error, JsonResponse, Protocol};
+use crate::model::history::{
     Action, At, CollectionDelete, Expected, List, ListEnding, ListPage, Operation, Outcome, Recorder,
 };
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::history::WriteId;
+use crate::model::history::WriteId;
 
 /// Collection of the model. Collections of one kind are adjacent, in the order of their namespaces.
 pub struct Collection {

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use rand::Rng as _;
 use rand::rngs::SmallRng;
 
-use crate::chapter::{Chapter, tail};
-use crate::plan;
-use crate::session::{fork, inspect};
+use crate::model::chapter::{Chapter, tail};
+use crate::model::plan;
+use crate::model::session::{fork, inspect};
 
 /// Number of random kinds of damage that are tested on each state of the store.
 const DAMAGES_PER_STATE: usize = 4;
 
 #[test]
 fn damaged_store_is_detected_or_served_unchanged() {
-    plan::run("damage::damaged_store_is_detected_or_served_unchanged", run_chapter);
+    plan::run("model::damage::damaged_store_is_detected_or_served_unchanged", run_chapter);
 }
 
 async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::collections::{Key, ObservedObject, Scope};
+use crate::model::collections::{Key, ObservedObject, Scope};
 
 /// Time since the start of the history.
 pub type Time = Duration;
@@ -31,7 +31,7 @@ pub struct Operation {
     pub key: Key,
     /// Requested action.
     pub action: Action,
-    /// Group that a write sets, as index in [`crate::collections::GROUPS`].
+    /// Group that a write sets, as index in [`crate::model::collections::GROUPS`].
     pub group: usize,
     /// Outcome of the operation according to the response.
     pub outcome: Outcome,

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use rand::Rng as _;
 
-use crate::chapter::Chapter;
-use crate::plan;
+use crate::model::chapter::Chapter;
+use crate::model::plan;
 
 #[test]
 fn history_is_consistent_after_sigkill() {
-    plan::run("kill::history_is_consistent_after_sigkill", run_chapter);
+    plan::run("model::kill::history_is_consistent_after_sigkill", run_chapter);
 }
 
 async fn run_chapter(dir: PathBuf, seed: u64, time: Duration) -> Result<String, String> {

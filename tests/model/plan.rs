@@ -84,7 +84,7 @@ impl Drop for RepeatHint<'_> {
         if std::thread::panicking() {
             let RepeatHint { test, plan: Plan { seed, seconds, .. }, chapter } = self;
             eprintln!(
-                "repeat with: MODEL_SEED={seed} MODEL_CHAPTER={chapter} MODEL_SECONDS={seconds} cargo test -p tests --test model {test} -- --nocapture"
+                "repeat with: MODEL_SEED={seed} MODEL_CHAPTER={chapter} MODEL_SECONDS={seconds} cargo test -p tests --test system {test} -- --nocapture"
             );
         }
     }

@@ -10,10 +10,10 @@ use tests::disk::Disk;
 use tests::mount::Mount;
 use tests::namespace::run_inside;
 
-use crate::chapter::Chapter;
-use crate::plan;
+use crate::model::chapter::Chapter;
+use crate::model::plan;
 
-const TEST: &str = "power::history_is_consistent_after_power_cuts";
+const TEST: &str = "model::power::history_is_consistent_after_power_cuts";
 
 /// Duration of each sync of the simulated disk.
 const SYNC_DURATION: Duration = Duration::from_millis(2);

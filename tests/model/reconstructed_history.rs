@@ -11,8 +11,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::collections::{COLLECTIONS, Key, ObservedObject, Scope};
-use crate::history::{Action, At, History, Notice, Operation, Outcome, Start, StreamEnding, Time, WriteId};
+use crate::model::collections::{COLLECTIONS, Key, ObservedObject, Scope};
+use crate::model::history::{
+    Action, At, History, Notice, Operation, Outcome, Start, StreamEnding, Time, WriteId,
+};
 
 /// A change of one object at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub struct Change {
 pub struct Content {
     /// Number of the write that wrote the content.
     pub write: WriteId,
-    /// Index in [`crate::collections::GROUPS`].
+    /// Index in [`crate::model::collections::GROUPS`].
     pub group: usize,
     /// Uid of the object.
     pub uid: Arc<str>,
@@ -139,7 +141,7 @@ impl<'a> ReconstructedHistory<'a> {
     fn extend_covered_revision(&mut self, collection: usize) {
         let is_whole_collection =
             |scope: &Scope| scope.is_everything() && scope.collections.contains(&collection);
-        let covered_range = |stream: &'a crate::history::Stream| match stream.start {
+        let covered_range = |stream: &'a crate::model::history::Stream| match stream.start {
             Start::After(from) if is_whole_collection(&stream.scope) => Some((from, stream.position()?)),
             _ => None,
         };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tests::harness::program;
 
-use crate::connection::{Address, Connection, Protocol};
+use crate::model::connection::{Address, Connection, Protocol};
 
 /// Bearer token of the clients.
 const TOKEN: &str = "model-token";

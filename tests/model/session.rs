@@ -9,11 +9,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::task::JoinHandle;
 
-use crate::clients::{Client, ObservedState, SharedClientState};
-use crate::collections::{COLLECTIONS, GROUPS, Scope};
-use crate::connection::{Address, Protocol};
-use crate::history::{At, History, Recorder, Time};
-use crate::watchers::{Progress, Watcher, WatcherState};
+use crate::model::clients::{Client, ObservedState, SharedClientState};
+use crate::model::collections::{COLLECTIONS, GROUPS, Scope};
+use crate::model::connection::{Address, Protocol};
+use crate::model::history::{At, History, Recorder, Time};
+use crate::model::watchers::{Progress, Watcher, WatcherState};
 
 /// Number of clients that read and write.
 const CLIENTS: usize = 6;

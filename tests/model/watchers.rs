@@ -12,10 +12,10 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::Value;
 
-use crate::clients::{SharedClientState, random_groups, with_query};
-use crate::collections::{COLLECTIONS, NAMES, ObservedObject, Scope};
-use crate::connection::{Connection, Lines, Protocol};
-use crate::history::{At, History, Notice, Start, Stream, StreamEnding};
+use crate::model::clients::{SharedClientState, random_groups, with_query};
+use crate::model::collections::{COLLECTIONS, NAMES, ObservedObject, Scope};
+use crate::model::connection::{Connection, Lines, Protocol};
+use crate::model::history::{At, History, Notice, Start, Stream, StreamEnding};
 
 /// State of a watcher that persists over streams and servers.
 #[derive(Clone)]

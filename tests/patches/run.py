@@ -118,11 +118,11 @@ def verdict(result, wanted):
 
 def build_model_test():
     """Builds the model test binary and returns the path of a copy, which other builds do not overwrite."""
-    command = ["cargo", "test", "-p", "tests", "--test", "model", "--no-run", "--message-format=json"]
+    command = ["cargo", "test", "-p", "tests", "--test", "system", "--no-run", "--message-format=json"]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     for line in built.stdout.splitlines():
         message = json.loads(line)
-        if message.get("executable") and message["target"]["name"] == "model":
+        if message.get("executable") and message["target"]["name"] == "system":
             WORK.mkdir(parents=True, exist_ok=True)
             return shutil.copy(message["executable"], WORK / "model")
     sys.exit("cargo reported no test binary")
@@ -169,7 +169,7 @@ def run_model(binary, test, seconds):
             MODEL_SECONDS=str(seconds // len(SEEDS)),
             RUST_BACKTRACE="0",
         )
-        command = [binary, test + "::", "--nocapture"]
+        command = [binary, f"model::{test}::", "--nocapture"]
         pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         try:
             run = subprocess.run(command, cwd=ROOT, env=environment, timeout=HANG_SECONDS + 4 * seconds, **pipes)

@@ -129,7 +129,7 @@ fn violations(metadata: &Value, rules: &Rules) -> Vec<String> {
 }
 
 /// Packages of a build for this platform.
-fn metadata() -> Value {
+pub(crate) fn metadata() -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let version = Command::new(&cargo).arg("-vV").output().map(|output| output.stdout).unwrap_or_default();
     let version = String::from_utf8_lossy(&version).into_owned();

@@ -201,7 +201,7 @@ fn architecture_document_lists_packages_with_reasons_and_users() {
     }
     assert!(
         document == expected,
-        "the table of packages differs; run `UPDATE=1 cargo test -p tests --test tidy`"
+        "the table of packages differs; run `UPDATE=1 cargo test -p tidy packages`"
     );
 }
 

@@ -3,8 +3,6 @@
 //! `CASES` sets the number of inputs of each test (default 2,000), `SEED` the first seed; a failure prints
 //! its seed.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
-
 use apimachinery::codec::{Limits, json};
 use apimachinery::object::{Map, Object, Value};
 use apply::managers::{ManagedFields, is_reset};

@@ -4,8 +4,6 @@
 //! `CASES` sets the number of cases of each property (default 300), `SEED` the first seed; a failure prints
 //! its seed.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

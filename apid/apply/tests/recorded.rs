@@ -4,8 +4,6 @@
 //! The recordings are in `CONFORMANCE_DIR`, by default `../shared/conformance` beside the repository. Without
 //! recordings the test prints a message and passes.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 use std::fs;
 
 use apimachinery::object::{Object, Value};

@@ -3,8 +3,6 @@
 //! Rules that compare all pairs of versions would take minutes for each of these definitions. A body within
 //! the limits can have hundreds of thousands of versions.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 use apimachinery::field::{ERRORS_MAX, FieldErrors, FieldPath};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Map, Object, Value};

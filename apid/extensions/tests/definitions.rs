@@ -2,8 +2,6 @@
 //!
 //! The random definitions need not conform to the schema of their type.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 use apimachinery::field::{ERRORS_MAX, FieldErrors, FieldPath};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Map, Object, Value};

@@ -3,8 +3,6 @@
 //!
 //! The model reads the JSON of the schema on each visit and knows no optimisation. `SEED` selects one run.
 
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeSet;
 
 use apimachinery::field::{FieldErrors, FieldPath};

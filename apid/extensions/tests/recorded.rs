@@ -4,8 +4,6 @@
 //! The test compiles the schema of each recorded definition. It conforms, defaults and validates each created
 //! object and each merge-patched object, and compares status, causes and content with the recording.
 
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 
 use apimachinery::field::{FieldErrors, FieldPath};

@@ -3,8 +3,6 @@
 //! Rules that compare all pairs of items would take minutes for each of these objects. A body within the limits can have
 //! hundreds of thousands of elements.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::field::FieldErrors;
 use apimachinery::names::{Names, Preset};

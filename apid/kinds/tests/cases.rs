@@ -14,8 +14,6 @@
 //!
 //! `names: svc` uses the neutral names with the domain `example.test`.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

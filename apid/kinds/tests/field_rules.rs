@@ -12,19 +12,8 @@
 //! If the recorded facts are present, a second test compares the table with them: a field at which kube-apiserver
 //! reports an error has a rule.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test"
-)]
-
-#[path = "field_rules/experiment.rs"]
 mod experiment;
-#[path = "field_rules/fields.rs"]
 mod fields;
-#[path = "field_rules/values.rs"]
 mod values;
 
 use std::collections::BTreeMap;

@@ -9,22 +9,11 @@
 //!
 //! The folder `off-by-default` has the facts of the kinds that `--runtime-config` enables.
 //!
-//! `PROBES_ONLY=batch.Job PROBES_SHOW=50 cargo test -p kinds --test probes -- --nocapture` prints differences of a kind.
+//! `PROBES_ONLY=batch.Job PROBES_SHOW=50 cargo test -p kinds --test integration probes -- --nocapture` prints differences of a kind.
 //! `PROBES_PATH=/spec/template` restricts the facts to fields below a pointer.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test"
-)]
-
-#[path = "probes/answer.rs"]
 mod answer;
-#[path = "probes/edits.rs"]
 mod edits;
-#[path = "probes/pipeline.rs"]
 mod pipeline;
 
 use std::collections::BTreeMap;

@@ -3,8 +3,6 @@
 //! stored form. The recordings are in `CONFORMANCE_DIR`, default `../shared/conformance` beside the
 //! repository. Without recordings the test prints a notice and passes.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
-
 use std::fs;
 
 use apimachinery::clock::{ManualClock, SeededRng};

@@ -1,7 +1,5 @@
 //! Round trips of kinds that are served in two versions.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use kinds::{EnabledVersions, Registry, Resource, Storage};

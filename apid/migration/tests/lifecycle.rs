@@ -1,7 +1,5 @@
 //! The deprecation rules, enforced on the table of API versions, and the table compared with the served kinds.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
 use std::collections::BTreeSet;
 
 use apimachinery::clock::{ManualClock, SeededRng};

@@ -1,8 +1,6 @@
 //! Recorded conversions of the convert plugin of the reference, compared with those of this crate.
 //!
-//! `CONVERSIONS_SHOW=1 cargo test -p migration --test recorded -- --nocapture` prints all differences.
-
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
+//! `CONVERSIONS_SHOW=1 cargo test -p migration --test integration recorded -- --nocapture` prints all differences.
 
 use std::fs;
 

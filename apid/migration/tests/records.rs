@@ -1,16 +1,11 @@
 //! Golden records of a release: discovery, fields, values, gates, metrics and flags, and the rules between two releases.
 //!
 //! `tests/golden/RELEASE` has the record of each release. This test compares the record of the current release with the
-//! program, and with the record of the release before it. `UPDATE=1 cargo test -p migration --test records` writes the
-//! record of the current release; the record of an earlier release never changes.
+//! program, and with the record of the release before it. The record of an earlier release never changes. To write the
+//! record of the current release: `UPDATE=1 cargo test -p migration --test integration records`.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test")]
-
-#[path = "records/collect.rs"]
 mod collect;
-#[path = "records/keys.rs"]
 mod keys;
-#[path = "records/rules.rs"]
 mod rules;
 
 use std::collections::BTreeMap;

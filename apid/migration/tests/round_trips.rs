@@ -1,7 +1,5 @@
 //! Conversions to a removed version and back, and conversions that the convert plugin of the reference does not have.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test")]
-
 use std::fs;
 
 use apimachinery::clock::{ManualClock, SeededRng};

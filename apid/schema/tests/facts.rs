@@ -2,15 +2,13 @@
 //!
 //! `UPDATE=1` writes the table. The specification is `docs/spec/wire.csv`.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
 const HEADER: &str = "\
-# Types of the API and their fields; made by `UPDATE=1 cargo test -p schema --test facts`, not by hand.
+# Types of the API and their fields; made by `UPDATE=1 cargo test -p schema --test integration facts`, not by hand.
 #
 # A line that begins with a letter names a type; the lines after it are its fields, in the order of declaration:
 #

@@ -1,7 +1,6 @@
 //! The conformance suite on the fjall engine, with the default options and with minimal memory.
 //!
 //! With minimal memory nearly all reads go to tables and to the log.
-#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::any::Any;
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! A writing process is killed repeatedly: every acknowledged write survives, and every start succeeds.
 //!
 //! The test starts itself as the writing process. `KILLS=200` sets the number of kills.
-#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -95,7 +94,7 @@ enum ExpectedState {
 /// Starts the process, kills it after some lines, and records the states from all its lines.
 fn write_and_kill(dir: &Path, lines: usize, known: &mut HashMap<String, ExpectedState>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "write_until_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "kill::write_until_killed", "--ignored", "--nocapture"])
         .env("STORE_DIR", dir)
         .stdout(Stdio::piped())
         .spawn()

@@ -64,7 +64,7 @@ struct KindCollections {
     others: Vec<Arc<Collection>>,
 }
 
-/// What new collections need: the watch cache, and the converters of custom kinds.
+/// The watch cache and the conversion context, from which new collections are built.
 struct CollectionSources {
     cache: Arc<Cache>,
     conversion: ConversionContext,

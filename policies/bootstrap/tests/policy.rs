@@ -1,7 +1,5 @@
 //! Tests of the default policy: object names, their form under both presets, and limits on the rules.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};

@@ -2,8 +2,6 @@
 //! The recordings are the `default-*` cases of `rbac.json` in `CONFORMANCE_DIR`, by default next to the
 //! checkout. `CONFORMANCE_DIR=none` skips the test.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 

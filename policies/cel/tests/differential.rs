@@ -4,8 +4,6 @@
 //! `DIFFERENTIAL_ROUNDS` (default 3,000) expressions from `DIFFERENTIAL_SEED`. [`KNOWN_DIFFERENCES`] lists
 //! known differences with reasons. Remove an entry that no longer occurs in a long run.
 
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

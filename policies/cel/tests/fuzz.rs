@@ -3,8 +3,6 @@
 //!
 //! [`fuzzing::run`] describes the environment variables.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use expressions::{Bounds, Cost, Environment, Schema, SchemaType, Type, Value};
 use fuzzing::run_text;
 

@@ -6,8 +6,6 @@
 //! the evaluation. `var NAME = JSON` declares a variable of dynamic type for the following rows. `stored`
 //! uses the environment for stored expressions in the whole file.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

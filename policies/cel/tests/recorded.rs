@@ -5,15 +5,11 @@
 //! rules that kube-apiserver rejected. For each created object, the failed rules are those in
 //! kube-apiserver's response.
 
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod json_schema;
-
 use std::collections::BTreeSet;
 
+use crate::json_schema::JsonSchema;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use expressions::{Bounds, Cost, Environment, Program, Type, Value, excess, limits};
-use json_schema::JsonSchema;
 use serde_json::Value as Json;
 
 /// Skipped cases: their rules run on updates (ratcheting and transition rules), and this test runs creates

@@ -6,18 +6,14 @@
 //! The root of the schema is the root of a kind; without a schema `self` is dynamic. A row has the id
 //! of a requirement, the rule, its outcome as in `testdata/language`, and optionally its cost.
 
-#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod json_schema;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::json_schema::JsonSchema;
 use expressions::{
     Bounds, Cost, Environment, EstimateSum, Occurrences, Program, Schema, Type, Value, excess, limits,
 };
-use json_schema::JsonSchema;
 use serde_json::{Value as Json, json};
 
 fn read(file: &str) -> Json {

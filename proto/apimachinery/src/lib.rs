@@ -6,7 +6,7 @@
 //!
 //! INVARIANT (no I/O): this crate reads no files, opens no sockets, starts no threads and does not depend on
 //! tokio. The caller passes time and randomness as the traits of [`clock`]. INVARIANT (names are a preset):
-//! names with the domain suffix or the vendor prefix come from [`names::Names`]; `tests/tidy.rs` lists the
+//! names with the domain suffix or the vendor prefix come from [`names::Names`]; `tests/tidy` lists the
 //! exceptions.
 
 pub mod attributes;

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! INVARIANT (names are a preset): no other product code contains a domain suffix or queries the preset,
-//! except the code that `tests/tidy.rs` lists with a reason. The few behaviours that requirements appendix
+//! except the code that `tests/tidy` lists with a reason. The few behaviours that requirements appendix
 //! (g) marks "preset switch" are the fields of [`Behaviour`].
 
 use std::fmt;

@@ -3,9 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
+use tests::harness::{ControlPlane, Options, eventually};
 
 use super::{Ca, path_flag};
-use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
 async fn ca_of_generated_serving_certificate_is_published_by_default() {

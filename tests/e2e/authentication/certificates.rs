@@ -5,9 +5,9 @@ use std::process::Command;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
 use super::{Ca, path_flag, user_name, whoami};
-use crate::harness::{Client, ControlPlane, Options, eventually};
 
 #[tokio::test]
 async fn client_certificate_maps_subject_to_user_and_groups() {
@@ -73,7 +73,7 @@ async fn client_ca_hot_reload_adds_and_removes_cas() {
     let (mut of_jane, mut of_joe) = (jane.watch(watched).await, joe.watch(watched).await);
     fs::write(&file, new.pem()).expect("the CA bundle");
     let ended = async { (of_jane.next().await, of_joe.next().await) };
-    let ended = tokio::time::timeout(crate::harness::DEADLINE, ended).await.expect("the watches end");
+    let ended = tokio::time::timeout(tests::harness::DEADLINE, ended).await.expect("the watches end");
     assert_eq!(ended, (None, None), "the watches end without an error event, so that clients reconnect");
     assert_eq!(
         (user_name(&plane, &jane).await, user_name(&plane, &joe).await.as_deref()),
@@ -101,7 +101,7 @@ async fn revoked_client_certificate_is_rejected_after_crl_reload() {
     let watched = "/api/v1/namespaces/default/configmaps?watch=1";
     let mut watch = root.watch(watched).await;
     fs::write(&file, ca.revoke(&[1, 7])).expect("the CRL");
-    let ended = tokio::time::timeout(crate::harness::DEADLINE, watch.next()).await.expect("the watch ends");
+    let ended = tokio::time::timeout(tests::harness::DEADLINE, watch.next()).await.expect("the watch ends");
     assert_eq!(ended, None);
     assert_eq!(
         (user_name(&plane, &root).await, user_name(&plane, &jane).await.as_deref()),

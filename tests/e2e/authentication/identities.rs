@@ -1,9 +1,9 @@
 //! Identities: users, service accounts, groups, anonymous requests (requirements A-PRIN).
 
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, Options, eventually};
 
 use super::{user_name, whoami};
-use crate::harness::{ControlPlane, Options, eventually};
 
 #[tokio::test]
 async fn users_are_not_resources_and_service_accounts_are() {

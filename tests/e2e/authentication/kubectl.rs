@@ -7,10 +7,10 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, Options, eventually};
 
 use super::{Ca, path_flag};
-use crate::harness::{ControlPlane, Options, eventually};
-use crate::kubectl::installed;
+use crate::e2e::kubectl::installed;
 
 /// kubectl with a separate kubeconfig.
 struct KubectlUser {

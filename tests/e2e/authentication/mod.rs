@@ -19,8 +19,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 use serving::certs::{Authority, PemPair};
-
-use crate::harness::{Client, ControlPlane};
+use tests::harness::{Client, ControlPlane};
 
 /// The user of a client from a SelfSubjectReview, or `None` if authentication fails.
 async fn whoami(plane: &ControlPlane, client: &Client, headers: &[(&str, &str)]) -> Option<Value> {

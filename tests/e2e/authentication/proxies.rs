@@ -1,9 +1,9 @@
 //! Authenticating proxies (requirements A-PROXY).
 
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, Options};
 
 use super::{Ca, path_flag, whoami};
-use crate::harness::{Client, ControlPlane, Options};
 
 const FLAGS: [&str; 5] = [
     "--requestheader-allowed-names=front,other-front",
@@ -100,7 +100,7 @@ async fn trusted_proxy_headers_set_identity() {
         "/api/v1/namespaces/{}/configmaps/extension-apiserver-authentication",
         plane.names().system_namespace
     );
-    let data = crate::harness::eventually("the published settings", || async {
+    let data = tests::harness::eventually("the published settings", || async {
         let map = plane.admin().get(&settings_path).await;
         (map.status == 200).then(|| map.json()["data"].clone())
     })
@@ -117,7 +117,7 @@ async fn trusted_proxy_headers_set_identity() {
         assert_eq!(data[key], want, "{key}");
     }
     plane.admin().delete(&settings_path).await.expect(200);
-    crate::harness::eventually("the config map is recreated", || async {
+    tests::harness::eventually("the config map is recreated", || async {
         (plane.admin().get(&settings_path).await.status == 200).then_some(())
     })
     .await;

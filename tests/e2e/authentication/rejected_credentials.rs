@@ -5,9 +5,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
+use tests::harness::{Client, ControlPlane, Options};
 
 use super::{Ca, path_flag, whoami};
-use crate::harness::{Client, ControlPlane, Options};
 
 /// Description, client, headers, and the authenticator and check that the log line must name.
 type Case<'a> = (&'a str, Client, Vec<(&'a str, &'a str)>, &'a str, &'a str);
@@ -102,7 +102,7 @@ async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
         assert_eq!(status, want, "{case}");
         let id = response.header("audit-id").to_owned();
         assert!(!id.is_empty(), "{case}");
-        let log = crate::harness::eventually("the log line", || async {
+        let log = tests::harness::eventually("the log line", || async {
             let log = plane.log();
             let mut lines =
                 log.lines().filter(|line| line.contains(&id) && line.contains("credential rejected"));

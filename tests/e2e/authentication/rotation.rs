@@ -3,9 +3,9 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, Options, eventually};
 
 use super::{path_flag, user_name, whoami};
-use crate::harness::{Client, ControlPlane, Options, eventually};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const ROBOT: &str = "system:serviceaccount:default:robot";
@@ -51,7 +51,7 @@ async fn service_account_key_rotation_keeps_tokens_until_key_removal() {
     let mut watch = plane.token(&before).watch("/api/v1/namespaces/default/configmaps?watch=1").await;
 
     fs::write(&keys, new.serialize_pem()).expect("the keys");
-    let ended = tokio::time::timeout(crate::harness::DEADLINE, watch.next()).await.expect("the watch ends");
+    let ended = tokio::time::timeout(tests::harness::DEADLINE, watch.next()).await.expect("the watch ends");
     assert_eq!(ended, None);
     assert_eq!(user_name(&plane, &plane.token(&before)).await, None, "the signing key was removed");
     assert_eq!(user_name(&plane, &plane.token(&after)).await.as_deref(), Some(ROBOT));

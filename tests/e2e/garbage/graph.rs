@@ -6,8 +6,7 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::{Value, json};
-
-use crate::harness::Client;
+use tests::harness::Client;
 
 /// The namespaces of all namespaced objects.
 pub const NAMESPACES: [&str; 2] = ["one", "two"];

@@ -1,9 +1,9 @@
 //! All changes of the objects of a round, ordered by revision.
 
 use serde_json::{Value, json};
+use tests::harness::{Client, ControlPlane, eventually};
 
 use super::graph::{KINDS, NAME_PREFIX, NAMESPACES};
-use crate::harness::{Client, ControlPlane, eventually};
 
 /// Name of the object that marks the end of a round in each collection.
 ///

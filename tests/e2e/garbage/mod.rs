@@ -15,8 +15,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
-use crate::harness::{ControlPlane, Options};
 use graph::Graph;
+use tests::harness::{ControlPlane, Options};
 
 /// Default duration of the test.
 const DEFAULT_DURATION: Duration = Duration::from_secs(12);

@@ -1,7 +1,8 @@
 //! RBAC with kubectl: roles, bindings, `auth can-i`, `auth whoami` and `auth reconcile`.
 
+use tests::harness::ControlPlane;
+
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_auth_can_i_follows_role_bindings() {

@@ -1,9 +1,9 @@
 //! kubectl commands on single objects: patch, rollout, edit, nodes, wait and watch.
 
 use serde_json::{Value, json};
+use tests::harness::ControlPlane;
 
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 /// The Deployment `web` with these containers, as JSON text.
 pub(super) fn deployment(containers: &Value) -> String {

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tests::harness::ControlPlane;
 
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 const SHOPS: &str = r#"
 apiVersion: apiextensions.k8s.io/v1

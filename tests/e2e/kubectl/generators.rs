@@ -1,9 +1,9 @@
 //! Objects that kubectl generates from command-line arguments.
 
 use serde_json::{Value, json};
+use tests::harness::ControlPlane;
 
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_generates_objects() {

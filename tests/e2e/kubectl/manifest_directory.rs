@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::{Value, json};
+use tests::harness::ControlPlane;
 
 use super::table::{parse, render};
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 pub(super) const DIRECTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/manifests");
 const TABLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/e2e/kubectl/tables.txt");

@@ -1,9 +1,9 @@
 //! `kubectl describe` of resource quotas and limit ranges.
 
 use serde_json::json;
+use tests::harness::ControlPlane;
 
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_describes_quotas_and_limits() {

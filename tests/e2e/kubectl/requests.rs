@@ -1,10 +1,10 @@
 //! API requests of kubectl commands: documented paths, one request per object.
 
 use serde_json::Value;
+use tests::harness::ControlPlane;
 
 use super::manifest_directory::DIRECTORY;
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 /// A request from the `-v=6` log of kubectl.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! `kubectl scale` on all kinds with a scale subresource, and `kubectl autoscale`.
 
 use serde_json::{Value, json};
+use tests::harness::ControlPlane;
 
 use super::changes::{deployment, field};
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_scales() {

@@ -1,9 +1,9 @@
 //! kubectl commands that read server information: discovery, versions, raw paths, events.
 
 use serde_json::{Value, json};
+use tests::harness::ControlPlane;
 
 use super::{Kubectl, with_each_release};
-use crate::harness::ControlPlane;
 
 /// The words of each line.
 fn rows(text: &str) -> Vec<Vec<&str>> {

@@ -1,7 +1,8 @@
 //! kubectl with the svc preset: the plugin `deploy/kubectl-svc` maps API groups and OpenAPI extensions.
 
+use tests::harness::{ControlPlane, Options};
+
 use super::{Kubectl, installed};
-use crate::harness::{ControlPlane, Options};
 
 /// Runs `deploy/kubectl-svc` with a kubeconfig.
 fn run(kubectl: &Kubectl, line: &str) -> String {

@@ -1,10 +1,10 @@
 //! Fields of the authentication configuration file and their effect on tokens.
 
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, Options, eventually};
 
 use super::issuer::{ALGORITHMS, Issuer, Key};
 use super::{authentication_config, token_user, token_username, wait_for_log};
-use crate::harness::{ControlPlane, Options, eventually};
 
 /// The expected result of a token.
 enum Expected {

@@ -1,10 +1,10 @@
 //! The `--oidc-*` flags: one issuer without a configuration file.
 
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, Options, program};
 
 use super::issuer::{ALGORITHMS, Issuer, Key};
 use super::{token_user, token_username, wait_for_log};
-use crate::harness::{ControlPlane, Options, program};
 
 /// Starts a control plane with the issuer `one` and additional flags.
 async fn plane(issuer: &Issuer, flags: &[&str]) -> ControlPlane {

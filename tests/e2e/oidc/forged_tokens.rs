@@ -4,10 +4,10 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
+use tests::harness::{ControlPlane, Options};
 
 use super::issuer::{Issuer, Key};
 use super::{authentication_config, token_user, token_username, wait_for_log};
-use crate::harness::{ControlPlane, Options};
 
 #[tokio::test]
 async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::json;
+use tests::harness::{ControlPlane, Options, eventually};
 
 use super::issuer::{Issuer, Key};
 use super::{authentication_config, token_username};
-use crate::harness::{ControlPlane, Options, eventually};
 
 /// Number of edits of the file.
 const EDITS: usize = 100;

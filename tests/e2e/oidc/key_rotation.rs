@@ -1,10 +1,10 @@
 //! Key rotation and outages of issuers.
 
 use serde_json::json;
+use tests::harness::{ControlPlane, Options, eventually};
 
 use super::issuer::{Issuer, Key};
 use super::{authentication_config, token_user, token_username, wait_for_log};
-use crate::harness::{ControlPlane, Options, eventually};
 
 async fn plane(dir: &std::path::Path, text: &str) -> ControlPlane {
     let path = dir.join("authentication.yaml");
@@ -62,7 +62,7 @@ async fn removed_key_ends_cached_identities_and_watches() {
     })
     .await;
     let ended =
-        tokio::time::timeout(crate::harness::DEADLINE, async { while watch.next().await.is_some() {} });
+        tokio::time::timeout(tests::harness::DEADLINE, async { while watch.next().await.is_some() {} });
     ended.await.expect("the watch ends");
 }
 

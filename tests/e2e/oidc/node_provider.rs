@@ -8,9 +8,9 @@ use bytes::Bytes;
 use http::{Method, Request};
 use serde_json::json;
 use serving::client::{Client, Limits, Settings, Trust};
+use tests::harness::{ControlPlane, DEADLINE, Options, eventually};
 
 use super::{token_user, token_username};
-use crate::harness::{ControlPlane, DEADLINE, Options, eventually};
 
 /// The folder where `.ci/run` installs the package; `None` with a skip line if it is missing.
 fn installed() -> Option<PathBuf> {

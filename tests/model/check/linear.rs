@@ -18,9 +18,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Check, Violation};
-use crate::collections::Key;
-use crate::history::{Action, At, ListEnding, Operation, Outcome, Time, WriteId};
-use crate::reconstructed_history::ReconstructedHistory;
+use crate::model::collections::Key;
+use crate::model::history::{Action, At, ListEnding, Operation, Outcome, Time, WriteId};
+use crate::model::reconstructed_history::ReconstructedHistory;
 
 /// State of an object: the write of its content; None: the object does not exist.
 type State = Option<WriteId>;
@@ -142,7 +142,8 @@ fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
 /// Returns the effect of an operation; None: the outcome says nothing about the object.
 fn effect(operation: &Operation) -> Option<Effect> {
     let id = operation.id;
-    let replaced_write = |expected: Option<crate::history::Expected>| expected.map(|expected| expected.write);
+    let replaced_write =
+        |expected: Option<crate::model::history::Expected>| expected.map(|expected| expected.write);
     match (operation.action, &operation.outcome) {
         (_, Outcome::Refused(..)) => None,
         (Action::Get(At::MostRecent), Outcome::Done(seen)) => Some(Effect::Read(Some(seen.write))),

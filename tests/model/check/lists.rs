@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{Check, Violation, story};
-use crate::collections::ObservedObject;
-use crate::history::{At, List, ListEnding};
-use crate::reconstructed_history::ReconstructedHistory;
+use crate::model::collections::ObservedObject;
+use crate::model::history::{At, List, ListEnding};
+use crate::model::reconstructed_history::ReconstructedHistory;
 
 /// Checks all lists of the history.
 pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violations: &mut Vec<Violation>) {
@@ -67,7 +67,7 @@ fn check_snapshot(reconstructed: &ReconstructedHistory, list: &List) -> ListViol
                 }
                 let observed = reconstructed
                     .operation(content.write)
-                    .filter(|writer| writer.outcome != crate::history::Outcome::Unknown);
+                    .filter(|writer| writer.outcome != crate::model::history::Outcome::Unknown);
                 let acknowledged = if observed.is_some() { ", which was acknowledged," } else { "" };
                 format!(
                     "a list of revision {revision} has {} where {key} of revision {at}{acknowledged} is expected",
@@ -119,7 +119,7 @@ fn check_expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Du
 pub fn premature_expiry(
     reconstructed: &ReconstructedHistory,
     revision: u64,
-    at: crate::history::Time,
+    at: crate::model::history::Time,
     retention: Duration,
 ) -> Option<String> {
     let newest_at = reconstructed.latest_time_at(revision);

@@ -16,9 +16,9 @@ mod watches;
 use std::fmt;
 use std::time::Duration;
 
-use crate::collections::Scope;
-use crate::history::History;
-use crate::reconstructed_history::ReconstructedHistory;
+use crate::model::collections::Scope;
+use crate::model::history::History;
+use crate::model::reconstructed_history::ReconstructedHistory;
 
 /// The requirements on a history that the checks verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

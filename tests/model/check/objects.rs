@@ -3,8 +3,8 @@
 //! This check is fast and exact about revisions; [`super::linear`] ignores revisions.
 
 use super::{Check, Violation, story};
-use crate::history::{Action, At, Operation, Outcome};
-use crate::reconstructed_history::{ReconstructedHistory, State};
+use crate::model::history::{Action, At, Operation, Outcome};
+use crate::model::reconstructed_history::{ReconstructedHistory, State};
 
 /// Checks all operations of the history.
 pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violation>) {

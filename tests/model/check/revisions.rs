@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Check, Violation, story};
-use crate::history::{Action, Outcome};
-use crate::reconstructed_history::{Contradiction, ReconstructedHistory};
+use crate::model::history::{Action, Outcome};
+use crate::model::reconstructed_history::{Contradiction, ReconstructedHistory};
 
 /// Checks all revisions of the history.
 pub fn check(

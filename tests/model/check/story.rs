@@ -1,8 +1,8 @@
 //! Formats parts of a history for the report of a violation.
 
-use crate::collections::{GROUPS, Key, ObservedObject, Scope};
-use crate::history::{List, Notice, Operation, Outcome, Stream};
-use crate::reconstructed_history::{Change, ReconstructedHistory};
+use crate::model::collections::{GROUPS, Key, ObservedObject, Scope};
+use crate::model::history::{List, Notice, Operation, Outcome, Stream};
+use crate::model::reconstructed_history::{Change, ReconstructedHistory};
 
 /// Maximum number of lines of each part of a report, such as changes or notices.
 const MAX_LINES: usize = 14;

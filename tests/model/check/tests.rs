@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::linear::{Call, Effect, is_linearizable};
 use super::{Check, check_all};
-use crate::collections::{Key, ObservedObject, Scope};
-use crate::history::{
+use crate::model::collections::{Key, ObservedObject, Scope};
+use crate::model::history::{
     Action, At, Expected, History, List, ListEnding, ListPage, Notice, Operation, Outcome, Start, Stream,
     StreamEnding, Time,
 };
@@ -97,7 +97,7 @@ fn valid_history() -> History {
 }
 
 fn violated_checks(history: &History) -> Vec<Check> {
-    let base = [BASE; crate::collections::COLLECTIONS.len()];
+    let base = [BASE; crate::model::collections::COLLECTIONS.len()];
     let violations = check_all(history, &base, Duration::from_secs(60)).err().unwrap_or_default();
     violations.into_iter().map(|violation| violation.check).collect()
 }

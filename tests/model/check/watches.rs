@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::lists::premature_expiry;
 use super::{Check, Violation, story};
-use crate::collections::{Key, ObservedObject, Scope};
-use crate::history::{At, Notice, Start, Stream, StreamEnding, Time};
-use crate::reconstructed_history::{Content, ReconstructedHistory};
+use crate::model::collections::{Key, ObservedObject, Scope};
+use crate::model::history::{At, Notice, Start, Stream, StreamEnding, Time};
+use crate::model::reconstructed_history::{Content, ReconstructedHistory};
 
 /// Maximum number of candidate start revisions of a watch without a resourceVersion.
 const MAX_START_CANDIDATES: usize = 4000;

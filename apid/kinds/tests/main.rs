@@ -1,0 +1,17 @@
+//! Tests of the rules and facts of kinds: cases, tables and recordings.
+
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+
+mod bounded_work;
+mod cases;
+mod facts;
+mod field_rules;
+mod probes;
+mod recorded;
+mod versions;

@@ -1,0 +1,8 @@
+//! Conformance of the engines, and stores that are killed or damaged.
+
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod fjall;
+mod kill;
+mod memory;
+mod survey;
