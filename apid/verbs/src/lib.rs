@@ -51,6 +51,7 @@ mod token_request;
 mod update;
 mod version;
 mod watch;
+mod watch_cache;
 mod watch_interrupts;
 
 pub use admit::{AdmissionBackend, observe_admission};
@@ -68,13 +69,12 @@ pub use list::{ListResult, STORE_PAGE_COST, list};
 pub use metrics::{ReadMetrics, WatchEventMetrics};
 pub use response_object::ResponseObject;
 pub use review::review;
-pub use served_kinds::{
-    Cache, Collection, CurrentKinds, Event, Item, Items, Pin, ServedKinds, Snapshot, Watcher,
-};
+pub use served_kinds::{Collection, CurrentKinds, ServedKinds};
 pub use state::ApiState;
 pub use token_request::token_request;
 pub use update::update;
 pub use watch::{ChangedObject, WatchNotice, WatchStart, WatchStream, watch};
+pub use watch_cache::{Cache, Event, Item, Items, Pin, Snapshot, Watcher};
 
 use std::sync::Arc;
 

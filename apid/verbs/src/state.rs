@@ -17,9 +17,10 @@ use serving::gates::FeatureGates;
 use storage::Store;
 use tokio::sync::watch;
 
-use super::served_kinds::{Cache, CurrentKinds};
-use super::{DeclarativeValidation, ReadMetrics, TokenKey};
 use crate::addresses::ServiceAddresses;
+use crate::served_kinds::CurrentKinds;
+use crate::watch_cache::Cache;
+use crate::{DeclarativeValidation, ReadMetrics, TokenKey};
 
 /// The state of the API: kinds, objects, authorization, admission.
 pub struct ApiState {

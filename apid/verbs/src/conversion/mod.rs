@@ -45,8 +45,7 @@ use moka::sync::Cache;
 use storage::{Revision, Row};
 use tokio::sync::OwnedSemaphorePermit;
 
-/// An object in the watch cache, or a conversion of such an object.
-type Item = storage::cache::Item<Decoder>;
+use crate::watch_cache::Item;
 
 /// Maximum number of objects of a list or watch in one request to a webhook.
 pub const BATCH: usize = 200;
