@@ -34,6 +34,7 @@ mod scalar;
 mod table;
 mod time_error;
 mod validation_tags;
+mod value_path;
 
 pub use apimachinery::quantity;
 pub use error::TypeError;
