@@ -239,7 +239,7 @@ impl Schema {
 
     /// The Protobuf encoding plan of the type.
     pub(crate) fn plan(&self) -> &Plan {
-        self.plan.get_or_init(|| Plan::new(&self.fields))
+        self.plan.get_or_init(|| Plan::new(self.fields.iter().map(|field| &*field.tags)))
     }
 
     /// The stored form of an absent value of the type.

@@ -16,51 +16,8 @@ use apimachinery::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+use super::plan::{Plan, Step};
 use crate::table::{Field, Schema, Type};
-
-/// The fields of a message, sorted by number.
-#[derive(Debug)]
-pub(crate) struct Plan(Box<[(u32, Step)]>);
-
-#[derive(Debug)]
-enum Step {
-    /// The index of a field in the schema.
-    Field(usize),
-    /// An embedded type, whose fields JSON has beside the other fields.
-    Embedded(Plan),
-}
-
-impl Plan {
-    /// The plan for the fields of a schema.
-    pub(crate) fn new(fields: &[Field]) -> Self {
-        let all: Vec<_> = fields.iter().enumerate().map(|(index, field)| (&*field.tags, index)).collect();
-        Plan::from_tags(&all)
-    }
-
-    /// The plan for the fields of one message: their numbers in this message, and their positions in the
-    /// schema.
-    fn from_tags(fields: &[(&[u32], usize)]) -> Self {
-        let mut steps = Vec::new();
-        let mut numbers: Vec<u32> = fields.iter().filter_map(|(tags, _)| tags.first().copied()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        for number in numbers {
-            let inner: Vec<(&[u32], usize)> = fields
-                .iter()
-                .filter_map(|(tags, index)| {
-                    let (first, rest) = tags.split_first()?;
-                    (*first == number).then_some((rest, *index))
-                })
-                .collect();
-            let step = match inner.as_slice() {
-                [([], index)] => Step::Field(*index),
-                _ => Step::Embedded(Plan::from_tags(&inner)),
-            };
-            steps.push((number, step));
-        }
-        Plan(steps.into_boxed_slice())
-    }
-}
 
 impl Schema {
     /// Appends the message of an object of this type.
