@@ -24,6 +24,7 @@
 use apimachinery::object::Object;
 
 mod conform;
+mod declarative_validation;
 mod error;
 pub mod facts;
 mod internal_form;

@@ -304,7 +304,7 @@ fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fi
             let (ty, tags, embedded) = (Type::read(ty), tags(outer, wire), embedded.into());
             let is_always_written = is_always_written(omitted, &ty);
             let keeps_sent_empty = words.clone().any(|fact| fact == "sent-empty");
-            let validation_tags = validation_tags::read(words, &ty);
+            let validation_tags = validation_tags::read(words, matches!(ty, Type::Pointer(_)));
             fields.push(Field {
                 name,
                 ty,
