@@ -12,12 +12,13 @@
 //! key it is a set. Any other list without a list type is atomic (requirements D-MRG-19). Maps and structs
 //! are granular unless they are marked as atomic.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use apimachinery::object::Value;
 
 use crate::facts::{self, Shape};
-use crate::table::Schema;
+use crate::table::{self, Schema};
 
 /// The merge behaviour of a type.
 #[derive(Clone, Debug)]
@@ -157,7 +158,7 @@ impl StructRef {
     pub fn resolve(&self) -> Option<&StructType> {
         match &self.inner {
             Inner::Other(ty) => Some(ty),
-            Inner::Table(name, cell) => *cell.get_or_init(|| Schema::of(name).map(struct_type)),
+            Inner::Table(name, cell) => *cell.get_or_init(|| struct_type(name)),
         }
     }
 
@@ -174,11 +175,16 @@ impl Schema {
     }
 }
 
-fn struct_type(schema: &'static Schema) -> &'static StructType {
-    schema.merge.get_or_init(|| {
-        let fields = facts::fields(schema.name).unwrap_or_default().iter().map(field_type).collect();
-        StructType::new(fields, facts::is_atomic(schema.name), None)
-    })
+/// The struct types of the table by name, each compiled on first use.
+static STRUCT_TYPES: LazyLock<HashMap<&'static str, OnceLock<StructType>>> =
+    LazyLock::new(|| table::index().keys().map(|name| (*name, OnceLock::new())).collect());
+
+fn struct_type(name: &str) -> Option<&'static StructType> {
+    let compile = || {
+        let fields = facts::fields(name).unwrap_or_default().iter().map(field_type).collect();
+        StructType::new(fields, facts::is_atomic(name), None)
+    };
+    Some(STRUCT_TYPES.get(name)?.get_or_init(compile))
 }
 
 fn field_type(field: &facts::Field) -> Field {

@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 
 use apimachinery::object::{Map, Number, Object, Value};
 
-use crate::merge::StructType;
 use crate::protobuf::Plan;
 use crate::validation_tags::{self, ValidationTag};
 
@@ -44,8 +43,6 @@ pub struct Schema {
     /// distinguish an empty list from an absent one.
     pub(crate) keeps_empty_lists: bool,
     zero: OnceLock<Value>,
-    /// The merge type of its values.
-    pub(crate) merge: OnceLock<StructType>,
     /// The Protobuf encoding plan.
     plan: OnceLock<Plan>,
 }
@@ -214,7 +211,6 @@ impl Schema {
                 .iter()
                 .any(|group| slot.name.starts_with(group)),
             zero: OnceLock::new(),
-            merge: OnceLock::new(),
             plan: OnceLock::new(),
         }
     }
