@@ -4,11 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::ast::Expr;
-use crate::check;
 use crate::error::CompileError;
 use crate::library::Table;
 use crate::parse::parse;
-use crate::program::Program;
 use crate::types::Type;
 
 /// Variables and functions for expressions of one API field.
@@ -44,28 +42,12 @@ impl Environment {
         self.has_mutation_types = true;
         self
     }
-
-    /// Parses and type-checks an expression.
-    ///
-    /// # Errors
-    /// All errors, with their positions.
-    pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
-        self.check(&Parsed::new(source)?)
-    }
-
-    /// Type-checks a parsed expression.
-    ///
-    /// # Errors
-    /// All errors, with their positions.
-    pub fn check(&self, parsed: &Parsed) -> Result<Program, CompileError> {
-        check::compile(self, &parsed.source, &parsed.tree)
-    }
 }
 
 /// A parsed expression, for type checks in one or more environments.
 pub struct Parsed {
-    source: String,
-    tree: Expr,
+    pub(crate) source: String,
+    pub(crate) tree: Expr,
 }
 
 impl Parsed {

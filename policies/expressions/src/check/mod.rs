@@ -9,35 +9,48 @@ mod macros;
 mod messages;
 
 use crate::ast::{Expr, Kind, Literal};
-use crate::env::Environment;
+use crate::env::{Environment, Parsed};
 use crate::error::{CompileError, Issue};
 use crate::library::{Function, Table};
 use crate::program::{Node, Program};
 use crate::types::{Bindings, ListKind, Overload, Type};
 use crate::value::{Text, Value};
 
-/// Checks the syntax tree of an expression and builds its program.
-pub(crate) fn compile(env: &Environment, source: &str, tree: &Expr) -> Result<Program, CompileError> {
-    let scopes =
-        env.variables.iter().enumerate().map(|(slot, (name, ty))| (name.clone(), slot, ty.clone())).collect();
-    let slots = env.variables.len();
-    let mut checker = Checker {
-        has_mutation_types: env.has_mutation_types,
-        functions: &env.functions,
-        source,
-        declared: slots,
-        scopes,
-        slots,
-        allows_mixed: false,
-        issues: Vec::new(),
-    };
-    let (root, result) = checker.check(tree);
-    if checker.issues.is_empty() {
-        return Ok(Program { root, variables: env.variables.clone(), slots: checker.slots, result });
+impl Environment {
+    /// Parses and type-checks an expression.
+    ///
+    /// # Errors
+    /// All errors, with their positions.
+    pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
+        self.check(&Parsed::new(source)?)
     }
-    let mut issues = checker.issues;
-    issues.sort_by_key(|issue| (issue.line, issue.column));
-    Err(CompileError { issues })
+
+    /// Type-checks a parsed expression.
+    ///
+    /// # Errors
+    /// All errors, with their positions.
+    pub fn check(&self, parsed: &Parsed) -> Result<Program, CompileError> {
+        let variables = self.variables.iter().enumerate();
+        let scopes = variables.map(|(slot, (name, ty))| (name.clone(), slot, ty.clone())).collect();
+        let slots = self.variables.len();
+        let mut checker = Checker {
+            has_mutation_types: self.has_mutation_types,
+            functions: &self.functions,
+            source: &parsed.source,
+            declared: slots,
+            scopes,
+            slots,
+            allows_mixed: false,
+            issues: Vec::new(),
+        };
+        let (root, result) = checker.check(&parsed.tree);
+        if checker.issues.is_empty() {
+            return Ok(Program { root, variables: self.variables.clone(), slots: checker.slots, result });
+        }
+        let mut issues = checker.issues;
+        issues.sort_by_key(|issue| (issue.line, issue.column));
+        Err(CompileError { issues })
+    }
 }
 
 struct Checker<'e> {
