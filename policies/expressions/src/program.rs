@@ -1,8 +1,5 @@
 //! A compiled expression: the typed tree that [`eval`](crate::eval) walks.
 
-use crate::cost::Cost;
-use crate::error::EvalError;
-use crate::eval::{self, LazyFields, LazySlot};
 use crate::library::Function;
 use crate::types::Type;
 use crate::value::Value;
@@ -23,52 +20,6 @@ impl Program {
         &self.result
     }
 
-    /// Evaluates the expression. Access to a variable without a value is an error.
-    ///
-    /// # Errors
-    /// [`EvalError::CostLimit`] if `cost` is exceeded; any other error of the expression.
-    pub fn evaluate<'a>(
-        &'a self,
-        variables: &[(&str, Value<'a>)],
-        cost: &mut Cost,
-    ) -> Result<Value<'a>, EvalError> {
-        self.run(variables, None, cost)
-    }
-
-    /// Evaluates the expression with an object variable whose fields are computed on access.
-    /// `cost` is charged for the access only; the implementation of [`LazyFields`] charges the computation.
-    ///
-    /// # Errors
-    /// See [`Program::evaluate`]; also the errors of computed fields.
-    pub fn evaluate_with_lazy<'a>(
-        &'a self,
-        variables: &[(&str, Value<'a>)],
-        lazy: (&str, &dyn LazyFields<'a>),
-        cost: &mut Cost,
-    ) -> Result<Value<'a>, EvalError> {
-        let (name, fields) = lazy;
-        let slot = self.variables.iter().position(|(declared, _)| declared == name);
-        self.run(variables, slot.map(|slot| (slot, fields)), cost)
-    }
-
-    fn run<'a>(
-        &'a self,
-        variables: &[(&str, Value<'a>)],
-        lazy: Option<LazySlot<'a, '_>>,
-        cost: &mut Cost,
-    ) -> Result<Value<'a>, EvalError> {
-        let mut slots = vec![None; self.slots];
-        for (name, value) in variables {
-            let slot = self.variables.iter().position(|(declared, _)| declared == name);
-            if let Some(entry) = slot.and_then(|slot| slots.get_mut(slot)) {
-                *entry = Some(value.clone());
-            }
-        }
-        eval::run(&self.root, &self.variables, slots, lazy, cost)
-    }
-}
-
-impl Program {
     /// Whether the expression reads a declared variable.
     pub fn uses(&self, variable: &str) -> bool {
         let slot = self.variables.iter().position(|(declared, _)| declared == variable);
@@ -206,49 +157,6 @@ pub(crate) enum ComprehensionKind {
 mod tests {
     use super::*;
     use crate::Environment;
-
-    struct Fields;
-
-    impl<'a> LazyFields<'a> for Fields {
-        fn field(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
-            match name {
-                "one" => Some(Ok(Value::Int(1))),
-                "bad" => Some(Err(EvalError::failed("no value"))),
-                _ => None,
-            }
-        }
-
-        fn has(&self, name: &str) -> bool {
-            matches!(name, "one" | "bad")
-        }
-    }
-
-    #[test]
-    fn lazy_field_is_computed_on_access_only() {
-        let fields = ["one", "bad", "absent"].map(|name| (name.to_owned(), Type::Int));
-        let environment = Environment::new().variable("variables", Type::object("variables", fields));
-        for (expression, expected) in [
-            ("variables.one == 1", Ok(true)),
-            ("has(variables.bad) && !has(variables.absent)", Ok(true)),
-            ("variables.?one.orValue(2) == 1 && variables.?absent.orValue(2) == 2", Ok(true)),
-            ("true || variables.bad == 1", Ok(true)),
-            ("variables.bad == 1", Err("no value")),
-            ("variables.absent == 1", Err("no such key: absent")),
-        ] {
-            let program = environment.compile(expression).unwrap();
-            let outcome = program.evaluate_with_lazy(&[], ("variables", &Fields), &mut Cost::limit(100));
-            let outcome = outcome.map(|value| matches!(value, Value::Bool(true)));
-            assert_eq!(
-                outcome.map_err(|error| error.to_string()),
-                expected.map_err(str::to_owned),
-                "{expression}"
-            );
-        }
-        let mut cost = Cost::limit(100);
-        let program = environment.compile("variables.one == 1").unwrap();
-        program.evaluate_with_lazy(&[], ("variables", &Fields), &mut cost).unwrap();
-        assert_eq!(cost.used(), 3);
-    }
 
     #[test]
     fn use_of_variable_is_detected_in_all_nodes() {

@@ -14,7 +14,7 @@ use crate::cost::{Cost, LIST_LITERAL, MAP_LITERAL, MESSAGE_LITERAL};
 use crate::error::EvalError;
 use crate::library::Function;
 use crate::map::MapBuilder;
-use crate::program::Node;
+use crate::program::{Node, Program};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -35,17 +35,52 @@ pub trait LazyFields<'a> {
 }
 
 /// Slot of the variable with lazy fields, and the fields.
-pub(crate) type LazySlot<'a, 'c> = (usize, &'c dyn LazyFields<'a>);
+type LazySlot<'a, 'c> = (usize, &'c dyn LazyFields<'a>);
 
-/// Evaluates the program with the root `root`; `variables` occupy the first slots.
-pub(crate) fn run<'a>(
-    root: &'a Node,
-    variables: &'a [(String, Type)],
-    slots: Vec<Option<Value<'a>>>,
-    lazy: Option<LazySlot<'a, '_>>,
-    cost: &mut Cost,
-) -> Outcome<'a> {
-    Evaluator { variables, slots, lazy, cost }.evaluate(root)
+impl Program {
+    /// Evaluates the expression. Access to a variable without a value is an error.
+    ///
+    /// # Errors
+    /// [`EvalError::CostLimit`] if `cost` is exceeded; any other error of the expression.
+    pub fn evaluate<'a>(
+        &'a self,
+        variables: &[(&str, Value<'a>)],
+        cost: &mut Cost,
+    ) -> Result<Value<'a>, EvalError> {
+        self.run(variables, None, cost)
+    }
+
+    /// Evaluates the expression with an object variable whose fields are computed on access.
+    /// `cost` is charged for the access only; the implementation of [`LazyFields`] charges the computation.
+    ///
+    /// # Errors
+    /// See [`Program::evaluate`]; also the errors of computed fields.
+    pub fn evaluate_with_lazy<'a>(
+        &'a self,
+        variables: &[(&str, Value<'a>)],
+        lazy: (&str, &dyn LazyFields<'a>),
+        cost: &mut Cost,
+    ) -> Result<Value<'a>, EvalError> {
+        let (name, fields) = lazy;
+        let slot = self.variables.iter().position(|(declared, _)| declared == name);
+        self.run(variables, slot.map(|slot| (slot, fields)), cost)
+    }
+
+    fn run<'a>(
+        &'a self,
+        variables: &[(&str, Value<'a>)],
+        lazy: Option<LazySlot<'a, '_>>,
+        cost: &mut Cost,
+    ) -> Result<Value<'a>, EvalError> {
+        let mut slots = vec![None; self.slots];
+        for (name, value) in variables {
+            let slot = self.variables.iter().position(|(declared, _)| declared == name);
+            if let Some(entry) = slot.and_then(|slot| slots.get_mut(slot)) {
+                *entry = Some(value.clone());
+            }
+        }
+        Evaluator { variables: &self.variables, slots, lazy, cost }.evaluate(&self.root)
+    }
 }
 
 /// The state of one evaluation.
@@ -221,5 +256,54 @@ fn condition_value(outcome: Outcome<'_>) -> Result<Result<bool, EvalError>, Eval
         Ok(_) => Ok(Err(EvalError::NoOverload)),
         Err(EvalError::CostLimit) => Err(EvalError::CostLimit),
         Err(error) => Ok(Err(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Environment;
+
+    struct Fields;
+
+    impl<'a> LazyFields<'a> for Fields {
+        fn field(&self, name: &str) -> Option<Result<Value<'a>, EvalError>> {
+            match name {
+                "one" => Some(Ok(Value::Int(1))),
+                "bad" => Some(Err(EvalError::failed("no value"))),
+                _ => None,
+            }
+        }
+
+        fn has(&self, name: &str) -> bool {
+            matches!(name, "one" | "bad")
+        }
+    }
+
+    #[test]
+    fn lazy_field_is_computed_on_access_only() {
+        let fields = ["one", "bad", "absent"].map(|name| (name.to_owned(), Type::Int));
+        let environment = Environment::new().variable("variables", Type::object("variables", fields));
+        for (expression, expected) in [
+            ("variables.one == 1", Ok(true)),
+            ("has(variables.bad) && !has(variables.absent)", Ok(true)),
+            ("variables.?one.orValue(2) == 1 && variables.?absent.orValue(2) == 2", Ok(true)),
+            ("true || variables.bad == 1", Ok(true)),
+            ("variables.bad == 1", Err("no value")),
+            ("variables.absent == 1", Err("no such key: absent")),
+        ] {
+            let program = environment.compile(expression).unwrap();
+            let outcome = program.evaluate_with_lazy(&[], ("variables", &Fields), &mut Cost::limit(100));
+            let outcome = outcome.map(|value| matches!(value, Value::Bool(true)));
+            assert_eq!(
+                outcome.map_err(|error| error.to_string()),
+                expected.map_err(str::to_owned),
+                "{expression}"
+            );
+        }
+        let mut cost = Cost::limit(100);
+        let program = environment.compile("variables.one == 1").unwrap();
+        program.evaluate_with_lazy(&[], ("variables", &Fields), &mut cost).unwrap();
+        assert_eq!(cost.used(), 3);
     }
 }
