@@ -9,9 +9,9 @@
 //! and results that are longer than the arguments. Small values cost the same as in kube-apiserver.
 
 use crate::error::EvalError;
-use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::Value;
+use crate::value_facts::{Estimate, ValueFacts};
 
 /// Cost of a list literal.
 pub(crate) const LIST_LITERAL: u64 = 40;

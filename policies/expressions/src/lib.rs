@@ -52,13 +52,13 @@ mod schema_types;
 mod time;
 mod types;
 mod value;
+mod value_facts;
 mod zones;
 
 pub use bounds::{Bounds, Occurrences};
 pub use cost::Cost;
 pub use env::{Environment, Parsed};
 pub use error::{CompileError, EvalError, Issue};
-pub use estimate::Estimate;
 pub use eval::LazyFields;
 pub use library::authorization::{
     AUTHORIZER, AuthorizationCheck, AuthorizationResult, Authorizer, RESOURCE_CHECK, authorizer,
@@ -77,3 +77,4 @@ pub use schema_types::{Schema, SchemaType};
 pub use time::Timestamp;
 pub use types::{Field, ListKind, ListType, ObjectType, Type};
 pub use value::{Opaque, Text, Value};
+pub use value_facts::Estimate;

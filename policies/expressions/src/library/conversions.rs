@@ -3,11 +3,11 @@
 use crate::cost::CallCost::{Custom, Fixed};
 use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, ValueFacts};
 use crate::numbers;
 use crate::time;
 use crate::types::Type;
 use crate::value::Value;
+use crate::value_facts::{Estimate, ValueFacts};
 
 use super::{Function, Library};
 

@@ -10,9 +10,9 @@ use regex::Regex;
 use crate::cost::CallCost::{Custom, Fixed};
 use crate::cost::regex_cost;
 use crate::error::EvalError;
-use crate::estimate::Estimate;
 use crate::time;
 use crate::value::{Opaque, Value};
+use crate::value_facts::Estimate;
 
 use super::{Function, Library, single_text};
 

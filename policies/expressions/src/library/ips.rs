@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use crate::cost::CallCost::{Custom, Fixed, Text};
 use crate::cost::read_cost;
 use crate::error::EvalError;
-use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::{Opaque, Value};
+use crate::value_facts::{Estimate, ValueFacts};
 
 use super::{Function, Library, library_value, single_text};
 

@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 use crate::cost::CallCost::{Custom, Fixed, PassValue, Shorter};
 use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, ValueFacts};
 use crate::numbers::{self, Operator};
 use crate::types::Type;
 use crate::value::{Text, Value};
+use crate::value_facts::{Estimate, ValueFacts};
 
 use super::{Function, Library};
 

@@ -7,10 +7,10 @@ use regex::Regex;
 
 use crate::cost::{CallCost, ResultSize, regex_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, ValueFacts};
 use crate::program::Node;
 use crate::types::Type;
 use crate::value::{Opaque, Value, char_count};
+use crate::value_facts::{Estimate, ValueFacts};
 
 use super::re2::translate;
 use super::{Function, Library};

@@ -5,9 +5,9 @@
 use crate::cost::CallCost::{Contains, Custom, Second, Text, Traversal};
 use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::estimate::{Estimate, ValueFacts};
 use crate::types::Type;
 use crate::value::Value;
+use crate::value_facts::{Estimate, ValueFacts};
 
 use super::{Function, Library, single_text};
 

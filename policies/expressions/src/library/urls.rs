@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::cost::CallCost::{Custom, PassValue, Text};
 use crate::cost::read_cost;
 use crate::error::EvalError;
-use crate::estimate::Estimate;
 use crate::map::MapBuilder;
 use crate::value::{Opaque, Value};
+use crate::value_facts::Estimate;
 
 use super::{Function, Library, library_value, single_text};
 
