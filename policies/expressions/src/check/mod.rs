@@ -316,10 +316,14 @@ impl Checker<'_> {
             result = Type::list_of_kind(sum.element.clone(), left.kind.clone());
         }
         if let [only] = functions.as_slice()
-            && let Some(prepare) = only.prepare
-            && let Err(error) = prepare(&mut nodes)
+            && let Some(constant) = &only.constant
+            && let Some(Node::Const(value)) = nodes.get_mut(constant.argument)
+            && let Some(text) = value.as_str()
         {
-            return self.report(at, error.to_string());
+            match (constant.parse)(text) {
+                Ok(parsed) => *value = parsed,
+                Err(error) => return self.report(at, error.to_string()),
+            }
         }
         (Node::Call { functions, arguments: nodes, ty: result.clone() }, result)
     }

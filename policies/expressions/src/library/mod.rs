@@ -25,7 +25,6 @@ use std::sync::{Arc, LazyLock};
 
 use crate::cost::{CallCost, ResultSize};
 use crate::error::EvalError;
-use crate::program::Node;
 use crate::types::{Declaration, Overload};
 use crate::value::Value;
 
@@ -70,8 +69,12 @@ pub(crate) struct Library {
     pub(crate) functions: &'static [Function],
 }
 
-/// Function that checks, and may replace, constant arguments when an expression is compiled.
-pub(crate) type Prepare = fn(&mut [Node]) -> Result<(), EvalError>;
+/// Replacement of a constant text argument by a parsed value when an expression is compiled.
+pub(crate) struct ConstantParser {
+    /// Position of the argument.
+    pub(crate) argument: usize,
+    pub(crate) parse: fn(&str) -> Result<Value<'static>, EvalError>,
+}
 
 /// A function: overloads, code and cost.
 pub(crate) struct Function {
@@ -83,8 +86,8 @@ pub(crate) struct Function {
     pub(crate) cost: CallCost,
     /// Rule for the estimated size of the result.
     pub(crate) size: ResultSize,
-    /// Check of constant arguments when an expression is compiled.
-    pub(crate) prepare: Option<Prepare>,
+    /// Parser of a constant argument.
+    pub(crate) constant: Option<ConstantParser>,
 }
 
 impl Function {
@@ -94,7 +97,7 @@ impl Function {
         cost: CallCost,
         body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     ) -> Function {
-        Function { declares, body, cost, size: ResultSize::Unknown, prepare: None }
+        Function { declares, body, cost, size: ResultSize::Unknown, constant: None }
     }
 
     /// Sets the estimate of the result size.

@@ -7,13 +7,12 @@ use regex::Regex;
 
 use crate::cost::{CallCost, ResultSize, regex_cost};
 use crate::error::EvalError;
-use crate::program::Node;
 use crate::types::Type;
 use crate::value::{Opaque, Value, char_count};
 use crate::value_facts::{Estimate, ValueFacts};
 
 use super::re2::translate;
-use super::{Function, Library};
+use super::{ConstantParser, Function, Library};
 
 /// Cost of compiling a minimal pattern, in cost units; each state of the compiled pattern adds one unit.
 const COMPILE_COST: u64 = 32;
@@ -37,7 +36,7 @@ pub(super) static LIBRARY: Library = Library {
             declares: &[".string.matches(string) -> bool", "matches(string, string) -> bool"],
             cost: MATCH_COST,
             size: ResultSize::Unknown,
-            prepare: Some(prepare),
+            constant: Some(CONSTANT_PATTERN),
             body: |a| match a {
                 [Value::String(s), pattern] => {
                     with_regex(pattern, |regex| Value::Bool(regex.is_match(s.as_str())))
@@ -49,7 +48,7 @@ pub(super) static LIBRARY: Library = Library {
             declares: &[".string.find(string) -> string"],
             cost: MATCH_COST,
             size: MATCH_SIZE,
-            prepare: Some(prepare),
+            constant: Some(CONSTANT_PATTERN),
             body: |a| match a {
                 [Value::String(s), pattern] => with_regex(pattern, |regex| {
                     Value::text(regex.find(s.as_str()).map_or("", |found| found.as_str()))
@@ -64,7 +63,7 @@ pub(super) static LIBRARY: Library = Library {
             ],
             cost: MATCH_COST,
             size: MATCH_SIZE,
-            prepare: Some(prepare),
+            constant: Some(CONSTANT_PATTERN),
             body: |a| {
                 let (text, pattern, limit) = match a {
                     [Value::String(s), pattern] => (s, pattern, -1),
@@ -115,16 +114,14 @@ impl Opaque for CompiledPattern {
     }
 }
 
-/// Replaces a constant pattern argument by the compiled pattern.
-fn prepare(arguments: &mut [Node]) -> Result<(), EvalError> {
-    if let Some(Node::Const(value)) = arguments.get_mut(1)
-        && let Some(pattern) = value.as_str()
-    {
+/// A constant pattern is compiled once.
+const CONSTANT_PATTERN: ConstantParser = ConstantParser {
+    argument: 1,
+    parse: |pattern| {
         let compiled = CompiledPattern { regex: compile(pattern)?, length: char_count(pattern) };
-        *value = Value::opaque(compiled);
-    }
-    Ok(())
-}
+        Ok(Value::opaque(compiled))
+    },
+};
 
 fn with_regex<'a>(
     pattern: &Value<'a>,

@@ -5,11 +5,10 @@ use jiff::civil::DateTime;
 use crate::cost::CallCost::Fixed;
 use crate::cost::ResultSize;
 use crate::error::EvalError;
-use crate::program::Node;
 use crate::time::{self, Timestamp};
 use crate::value::Value;
 
-use super::{Function, Library};
+use super::{ConstantParser, Function, Library};
 
 /// Declares a function that returns a calendar field of a timestamp, in UTC or in a time zone.
 macro_rules! getter {
@@ -54,7 +53,10 @@ pub(super) static LIBRARY: Library = Library {
             ],
             cost: Fixed(1),
             size: ResultSize::Unknown,
-            prepare: Some(|a| parse_constant(a, |text| time::parse_timestamp(text).map(Value::Timestamp))),
+            constant: Some(ConstantParser {
+                argument: 0,
+                parse: |text| time::parse_timestamp(text).map(Value::Timestamp),
+            }),
             body: |a| match a {
                 [Value::String(s)] => time::parse_timestamp(s.as_str()).map(Value::Timestamp),
                 [Value::Timestamp(t)] => Ok(Value::Timestamp(*t)),
@@ -72,7 +74,10 @@ pub(super) static LIBRARY: Library = Library {
             ],
             cost: Fixed(1),
             size: ResultSize::Unknown,
-            prepare: Some(|a| parse_constant(a, |text| time::parse_duration(text).map(Value::Duration))),
+            constant: Some(ConstantParser {
+                argument: 0,
+                parse: |text| time::parse_duration(text).map(Value::Duration),
+            }),
             body: |a| match a {
                 [Value::String(s)] => time::parse_duration(s.as_str()).map(Value::Duration),
                 [Value::Duration(d) | Value::Int(d)] => Ok(Value::Duration(*d)),
@@ -91,19 +96,6 @@ pub(super) static LIBRARY: Library = Library {
         clock!("getMilliseconds", 1_000_000, |t| i64::from(t.millisecond())),
     ],
 };
-
-/// Replaces a constant text argument by the parsed value when the expression is compiled.
-fn parse_constant(
-    arguments: &mut [Node],
-    parse: fn(&str) -> Result<Value<'static>, EvalError>,
-) -> Result<(), EvalError> {
-    if let Some(Node::Const(value)) = arguments.first_mut()
-        && let Some(text) = value.as_str()
-    {
-        *value = parse(text)?;
-    }
-    Ok(())
-}
 
 fn calendar_field<'a>(arguments: &[Value<'a>], field: fn(&DateTime) -> i64) -> Result<Value<'a>, EvalError> {
     match arguments {
