@@ -17,6 +17,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 use crate::error::EvalError;
 use crate::list::List;
 use crate::map::Map;
+use crate::numbers::{compare_exact, double_to_int, to_integer_if_integral};
 use crate::time::{self, Timestamp};
 use crate::types::Type;
 
@@ -140,7 +141,7 @@ impl<'a> Value<'a> {
             (Json::Number(n), Type::Int) => match n.as_i64() {
                 Some(i) => Value::Int(i),
                 // JSON may contain 3.0 for an integer field.
-                None => crate::numbers::double_to_int(n.as_f64().unwrap_or(f64::NAN))?,
+                None => Value::Int(double_to_int(n.as_f64().unwrap_or(f64::NAN))?),
             },
             (Json::Number(n), _) => match n.as_i64() {
                 Some(i) => Value::Int(i),
@@ -255,7 +256,7 @@ impl<'a> Value<'a> {
             Value::Int(i) => append(b'i', &i128::from(*i).to_be_bytes()),
             Value::Uint(u) => append(b'i', &i128::from(*u).to_be_bytes()),
             Value::Double(d) if d.is_nan() => return None,
-            Value::Double(d) => match crate::numbers::to_integer_if_integral(*d) {
+            Value::Double(d) => match to_integer_if_integral(*d) {
                 Some(whole) => append(b'i', &whole.to_be_bytes()),
                 None => append(b'd', &d.to_bits().to_be_bytes()),
             },
@@ -307,8 +308,24 @@ impl<'a> Value<'a> {
                 _ => false,
             },
             (Value::Opaque(a), Value::Opaque(b)) => a.equals(b.as_ref()),
-            _ => crate::numbers::compare(self, other) == Some(Some(Ordering::Equal)),
+            _ => self.compare_numbers(other) == Some(Some(Ordering::Equal)),
         }
+    }
+
+    /// Compares two numbers of any types; `None` if one is not a number, `Some(None)` for NaN.
+    fn compare_numbers(&self, other: &Value<'_>) -> Option<Option<Ordering>> {
+        Some(match (self, other) {
+            (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
+            (Value::Uint(a), Value::Uint(b)) => Some(a.cmp(b)),
+            (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
+            (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+            (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+            (Value::Int(a), Value::Double(b)) => compare_exact(i128::from(*a), *b),
+            (Value::Uint(a), Value::Double(b)) => compare_exact(i128::from(*a), *b),
+            (Value::Double(a), Value::Int(b)) => compare_exact(i128::from(*b), *a).map(Ordering::reverse),
+            (Value::Double(a), Value::Uint(b)) => compare_exact(i128::from(*b), *a).map(Ordering::reverse),
+            _ => return None,
+        })
     }
 
     /// Compares two values.
@@ -323,7 +340,7 @@ impl<'a> Value<'a> {
             (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
             (Value::Duration(a), Value::Duration(b)) => a.cmp(b),
             _ => {
-                let order = crate::numbers::compare(self, other).ok_or(EvalError::NoOverload)?;
+                let order = self.compare_numbers(other).ok_or(EvalError::NoOverload)?;
                 order.ok_or_else(|| EvalError::failed("NaN values cannot be ordered"))?
             }
         })
@@ -368,5 +385,34 @@ impl fmt::Debug for Value<'_> {
             Value::Type(t) => f.write_str(t.as_str()),
             Value::Opaque(o) => write!(f, "<{}>", o.type_name()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_comparison_is_exact_across_types() {
+        let order = |a: Value<'static>, b: Value<'static>| a.compare_numbers(&b);
+        let cases = [
+            (Value::Int(1), Value::Double(1.5), Some(Ordering::Less)),
+            (Value::Int(-1), Value::Double(-1.5), Some(Ordering::Greater)),
+            (Value::Int(i64::MAX), Value::Double(9.3e18), Some(Ordering::Less)),
+            (Value::Int(i64::MAX), Value::Double(9_223_372_036_854_775_808.0), Some(Ordering::Less)),
+            (
+                Value::Int(9_007_199_254_740_993),
+                Value::Double(9_007_199_254_740_992.0),
+                Some(Ordering::Greater),
+            ),
+            (Value::Uint(u64::MAX), Value::Int(-1), Some(Ordering::Greater)),
+            (Value::Double(2.0), Value::Uint(2), Some(Ordering::Equal)),
+            (Value::Double(f64::NAN), Value::Int(0), None),
+            (Value::Double(f64::NEG_INFINITY), Value::Int(i64::MIN), Some(Ordering::Less)),
+        ];
+        for (a, b, expected) in cases {
+            assert_eq!(order(a.clone(), b.clone()), Some(expected), "{a:?} {b:?}");
+        }
+        assert_eq!(order(Value::Int(1), Value::Bool(true)), None);
     }
 }

@@ -113,7 +113,7 @@ fn element_at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'
                 Value::Uint(u) => usize::try_from(*u).ok(),
                 Value::Double(d) => match crate::numbers::double_to_int(*d)? {
                     #[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "whole numbers only")]
-                    Value::Int(i) if i as f64 == *d => usize::try_from(i).ok(),
+                    i if i as f64 == *d => usize::try_from(i).ok(),
                     _ => return Err(EvalError::NoOverload),
                 },
                 _ => return Err(EvalError::NoOverload),

@@ -30,7 +30,7 @@ pub(super) static LIBRARY: Library = Library {
                 [Value::Uint(u)] => {
                     i64::try_from(*u).map(Value::Int).map_err(|_| EvalError::failed("integer overflow"))
                 }
-                [Value::Double(d)] => numbers::double_to_int(*d),
+                [Value::Double(d)] => numbers::double_to_int(*d).map(Value::Int),
                 [Value::String(s)] => {
                     s.as_str().parse().map(Value::Int).map_err(|_| conversion_error("int", s.as_str()))
                 }
@@ -47,7 +47,7 @@ pub(super) static LIBRARY: Library = Library {
                 [Value::Int(i)] => u64::try_from(*i)
                     .map(Value::Uint)
                     .map_err(|_| EvalError::failed("unsigned integer overflow")),
-                [Value::Double(d)] => numbers::double_to_uint(*d),
+                [Value::Double(d)] => numbers::double_to_uint(*d).map(Value::Uint),
                 [Value::String(s)] => {
                     s.as_str().parse().map(Value::Uint).map_err(|_| conversion_error("uint", s.as_str()))
                 }

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use crate::cost::CallCost::Traversal;
 use crate::error::EvalError;
 use crate::list::List;
-use crate::numbers::{self, Operator};
 use crate::value::Value;
 
+use super::arithmetic::{self, Operator};
 use super::{Function, Library};
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
@@ -122,7 +122,7 @@ fn sum<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
                 Value::Duration(a.checked_add(b).ok_or_else(|| EvalError::failed("duration overflow"))?)
             }
             (Some(total), item) => {
-                numbers::apply(Operator::Add, &total, &item).unwrap_or(Err(EvalError::NoOverload))?
+                arithmetic::apply(Operator::Add, &total, &item).unwrap_or(Err(EvalError::NoOverload))?
             }
         });
     }

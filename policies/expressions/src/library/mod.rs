@@ -2,6 +2,7 @@
 //! Each library is one file and one line in [`LIBRARIES`]. The file defines declarations, code, cost and the
 //! first release of the library.
 
+mod arithmetic;
 pub(crate) mod authorization;
 pub(crate) mod conversions;
 mod formats;

@@ -5,11 +5,11 @@ use std::cmp::Ordering;
 use crate::cost::CallCost::{Custom, Fixed, PassValue, Shorter};
 use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::numbers::{self, Operator};
 use crate::types::Type;
 use crate::value::{Text, Value};
 use crate::value_facts::{Estimate, ValueFacts};
 
+use super::arithmetic::{self, Operator};
 use super::{Function, Library};
 
 /// Declares the overloads of an order operator. Comparison of numbers of different types exists since 1.29.
@@ -178,7 +178,7 @@ fn compare_with<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Res
 
 fn arithmetic<'a>(operator: Operator, arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [a, b] => numbers::apply(operator, a, b).unwrap_or(Err(EvalError::NoOverload)),
+        [a, b] => arithmetic::apply(operator, a, b).unwrap_or(Err(EvalError::NoOverload)),
         _ => Err(EvalError::NoOverload),
     }
 }
