@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Check, Violation};
-use crate::model::collections::Key;
-use crate::model::history::{Action, At, ListEnding, Operation, Outcome, Time, WriteId};
+use crate::model::collections::{Key, WriteId};
+use crate::model::history::{Action, At, ListEnding, Operation, Outcome, Time};
 use crate::model::reconstructed_history::ReconstructedHistory;
 
 /// State of an object: the write of its content; None: the object does not exist.
