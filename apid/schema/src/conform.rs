@@ -3,7 +3,7 @@
 use apimachinery::object::{Map, Object, Value};
 
 use crate::error::TypeError;
-use crate::table::{Field, OmitRule, Schema, Type};
+use crate::table::{OmitRule, Schema, SchemaField, Type};
 use crate::value_path::{Path, Step};
 use crate::{ConformReport, quantity, scalar};
 
@@ -65,7 +65,7 @@ fn fields(
 /// Conforms a field, and returns whether it stays.
 fn field(
     schema: &'static Schema,
-    field: &'static Field,
+    field: &'static SchemaField,
     value: &mut Value,
     path: &Path<'_>,
     report: &mut ConformReport,

@@ -9,7 +9,7 @@
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Object, Value};
 
-use crate::table::{Field, Schema, Type};
+use crate::table::{Schema, SchemaField, Type};
 use crate::validation_tags::ValidationTag;
 use crate::validation_tags::tags::{MINIMUM, REQUIRED};
 
@@ -36,7 +36,7 @@ impl Schema {
     }
 }
 
-impl Field {
+impl SchemaField {
     fn validate(&self, value: Option<&Value>, path: &FieldPath, errors: &mut FieldErrors) {
         if value.is_none() && self.validation_tags.contains(&ValidationTag::Required) {
             errors.push(FieldError::required(path, "").with_tag(REQUIRED));

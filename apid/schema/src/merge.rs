@@ -102,7 +102,7 @@ enum Inner {
 #[derive(Debug, Default)]
 pub struct StructType {
     /// Sorted by name.
-    fields: Box<[Field]>,
+    fields: Box<[MergeField]>,
     atomic: bool,
     /// The type of undeclared fields; None forbids them.
     rest: Option<Merge>,
@@ -110,7 +110,7 @@ pub struct StructType {
 
 /// A field of a struct.
 #[derive(Debug)]
-pub struct Field {
+pub struct MergeField {
     /// The JSON name.
     pub name: String,
     /// The merge type.
@@ -132,13 +132,13 @@ pub struct Patch {
 
 impl StructType {
     /// Creates a type with these fields. `rest` is the type of undeclared fields; None forbids them.
-    pub fn new(mut fields: Vec<Field>, atomic: bool, rest: Option<Merge>) -> Self {
+    pub fn new(mut fields: Vec<MergeField>, atomic: bool, rest: Option<Merge>) -> Self {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         StructType { fields: fields.into_boxed_slice(), atomic, rest }
     }
 
     /// Returns a declared field.
-    pub fn field(&self, name: &str) -> Option<&Field> {
+    pub fn field(&self, name: &str) -> Option<&MergeField> {
         self.fields.get(self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?)
     }
 
@@ -181,15 +181,15 @@ static STRUCT_TYPES: LazyLock<HashMap<&'static str, OnceLock<StructType>>> =
 
 fn struct_type(name: &str) -> Option<&'static StructType> {
     let compile = || {
-        let fields = facts::fields(name).unwrap_or_default().iter().map(field_type).collect();
+        let fields = facts::fields(name).unwrap_or_default().iter().map(merge_field).collect();
         StructType::new(fields, facts::is_atomic(name), None)
     };
     Some(STRUCT_TYPES.get(name)?.get_or_init(compile))
 }
 
-fn field_type(field: &facts::Field) -> Field {
+fn merge_field(field: &facts::Field) -> MergeField {
     let has_strategy = |name| has_patch_strategy(Some(field), name);
-    Field {
+    MergeField {
         name: field.name.to_owned(),
         ty: merge_type(&field.shape, Some(field)),
         patch: Patch {

@@ -32,7 +32,7 @@ pub struct Schema {
     /// The name in the table: `core/v1.ConfigMap`.
     pub(crate) name: &'static str,
     /// All fields, including embedded ones, sorted by name.
-    pub(crate) fields: Box<[Field]>,
+    pub(crate) fields: Box<[SchemaField]>,
     /// Hash table of indexes into `fields`, by name; its size is a power of two.
     places: Box<[u8]>,
     /// Indexes of the fields that the stored form has even when the body lacks them.
@@ -49,7 +49,7 @@ pub struct Schema {
 
 /// A field of a type.
 #[derive(Debug)]
-pub(crate) struct Field {
+pub(crate) struct SchemaField {
     pub(crate) name: &'static str,
     pub(crate) ty: Type,
     pub(crate) omitted: OmitRule,
@@ -215,7 +215,7 @@ impl Schema {
         }
     }
 
-    pub(crate) fn field(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn field(&self, name: &str) -> Option<&SchemaField> {
         self.fields.get(self.position(name)?)
     }
 
@@ -251,7 +251,7 @@ const NO_FIELD: u8 = u8::MAX;
 
 /// Builds the hash table of fields. The table has more than twice as many slots as fields, so probes are
 /// short.
-fn places(fields: &[Field]) -> Box<[u8]> {
+fn places(fields: &[SchemaField]) -> Box<[u8]> {
     let mut places = vec![NO_FIELD; (2 * fields.len() + 1).next_power_of_two()];
     let mask = places.len() - 1;
     for (at, field) in fields.iter().enumerate() {
@@ -278,7 +278,7 @@ fn hash(name: &str) -> usize {
 ///
 /// `embedded` holds the names of the enclosing embedded types and `outer` their Protobuf numbers; None when
 /// Protobuf does not encode the type.
-fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fields: &mut Vec<Field>) {
+fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fields: &mut Vec<SchemaField>) {
     for line in slot.lines.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(name), Some(ty)) = (words.next(), words.next()) else { continue };
@@ -301,7 +301,7 @@ fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fi
             let is_always_written = is_always_written(omitted, &ty);
             let keeps_sent_empty = words.clone().any(|fact| fact == "sent-empty");
             let validation_tags = validation_tags::read(words, matches!(ty, Type::Pointer(_)));
-            fields.push(Field {
+            fields.push(SchemaField {
                 name,
                 ty,
                 omitted,

@@ -17,7 +17,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::plan::{Plan, Step};
-use crate::table::{Field, Schema, Type};
+use crate::table::{Schema, SchemaField, Type};
 
 impl Schema {
     /// Appends the message of an object of this type.
@@ -128,7 +128,7 @@ fn write_planned(schema: &'static Schema, plan: &Plan, values: &Values<'_>, out:
 }
 
 /// Writes a field: one occurrence for each list item or map entry, otherwise one or none.
-fn write_field(number: u32, field: &'static Field, value: Option<&Value>, out: &mut Vec<u8>) {
+fn write_field(number: u32, field: &'static SchemaField, value: Option<&Value>, out: &mut Vec<u8>) {
     match (&field.ty, value) {
         (Type::List(inner), Some(Value::Array(items))) if field.wrapped => {
             write_message(number, out, |out| {
