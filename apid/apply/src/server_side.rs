@@ -21,7 +21,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 
 use crate::last_applied;
-use crate::managers::{Entry, ManagedFields, Operation, bookkeeping_of, without_bookkeeping};
+use crate::managers::{Entry, EntryOperation, ManagedFields, bookkeeping_of, without_bookkeeping};
 use crate::path::Element;
 use crate::set::{Set, path_text};
 use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_declared_parents};
@@ -129,7 +129,7 @@ impl Apply<'_> {
         let write = &self.write;
         let mut set = field_set(write.merge, &patch.0);
         set.subtract_recursive(write.ignored);
-        let mut own = write.entry(write.manager, Operation::Apply, set);
+        let mut own = write.entry(write.manager, EntryOperation::Apply, set);
 
         let mut merged = Object(merge(write.merge, &live.0, &patch.0));
         // Go clients send a null creationTimestamp in every object; the stored time stays.

@@ -4,7 +4,7 @@ use apimachinery::object::{Map, Object, Value};
 
 use crate::error::TypeError;
 use crate::table::{OmitRule, Schema, SchemaField, Type};
-use crate::value_path::{Path, Step};
+use crate::value_path::{Path, PathStep};
 use crate::{ConformReport, quantity, scalar};
 
 /// Maximum number of reported unknown fields, as in the reference.
@@ -29,7 +29,7 @@ fn fields(
     let mut has_omitted = false;
     let mut missing = schema.always_written.len();
     for (name, value) in map.iter_mut() {
-        let path = Path { parent, step: Step::Field(name, schema) };
+        let path = Path { parent, step: PathStep::Field(name, schema) };
         let is_kept = match schema.field(name) {
             Some(known) => {
                 let is_kept = field(schema, known, value, &path, report)?;
@@ -103,7 +103,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
         (Type::Quantity, _) => return quantity_at(value, path, quantity::NANO),
         (Type::ResourceList, Value::Object(map)) => {
             for (key, value) in map {
-                quantity_at(value, &Path { parent: Some(path), step: Step::Key(key) }, quantity::MILLI)?;
+                quantity_at(value, &Path { parent: Some(path), step: PathStep::Key(key) }, quantity::MILLI)?;
             }
             true
         }
@@ -121,7 +121,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
         }
         (Type::SchemaOrArray(r), Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
-                let path = Path { parent: Some(path), step: Step::Index(i) };
+                let path = Path { parent: Some(path), step: PathStep::Index(i) };
                 match (item, r.schema()) {
                     (Value::Object(map), Some(schema)) => fields(schema, map, Some(&path), report)?,
                     (item, _) => return Err(path.mismatch(item, ty)),
@@ -132,14 +132,14 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
         (Type::SchemaOrStrings(_), Value::Array(list)) => list.iter().all(Value::is_string),
         (Type::List(inner), Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
-                let path = Path { parent: Some(path), step: Step::Index(i) };
+                let path = Path { parent: Some(path), step: PathStep::Index(i) };
                 element(inner, item, &path, report)?;
             }
             true
         }
         (Type::Map(inner), Value::Object(map)) => {
             for (key, item) in map {
-                let path = Path { parent: Some(path), step: Step::Key(key) };
+                let path = Path { parent: Some(path), step: PathStep::Key(key) };
                 element(inner, item, &path, report)?;
             }
             true

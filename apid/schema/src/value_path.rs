@@ -9,11 +9,11 @@ use crate::table::{Schema, Type};
 /// The path of a value as a linked list on the stack. It is rendered only for errors and unknown fields.
 pub(crate) struct Path<'a> {
     pub(crate) parent: Option<&'a Path<'a>>,
-    pub(crate) step: Step<'a>,
+    pub(crate) step: PathStep<'a>,
 }
 
 /// One step of a path.
-pub(crate) enum Step<'a> {
+pub(crate) enum PathStep<'a> {
     /// A field of a struct type.
     Field(&'a str, &'static Schema),
     Key(&'a str),
@@ -25,13 +25,13 @@ impl Path<'_> {
     pub(crate) fn render(&self) -> String {
         let mut text = self.parent.map_or_else(String::new, Path::render);
         match self.step {
-            Step::Field(name, _) | Step::Key(name) => {
+            PathStep::Field(name, _) | PathStep::Key(name) => {
                 if !text.is_empty() {
                     text.push('.');
                 }
                 text.push_str(&shorten_name(name));
             }
-            Step::Index(i) => text.push_str(&format!("[{i}]")),
+            PathStep::Index(i) => text.push_str(&format!("[{i}]")),
         }
         text
     }
@@ -43,7 +43,7 @@ impl Path<'_> {
         let mut owner = None;
         let mut at = Some(self);
         while let Some(path) = at {
-            if let Step::Field(name, schema) = path.step {
+            if let PathStep::Field(name, schema) = path.step {
                 names.push(name);
                 let embedded = schema.field(name).map_or(&[][..], |field| &field.embedded);
                 names.extend(embedded.iter().rev());

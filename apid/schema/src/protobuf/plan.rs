@@ -2,11 +2,11 @@
 
 /// The fields of a message, sorted by number.
 #[derive(Debug)]
-pub(crate) struct Plan(pub(super) Box<[(u32, Step)]>);
+pub(crate) struct Plan(pub(super) Box<[(u32, PlanStep)]>);
 
 /// A field of a message.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum PlanStep {
     /// The index of a field in the schema.
     Field(usize),
     /// An embedded type, whose fields JSON has beside the other fields.
@@ -36,8 +36,8 @@ impl Plan {
                 })
                 .collect();
             let step = match inner.as_slice() {
-                [([], index)] => Step::Field(*index),
-                _ => Step::Embedded(Plan::from_tags(&inner)),
+                [([], index)] => PlanStep::Field(*index),
+                _ => PlanStep::Embedded(Plan::from_tags(&inner)),
             };
             steps.push((number, step));
         }

@@ -16,7 +16,7 @@ use apimachinery::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::plan::{Plan, Step};
+use super::plan::{Plan, PlanStep};
 use crate::table::{Schema, SchemaField, Type};
 
 impl Schema {
@@ -114,10 +114,10 @@ fn write_fields(schema: &'static Schema, map: &Map<String, Value>, out: &mut Vec
 fn write_planned(schema: &'static Schema, plan: &Plan, values: &Values<'_>, out: &mut Vec<u8>) {
     for (number, step) in &plan.0 {
         match step {
-            Step::Embedded(plan) => {
+            PlanStep::Embedded(plan) => {
                 write_message(*number, out, |out| write_planned(schema, plan, values, out))
             }
-            Step::Field(index) => {
+            PlanStep::Field(index) => {
                 let value = values.get(*index).copied().flatten();
                 if let Some(field) = schema.fields.get(*index) {
                     write_field(*number, field, value, out);
