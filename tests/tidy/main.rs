@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+mod circles;
 mod language;
 mod licenses;
 mod monitoring;
@@ -263,9 +264,11 @@ impl Source {
         let test_file =
             self.path.split('/').any(|part| ["tests", "benches", "examples", "testdata"].contains(&part))
                 || self.path.ends_with("/tests.rs");
-        if test_file {
-            return Vec::new();
-        }
+        if test_file { Vec::new() } else { self.lines_outside_tests() }
+    }
+
+    /// Returns the lines without comments and without test code.
+    fn lines_outside_tests(&self) -> Vec<(usize, &str)> {
         // Test code is an item under `#[cfg(test)]` or, for tests of other crates, `#[cfg(debug_assertions)]`:
         // formatted, it ends with `}` or `;` at its own
         // indentation.
