@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tests::harness::{AuditLog, Client, ControlPlane, Options, Session, eventually};
 
 use super::fresh_policy::env_number;
-use super::mutating_policies::{self, with_mutating_policies};
+use super::policy_objects::{apply, create_mutating_policy, merge, with_mutating_policies};
 
 const MAPS: &str = "/api/v1/namespaces/team/configmaps";
 
@@ -164,13 +164,6 @@ async fn parameters_of_built_in_and_custom_kinds_are_applied() {
     admin.post(MAPS, &config_map("c", "xy")).await.expect(201);
 }
 
-pub(super) fn merge(mut base: Value, more: Value) -> Value {
-    for (field, value) in more.as_object().expect("an object") {
-        base[field] = value.clone();
-    }
-    base
-}
-
 #[tokio::test]
 async fn policy_reads_authorizer_namespace_and_subresources() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
@@ -269,7 +262,7 @@ impl Trials {
         policies.create(&name("param"), policy, binding).await;
 
         let policy = json!({"mutations": mutations(true)});
-        mutating_policies::create(plane, &name("mutation"), policy, scope(name("mutation"))).await;
+        create_mutating_policy(plane, &name("mutation"), policy, scope(name("mutation"))).await;
         let group = plane.api("admissionregistration", "v1alpha1");
         let maps = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps?dryRun=All");
         Trials {
@@ -331,7 +324,7 @@ fn state(is_open: bool) -> &'static str {
 fn mutations(is_open: bool) -> Value {
     let expression =
         format!("Object{{metadata: Object.metadata{{labels: {{'state': '{}'}}}}}}", state(is_open));
-    json!([mutating_policies::apply(&expression)])
+    json!([apply(&expression)])
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -45,6 +45,7 @@ mod nodes;
 mod oidc;
 mod openapi;
 mod pod_security;
+mod policy_objects;
 mod preset_parity;
 mod process;
 mod rbac;

@@ -4,33 +4,10 @@ use apimachinery::names::Preset;
 use serde_json::{Value, json};
 use tests::harness::{ControlPlane, Options};
 
-use super::admission_policies::merge;
 use super::admission_webhooks::{Hook, configure, patch};
+use super::policy_objects::{apply, create_mutating_policy, with_mutating_policies};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-/// Adds the flags that run mutating policies.
-pub(super) fn with_mutating_policies(options: Options) -> Options {
-    options.flag("--feature-gates=MutatingAdmissionPolicy=true").flag("--runtime-config=api/alpha=true")
-}
-
-/// Creates a policy on writes of config maps and deployments, with a binding of the same name.
-pub(super) async fn create(plane: &ControlPlane, name: &str, policy: Value, binding: Value) -> String {
-    let group = plane.api("admissionregistration", "v1alpha1");
-    let rule = json!({"apiGroups": ["", "apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
-        "resources": ["configmaps", "deployments"]});
-    let spec = json!({"matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never"});
-    let policy = json!({"metadata": {"name": name}, "spec": merge(spec, policy)});
-    let created = plane.admin().post(&format!("{group}/mutatingadmissionpolicies"), &policy).await;
-    created.expect(201);
-    let binding = json!({"metadata": {"name": name}, "spec": merge(json!({"policyName": name}), binding)});
-    plane.admin().post(&format!("{group}/mutatingadmissionpolicybindings"), &binding).await.expect(201);
-    created.header("warning").to_owned()
-}
-
-pub(super) fn apply(expression: &str) -> Value {
-    json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}})
-}
 
 fn json_patch(expression: &str) -> Value {
     json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}})
@@ -54,7 +31,7 @@ async fn policy_changes_writes_and_dry_runs_and_owns_no_field() {
         let spec = json!({"mutations": [apply(label), json_patch(add)], "variables": variables,
             "matchConditions": condition});
         assert_eq!(
-            create(&plane, "p", spec, json!({})).await,
+            create_mutating_policy(&plane, "p", spec, json!({})).await,
             "",
             "the policy is in effect without a warning"
         );
@@ -92,8 +69,13 @@ async fn apply_configuration_adds_container_and_rejects_atomic_list() {
          [{container}]}}}}}}}}"
     );
     let only = json!([{"name": "only", "expression": "object.kind == 'Deployment'"}]);
-    create(&plane, "sidecar", json!({"mutations": [apply(&sidecar)], "matchConditions": only}), json!({}))
-        .await;
+    create_mutating_policy(
+        &plane,
+        "sidecar",
+        json!({"mutations": [apply(&sidecar)], "matchConditions": only}),
+        json!({}),
+    )
+    .await;
     let deployments = "/apis/apps/v1/namespaces/default/deployments";
     let pod =
         json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -110,8 +92,13 @@ async fn apply_configuration_adds_container_and_rejects_atomic_list() {
     );
 
     let selector = "Object{spec: Object.spec{selector: Object.spec.selector{matchLabels: {'a': 'b'}}}}";
-    create(&plane, "atomic", json!({"mutations": [apply(selector)], "matchConditions": only}), json!({}))
-        .await;
+    create_mutating_policy(
+        &plane,
+        "atomic",
+        json!({"mutations": [apply(selector)], "matchConditions": only}),
+        json!({}),
+    )
+    .await;
     let denied = admin.put(&format!("{deployments}/d"), &deployment).await.expect(403);
     let message = "policy 'atomic' with binding 'atomic' denied request: error applying patch: invalid \
                    ApplyConfiguration: may not mutate atomic arrays, maps or structs: .spec.selector";
@@ -132,8 +119,13 @@ async fn policies_run_before_webhooks_and_again_after_their_changes() {
         let append = format!(
             "Object{{data: Object.data{{{name}: 'hook' in object.data ? 'after the webhook' : 'before the webhook'}}}}"
         );
-        create(&plane, name, json!({"mutations": [apply(&append)], "reinvocationPolicy": policy}), json!({}))
-            .await;
+        create_mutating_policy(
+            &plane,
+            name,
+            json!({"mutations": [apply(&append)], "reinvocationPolicy": policy}),
+            json!({}),
+        )
+        .await;
     }
     let written = plane.admin().post(MAPS, &map("m", json!({"k": "v"}))).await.expect(201);
     let expected =
@@ -152,7 +144,7 @@ async fn policy_without_feature_gate_is_stored_with_warning_and_has_no_effect() 
     let version = format!("--runtime-config={}/v1alpha1=true", names.group("admissionregistration"));
     let plane = ControlPlane::start(Options::default().flag(&version)).await;
     let label = apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}");
-    let warning = create(&plane, "p", json!({"mutations": [label]}), json!({})).await;
+    let warning = create_mutating_policy(&plane, "p", json!({"mutations": [label]}), json!({})).await;
     assert!(warning.contains("--feature-gates=MutatingAdmissionPolicy=true"), "{warning}");
     let written = plane.admin().post(MAPS, &map("m", json!({}))).await.expect(201);
     assert!(written["metadata"].get("labels").is_none());
@@ -172,7 +164,7 @@ async fn author_without_read_access_to_parameters_gets_422() {
     admin.post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
     let spec = json!({"mutations": [apply("Object{data: Object.data{k: params.data.k}}")],
         "paramKind": {"apiVersion": "v1", "kind": "Secret"}});
-    create(&plane, "p", spec, json!({})).await;
+    create_mutating_policy(&plane, "p", spec, json!({})).await;
     let group = plane.api("admissionregistration", "v1alpha1");
     let mut policy = admin.get(&format!("{group}/mutatingadmissionpolicies/p")).await.expect(200);
     policy["metadata"] = json!({"name": "q"});

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::model::history::WriteId;
-
 /// Collection of the model. Collections of one kind are adjacent, in the order of their namespaces.
 pub struct Collection {
     /// Path of the collection in the API.
@@ -40,6 +38,9 @@ const PREFIX: &str = "m-";
 
 /// Values of the label `group`, by which selectors select objects.
 pub const GROUPS: [&str; 3] = ["a", "b", "c"];
+
+/// Number of an operation. A write stores it in an annotation of the object.
+pub type WriteId = u64;
 
 /// Collection and name of an object. Keys have the order of objects in lists.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

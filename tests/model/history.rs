@@ -10,13 +10,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::model::collections::{Key, ObservedObject, Scope};
+use crate::model::collections::{Key, ObservedObject, Scope, WriteId};
 
 /// Time since the start of the history.
 pub type Time = Duration;
-
-/// Number of an operation. A write stores it in an annotation of the object.
-pub type WriteId = u64;
 
 /// Operation on one object.
 #[derive(Clone, Debug)]

@@ -11,10 +11,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::model::collections::{COLLECTIONS, Key, ObservedObject, Scope};
-use crate::model::history::{
-    Action, At, History, Notice, Operation, Outcome, Start, StreamEnding, Time, WriteId,
-};
+use crate::model::collections::{COLLECTIONS, Key, ObservedObject, Scope, WriteId};
+use crate::model::history::{Action, At, History, Notice, Operation, Outcome, Start, StreamEnding, Time};
 
 /// A change of one object at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,12 +18,6 @@ const TABLE_HEAD: &str = "| Package | Purpose | Used in |\n|---|---|---|\n";
 /// Packages whose library has another name.
 const LIBRARY_NAMES: [(&str, &str); 1] = [("rustls-webpki", "webpki")];
 
-/// Declared packages without a mention in the sources of the member: member, package, reason.
-const UNMENTIONED: &[(&str, &str, &str)] = &[
-    ("authproto", "prost", "the generated code uses the package"),
-    ("authproto", "tonic-prost", "the generated code uses the package"),
-];
-
 /// Packages that must have an exact version, with the reason.
 const EXACT_VERSIONS: [(&str, &str); 4] = [
     ("fjall", "durability depends on its behaviour"),
@@ -151,26 +145,16 @@ fn members_inherit_versions_and_lints() {
 fn members_use_every_declared_dependency() {
     let (files, members) = (files(), members());
     let mut violations = Vec::new();
-    let mut exceptions = BTreeSet::new();
     let mut declared = BTreeSet::new();
     for (name, member) in &members {
         let sources = sources_of(&member.0, &files, &members);
         for (section, package) in dependencies(member) {
             declared.insert(package);
-            if is_used(section, package, &sources) {
-                continue;
-            }
-            match UNMENTIONED.iter().find(|(member, known, _)| member == name && *known == package) {
-                Some(exception) => drop(exceptions.insert(*exception)),
-                None => {
-                    violations.push(format!("{}: {name} does not use `{package}` of [{section}]", member.0))
-                }
+            if !is_used(section, package, &sources) {
+                violations.push(format!("{}: {name} does not use `{package}` of [{section}]", member.0));
             }
         }
     }
-    let unused = UNMENTIONED.iter().filter(|exception| !exceptions.contains(*exception));
-    violations
-        .extend(unused.map(|(name, package, _)| format!("{name}: remove the exception for `{package}`")));
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap_or_default();
     let packages = workspace_packages(&manifest);
     let undeclared = packages.iter().filter(|(name, _)| !declared.contains(name.as_str()));

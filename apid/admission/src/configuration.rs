@@ -9,12 +9,12 @@
 //! errors, and every error names the file, the line and the field.
 
 use std::collections::BTreeMap;
-use std::io;
 
-use apimachinery::document::{Document, DocumentError, Fields, join_errors};
+use apimachinery::document::{Document, DocumentError, Fields};
 use apimachinery::names::Names;
 use serde_json::{Map, Value};
 
+use crate::plugin_configuration::{PluginConfiguration, ReadFile, api_versions};
 use crate::plugins::PLUGINS;
 
 /// Kind of the file.
@@ -27,36 +27,6 @@ const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
 /// Plugin configurations by plugin name; empty without a file.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration(BTreeMap<String, PluginConfiguration>);
-
-/// Configuration of one plugin.
-#[derive(Clone, Debug)]
-pub struct PluginConfiguration {
-    /// The name of the file, for errors.
-    file: String,
-    document: Document,
-}
-
-/// The error of the configuration of a plugin.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PluginConfigurationError {
-    /// The plugin has no configuration, but requires one.
-    #[error("requires a configuration with {content}")]
-    Missing {
-        /// The content that the plugin requires.
-        content: &'static str,
-    },
-    /// Fields are invalid.
-    #[error("file `{file}`: {}", join_errors(errors))]
-    Invalid {
-        /// The name of the file.
-        file: String,
-        /// All errors.
-        errors: Vec<DocumentError>,
-    },
-}
-
-/// Reads the content of a referenced file.
-type ReadFile<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
 impl Configuration {
     /// Parses the text of a file. `name` is the file name for messages.
@@ -109,8 +79,7 @@ fn read_plugin(
     let name = entry.text("name");
     let path = entry.text("path");
     let inline = entry.value("configuration");
-    let part =
-        |path, value| PluginConfiguration { file: file.to_owned(), document: document.part(path, value) };
+    let part = |path, value| PluginConfiguration::new(file, document.part(path, value));
     let configuration = match inline {
         Some(_) if !path.is_empty() => Err("excludes `configuration`".to_owned()),
         Some(value) => Ok(part(entry.path().child("configuration"), value.clone())),
@@ -127,60 +96,6 @@ fn read_plugin(
             entry.errors().add_text(&entry.path().child("path"), &reason);
             None
         }
-    }
-}
-
-fn api_versions(names: &Names, group: &str, versions: &[&str]) -> Vec<String> {
-    let group = names.group(group);
-    versions.iter().map(|version| format!("{group}/{version}")).collect()
-}
-
-impl PluginConfiguration {
-    /// Reads a referenced file.
-    fn read(path: &str, read: ReadFile<'_>) -> Result<Self, String> {
-        let text = read(path).map_err(|error| error.to_string())?;
-        let document = Document::read(&text).map_err(|error| format!("file `{path}`: {error}"))?;
-        Ok(PluginConfiguration { file: path.to_owned(), document })
-    }
-
-    /// Whether the configuration has a kind, and a version of a group with the given stem.
-    pub fn has_kind(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> bool {
-        let version = self.document.api_version();
-        self.document.kind() == kind
-            && api_versions(names, group, versions).iter().any(|known| known == version)
-    }
-
-    /// Decodes the configuration as an object of a kind, in one of the versions of a group with the given
-    /// stem.
-    ///
-    /// # Errors
-    ///
-    /// All errors, with those that `decode` records.
-    pub fn decode<T>(
-        &self,
-        names: &Names,
-        (group, versions): (&str, &[&str]),
-        kind: &str,
-        decode: impl FnOnce(&mut Fields<'_>) -> T,
-    ) -> Result<T, PluginConfigurationError> {
-        let decoded = self.document.decode(kind, &api_versions(names, group, versions), decode);
-        decoded.map_err(|errors| self.invalid(errors))
-    }
-
-    /// Decodes the configuration as an object without a type.
-    ///
-    /// # Errors
-    ///
-    /// All errors, with those that `decode` records.
-    pub fn decode_fields<T>(
-        &self,
-        decode: impl FnOnce(&mut Fields<'_>) -> T,
-    ) -> Result<T, PluginConfigurationError> {
-        self.document.decode_fields(decode).map_err(|errors| self.invalid(errors))
-    }
-
-    fn invalid(&self, errors: Vec<DocumentError>) -> PluginConfigurationError {
-        PluginConfigurationError::Invalid { file: self.file.clone(), errors }
     }
 }
 

@@ -10,12 +10,25 @@
 use apimachinery::object::{Object, Value};
 use schema::merge::Merge;
 
-use crate::server_side::LastApplied;
 use crate::set::Set;
 use crate::typed::{compare, field_set};
 
 /// Maximum size in bytes of all annotations of an object.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
+
+/// A client tool that records the last applied object in an annotation.
+#[derive(Clone, Copy)]
+pub struct LastApplied<'a> {
+    /// The annotation name.
+    pub annotation: &'a str,
+    /// The manager name of the tool: `kubectl`.
+    pub manager: &'a str,
+    /// Renames the fields of a request to their names in stored objects. The annotation has the names of
+    /// requests.
+    pub to_stored: &'a (dyn Fn(&mut Object) + Sync),
+    /// Renames the fields of a stored object to their names in requests.
+    pub to_served: &'a (dyn Fn(&mut Object) + Sync),
+}
 
 /// The fields of the object in the annotation whose values the live object still has.
 pub(crate) fn unchanged_fields(merge: &Merge, live: &Object, tool: LastApplied<'_>) -> Set {

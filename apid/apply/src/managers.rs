@@ -33,19 +33,19 @@ const MERGED_UPDATES_MANAGER: &str = "ancient-changes";
 
 /// The operation of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Operation {
+pub enum EntryOperation {
     /// Server-side apply.
     Apply,
     /// Every other write.
     Update,
 }
 
-impl Operation {
+impl EntryOperation {
     /// The text form in an entry.
     pub fn as_str(self) -> &'static str {
         match self {
-            Operation::Apply => "Apply",
-            Operation::Update => "Update",
+            EntryOperation::Apply => "Apply",
+            EntryOperation::Update => "Update",
         }
     }
 }
@@ -56,7 +56,7 @@ pub struct Entry {
     /// The manager.
     pub manager: String,
     /// The operation.
-    pub operation: Operation,
+    pub operation: EntryOperation,
     /// The API version of the write.
     pub api_version: String,
     /// The subresource of the write; `""` is the object itself.
@@ -74,8 +74,8 @@ impl Entry {
     }
 
     /// The identity of the owner, equal for entries of one owner.
-    fn owner(&self) -> (Operation, &str, &str, &str) {
-        let version = if self.operation == Operation::Apply { "" } else { self.api_version.as_str() };
+    fn owner(&self) -> (EntryOperation, &str, &str, &str) {
+        let version = if self.operation == EntryOperation::Apply { "" } else { self.api_version.as_str() };
         (self.operation, &self.manager, &self.subresource, version)
     }
 
@@ -85,7 +85,7 @@ impl Entry {
         if !self.subresource.is_empty() {
             text.push_str(&format!(" with subresource {}", Value::from(self.subresource.as_str())));
         }
-        if self.operation == Operation::Update {
+        if self.operation == EntryOperation::Update {
             text.push_str(&format!(" using {}", self.api_version));
         }
         text
@@ -116,8 +116,8 @@ impl Entry {
         };
         let malformed = || ManagedFieldsError::Fields { entry: index };
         let operation = match text("operation") {
-            Some("Apply") => Operation::Apply,
-            Some("Update") => Operation::Update,
+            Some("Apply") => EntryOperation::Apply,
+            Some("Update") => EntryOperation::Update,
             _ => return Err(ManagedFieldsError::Operation),
         };
         let api_version = text("apiVersion").filter(|version| !version.is_empty());
@@ -241,8 +241,9 @@ impl ManagedFields {
     /// version are left.
     pub fn cap_updates(&mut self, max: usize) {
         let mut updates: Vec<Entry> = Vec::new();
-        let (all_updates, applies): (Vec<Entry>, Vec<Entry>) =
-            std::mem::take(&mut self.entries).into_iter().partition(|e| e.operation == Operation::Update);
+        let (all_updates, applies): (Vec<Entry>, Vec<Entry>) = std::mem::take(&mut self.entries)
+            .into_iter()
+            .partition(|e| e.operation == EntryOperation::Update);
         self.entries = applies;
         let mut oldest_first = all_updates;
         oldest_first

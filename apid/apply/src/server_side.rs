@@ -20,11 +20,14 @@ use std::collections::BTreeMap;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Cause, Details, Reason, Status};
 
-use crate::managers::{Entry, ManagedFields, Operation, bookkeeping_of, without_bookkeeping};
+use crate::last_applied;
+use crate::managers::{Entry, EntryOperation, ManagedFields, bookkeeping_of, without_bookkeeping};
 use crate::path::Element;
 use crate::set::{Set, path_text};
 use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_declared_parents};
 use crate::update::{ManagedWrite, OwnershipError};
+
+pub use crate::last_applied::LastApplied;
 
 /// A server-side apply operation.
 pub struct Apply<'a> {
@@ -35,20 +38,6 @@ pub struct Apply<'a> {
     /// The client tool whose last-applied annotation is used; None disables the migration from client-side
     /// apply.
     pub last_applied: Option<LastApplied<'a>>,
-}
-
-/// A client tool that records the last applied object in an annotation.
-#[derive(Clone, Copy)]
-pub struct LastApplied<'a> {
-    /// The annotation name.
-    pub annotation: &'a str,
-    /// The manager name of the tool: `kubectl`.
-    pub manager: &'a str,
-    /// Renames the fields of a request to their names in stored objects. The annotation has the names of
-    /// requests.
-    pub to_stored: &'a (dyn Fn(&mut Object) + Sync),
-    /// Renames the fields of a stored object to their names in requests.
-    pub to_served: &'a (dyn Fn(&mut Object) + Sync),
 }
 
 /// The result of an apply.
@@ -118,13 +107,13 @@ impl Apply<'_> {
         let mut applied = match (self.try_apply(live, patch, &owners, &Set::new()), tool) {
             (Err(ApplyError::Conflicts(_)), Some(tool)) => {
                 // The tool owns the fields of its last client-side apply whose values have not changed since.
-                let own_paths = crate::last_applied::unchanged_fields(self.write.merge, live, tool);
+                let own_paths = last_applied::unchanged_fields(self.write.merge, live, tool);
                 self.try_apply(live, patch, &owners, &own_paths)?
             }
             (result, _) => result?,
         };
         if let Some(tool) = tool {
-            crate::last_applied::record(&mut applied.object, patch, tool);
+            last_applied::record(&mut applied.object, patch, tool);
         }
         Ok(applied)
     }
@@ -140,7 +129,7 @@ impl Apply<'_> {
         let write = &self.write;
         let mut set = field_set(write.merge, &patch.0);
         set.subtract_recursive(write.ignored);
-        let mut own = write.entry(write.manager, Operation::Apply, set);
+        let mut own = write.entry(write.manager, EntryOperation::Apply, set);
 
         let mut merged = Object(merge(write.merge, &live.0, &patch.0));
         // Go clients send a null creationTimestamp in every object; the stored time stays.

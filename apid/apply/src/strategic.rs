@@ -18,12 +18,11 @@
 use std::collections::{HashMap, HashSet};
 
 use apimachinery::field::shorten;
-use apimachinery::object::{Map, Value};
+use apimachinery::object::Value;
 use schema::merge::{Merge, Patch};
 
+use crate::typed::Fields;
 use crate::work::{Work, WorkExceeded, value_count};
-
-type Fields = Map<String, Value>;
 
 /// Maximum number of stored values that a patch merges again, because several of its items have the same key.
 ///

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use schema::merge::Merge;
 
 use crate::managers::{
-    Entry, ManagedFields, Operation, UPDATES_MAX, is_bookkeeping, is_reset, without_bookkeeping,
+    Entry, EntryOperation, ManagedFields, UPDATES_MAX, is_bookkeeping, is_reset, without_bookkeeping,
 };
 use crate::set::Set;
 use crate::typed::{Comparison, compare, reconcile};
@@ -163,7 +163,7 @@ impl ManagedWrite<'_> {
     }
 
     /// Creates an entry for this write.
-    pub(crate) fn entry(&self, manager: &str, operation: Operation, fields: Set) -> Entry {
+    pub(crate) fn entry(&self, manager: &str, operation: EntryOperation, fields: Set) -> Entry {
         Entry {
             manager: manager.to_owned(),
             operation,
@@ -189,7 +189,7 @@ impl ManagedWrite<'_> {
         managed.entries.retain(|entry| !entry.fields.is_empty());
         let fields = without_bookkeeping(compared.into_own().written);
         if !fields.is_empty() {
-            let mut entry = self.entry(manager, Operation::Update, fields);
+            let mut entry = self.entry(manager, EntryOperation::Update, fields);
             if let Some(before) = managed.take(&entry) {
                 entry.fields = entry.fields.union(&before.fields);
             }

@@ -16,7 +16,7 @@ use apply::update::{ManagedWrite, OneVersion};
 use jiff::Timestamp;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use schema::merge::{Field, Key, List, Merge, Patch, Scalar, StructRef, StructType};
+use schema::merge::{Key, List, Merge, MergeField, Patch, Scalar, StructRef, StructType};
 use serde_json::json;
 
 fn cases(law: impl Fn(&mut SmallRng)) {
@@ -36,15 +36,15 @@ fn cases(law: impl Fn(&mut SmallRng)) {
 
 // Types and objects.
 
-fn field(name: &str, ty: Merge) -> Field {
-    Field { name: name.to_owned(), ty, patch: Patch::default() }
+fn field(name: &str, ty: Merge) -> MergeField {
+    MergeField { name: name.to_owned(), ty, patch: Patch::default() }
 }
 
-fn structure(fields: Vec<Field>, atomic: bool) -> Merge {
+fn structure(fields: Vec<MergeField>, atomic: bool) -> Merge {
     Merge::Struct(StructRef::own(Arc::new(StructType::new(fields, atomic, None))))
 }
 
-fn any_struct(rng: &mut SmallRng, depth: usize, more: Vec<Field>, atomic: bool) -> Merge {
+fn any_struct(rng: &mut SmallRng, depth: usize, more: Vec<MergeField>, atomic: bool) -> Merge {
     let mut fields = more;
     for name in ["a", "b", "c", "d"].into_iter().take(rng.random_range(1..=4)) {
         fields.push(field(name, any_type(rng, depth)));

@@ -29,8 +29,8 @@ use std::fmt;
 
 use apimachinery::names::Names;
 
+use crate::built_in_kinds::built_in_kinds;
 use crate::lifecycle::{self, Stage, Version};
-use crate::registry::built_in_kinds;
 use crate::{Kind, UnenforcedKind};
 
 const ALL: &str = "api/all";

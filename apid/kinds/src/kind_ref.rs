@@ -18,8 +18,8 @@ use schema::merge::Merge;
 use schema::{ConformReport, Schema, TypeError};
 use serde_json::Value;
 
-use crate::custom::{ConversionWebhook, CustomColumn, CustomSchema, CustomStrategy, CustomTable};
-use crate::{Column, Kind, Storage, Strategy, Subresource, Verb, scale};
+use crate::custom::{ConversionWebhook, CustomColumn, CustomSchema, CustomStrategy, CustomTable, ScalePaths};
+use crate::{Column, Kind, Storage, Strategy, Subresource, Verb};
 
 /// Facts and rules of a custom kind in one version.
 pub struct CustomKind {
@@ -55,7 +55,7 @@ pub struct CustomKind {
     /// Subresources, in discovery order.
     pub subresources: Vec<Subresource>,
     /// Paths of the subresource `scale`, if the kind has it.
-    pub scale: Option<scale::Paths>,
+    pub scale: Option<ScalePaths>,
     /// The path to the replicas in each version of the definition, also in versions that are not served, by
     /// `apiVersion`; None for a version without the subresource `scale`. Shared by all versions.
     pub replicas_paths: Arc<BTreeMap<String, Option<Vec<String>>>>,

@@ -34,6 +34,7 @@ use apimachinery::names::Names;
 
 pub mod admission_expressions;
 mod binding_action;
+mod built_in_kinds;
 mod conversion;
 pub mod custom;
 mod defaults;

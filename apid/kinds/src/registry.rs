@@ -14,50 +14,12 @@ use arc_swap::ArcSwap;
 use schema::{ConformReport, TypeError};
 use serde_json::Value;
 
+use crate::built_in_kinds::{UNLISTED_KINDS, VIRTUAL_SUBRESOURCES, built_in_kinds};
 use crate::lifecycle::{self, Release};
 use crate::{
     Context, CustomKind, EnabledVersions, Generation, Kind, KindRef, NameRule, SchemaRef, Storage,
     Subresource, Translation, UnenforcedKind, metadata, status,
 };
-
-/// Kinds of each group, in discovery order of the groups.
-const GROUPS: &[&[Kind]] = &[
-    crate::core::KINDS,
-    crate::apiregistration::KINDS,
-    crate::apps::KINDS,
-    crate::events::KINDS,
-    crate::authentication::KINDS,
-    crate::authorization::KINDS,
-    crate::autoscaling::KINDS,
-    crate::batch::KINDS,
-    crate::certificates::KINDS,
-    crate::networking::KINDS,
-    crate::policy::KINDS,
-    crate::rbac::KINDS,
-    crate::storage::KINDS,
-    crate::admissionregistration::KINDS,
-    crate::apiextensions::KINDS,
-    crate::scheduling::KINDS,
-    crate::coordination::KINDS,
-    crate::node::KINDS,
-    crate::discovery::KINDS,
-    crate::flowcontrol::KINDS,
-    crate::internal_apiserver::KINDS,
-    crate::resource::KINDS,
-    crate::storagemigration::KINDS,
-];
-
-/// All built-in kinds, also those that are off by default, in discovery order.
-pub(crate) fn built_in_kinds() -> impl Iterator<Item = &'static Kind> {
-    GROUPS.iter().flat_map(|kinds| kinds.iter())
-}
-
-/// Kinds that are served, but that discovery and OpenAPI documents do not list.
-const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
-
-/// Body kinds of subresources that are not resources.
-const VIRTUAL_SUBRESOURCES: &[Kind] =
-    &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];
 
 /// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind is `custom`, so a custom
 /// kind shares no key with a built-in kind, even if its group has the name of a stem.

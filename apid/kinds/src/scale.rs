@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`of`] reads the Scale of an object: from `spec.replicas` of a built-in kind, from the [`Paths`] of a custom
-//! kind. The body of a write has the kind Scale.
+//! [`of`] reads the Scale of an object: from `spec.replicas` of a built-in kind, from the
+//! [`ScalePaths`](crate::custom::ScalePaths) of a custom kind. The body of a write has the kind Scale.
 //! [`validate`] checks the body and [`apply`] copies its replica count into the object. The write then
 //! continues as an ordinary update with the subresource `scale`. The write ignores all other fields of the
 //! body except the preconditions in its metadata.
@@ -37,17 +37,6 @@ const API_VERSION: &str = "autoscaling/v1";
 
 /// Metadata fields that a Scale copies from its object.
 const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
-
-/// Paths to the values of a Scale in objects of a custom kind. A path is a list of field names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Paths {
-    /// Path to the desired number of replicas.
-    pub spec_replicas: Vec<String>,
-    /// Path to the actual number of replicas.
-    pub status_replicas: Vec<String>,
-    /// Path to the serialized label selector; None if the definition has no such path.
-    pub label_selector: Option<Vec<String>>,
-}
 
 /// Builds the Scale of an object.
 pub fn of(kind: &KindRef, object: &Object) -> Object {

@@ -1,10 +1,10 @@
 //! Conversion of a tree to the stored form of its schema, in one traversal.
 
-use apimachinery::field::shorten_name;
-use apimachinery::object::{Map, Number, Object, Value};
+use apimachinery::object::{Map, Object, Value};
 
 use crate::error::TypeError;
-use crate::table::{Field, OmitRule, Schema, Type};
+use crate::table::{OmitRule, Schema, SchemaField, Type};
+use crate::value_path::{Path, PathStep};
 use crate::{ConformReport, quantity, scalar};
 
 /// Maximum number of reported unknown fields, as in the reference.
@@ -15,94 +15,6 @@ pub(crate) fn object(schema: &'static Schema, object: &mut Object) -> Result<Con
     let mut report = ConformReport::default();
     fields(schema, &mut object.0, None, &mut report)?;
     Ok(report)
-}
-
-/// The path of a value as a linked list on the stack. It is rendered only for errors and unknown fields.
-pub(crate) struct Path<'a> {
-    parent: Option<&'a Path<'a>>,
-    step: Step<'a>,
-}
-
-enum Step<'a> {
-    /// A field of a struct type.
-    Field(&'a str, &'static Schema),
-    Key(&'a str),
-    Index(usize),
-}
-
-impl Path<'_> {
-    /// Renders the path: `spec.containers[0].name`.
-    pub(crate) fn render(&self) -> String {
-        let mut text = self.parent.map_or_else(String::new, Path::render);
-        match self.step {
-            Step::Field(name, _) | Step::Key(name) => {
-                if !text.is_empty() {
-                    text.push('.');
-                }
-                text.push_str(&shorten_name(name));
-            }
-            Step::Index(i) => text.push_str(&format!("[{i}]")),
-        }
-        text
-    }
-
-    /// The path in the messages of Go: the struct type of the innermost field, then the names of fields and
-    /// embedded types from the root to the value: `Volume.spec.volumes.VolumeSource.secret`.
-    fn go_field(&self) -> String {
-        let mut names = Vec::new();
-        let mut owner = None;
-        let mut at = Some(self);
-        while let Some(path) = at {
-            if let Step::Field(name, schema) = path.step {
-                names.push(name);
-                let embedded = schema.field(name).map_or(&[][..], |field| &field.embedded);
-                names.extend(embedded.iter().rev());
-                owner = owner.or(Some(schema.name));
-            }
-            at = path.parent;
-        }
-        names.push(owner.and_then(|name| name.rsplit('.').next()).unwrap_or(""));
-        names.reverse();
-        names.join(".")
-    }
-
-    /// The error for a value of the wrong JSON type.
-    pub(crate) fn mismatch(&self, value: &Value, ty: &Type) -> TypeError {
-        let found = match (value, ty) {
-            (Value::Number(n), Type::Int32 | Type::Int64 | Type::IntOrString | Type::Float64) => {
-                format!("number {}", format_number(n))
-            }
-            (Value::Number(_), _) => "number".to_owned(),
-            (Value::Null, _) => "null".to_owned(),
-            (Value::Bool(_), _) => "bool".to_owned(),
-            (Value::String(_), _) => "string".to_owned(),
-            (Value::Array(_), _) => "array".to_owned(),
-            (Value::Object(_), _) => "object".to_owned(),
-        };
-        let message = format!(
-            "json: cannot unmarshal {found} into Go struct field {} of type {}",
-            self.go_field(),
-            ty.display_name()
-        );
-        TypeError { path: self.render(), message }
-    }
-
-    /// The error for a text in the wrong format.
-    pub(crate) fn malformed(&self, message: impl Into<String>) -> TypeError {
-        TypeError { path: self.render(), message: message.into() }
-    }
-}
-
-/// Renders a number as in the request. The tree does not keep the spelling of a number beyond 64 bits: below
-/// 1e21 such a number is rendered as an integer without exponent.
-fn format_number(number: &Number) -> String {
-    /// Go renders numbers from this magnitude on with an exponent.
-    const DIGITS_MAX: f64 = 1e21;
-    let is_large = |n: &f64| n.abs() >= 2_f64.powi(63) && n.abs() < DIGITS_MAX;
-    match number.as_f64().filter(|_| number.is_f64()).filter(is_large) {
-        Some(large) => format!("{large:.0}"),
-        None => number.to_string(),
-    }
 }
 
 type Result<T = (), E = TypeError> = std::result::Result<T, E>;
@@ -117,7 +29,7 @@ fn fields(
     let mut has_omitted = false;
     let mut missing = schema.always_written.len();
     for (name, value) in map.iter_mut() {
-        let path = Path { parent, step: Step::Field(name, schema) };
+        let path = Path { parent, step: PathStep::Field(name, schema) };
         let is_kept = match schema.field(name) {
             Some(known) => {
                 let is_kept = field(schema, known, value, &path, report)?;
@@ -153,7 +65,7 @@ fn fields(
 /// Conforms a field, and returns whether it stays.
 fn field(
     schema: &'static Schema,
-    field: &'static Field,
+    field: &'static SchemaField,
     value: &mut Value,
     path: &Path<'_>,
     report: &mut ConformReport,
@@ -191,7 +103,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
         (Type::Quantity, _) => return quantity_at(value, path, quantity::NANO),
         (Type::ResourceList, Value::Object(map)) => {
             for (key, value) in map {
-                quantity_at(value, &Path { parent: Some(path), step: Step::Key(key) }, quantity::MILLI)?;
+                quantity_at(value, &Path { parent: Some(path), step: PathStep::Key(key) }, quantity::MILLI)?;
             }
             true
         }
@@ -209,7 +121,7 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
         }
         (Type::SchemaOrArray(r), Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
-                let path = Path { parent: Some(path), step: Step::Index(i) };
+                let path = Path { parent: Some(path), step: PathStep::Index(i) };
                 match (item, r.schema()) {
                     (Value::Object(map), Some(schema)) => fields(schema, map, Some(&path), report)?,
                     (item, _) => return Err(path.mismatch(item, ty)),
@@ -220,14 +132,14 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
         (Type::SchemaOrStrings(_), Value::Array(list)) => list.iter().all(Value::is_string),
         (Type::List(inner), Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
-                let path = Path { parent: Some(path), step: Step::Index(i) };
+                let path = Path { parent: Some(path), step: PathStep::Index(i) };
                 element(inner, item, &path, report)?;
             }
             true
         }
         (Type::Map(inner), Value::Object(map)) => {
             for (key, item) in map {
-                let path = Path { parent: Some(path), step: Step::Key(key) };
+                let path = Path { parent: Some(path), step: PathStep::Key(key) };
                 element(inner, item, &path, report)?;
             }
             true

@@ -13,7 +13,7 @@ use apimachinery::object::{Map, Value};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::key_order::OrderedFields;
-use crate::table::{Field, Ref, Schema, Type};
+use crate::table::{Ref, Schema, SchemaField, Type};
 
 /// Fields at another position of the internal type: the type, the field, and the field before it.
 const MOVED: &[(&str, &str, &str)] = &[
@@ -102,7 +102,7 @@ impl<'a> InternalForm<'a> {
     }
 
     /// The value of a declared field. Except in types that keep empty lists, an empty list counts as absent.
-    fn declared(value: Option<&'a Value>, owner: &'static Schema, field: &'static Field) -> Self {
+    fn declared(value: Option<&'a Value>, owner: &'static Schema, field: &'static SchemaField) -> Self {
         let is_empty_list = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
         let value = value.filter(|value| owner.keeps_empty_lists || !is_empty_list(value));
         InternalForm { value, ty: InternalType::Declared(&field.ty) }
@@ -202,7 +202,7 @@ fn serialize_struct<S: Serializer>(
     }
     let is_pod = schema.name == "core/v1.PodSpec";
     let mut map = serializer.serialize_map(None)?;
-    let is_shown = |field: &&Field| embedded.is_none_or(|embedded| field.embedded.contains(&embedded));
+    let is_shown = |field: &&SchemaField| embedded.is_none_or(|embedded| field.embedded.contains(&embedded));
     for field in declared_fields(schema).into_iter().filter(is_shown) {
         let value = fields.and_then(|fields| fields.get(field.name));
         match (field.name, &field.ty) {
@@ -251,11 +251,12 @@ fn serialize_security_context<S: Serializer>(
 }
 
 /// The fields of a type in the order of the internal type.
-fn declared_fields(schema: &'static Schema) -> Vec<&'static Field> {
-    let mut fields: Vec<&Field> = schema.fields.iter().collect();
+fn declared_fields(schema: &'static Schema) -> Vec<&'static SchemaField> {
+    let mut fields: Vec<&SchemaField> = schema.fields.iter().collect();
     fields.sort_by_key(|field| field.rank);
     for (_, name, previous) in MOVED.iter().filter(|(owner, ..)| *owner == schema.name) {
-        let position = |fields: &[&Field], name: &str| fields.iter().position(|field| field.name == name);
+        let position =
+            |fields: &[&SchemaField], name: &str| fields.iter().position(|field| field.name == name);
         let Some(field) = position(&fields, name).map(|index| fields.remove(index)) else { continue };
         let index = position(&fields, previous).map_or(fields.len(), |index| index + 1);
         fields.insert(index, field);

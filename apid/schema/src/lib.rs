@@ -24,6 +24,7 @@
 use apimachinery::object::Object;
 
 mod conform;
+mod declarative_validation;
 mod error;
 pub mod facts;
 mod internal_form;
@@ -34,6 +35,7 @@ mod scalar;
 mod table;
 mod time_error;
 mod validation_tags;
+mod value_path;
 
 pub use apimachinery::quantity;
 pub use error::TypeError;

@@ -12,12 +12,13 @@
 //! key it is a set. Any other list without a list type is atomic (requirements D-MRG-19). Maps and structs
 //! are granular unless they are marked as atomic.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use apimachinery::object::Value;
 
 use crate::facts::{self, Shape};
-use crate::table::Schema;
+use crate::table::{self, Schema};
 
 /// The merge behaviour of a type.
 #[derive(Clone, Debug)]
@@ -101,7 +102,7 @@ enum Inner {
 #[derive(Debug, Default)]
 pub struct StructType {
     /// Sorted by name.
-    fields: Box<[Field]>,
+    fields: Box<[MergeField]>,
     atomic: bool,
     /// The type of undeclared fields; None forbids them.
     rest: Option<Merge>,
@@ -109,7 +110,7 @@ pub struct StructType {
 
 /// A field of a struct.
 #[derive(Debug)]
-pub struct Field {
+pub struct MergeField {
     /// The JSON name.
     pub name: String,
     /// The merge type.
@@ -131,13 +132,13 @@ pub struct Patch {
 
 impl StructType {
     /// Creates a type with these fields. `rest` is the type of undeclared fields; None forbids them.
-    pub fn new(mut fields: Vec<Field>, atomic: bool, rest: Option<Merge>) -> Self {
+    pub fn new(mut fields: Vec<MergeField>, atomic: bool, rest: Option<Merge>) -> Self {
         fields.sort_by(|a, b| a.name.cmp(&b.name));
         StructType { fields: fields.into_boxed_slice(), atomic, rest }
     }
 
     /// Returns a declared field.
-    pub fn field(&self, name: &str) -> Option<&Field> {
+    pub fn field(&self, name: &str) -> Option<&MergeField> {
         self.fields.get(self.fields.binary_search_by(|field| field.name.as_str().cmp(name)).ok()?)
     }
 
@@ -157,7 +158,7 @@ impl StructRef {
     pub fn resolve(&self) -> Option<&StructType> {
         match &self.inner {
             Inner::Other(ty) => Some(ty),
-            Inner::Table(name, cell) => *cell.get_or_init(|| Schema::of(name).map(struct_type)),
+            Inner::Table(name, cell) => *cell.get_or_init(|| struct_type(name)),
         }
     }
 
@@ -174,16 +175,21 @@ impl Schema {
     }
 }
 
-fn struct_type(schema: &'static Schema) -> &'static StructType {
-    schema.merge.get_or_init(|| {
-        let fields = facts::fields(schema.name).unwrap_or_default().iter().map(field_type).collect();
-        StructType::new(fields, facts::is_atomic(schema.name), None)
-    })
+/// The struct types of the table by name, each compiled on first use.
+static STRUCT_TYPES: LazyLock<HashMap<&'static str, OnceLock<StructType>>> =
+    LazyLock::new(|| table::index().keys().map(|name| (*name, OnceLock::new())).collect());
+
+fn struct_type(name: &str) -> Option<&'static StructType> {
+    let compile = || {
+        let fields = facts::fields(name).unwrap_or_default().iter().map(merge_field).collect();
+        StructType::new(fields, facts::is_atomic(name), None)
+    };
+    Some(STRUCT_TYPES.get(name)?.get_or_init(compile))
 }
 
-fn field_type(field: &facts::Field) -> Field {
+fn merge_field(field: &facts::Field) -> MergeField {
     let has_strategy = |name| has_patch_strategy(Some(field), name);
-    Field {
+    MergeField {
         name: field.name.to_owned(),
         ty: merge_type(&field.shape, Some(field)),
         patch: Patch {

@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
 
-use crate::conform::Path;
 use crate::error::TypeError;
 use crate::table::Type;
 use crate::time_error;
+use crate::value_path::Path;
 
 /// Base64 decoding that accepts non-zero trailing bits, as the reference does.
 const LENIENT: GeneralPurpose =

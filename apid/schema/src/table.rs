@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 
 use apimachinery::object::{Map, Number, Object, Value};
 
-use crate::merge::StructType;
 use crate::protobuf::Plan;
 use crate::validation_tags::{self, ValidationTag};
 
@@ -33,7 +32,7 @@ pub struct Schema {
     /// The name in the table: `core/v1.ConfigMap`.
     pub(crate) name: &'static str,
     /// All fields, including embedded ones, sorted by name.
-    pub(crate) fields: Box<[Field]>,
+    pub(crate) fields: Box<[SchemaField]>,
     /// Hash table of indexes into `fields`, by name; its size is a power of two.
     places: Box<[u8]>,
     /// Indexes of the fields that the stored form has even when the body lacks them.
@@ -44,15 +43,13 @@ pub struct Schema {
     /// distinguish an empty list from an absent one.
     pub(crate) keeps_empty_lists: bool,
     zero: OnceLock<Value>,
-    /// The merge type of its values.
-    pub(crate) merge: OnceLock<StructType>,
     /// The Protobuf encoding plan.
     plan: OnceLock<Plan>,
 }
 
 /// A field of a type.
 #[derive(Debug)]
-pub(crate) struct Field {
+pub(crate) struct SchemaField {
     pub(crate) name: &'static str,
     pub(crate) ty: Type,
     pub(crate) omitted: OmitRule,
@@ -214,12 +211,11 @@ impl Schema {
                 .iter()
                 .any(|group| slot.name.starts_with(group)),
             zero: OnceLock::new(),
-            merge: OnceLock::new(),
             plan: OnceLock::new(),
         }
     }
 
-    pub(crate) fn field(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn field(&self, name: &str) -> Option<&SchemaField> {
         self.fields.get(self.position(name)?)
     }
 
@@ -239,7 +235,7 @@ impl Schema {
 
     /// The Protobuf encoding plan of the type.
     pub(crate) fn plan(&self) -> &Plan {
-        self.plan.get_or_init(|| Plan::new(&self.fields))
+        self.plan.get_or_init(|| Plan::new(self.fields.iter().map(|field| &*field.tags)))
     }
 
     /// The stored form of an absent value of the type.
@@ -255,7 +251,7 @@ const NO_FIELD: u8 = u8::MAX;
 
 /// Builds the hash table of fields. The table has more than twice as many slots as fields, so probes are
 /// short.
-fn places(fields: &[Field]) -> Box<[u8]> {
+fn places(fields: &[SchemaField]) -> Box<[u8]> {
     let mut places = vec![NO_FIELD; (2 * fields.len() + 1).next_power_of_two()];
     let mask = places.len() - 1;
     for (at, field) in fields.iter().enumerate() {
@@ -282,7 +278,7 @@ fn hash(name: &str) -> usize {
 ///
 /// `embedded` holds the names of the enclosing embedded types and `outer` their Protobuf numbers; None when
 /// Protobuf does not encode the type.
-fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fields: &mut Vec<Field>) {
+fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fields: &mut Vec<SchemaField>) {
     for line in slot.lines.lines() {
         let mut words = line.split_ascii_whitespace();
         let (Some(name), Some(ty)) = (words.next(), words.next()) else { continue };
@@ -304,8 +300,8 @@ fn read_fields(slot: &Slot, embedded: &[&'static str], outer: Option<&[u32]>, fi
             let (ty, tags, embedded) = (Type::read(ty), tags(outer, wire), embedded.into());
             let is_always_written = is_always_written(omitted, &ty);
             let keeps_sent_empty = words.clone().any(|fact| fact == "sent-empty");
-            let validation_tags = validation_tags::read(words, &ty);
-            fields.push(Field {
+            let validation_tags = validation_tags::read(words, matches!(ty, Type::Pointer(_)));
+            fields.push(SchemaField {
                 name,
                 ty,
                 omitted,

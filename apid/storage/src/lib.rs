@@ -219,6 +219,13 @@ pub enum Error {
     Corrupt(String),
 }
 
+impl Error {
+    /// The error of every operation on a closed store.
+    pub(crate) fn closed() -> Self {
+        Error::Unavailable("the store is closed".to_owned())
+    }
+}
+
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 

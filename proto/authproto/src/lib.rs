@@ -24,7 +24,7 @@ mod redact;
     reason = "generated from the .proto files"
 )]
 pub mod auth {
-    tonic::include_proto!("auth.v1");
+    include!("generated/auth.v1.rs");
 }
 
 /// Generated messages, clients and servers of package `grpc.health.v1`.
@@ -36,5 +36,5 @@ pub mod auth {
     reason = "generated from the .proto files"
 )]
 pub mod health {
-    tonic::include_proto!("grpc.health.v1");
+    include!("generated/grpc.health.v1.rs");
 }

@@ -18,12 +18,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Check, Violation};
-use crate::model::collections::Key;
-use crate::model::history::{Action, At, ListEnding, Operation, Outcome, Time, WriteId};
+use crate::model::collections::{Key, WriteId};
+use crate::model::history::{Action, At, ListEnding, Operation, Outcome, Time};
 use crate::model::reconstructed_history::ReconstructedHistory;
 
 /// State of an object: the write of its content; None: the object does not exist.
-type State = Option<WriteId>;
+type CurrentWrite = Option<WriteId>;
 
 /// An operation on one object, as the search sees it.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub struct Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The operation read this state.
-    Read(State),
+    Read(CurrentWrite),
     /// The operation observed that the object exists.
     Present,
     /// The operation observed that the object exists in another state than this.
@@ -61,7 +61,7 @@ pub enum Effect {
 
 impl Effect {
     /// Returns the state after the operation; None: the operation is impossible in this state.
-    fn apply(self, state: State) -> Option<State> {
+    fn apply(self, state: CurrentWrite) -> Option<CurrentWrite> {
         let is_expected = |expected: Option<WriteId>| match expected {
             None => state.is_some(),
             Some(_) => state == expected,
@@ -167,7 +167,7 @@ fn effect(operation: &Operation) -> Option<Effect> {
 /// `latest` is the latest request time, `first` the index of the first call without a place in the order.
 struct Step {
     call: usize,
-    state: State,
+    state: CurrentWrite,
     latest: Time,
     first: usize,
 }
@@ -225,9 +225,9 @@ fn next_candidate(
     placed: &PlacedCalls,
     first: usize,
     next: usize,
-    state: State,
+    state: CurrentWrite,
     latest: Time,
-) -> Option<(usize, State)> {
+) -> Option<(usize, CurrentWrite)> {
     // A call whose response came before the request of another call precedes that call in the order.
     let mut bound = Time::MAX;
     for (index, call) in calls.iter().enumerate().skip(first) {

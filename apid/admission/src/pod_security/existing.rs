@@ -10,7 +10,7 @@ use apimachinery::status::Status;
 
 use super::controls::violations;
 use super::pod::Pod;
-use super::policy::{Level, Policy, Standard};
+use super::policy::{Level, NamespacePolicy, Standard};
 use super::{PodSecurity, Violation};
 use crate::tree::items_at;
 use crate::{Admission, Attributes, ObjectKind, Operation};
@@ -64,8 +64,9 @@ impl PodSecurity {
 
     /// Warning that the labels of an exempt namespace have no effect. None if the policy is the configured
     /// default or allows everything.
-    fn exempt_labels_warning(&self, namespace: &Object, policy: &Policy) -> Option<String> {
-        if policy.is_equivalent(&self.settings.defaults) || policy.is_equivalent(&Policy::default()) {
+    fn exempt_labels_warning(&self, namespace: &Object, policy: &NamespacePolicy) -> Option<String> {
+        if policy.is_equivalent(&self.settings.defaults) || policy.is_equivalent(&NamespacePolicy::default())
+        {
             return None;
         }
         let modes = self.labels.labelled_modes(|key| namespace.label(key), policy);

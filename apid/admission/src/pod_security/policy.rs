@@ -118,13 +118,13 @@ impl Mode {
 
 /// Standard of each mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Policy {
+pub(super) struct NamespacePolicy {
     pub(super) enforce: Standard,
     pub(super) audit: Standard,
     pub(super) warn: Standard,
 }
 
-impl Policy {
+impl NamespacePolicy {
     /// Standard of a mode.
     pub(super) fn standard(&self, mode: Mode) -> Standard {
         match mode {
@@ -149,7 +149,7 @@ impl Policy {
     }
 
     /// Whether both policies have the same effect; the release of a `privileged` level is irrelevant.
-    pub(super) fn is_equivalent(&self, other: &Policy) -> bool {
+    pub(super) fn is_equivalent(&self, other: &NamespacePolicy) -> bool {
         Mode::ALL.iter().all(|mode| {
             let (one, other) = (self.standard(*mode), other.standard(*mode));
             one == other || (one.level == other.level && one.level == Level::Privileged)
@@ -167,7 +167,7 @@ pub(super) struct ParsedPolicy {
     /// The effective policy.
     /// An invalid enforce level counts as `restricted`, an invalid audit or warn level as `privileged`, and
     /// an invalid version as `latest`.
-    pub(super) policy: Policy,
+    pub(super) policy: NamespacePolicy,
     /// Errors of the invalid labels.
     pub(super) errors: Vec<FieldError>,
 }
@@ -184,7 +184,11 @@ impl LabelKeys {
     /// Parses the labels of a namespace. Defaults replace absent labels.
     /// Without a label for the warn level, a stricter valid enforce level is also the warn level. The enforce
     /// version is then also the warn version, unless a label sets the warn version.
-    pub(super) fn read<'a>(&self, label: impl Fn(&str) -> Option<&'a str>, defaults: Policy) -> ParsedPolicy {
+    pub(super) fn read<'a>(
+        &self,
+        label: impl Fn(&str) -> Option<&'a str>,
+        defaults: NamespacePolicy,
+    ) -> ParsedPolicy {
         let mut parsed_policy = ParsedPolicy { policy: defaults, errors: Vec::new() };
         let path = FieldPath::new("metadata").child("labels");
         let (mut has_valid_enforce, mut has_warn, mut has_warn_version) = (false, false, false);
@@ -229,7 +233,7 @@ impl LabelKeys {
     pub(super) fn labelled_modes<'a>(
         &self,
         label: impl Fn(&str) -> Option<&'a str>,
-        policy: &Policy,
+        policy: &NamespacePolicy,
     ) -> Vec<(Mode, Standard)> {
         let labelled = self
             .0

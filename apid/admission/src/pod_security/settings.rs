@@ -4,14 +4,14 @@ use apimachinery::document::Fields;
 use apimachinery::names::Names;
 use kinds::format;
 
-use super::policy::{Level, Mode, Policy, Version};
+use super::policy::{Level, Mode, NamespacePolicy, Version};
 use crate::{PluginConfiguration, PluginConfigurationError};
 
 /// Pod Security configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settings {
     /// Policy of namespaces without labels.
-    pub(super) defaults: Policy,
+    pub(super) defaults: NamespacePolicy,
     /// Exempt users.
     pub(super) users: Vec<String>,
     /// Exempt namespaces.

@@ -3,14 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use apimachinery::object::{Object, Value};
-use expressions::{Cost, Parsed, Program, limits};
+use expressions::{Parsed, Program};
 use kinds::admission_expressions::{
     AUTHORIZER, Compiler, ExpressionError, NAMESPACE_OBJECT, ObjectTypes, REQUEST, REQUEST_RESOURCE,
     VARIABLES,
 };
 
-use super::variables::Variables;
-use crate::match_conditions::{Expression, ExpressionFailure, MatchConditions};
+use crate::match_conditions::{Expression, MatchConditions};
 use crate::tree::{items_at, text};
 
 /// Number of variables at the start of the list that evaluation computes by recursion, when they are read.
@@ -119,44 +118,6 @@ impl Uses {
             self.namespace |= program.uses(NAMESPACE_OBJECT);
             self.authorizer |= program.uses(AUTHORIZER) || program.uses(REQUEST_RESOURCE);
         }
-    }
-}
-
-/// The error of a group of expressions that exceeds its cost budget.
-pub(crate) struct BudgetExceeded;
-
-/// Expressions of one policy that share a cost budget and the computed values of variables.
-pub(crate) struct ExpressionGroup<'a, 'i> {
-    inputs: &'i [(&'static str, expressions::Value<'a>)],
-    variables: Variables<'a, 'i>,
-    /// Remaining cost units.
-    pub(crate) budget: u64,
-}
-
-impl<'a, 'i> ExpressionGroup<'a, 'i> {
-    /// Creates a group of expressions with a budget in cost units.
-    pub(crate) fn new(
-        policy: &'a CommonExpressions,
-        inputs: &'i [(&'static str, expressions::Value<'a>)],
-        budget: u64,
-    ) -> Self {
-        ExpressionGroup { inputs, variables: Variables::new(policy, inputs), budget }
-    }
-
-    /// Evaluates an expression. The inner error is its failure.
-    pub(crate) fn evaluate(
-        &mut self,
-        expression: &'a Expression,
-    ) -> Result<Result<expressions::Value<'a>, ExpressionFailure>, BudgetExceeded> {
-        let program = match expression.program() {
-            Ok(program) => program,
-            Err(failure) => return Ok(Err(failure)),
-        };
-        let mut cost = Cost::limit(limits::CALL);
-        let outcome = program.evaluate_with_lazy(self.inputs, (VARIABLES, &self.variables), &mut cost);
-        let used = self.variables.take_cost().saturating_add(cost.used());
-        self.budget = self.budget.checked_sub(used).ok_or(BudgetExceeded)?;
-        Ok(outcome.map_err(|error| expression.failure(error)))
     }
 }
 

@@ -15,6 +15,7 @@
 //! to reviews.
 
 mod denial;
+mod expression_group;
 mod expressions;
 mod metrics;
 mod parameters;
@@ -24,7 +25,8 @@ mod variables;
 mod write;
 
 pub(crate) use denial::Denial;
-pub(crate) use expressions::{BudgetExceeded, CommonExpressions, ExpressionGroup, PolicyExpressions, items};
+pub(crate) use expression_group::{BudgetExceeded, ExpressionGroup};
+pub(crate) use expressions::{CommonExpressions, PolicyExpressions, items};
 pub(crate) use metrics::PolicyMetrics;
 
 pub(crate) use policies::{Binding, Policies, Policy};

@@ -7,7 +7,7 @@ use super::*;
 fn entry(manager: &str, version: &str, second: i64) -> Entry {
     Entry {
         manager: manager.to_owned(),
-        operation: Operation::Update,
+        operation: EntryOperation::Update,
         api_version: version.to_owned(),
         subresource: String::new(),
         time: Timestamp::from_second(second).ok(),
@@ -64,7 +64,7 @@ fn oldest_update_entries_above_limit_are_merged() {
         managed.entries.push(entry(&format!("m{i:02}"), "v1", 1000 + i));
     }
     managed.entries.push(entry("other", "v2", 1));
-    managed.entries.push(Entry { operation: Operation::Apply, ..entry("applier", "v1", 0) });
+    managed.entries.push(Entry { operation: EntryOperation::Apply, ..entry("applier", "v1", 0) });
     managed.cap_updates(UPDATES_MAX);
     let mut names: Vec<&str> = managed.entries.iter().map(|e| e.manager.as_str()).collect();
     names.sort_unstable();

@@ -263,7 +263,7 @@ struct RenamedFieldKind([Merge; 2]);
 impl RenamedFieldKind {
     fn new() -> Self {
         RenamedFieldKind(["replicas", "size"].map(|name| {
-            let field = |name: &str, ty: Merge| schema::merge::Field {
+            let field = |name: &str, ty: Merge| schema::merge::MergeField {
                 name: name.to_owned(),
                 ty,
                 patch: schema::merge::Patch::default(),

@@ -10,13 +10,10 @@ use apimachinery::names::{Names, SchemaExtension};
 use apimachinery::object::Value;
 
 use super::list_types::{validate_list_types, validate_map_list};
-use super::props::{AdditionalProperties, Items, Props};
+use super::props::{AdditionalProperties, Items, Props, TYPES};
 use super::schema_path::{SchemaErrors, SchemaPath};
 use super::update::Tolerance;
 use super::validation_rules::validate_rules;
-
-/// Types of OpenAPI v3.
-pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// Properties that a part of a schema inherits from the parts above it.
 #[derive(Clone, Copy, Debug, Default)]

@@ -31,6 +31,9 @@ pub(crate) enum AdditionalProperties<'a> {
     Schema(Props<'a>),
 }
 
+/// Types of OpenAPI v3.
+pub(super) const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
+
 /// Keywords whose value is a map of schemas.
 const MAPS: [&str; 4] = ["properties", "patternProperties", "definitions", "dependencies"];
 

@@ -8,8 +8,7 @@ use super::conditions::is_established;
 use super::conversion::{Conversion, ConversionRules};
 use super::default_values::has_unpruned_default;
 use super::list_types::{has_invalid_map_list, has_set_of_granular_items};
-use super::properties::TYPES;
-use super::props::Props;
+use super::props::{Props, TYPES};
 use super::spec::Spec;
 use super::structure::{find_unsupported, validate_structure};
 

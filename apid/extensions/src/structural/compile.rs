@@ -11,7 +11,7 @@ use apimachinery::object::{Map, Value};
 use expressions::SchemaType;
 
 use super::node::{Additional, Constraints, Flag, Junctors, ListType, Node, Pattern, Property};
-use super::rules::Rules;
+use super::node_rules::Rules;
 use super::values::is_supported_format;
 
 /// Maximum number of nested levels of a schema; a deeper schema does not compile.

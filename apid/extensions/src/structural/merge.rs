@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use expressions::SchemaType;
-use schema::merge::{Field, Key, List, Merge, Patch, Scalar, StructRef, StructType};
+use schema::merge::{Key, List, Merge, MergeField, Patch, Scalar, StructRef, StructType};
 
 use super::node::{Flag, ListType, Node};
 
@@ -45,7 +45,7 @@ fn is_free(node: &Node) -> bool {
 fn structure(node: &Node, atomic: bool) -> Merge {
     let is_metadata = |name: &str| node.has(Flag::Embedded) && super::node::is_type_or_metadata(name);
     let declared = node.properties.iter().filter(|property| !is_metadata(&property.name));
-    let mut fields: Vec<Field> =
+    let mut fields: Vec<MergeField> =
         declared.map(|property| field(&property.name, merge(&property.node))).collect();
     if node.has(Flag::Embedded) {
         fields.push(field("apiVersion", Merge::Scalar(Scalar::String)));
@@ -57,8 +57,8 @@ fn structure(node: &Node, atomic: bool) -> Merge {
     Merge::Struct(StructRef::own(Arc::new(StructType::new(fields, atomic, rest))))
 }
 
-fn field(name: &str, ty: Merge) -> Field {
-    Field { name: name.to_owned(), ty, patch: Patch::default() }
+fn field(name: &str, ty: Merge) -> MergeField {
+    MergeField { name: name.to_owned(), ty, patch: Patch::default() }
 }
 
 fn list(node: &Node) -> List {

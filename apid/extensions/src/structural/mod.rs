@@ -38,6 +38,7 @@ mod lists;
 mod merge;
 mod metadata;
 mod node;
+mod node_rules;
 mod place;
 mod prune;
 mod rules;

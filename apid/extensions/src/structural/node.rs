@@ -6,7 +6,7 @@ use apimachinery::object::Value;
 use expressions::{ListKind, SchemaType};
 use regex::Regex;
 
-use super::rules::Rules;
+use super::node_rules::Rules;
 
 /// A node of a compiled schema.
 #[derive(Debug, Default)]

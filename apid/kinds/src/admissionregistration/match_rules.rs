@@ -2,17 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::FieldErrors;
 use serde_json::{Value, json};
 
-use super::policy_rules::validate_expression;
-use crate::admission_expressions::{Compiler, Purpose};
 use crate::defaults::{Fields, fill, map_or_insert, maps_in_list};
 use crate::validation::{Field, text};
 use crate::{format, labels};
-
-/// Maximum number of match conditions of a webhook or policy.
-const CONDITIONS_MAX: usize = 64;
 
 /// Sets the default scope of the rules in a list.
 pub(super) fn default_rules(owner: &mut Fields, list: &str) {
@@ -163,30 +158,5 @@ fn validate_resource_list(list: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     if has_all_resources && has_resource {
         errors.push(list.invalid("if '*' is present, must not specify other resources without subresources"));
-    }
-}
-
-/// Validates the names and the expressions of match conditions.
-pub(super) fn validate_conditions(
-    conditions: &Field<'_, '_>,
-    compiler: &Compiler<'_>,
-    errors: &mut FieldErrors,
-) {
-    let count = conditions.list().len();
-    if count > CONDITIONS_MAX {
-        errors.push(FieldError::too_many(&conditions.path(), count, CONDITIONS_MAX));
-    }
-    let mut seen = BTreeSet::new();
-    for condition in conditions.items() {
-        let (expression, name) = (condition.child("expression"), condition.child("name"));
-        if expression.text().trim().is_empty() {
-            errors.push(expression.required(""));
-        } else {
-            validate_expression(&expression, Purpose::MatchCondition, compiler, errors);
-        }
-        text::require_format(&name, format::qualified_name, errors);
-        if !name.text().is_empty() && !seen.insert(name.text()) {
-            errors.push(name.duplicate());
-        }
     }
 }

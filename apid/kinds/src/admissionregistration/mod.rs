@@ -2,6 +2,7 @@
 
 use crate::Kind;
 
+mod expression_rules;
 mod match_rules;
 mod mutating_admission_policy;
 mod mutating_admission_policy_binding;

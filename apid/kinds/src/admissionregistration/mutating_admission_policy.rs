@@ -3,7 +3,7 @@
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
-use super::{match_rules, policy_rules};
+use super::{expression_rules, match_rules, policy_rules};
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
 use crate::defaults::{fill, part};
 use crate::table::{AGE, NAME, Source};
@@ -82,9 +82,9 @@ fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let conditions = spec.child("matchConditions");
     let is_unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
     if !is_unchanged {
-        match_rules::validate_conditions(&conditions, &compiler, &mut errors);
+        expression_rules::validate_conditions(&conditions, &compiler, &mut errors);
     }
-    policy_rules::validate_variables(&spec.child("variables"), &mut compiler, &mut errors);
+    expression_rules::validate_variables(&spec.child("variables"), &mut compiler, &mut errors);
     let mutations = spec.child("mutations");
     mutations.require_items("mutations must contain at least one item", &mut errors);
     mutations.items().for_each(|item| validate_mutation(&item, &compiler, &mut errors));
@@ -107,7 +107,7 @@ fn validate_mutation(mutation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: 
                 errors.push(field.required(&format!("must be specified when patchType is {form}")));
             }
             (true, true) if expression.text().trim().is_empty() => errors.push(expression.required("")),
-            (true, true) => policy_rules::validate_expression(&expression, purpose, compiler, errors),
+            (true, true) => expression_rules::validate_expression(&expression, purpose, compiler, errors),
             (false, true) => {
                 let detail = format!("must not be specified when patchType is {}", patch_type.text());
                 errors.push(field.invalid_value(format!("{{{name}}}"), &detail));

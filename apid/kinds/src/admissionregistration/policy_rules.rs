@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use expressions::Type;
 use serde_json::{Value, json};
 
-use super::match_rules;
+use super::{expression_rules, match_rules};
 use crate::admission_expressions::{Compiler, ObjectTypes, Purpose};
 use crate::table::cell::{PathReader as _, UNSET};
 use crate::validation::{Field, conditions, internal, text};
@@ -29,31 +28,6 @@ const EXPRESSIONS: [(&str, &str); 5] = [
 const ANNOTATIONS_MAX: usize = 20;
 /// Maximum length, in bytes, of the expression of an audit annotation.
 const VALUE_EXPRESSION_MAX: usize = 5 * 1024;
-
-/// Reserved words of CEL, which cannot be names of variables.
-const RESERVED: [&str; 21] = [
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "false",
-    "for",
-    "function",
-    "if",
-    "import",
-    "in",
-    "let",
-    "loop",
-    "namespace",
-    "null",
-    "package",
-    "return",
-    "true",
-    "var",
-    "void",
-    "while",
-];
 
 /// The table cells of a policy: the kind of its parameters.
 pub(super) fn cells(policy: &Object, _clock: &dyn Clock) -> Vec<Value> {
@@ -80,9 +54,9 @@ pub(super) fn validate(object: &Object, old: Option<&Object>) -> FieldErrors {
     let conditions = spec.child("matchConditions");
     let is_unchanged = old.is_some_and(|old| old.at(&["spec", "matchConditions"]) == conditions.value());
     if !is_unchanged {
-        match_rules::validate_conditions(&conditions, &compiler, &mut errors);
+        expression_rules::validate_conditions(&conditions, &compiler, &mut errors);
     }
-    validate_variables(&spec.child("variables"), &mut compiler, &mut errors);
+    expression_rules::validate_variables(&spec.child("variables"), &mut compiler, &mut errors);
     let (validations, annotations) = (spec.child("validations"), spec.child("auditAnnotations"));
     if validations.list().is_empty() && annotations.list().is_empty() {
         for list in [&validations, &annotations] {
@@ -174,47 +148,6 @@ fn validate_group_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
 }
 
-fn is_identifier(name: &str) -> bool {
-    !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        && !RESERVED.contains(&name)
-}
-
-/// Validates the variables of a policy and adds them to the compiler.
-pub(super) fn validate_variables(
-    variables: &Field<'_, '_>,
-    compiler: &mut Compiler<'_>,
-    errors: &mut FieldErrors,
-) {
-    for variable in variables.items() {
-        let (name, expression) = (variable.child("name"), variable.child("expression"));
-        if name.text().trim().is_empty() {
-            errors.push(name.required("name is not specified"));
-        } else if !is_identifier(name.text()) {
-            errors.push(name.invalid("must be a valid CEL identifier"));
-        }
-        if expression.text().trim().is_empty() {
-            errors.push(expression.required("expression is not specified"));
-        } else if let Err(error) = compiler.variable(name.text(), expression.text()) {
-            errors.push(expression.invalid(&error.to_string()));
-            // Later expressions can still read the variable, so that one mistake causes only one error.
-            compiler.declare(name.text(), Type::Dyn);
-        }
-    }
-}
-
-/// Validates an expression: it compiles, and its result has the type for its purpose.
-pub(super) fn validate_expression(
-    expression: &Field<'_, '_>,
-    purpose: Purpose,
-    compiler: &Compiler<'_>,
-    errors: &mut FieldErrors,
-) {
-    if let Err(error) = compiler.compile(expression.text(), purpose) {
-        errors.push(expression.invalid(&error.to_string()));
-    }
-}
-
 fn validate_validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
     let (expression, message) = (validation.child("expression"), validation.child("message"));
     let has_lines = |field: &Field<'_, '_>| field.text().trim().contains(['\n', '\r']);
@@ -222,13 +155,13 @@ fn validate_validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, erro
     if expression.text().trim().is_empty() {
         errors.push(expression.required("expression is not specified"));
     } else {
-        validate_expression(&expression, Purpose::Validation, compiler, errors);
+        expression_rules::validate_expression(&expression, Purpose::Validation, compiler, errors);
     }
     let message_expression = validation.child("messageExpression");
     if is_blank(&message_expression) {
         errors.push(message_expression.invalid("must be non-empty if specified"));
     } else if !message_expression.text().is_empty() {
-        validate_expression(&message_expression, Purpose::Message, compiler, errors);
+        expression_rules::validate_expression(&message_expression, Purpose::Message, compiler, errors);
     }
     if is_blank(&message) {
         errors.push(message.invalid("message must be non-empty if specified"));
@@ -266,7 +199,7 @@ fn validate_audit_annotations(
             let detail = format!("must not exceed {VALUE_EXPRESSION_MAX} bytes in length");
             errors.push(expression.required(&detail));
         } else {
-            validate_expression(&expression, Purpose::AuditAnnotation, compiler, errors);
+            expression_rules::validate_expression(&expression, Purpose::AuditAnnotation, compiler, errors);
         }
         if !seen.insert(key.text()) {
             errors.push(key.duplicate_value(key.text()));

@@ -6,7 +6,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use super::match_rules;
+use super::{expression_rules, match_rules};
 use crate::admission_expressions::{Compiler, ObjectTypes};
 use crate::defaults::{fill, map_at, maps_in_list};
 use crate::table::cell::PathReader as _;
@@ -142,7 +142,7 @@ fn validate_webhook(
         (false, true) => webhook_client::check_service(&service, errors),
         _ => errors.push(client.required("exactly one of url or service is required")),
     }
-    match_rules::validate_conditions(&webhook.child("matchConditions"), compiler, errors);
+    expression_rules::validate_conditions(&webhook.child("matchConditions"), compiler, errors);
 }
 
 fn validate_name(name: &Field<'_, '_>, errors: &mut FieldErrors) {

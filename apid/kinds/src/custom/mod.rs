@@ -21,7 +21,7 @@ use apimachinery::object::{Object, Value};
 use extensions::structural::JsonPathError;
 
 use crate::table::cell::PathReader;
-use crate::{CustomKind, Resource, Subresource, Verb, scale};
+use crate::{CustomKind, Resource, Subresource, Verb};
 
 /// Verbs of custom kinds, in discovery order: kube-apiserver lists them in a different order than for built-in kinds.
 const VERBS: &[Verb] = &[
@@ -36,6 +36,7 @@ const VERBS: &[Verb] = &[
 ];
 
 pub mod conversion;
+mod scale_paths;
 mod schema;
 mod strategy;
 mod table;
@@ -43,6 +44,7 @@ mod table;
 mod tests;
 
 pub use self::conversion::ConversionWebhook;
+pub use self::scale_paths::ScalePaths;
 pub use self::schema::CustomSchema;
 pub use self::strategy::CustomStrategy;
 pub use self::table::{CustomColumn, CustomTable};
@@ -129,7 +131,7 @@ impl<'a> Builder<'a> {
         if version.find("subresources.status").is_some_and(Value::is_object) {
             subresources.push(Subresource::status(""));
         }
-        let scale = scale_paths(version);
+        let scale = ScalePaths::of_version(version);
         if scale.is_some() {
             subresources.push(Subresource::scale());
         }
@@ -167,25 +169,9 @@ fn selectable_fields(version: &Value) -> Vec<String> {
     paths.map(|path| path.strip_prefix('.').unwrap_or(path).to_owned()).collect()
 }
 
-/// Paths of the subresource `scale` of a version: simple JSONPaths like `.spec.replicas`. None without the
-/// subresource.
-fn scale_paths(version: &Value) -> Option<scale::Paths> {
-    let scale = version.find("subresources.scale").filter(|scale| scale.is_object())?;
-    let path = |field: &str| {
-        let path = scale.text(field);
-        path.split('.').filter(|name| !name.is_empty()).map(str::to_owned).collect::<Vec<_>>()
-    };
-    let label_selector = Some(path("labelSelectorPath")).filter(|path| !path.is_empty());
-    Some(scale::Paths {
-        spec_replicas: path("specReplicasPath"),
-        status_replicas: path("statusReplicasPath"),
-        label_selector,
-    })
-}
-
 fn replicas_paths(definition: &Object) -> BTreeMap<String, Option<Vec<String>>> {
     let group = definition.text("spec.group");
-    let path = |version: &Value| scale_paths(version).map(|paths| paths.spec_replicas);
+    let path = |version: &Value| ScalePaths::of_version(version).map(|paths| paths.spec_replicas);
     let versions = definition.items("spec.versions").iter();
     versions.map(|version| (format!("{group}/{}", version.text("name")), path(version))).collect()
 }

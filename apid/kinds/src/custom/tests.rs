@@ -6,7 +6,7 @@ use apimachinery::time;
 use serde_json::json;
 
 use super::*;
-use crate::{Context, Registry, Storage};
+use crate::{Context, Registry, Storage, scale};
 
 fn kubernetes() -> Arc<Names> {
     Arc::new(Names::new(Preset::Kubernetes, "").unwrap())

@@ -23,7 +23,7 @@ const CONTEXT: usize = 3;
 /// A block of equal lines: the index of its first line in the old and in the new text, and the number of
 /// lines.
 #[derive(Clone, Copy)]
-struct Block {
+struct EqualLines {
     old: usize,
     new: usize,
     len: usize,
@@ -53,7 +53,7 @@ fn indented_text<T: Serialize>(value: &T) -> Option<String> {
 }
 
 /// Finds the equal lines of two texts, in the order of the texts.
-fn equal_blocks(old: &[&str], new: &[&str]) -> Vec<Block> {
+fn equal_blocks(old: &[&str], new: &[&str]) -> Vec<EqualLines> {
     if old.len().max(new.len()) <= COMPARED_MAX {
         let mut blocks = Vec::new();
         common_blocks(old, new, (0..old.len(), 0..new.len()), &mut blocks);
@@ -62,12 +62,20 @@ fn equal_blocks(old: &[&str], new: &[&str]) -> Vec<Block> {
     let start = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let rest = old.len().min(new.len()) - start;
     let end = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
-    vec![Block { old: 0, new: 0, len: start }, Block { old: old.len() - end, new: new.len() - end, len: end }]
+    vec![
+        EqualLines { old: 0, new: 0, len: start },
+        EqualLines { old: old.len() - end, new: new.len() - end, len: end },
+    ]
 }
 
 /// Finds blocks of equal lines in two ranges: the longest block, and recursively the blocks before and after
 /// it.
-fn common_blocks(old: &[&str], new: &[&str], ranges: (Range<usize>, Range<usize>), blocks: &mut Vec<Block>) {
+fn common_blocks(
+    old: &[&str],
+    new: &[&str],
+    ranges: (Range<usize>, Range<usize>),
+    blocks: &mut Vec<EqualLines>,
+) {
     let (old_range, new_range) = ranges;
     let Some(longest) = longest_block(old, new, &old_range, &new_range) else { return };
     common_blocks(old, new, (old_range.start..longest.old, new_range.start..longest.new), blocks);
@@ -82,14 +90,14 @@ fn longest_block(
     new: &[&str],
     old_range: &Range<usize>,
     new_range: &Range<usize>,
-) -> Option<Block> {
-    let mut longest: Option<Block> = None;
+) -> Option<EqualLines> {
+    let mut longest: Option<EqualLines> = None;
     for i in old_range.clone() {
         for j in new_range.clone() {
             let equal = old.iter().take(old_range.end).skip(i).zip(new.iter().take(new_range.end).skip(j));
             let len = equal.take_while(|(a, b)| a == b).count();
             if len > longest.map_or(0, |longest| longest.len) {
-                longest = Some(Block { old: i, new: j, len });
+                longest = Some(EqualLines { old: i, new: j, len });
             }
         }
     }
@@ -106,10 +114,10 @@ struct Line<'t> {
 }
 
 /// All lines of the old and the new text, in the order of a unified diff. An equal line occurs once.
-fn marked_lines<'t>(old: &[&'t str], new: &[&'t str], blocks: &[Block]) -> Vec<Line<'t>> {
+fn marked_lines<'t>(old: &[&'t str], new: &[&'t str], blocks: &[EqualLines]) -> Vec<Line<'t>> {
     let mut all = Vec::with_capacity(old.len().max(new.len()));
     let (mut i, mut j) = (0, 0);
-    let end = Block { old: old.len(), new: new.len(), len: 0 };
+    let end = EqualLines { old: old.len(), new: new.len(), len: 0 };
     for block in blocks.iter().chain([&end]) {
         for text in old.iter().take(block.old).skip(i) {
             all.push(Line { mark: '-', text, old: i, new: j });

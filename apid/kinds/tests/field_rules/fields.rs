@@ -4,10 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use serde_json::{Value, json};
-
-use super::values;
-
 /// Types whose fields the table lists under one kind only, although several kinds contain them: type and that kind.
 pub(super) const COVERED: &[(&str, &str)] = &[
     ("meta/v1.ObjectMeta", "core.ConfigMap"),
@@ -92,7 +88,7 @@ impl Types {
     }
 
     /// The fields of a type, with those of inline types.
-    fn fields(&self, name: &str) -> Vec<(String, String, Shape)> {
+    pub(super) fn fields(&self, name: &str) -> Vec<(String, String, Shape)> {
         let mut fields = Vec::new();
         for (field, shape) in self.0.get(name).into_iter().flatten() {
             if field == "(inline)" {
@@ -102,29 +98,6 @@ impl Types {
             }
         }
         fields
-    }
-
-    /// A value of a shape, in which structs have all their fields, nested at most `levels` deep.
-    pub(super) fn filled(&self, shape: &Shape, levels: usize) -> Value {
-        let item = match values::scalar_values(shape).into_iter().next() {
-            Some(scalar) => scalar,
-            None => {
-                let fields = self.fields(&shape.item_type).into_iter().filter(|_| levels > 0);
-                fields.map(|(_, field, shape)| (field, self.filled(&shape, levels - 1))).collect()
-            }
-        };
-        match shape {
-            Shape { is_list: true, .. } => json!([item]),
-            Shape { is_map: true, .. } => json!({"a": item}),
-            _ => item,
-        }
-    }
-
-    /// A struct with all its fields.
-    pub(super) fn filled_struct(&self, name: &str) -> Value {
-        let shape =
-            Shape { is_list: false, is_map: false, item_type: name.to_owned(), enum_values: Vec::new() };
-        self.filled(&shape, 1)
     }
 
     /// All fields that a kind contains.

@@ -30,6 +30,31 @@ pub(super) fn values_of_shape(shape: &Shape, types: &Types) -> Vec<Value> {
     items
 }
 
+impl Types {
+    /// A value of a shape, in which structs have all their fields, nested at most `levels` deep.
+    pub(super) fn filled(&self, shape: &Shape, levels: usize) -> Value {
+        let item = match scalar_values(shape).into_iter().next() {
+            Some(scalar) => scalar,
+            None => {
+                let fields = self.fields(&shape.item_type).into_iter().filter(|_| levels > 0);
+                fields.map(|(_, field, shape)| (field, self.filled(&shape, levels - 1))).collect()
+            }
+        };
+        match shape {
+            Shape { is_list: true, .. } => json!([item]),
+            Shape { is_map: true, .. } => json!({"a": item}),
+            _ => item,
+        }
+    }
+
+    /// A struct with all its fields.
+    pub(super) fn filled_struct(&self, name: &str) -> Value {
+        let shape =
+            Shape { is_list: false, is_map: false, item_type: name.to_owned(), enum_values: Vec::new() };
+        self.filled(&shape, 1)
+    }
+}
+
 /// Values of a scalar type, beginning with the value that most rules accept; none for a struct.
 pub(super) fn scalar_values(shape: &Shape) -> Vec<Value> {
     // The table names times of the package `meta` in two ways.

@@ -8,11 +8,12 @@
 //! int-or-strings are messages, and raw values are JSON. Fields are sorted by number and maps by key, so
 //! equal objects have equal bytes.
 
+mod plan;
 mod read;
 #[cfg(test)]
 mod tests;
 mod write;
 
+pub(crate) use plan::Plan;
 pub use read::ProtobufError;
-pub(crate) use write::Plan;
 pub use write::write_message;

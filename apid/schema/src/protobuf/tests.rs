@@ -9,7 +9,7 @@ use super::ProtobufError;
 use super::read::DEPTH;
 use super::write::FIELDS;
 use crate::Schema;
-use crate::table::{Field, Type, index};
+use crate::table::{SchemaField, Type, index};
 
 /// Encodes a length-delimited field.
 fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
@@ -209,7 +209,7 @@ impl RandomObjects<'_> {
     }
 
     fn message(&self, schema: &'static Schema, depth: usize) -> Map<String, Value> {
-        let numbered_fields = schema.fields.iter().filter(|field: &&Field| !field.tags.is_empty());
+        let numbered_fields = schema.fields.iter().filter(|field: &&SchemaField| !field.tags.is_empty());
         let chosen_fields = numbered_fields.filter(|_| self.below(2 + depth) == 0);
         chosen_fields.map(|field| (field.name.to_owned(), self.value(&field.ty, depth + 1))).collect()
     }

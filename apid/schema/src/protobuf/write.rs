@@ -16,51 +16,8 @@ use apimachinery::time;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::table::{Field, Schema, Type};
-
-/// The fields of a message, sorted by number.
-#[derive(Debug)]
-pub(crate) struct Plan(Box<[(u32, Step)]>);
-
-#[derive(Debug)]
-enum Step {
-    /// The index of a field in the schema.
-    Field(usize),
-    /// An embedded type, whose fields JSON has beside the other fields.
-    Embedded(Plan),
-}
-
-impl Plan {
-    /// The plan for the fields of a schema.
-    pub(crate) fn new(fields: &[Field]) -> Self {
-        let all: Vec<_> = fields.iter().enumerate().map(|(index, field)| (&*field.tags, index)).collect();
-        Plan::from_tags(&all)
-    }
-
-    /// The plan for the fields of one message: their numbers in this message, and their positions in the
-    /// schema.
-    fn from_tags(fields: &[(&[u32], usize)]) -> Self {
-        let mut steps = Vec::new();
-        let mut numbers: Vec<u32> = fields.iter().filter_map(|(tags, _)| tags.first().copied()).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        for number in numbers {
-            let inner: Vec<(&[u32], usize)> = fields
-                .iter()
-                .filter_map(|(tags, index)| {
-                    let (first, rest) = tags.split_first()?;
-                    (*first == number).then_some((rest, *index))
-                })
-                .collect();
-            let step = match inner.as_slice() {
-                [([], index)] => Step::Field(*index),
-                _ => Step::Embedded(Plan::from_tags(&inner)),
-            };
-            steps.push((number, step));
-        }
-        Plan(steps.into_boxed_slice())
-    }
-}
+use super::plan::{Plan, PlanStep};
+use crate::table::{Schema, SchemaField, Type};
 
 impl Schema {
     /// Appends the message of an object of this type.
@@ -157,10 +114,10 @@ fn write_fields(schema: &'static Schema, map: &Map<String, Value>, out: &mut Vec
 fn write_planned(schema: &'static Schema, plan: &Plan, values: &Values<'_>, out: &mut Vec<u8>) {
     for (number, step) in &plan.0 {
         match step {
-            Step::Embedded(plan) => {
+            PlanStep::Embedded(plan) => {
                 write_message(*number, out, |out| write_planned(schema, plan, values, out))
             }
-            Step::Field(index) => {
+            PlanStep::Field(index) => {
                 let value = values.get(*index).copied().flatten();
                 if let Some(field) = schema.fields.get(*index) {
                     write_field(*number, field, value, out);
@@ -171,7 +128,7 @@ fn write_planned(schema: &'static Schema, plan: &Plan, values: &Values<'_>, out:
 }
 
 /// Writes a field: one occurrence for each list item or map entry, otherwise one or none.
-fn write_field(number: u32, field: &'static Field, value: Option<&Value>, out: &mut Vec<u8>) {
+fn write_field(number: u32, field: &'static SchemaField, value: Option<&Value>, out: &mut Vec<u8>) {
     match (&field.ty, value) {
         (Type::List(inner), Some(Value::Array(items))) if field.wrapped => {
             write_message(number, out, |out| {

@@ -50,6 +50,7 @@
 //! The watch cache of Kubernetes (KEP-2340), whose consistent lists also carry the newest revision of the
 //! store.
 
+mod account;
 mod event;
 mod item;
 mod past_events;
@@ -86,8 +87,8 @@ pub use self::snapshot::{ItemPage, Snapshot};
 pub use self::superseded::ItemHold;
 pub use self::watcher::{WatchError, Watcher};
 
+use self::account::Account;
 use self::relay::{Relay, Waiters};
-use self::ring::Account;
 use self::superseded::SupersededItems;
 use self::timeline::Timeline;
 use crate::{Change, Error, Observer, Result, Revision, Store};

@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::past_events::PastEvents;
-use super::pin::{Pin, Pins};
+use super::pin::Pins;
 use super::relay::Waiters;
 use super::ring::{Rings, in_scope};
 use super::snapshot::Items;
-use super::{CacheShared, Decode, Event, Item, ItemHold, ItemPage, Snapshot, WatchError, Watcher};
+use super::{CacheShared, Decode, Event, Item, ItemHold, ItemPage, Snapshot};
 use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row};
 
 /// Size in bytes at which one read of the history ends while the ring is extended to older events.
@@ -89,9 +89,9 @@ pub(super) struct Loaded<D: Decode> {
     /// The newest applied change, or the revision of the load: `items` includes all changes at or before it.
     applied: Revision,
     pub(super) rings: Rings<D>,
-    pins: Pins<D>,
+    pub(super) pins: Pins<D>,
     /// Whether the extension of the ring to changes before the load was attempted; it happens once.
-    is_extended_back: bool,
+    pub(super) is_extended_back: bool,
 }
 
 impl<D: Decode> Resource<D> {
@@ -118,7 +118,7 @@ impl<D: Decode> Resource<D> {
 
     /// The newest state of all keys.
     pub async fn snapshot(self: &Arc<Self>) -> Result<Snapshot<D>> {
-        self.with_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone())).await
+        self.with_loaded(|loaded, revision| loaded.snapshot(revision)).await
     }
 
     /// The newest state of a key, without waiting; None while the resource is not loaded.
@@ -143,7 +143,7 @@ impl<D: Decode> Resource<D> {
 
     /// The newest state of all keys, without waiting; None while the resource is not loaded.
     pub fn snapshot_now(&self) -> Option<Snapshot<D>> {
-        self.if_loaded(|loaded, revision| Snapshot::new(revision, loaded.items.clone()))
+        self.if_loaded(|loaded, revision| loaded.snapshot(revision))
     }
 
     /// The state of all keys at a revision, from memory: the newest state with the later events undone.
@@ -198,7 +198,7 @@ impl<D: Decode> Resource<D> {
                 loaded.rings.read_all_after(at, UNDO_LIMIT)
             };
             let events = events.filter(|_| at <= revision)?;
-            Some((Snapshot::new(revision, loaded.items.clone()), events))
+            Some((loaded.snapshot(revision), events))
         })??;
         let mut count = current.scope(scope, start).count();
         for event in events.iter().filter(|event| in_scope(scope, event.key()) && event.key() >= start) {
@@ -249,50 +249,6 @@ impl<D: Decode> Resource<D> {
             }
         });
         Ok(ItemPage { items: items.collect(), revision: at, more })
-    }
-
-    /// Watches a scope after a revision: the watcher delivers past changes first, and then new changes.
-    ///
-    /// A watch after a future revision delivers nothing until the store passes that revision.
-    ///
-    /// # Errors
-    ///
-    /// `Compacted` when the history does not reach back to the revision.
-    pub async fn watch(self: &Arc<Self>, scope: &str, after: Revision) -> Result<Watcher<D>, WatchError> {
-        let scope: Arc<str> = Arc::from(scope);
-        if self.with_loaded(|loaded, _| after < loaded.rings.floor() && !loaded.is_extended_back).await? {
-            self.extend_back().await?;
-        }
-        let watcher = self
-            .with_loaded(|loaded, _| Watcher::register(Arc::clone(self), Arc::clone(&scope), after, loaded))
-            .await?;
-        watcher.check_start()?;
-        Ok(watcher)
-    }
-
-    /// The newest state of all keys, and the changes of a scope after it.
-    pub async fn snapshot_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Snapshot<D>, Watcher<D>)> {
-        self.start_watch(scope, |_, snapshot| snapshot).await
-    }
-
-    /// As [`Resource::snapshot_and_watch`], with a revocable snapshot for a reader that may be slow.
-    pub async fn pin_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Pin<D>, Watcher<D>)> {
-        self.start_watch(scope, |loaded, snapshot| loaded.pins.pin(snapshot)).await
-    }
-
-    /// Converts the newest state of all keys, and registers a watcher of the changes of a scope after it.
-    async fn start_watch<S>(
-        self: &Arc<Self>,
-        scope: &str,
-        convert: impl Fn(&mut Loaded<D>, Snapshot<D>) -> S,
-    ) -> Result<(S, Watcher<D>)> {
-        let scope: Arc<str> = Arc::from(scope);
-        self.with_loaded(|loaded, revision| {
-            let snapshot = Snapshot::new(revision, loaded.items.clone());
-            let state = convert(loaded, snapshot);
-            (state, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
-        })
-        .await
     }
 
     /// Registers a reader that may hold items of a scope for a long time. The items were read at or after a revision.
@@ -372,7 +328,10 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Runs `read` on the loaded state, after a load if necessary.
-    async fn with_loaded<R>(self: &Arc<Self>, read: impl Fn(&mut Loaded<D>, Revision) -> R) -> Result<R> {
+    pub(super) async fn with_loaded<R>(
+        self: &Arc<Self>,
+        read: impl Fn(&mut Loaded<D>, Revision) -> R,
+    ) -> Result<R> {
         if let Some(answer) = self.if_loaded(&read) {
             return Ok(answer);
         }
@@ -416,7 +375,7 @@ impl<D: Decode> Resource<D> {
     ///
     /// The extension ends at the compacted revision, or where the events exceed `ring_bytes` divided by
     /// [`PAST_EVENTS_DIVISOR`].
-    async fn extend_back(self: &Arc<Self>) -> Result<()> {
+    pub(super) async fn extend_back(self: &Arc<Self>) -> Result<()> {
         let _loading = self.loading.lock().await;
         let floor_before_extension =
             |loaded: &mut Loaded<D>, _| (!loaded.is_extended_back).then(|| loaded.rings.floor());
@@ -524,6 +483,11 @@ impl<D: Decode> Resource<D> {
 }
 
 impl<D: Decode> Loaded<D> {
+    /// The items at a revision: the newest applied change, or a later revision without a change of the items.
+    pub(super) fn snapshot(&self, revision: Revision) -> Snapshot<D> {
+        Snapshot::new(revision, self.items.clone())
+    }
+
     /// Applies a change and adds its event, unless the loaded rows include the change.
     fn apply(
         &mut self,

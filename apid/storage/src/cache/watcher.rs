@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 
 use super::resource::Loaded;
 use super::ring::in_scope;
-use super::{Decode, Event, Item, Resource};
-use crate::{Error, Revision, RevisionRange};
+use super::{Decode, Event, Item, Pin, Resource, Snapshot};
+use crate::{Error, Result, Revision, RevisionRange};
 
 /// The reason why a watcher ended.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -44,8 +44,54 @@ pub struct Watcher<D: Decode> {
     is_behind: bool,
 }
 
+impl<D: Decode> Resource<D> {
+    /// Watches a scope after a revision: the watcher delivers past changes first, and then new changes.
+    ///
+    /// A watch after a future revision delivers nothing until the store passes that revision.
+    ///
+    /// # Errors
+    ///
+    /// `Compacted` when the history does not reach back to the revision.
+    pub async fn watch(self: &Arc<Self>, scope: &str, after: Revision) -> Result<Watcher<D>, WatchError> {
+        let scope: Arc<str> = Arc::from(scope);
+        if self.with_loaded(|loaded, _| after < loaded.rings.floor() && !loaded.is_extended_back).await? {
+            self.extend_back().await?;
+        }
+        let watcher = self
+            .with_loaded(|loaded, _| Watcher::register(Arc::clone(self), Arc::clone(&scope), after, loaded))
+            .await?;
+        watcher.check_start()?;
+        Ok(watcher)
+    }
+
+    /// The newest state of all keys, and the changes of a scope after it.
+    pub async fn snapshot_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Snapshot<D>, Watcher<D>)> {
+        self.start_watch(scope, |_, snapshot| snapshot).await
+    }
+
+    /// As [`Resource::snapshot_and_watch`], with a revocable snapshot for a reader that may be slow.
+    pub async fn pin_and_watch(self: &Arc<Self>, scope: &str) -> Result<(Pin<D>, Watcher<D>)> {
+        self.start_watch(scope, |loaded, snapshot| loaded.pins.pin(snapshot)).await
+    }
+
+    /// Converts the newest state of all keys, and registers a watcher of the changes of a scope after it.
+    async fn start_watch<S>(
+        self: &Arc<Self>,
+        scope: &str,
+        convert: impl Fn(&mut Loaded<D>, Snapshot<D>) -> S,
+    ) -> Result<(S, Watcher<D>)> {
+        let scope: Arc<str> = Arc::from(scope);
+        self.with_loaded(|loaded, revision| {
+            let snapshot = loaded.snapshot(revision);
+            let state = convert(loaded, snapshot);
+            (state, Watcher::register(Arc::clone(self), Arc::clone(&scope), revision, loaded))
+        })
+        .await
+    }
+}
+
 impl<D: Decode> Watcher<D> {
-    pub(super) fn register(
+    fn register(
         resource: Arc<Resource<D>>,
         scope: Arc<str>,
         position: Revision,
@@ -60,7 +106,7 @@ impl<D: Decode> Watcher<D> {
     ///
     /// Compacted events are not delivered even if the ring still contains them: whether a watch can start
     /// depends only on the store.
-    pub(super) fn check_start(&self) -> Result<(), WatchError> {
+    fn check_start(&self) -> Result<(), WatchError> {
         let compacted = self.resource.shared().store()?.compacted();
         if self.position < compacted {
             return Err(Error::Compacted { requested: self.position, compacted }.into());

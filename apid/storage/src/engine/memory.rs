@@ -78,7 +78,7 @@ impl MemoryStore {
 impl MemoryShared {
     fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) {
-            return Err(Error::Unavailable("the store is closed".to_owned()));
+            return Err(Error::closed());
         }
         Ok(())
     }
@@ -271,7 +271,7 @@ impl Watch for MemoryWatch {
                 }
             }
             if self.published.changed().await.is_err() {
-                return Err(Error::Unavailable("the store is closed".to_owned()));
+                return Err(Error::closed());
             }
         }
     }

@@ -3,14 +3,14 @@
 use apimachinery::names::{Names, Preset};
 
 use crate::Configuration;
-use crate::pod_security::policy::{LabelKeys, Policy, Version};
+use crate::pod_security::policy::{LabelKeys, NamespacePolicy, Version};
 use crate::pod_security::settings::Settings;
 
 fn names() -> Names {
     Names::new(Preset::Kubernetes, "").unwrap()
 }
 
-fn show(policy: &Policy) -> String {
+fn show(policy: &NamespacePolicy) -> String {
     format!("{} {} {}", policy.enforce, policy.audit, policy.warn)
 }
 
@@ -28,7 +28,7 @@ fn namespace_labels_are_parsed_to_policy() {
                 .unwrap();
         Settings::read(file.for_plugin("PodSecurity").unwrap(), &names).unwrap().defaults
     };
-    let no_defaults = Policy::default();
+    let no_defaults = NamespacePolicy::default();
     for (label_pairs, defaults_given, expected, errors) in [
         ("", no_defaults, "privileged:latest privileged:latest privileged:latest", 0),
         ("enforce=baseline", no_defaults, "baseline:latest privileged:latest baseline:latest", 0),

@@ -10,7 +10,8 @@ use apimachinery::names::{Names, SchemaExtension};
 use expressions::{Bounds, Environment, EstimateSum, Occurrences, Program, excess, limits};
 
 use super::super::node::{Flag, ListType, Node};
-use super::{CompiledRules, Expression, OLD_SELF, Rule, SELF, StoredRules};
+use super::super::node_rules::{CompiledRules, Rule};
+use super::{Expression, OLD_SELF, SELF, StoredRules};
 
 /// Validates the rules of a schema at a path, without those of skipped parts.
 pub(in super::super) fn check(

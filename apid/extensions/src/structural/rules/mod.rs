@@ -17,14 +17,11 @@ mod run;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::sync::OnceLock;
 
-use apimachinery::field::FieldPath;
-use apimachinery::object::{Map, Value};
-use expressions::{Environment, Program, Type};
+use expressions::{Environment, Type};
 
 use super::node::Node;
+use super::node_rules::{CompiledRule, CompiledRules, Rule, Rules};
 
 pub(super) use check::check;
 pub(super) use field_path::resolve;
@@ -67,89 +64,11 @@ fn collect_expressions(node: &Node, stored: &mut StoredRules) {
     node.children().for_each(|child| collect_expressions(child, stored));
 }
 
-/// The rules of a node.
-pub(super) struct Rules {
-    list: Box<[Rule]>,
-    compiled: OnceLock<Box<CompiledRules>>,
-}
-
-/// One rule, as the definition writes it.
-struct Rule {
-    rule: Box<str>,
-    message: Option<Box<str>>,
-    message_expression: Option<Box<str>>,
-    reason: Option<Box<str>>,
-    field_path: Option<Box<str>>,
-    optional_old_self: Option<bool>,
-}
-
 impl Rules {
-    /// Reads the rules of a node; None without rules.
-    pub(super) fn read(list: &Value) -> Option<Rules> {
-        let rules = list.as_array()?.iter().filter_map(Value::as_object).map(Rule::read);
-        let list: Box<[Rule]> = rules.collect();
-        (!list.is_empty()).then(|| Rules { list, compiled: OnceLock::new() })
-    }
-
     fn compiled(&self, node: &Node) -> &CompiledRules {
         self.compiled
             .get_or_init(|| Box::new(CompiledRules::new(node, &self.list, &|_| Environment::stored())))
     }
-}
-
-impl fmt::Debug for Rules {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.list.iter().map(|rule| &rule.rule)).finish()
-    }
-}
-
-impl Rule {
-    fn read(fields: &Map<String, Value>) -> Rule {
-        let text = |name: &str| fields.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        Rule {
-            rule: text("rule").unwrap_or_default().into(),
-            message: text("message").map(Into::into),
-            message_expression: text("messageExpression").map(Into::into),
-            reason: fields.get("reason").and_then(Value::as_str).map(Into::into),
-            field_path: text("fieldPath").map(Into::into),
-            optional_old_self: fields.get("optionalOldSelf").and_then(Value::as_bool),
-        }
-    }
-
-    fn has_optional_old_self(&self) -> bool {
-        self.optional_old_self.unwrap_or(false)
-    }
-
-    /// The message of a failure, or the text of the rule.
-    fn description(&self) -> &str {
-        self.message.as_deref().unwrap_or(&self.rule).trim()
-    }
-
-    /// The detail of a failure without a message expression.
-    fn detail(&self) -> String {
-        match self.message {
-            Some(_) => self.description().to_owned(),
-            None => format!("failed rule: {}", self.description()),
-        }
-    }
-}
-
-/// The compiled rules of a node.
-struct CompiledRules {
-    /// Type of the value; None if the node has no CEL type, so that rules do not run.
-    ty: Option<Type>,
-    rules: Vec<CompiledRule>,
-}
-
-/// A compiled rule.
-struct CompiledRule {
-    /// The program, or the compile error. None for an empty rule.
-    program: Option<Result<Program, String>>,
-    /// The program of the message expression, or its compile error. None without a message expression.
-    message: Option<Result<Program, String>>,
-    uses_old_self: bool,
-    /// The path of the field below the value to which errors refer; None for the value itself.
-    path: Option<FieldPath>,
 }
 
 /// An expression of a rule.

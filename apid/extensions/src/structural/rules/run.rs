@@ -14,9 +14,10 @@ use expressions::{Cost, EvalError, Program, SchemaType, Type, Value as CelValue,
 
 use super::super::Validation;
 use super::super::node::{Flag, ListType, Node};
+use super::super::node_rules::{CompiledRule, Rule};
 use super::super::place::{Data, Place, PlaceStep, item_key, items_by_key};
 use super::super::values::is_blocking;
-use super::{CompiledRule, OLD_SELF, Rule, SELF};
+use super::{OLD_SELF, SELF};
 
 /// Maximum size of an evaluated message in bytes; a longer message is ignored.
 const MESSAGE_MAX: usize = 5 * 1024;

@@ -67,7 +67,7 @@ use self::reader::RowLimits;
 use self::rotation::Rotation;
 use self::row_cache::RowCache;
 use self::space::SpaceCheck;
-use self::state::{SharedState, closed_error};
+use self::state::SharedState;
 use self::stream::FjallWatch;
 use self::survey::Survey;
 use self::trim::{Reclaim, Retention};
@@ -275,7 +275,7 @@ impl FjallStore {
     pub async fn maintain(&self) -> Result<()> {
         let (answer, response) = oneshot::channel();
         self.state.queue.send_command(WriterCommand::Maintain { answer })?;
-        response.await.map_err(|_| closed_error())?
+        response.await.map_err(|_| Error::closed())?
     }
 
     /// Reads a range on a blocking thread.
@@ -344,7 +344,7 @@ impl Store for FjallStore {
         check_size(key, &op)?;
         let (answer, response) = oneshot::channel();
         self.state.queue.send_commit(Commit { key: key.into(), op, answer })?;
-        response.await.map_err(|_| closed_error())?
+        response.await.map_err(|_| Error::closed())?
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
@@ -371,7 +371,7 @@ impl Store for FjallStore {
     async fn compact(&self, upto: Revision) -> Result<()> {
         let (answer, response) = oneshot::channel();
         self.state.queue.send_command(WriterCommand::Compact { upto, answer })?;
-        response.await.map_err(|_| closed_error())?
+        response.await.map_err(|_| Error::closed())?
     }
 
     fn health(&self) -> Result<()> {

@@ -7,8 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use super::state::closed_error;
-use crate::{CommitOutcome, Op, Result, Revision};
+use crate::{CommitOutcome, Error, Op, Result, Revision};
 
 /// A commit request and its response channel.
 pub(super) struct Commit {
@@ -72,7 +71,7 @@ impl Queue {
     fn send(&self, add: impl FnOnce(&mut QueueState)) -> Result<()> {
         let mut state = self.state.lock();
         if state.closed {
-            return Err(closed_error());
+            return Err(Error::closed());
         }
         add(&mut state);
         drop(state);

@@ -75,7 +75,7 @@ impl SharedState {
         if let Some(tables) = self.tables.read().as_ref() {
             return Ok(tables.clone());
         }
-        Err(self.down_reason().unwrap_or_else(closed_error))
+        Err(self.down_reason().unwrap_or_else(Error::closed))
     }
 
     /// The tables; None while they are absent, for callers that need no reason: the watchdog and statistics.
@@ -117,7 +117,7 @@ impl SharedState {
 
     /// Returns `Unavailable` when the store is closed.
     pub(super) fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::SeqCst) { Err(closed_error()) } else { Ok(()) }
+        if self.closed.load(Ordering::SeqCst) { Err(Error::closed()) } else { Ok(()) }
     }
 
     /// Returns `Future` for a revision that is not durable yet, and `Compacted` for a compacted one.
@@ -157,9 +157,4 @@ impl SharedState {
             }
         }
     }
-}
-
-/// The error of a closed store.
-pub(super) fn closed_error() -> Error {
-    Error::Unavailable("the store is closed".to_owned())
 }

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use super::reader::{self, HistoryLimits};
-use super::state::{SharedState, closed_error};
+use super::state::SharedState;
 use crate::{Change, Error, Result, Revision, Watch};
 
 /// Maximum number of log entries that one call reads.
@@ -53,7 +53,7 @@ impl FjallWatch {
                 }
                 continue;
             }
-            self.published.changed().await.map_err(|_| closed_error())?;
+            self.published.changed().await.map_err(|_| Error::closed())?;
         }
     }
 

@@ -32,7 +32,7 @@ use super::recovery;
 use super::rotation::Rotation;
 use super::row_cache::RowCache;
 use super::space::{SpaceCheck, SpaceEffect};
-use super::state::{SharedState, closed_error};
+use super::state::SharedState;
 use super::trim::{self, Reclaim, Removals, Retention};
 use crate::{Change, CommitOutcome, Error, Observer, Op, Result, Revision, Row};
 
@@ -574,7 +574,7 @@ impl Writer {
         for command in requests.commands {
             match command {
                 WriterCommand::Compact { answer, .. } | WriterCommand::Maintain { answer } => {
-                    let _ = answer.send(Err(closed_error()));
+                    let _ = answer.send(Err(Error::closed()));
                 }
                 WriterCommand::Close { answer } => {
                     let _ = answer.send(());

@@ -1,0 +1,366 @@
+//! String functions of every release, and the strings extension (version 2, since 1.30).
+//!
+//! Positions and lengths count characters, not bytes.
+
+use crate::cost::CallCost::{Contains, Custom, Second, Text, Traversal};
+use crate::cost::{ResultSize, read_cost};
+use crate::error::EvalError;
+use crate::types::Type;
+use crate::value::Value;
+use crate::value_facts::{Estimate, ValueFacts};
+
+use super::{Function, Library, single_text};
+
+type Outcome<'a> = Result<Value<'a>, EvalError>;
+
+/// Functions of all releases.
+pub(super) static STANDARD: Library = Library {
+    since: 0,
+    functions: &[
+        Function::new(&[".string.contains(string) -> bool"], Contains, |a| {
+            test_texts(a, |s, t| s.contains(t))
+        }),
+        Function::new(&[".string.startsWith(string) -> bool"], Second, |a| {
+            test_texts(a, |s, t| s.starts_with(t))
+        }),
+        Function::new(&[".string.endsWith(string) -> bool"], Second, |a| {
+            test_texts(a, |s, t| s.ends_with(t))
+        }),
+    ],
+};
+
+/// The strings extension: version 1 since 1.25, with the changes of version 2 since 1.30.
+pub(super) static LIBRARY: Library = Library {
+    since: 25,
+    functions: &[
+        Function::new(
+            &[".string.charAt(int) -> string"],
+            Custom(char_at_cost, |_| Estimate::exactly(1)),
+            char_at,
+        )
+        .with_result_size(ResultSize::Custom(|_, ty| ValueFacts::with_size(ty, Estimate { min: 0, max: 1 }))),
+        Function::new(
+            &[".string.indexOf(string) -> int", ".string.indexOf(string, int) -> int"],
+            Traversal,
+            index_of,
+        ),
+        Function::new(
+            &[".string.lastIndexOf(string) -> int", ".string.lastIndexOf(string, int) -> int"],
+            Traversal,
+            last_index_of,
+        ),
+        Function::new(&[".string.lowerAscii() -> string"], Text(1), |a| {
+            Ok(Value::text(single_text(a)?.to_ascii_lowercase()))
+        })
+        .with_result_size(ResultSize::First),
+        Function::new(&[".string.upperAscii() -> string"], Text(1), |a| {
+            Ok(Value::text(single_text(a)?.to_ascii_uppercase()))
+        })
+        .with_result_size(ResultSize::First),
+        Function::new(&[".string.trim() -> string"], Text(1), |a| Ok(Value::text(single_text(a)?.trim())))
+            .with_result_size(ResultSize::First),
+        Function::new(
+            &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
+            Custom(replace_cost, |a| {
+                a.first().map_or(Estimate::UNKNOWN, |text| read_and_write_cost(text.size))
+            }),
+            replace,
+        )
+        .with_result_size(ResultSize::Custom(replaced_size)),
+        Function::new(
+            &[".string.split(string) -> list(string)", ".string.split(string, int) -> list(string)"],
+            Text(2),
+            split,
+        )
+        .with_result_size(ResultSize::Custom(split_size)),
+        Function::new(
+            &[".list(string).join() -> string", ".list(string).join(string) -> string"],
+            Custom(join_cost, |a| read_and_write_cost(joined_size(a))),
+            join,
+        )
+        .with_result_size(ResultSize::Custom(|a, ty| ValueFacts::with_size(ty, joined_size(a)))),
+        Function::new(
+            &[".string.substring(int) -> string", ".string.substring(int, int) -> string"],
+            Text(1),
+            substring,
+        )
+        .with_result_size(ResultSize::First),
+        Function::new(&["strings.quote(string) -> string"], Text(1), |a| {
+            Ok(Value::text(quote(single_text(a)?)))
+        })
+        .with_result_size(ResultSize::Custom(|a, ty| {
+            let length = a.first().map_or(u64::MAX, |text| text.size.max);
+            // Escaping may double every character; two quotation marks are added.
+            let longest = length.saturating_mul(2).saturating_add(2);
+            ValueFacts::with_size(ty, Estimate { min: 2, max: longest })
+        })),
+        Function::new(
+            &[".string.format(list(dyn)) -> string"],
+            Custom(format_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| text.size.map(read_cost))),
+            |a| match a {
+                [Value::String(s), Value::List(values)] => {
+                    super::text_format::format(s.as_str(), &values.to_vec()?).map(Value::text)
+                }
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+    ],
+};
+
+fn test_texts<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome<'a> {
+    match arguments {
+        [Value::String(s), Value::String(t)] => Ok(Value::Bool(f(s.as_str(), t.as_str()))),
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+/// Cost of reading a text and writing another of the same size.
+fn read_and_write_cost(size: Estimate) -> Estimate {
+    size.map(|size| read_cost(size.saturating_mul(2)))
+}
+
+/// Cost of `charAt`: one unit, and more for many skipped characters.
+fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
+    match arguments {
+        [Value::String(s), Value::Int(index)] => {
+            u64::try_from(*index).unwrap_or(0).min(s.as_str().len() as u64) / 32
+        }
+        _ => 0,
+    }
+    .max(1)
+}
+
+/// Cost of `replace`: reading the text twice, or writing a longer result.
+fn replace_cost(arguments: &[Value<'_>]) -> u64 {
+    let [text @ Value::String(s), Value::String(old), Value::String(new), ..] = arguments else { return 1 };
+    let (s, old, new) = (s.as_str(), old.as_str(), new.as_str());
+    let max_count = match arguments.get(3) {
+        Some(Value::Int(count)) => usize::try_from(*count).unwrap_or(usize::MAX),
+        _ => usize::MAX,
+    };
+    let result = if new.len() > old.len() {
+        let found = s.matches(old).take(max_count).count() as u64;
+        found.saturating_mul(new.len() as u64)
+    } else {
+        0
+    };
+    read_cost((text.size() * 2).max(result))
+}
+
+/// Size of the result of `replace`: the maximum is that of a text of shortest possible matches only.
+fn replaced_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
+    let [text, old, new, ..] = arguments else { return ValueFacts::from_type(ty) };
+    let longest = match old.size.min {
+        0 => text.size.max.saturating_add(1).saturating_mul(new.size.max).saturating_add(text.size.max),
+        shortest if new.size.max <= shortest => text.size.max,
+        shortest => text.size.max.div_ceil(shortest).saturating_mul(new.size.max).max(text.size.max),
+    };
+    ValueFacts::with_size(ty, Estimate { min: 0, max: longest })
+}
+
+/// Size of the result of `split`: each character may be a part, and one part may be the whole text.
+fn split_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
+    let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
+    let each = ValueFacts::with_size(Type::String, Estimate { min: 0, max: text });
+    ValueFacts::with_elements(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
+}
+
+/// Cost of `join`: reading the parts and writing the text, or a tenth of a unit for each separator if that is
+/// more.
+fn join_cost(arguments: &[Value<'_>]) -> u64 {
+    let Some(Value::List(list)) = arguments.first() else { return 1 };
+    let separators = (list.len() as u64).saturating_sub(1);
+    let separator = arguments.get(1).map_or(0, Value::size);
+    let parts: u64 = list.iter().filter_map(Result::ok).map(|part| part.size()).sum();
+    let size = separators.saturating_mul(separator).saturating_add(parts);
+    read_cost(size.saturating_mul(2)).max(read_cost(separators))
+}
+
+fn joined_size(arguments: &[ValueFacts<'_>]) -> Estimate {
+    let Some(list) = arguments.first() else { return Estimate::UNKNOWN };
+    let separators = list.size.map(|size| size.saturating_sub(1));
+    let separator = arguments.get(1).map_or(Estimate::ZERO, |separator| separator.size);
+    let size = list.size.times(list.element().size) + separators.times(separator);
+    // Evaluation charges a tenth of a unit for each separator, also an empty one; the caller doubles this
+    // size.
+    Estimate { min: size.min, max: size.max.max(separators.max.div_ceil(2)) }
+}
+
+/// Cost of `format`: reading the format string and its arguments.
+fn format_cost(arguments: &[Value<'_>]) -> u64 {
+    let [text, Value::List(values)] = arguments else { return 1 };
+    let contents: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
+    read_cost(text.size().max(contents.saturating_mul(8).saturating_sub(8 * values.len() as u64)))
+}
+
+fn out_of_range(index: i64) -> EvalError {
+    EvalError::failed(format!("index out of range: {index}"))
+}
+
+/// Returns the byte offset of the character at `index`. The index after the last character gives the end of
+/// the text.
+fn offset(s: &str, index: i64) -> Result<usize, EvalError> {
+    let nth = usize::try_from(index).map_err(|_| out_of_range(index))?;
+    let mut offsets = s.char_indices().map(|(at, _)| at).chain(std::iter::once(s.len()));
+    offsets.nth(nth).ok_or_else(|| out_of_range(index))
+}
+
+/// Returns the character index of a byte offset.
+fn character_index<'a>(s: &str, offset: usize) -> Value<'a> {
+    let before = s.get(..offset).unwrap_or(s).chars().count();
+    Value::Int(i64::try_from(before).unwrap_or(i64::MAX))
+}
+
+fn char_at<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let [Value::String(s), Value::Int(index)] = arguments else { return Err(EvalError::NoOverload) };
+    let rest = s.as_str().get(offset(s.as_str(), *index)?..).unwrap_or_default();
+    Ok(Value::text(rest.chars().next().map(String::from).unwrap_or_default()))
+}
+
+fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, t, from) = match arguments {
+        [Value::String(s), Value::String(t)] => (s.as_str(), t.as_str(), 0),
+        [Value::String(s), Value::String(t), Value::Int(from)] => (s.as_str(), t.as_str(), *from),
+        _ => return Err(EvalError::NoOverload),
+    };
+    if t.is_empty() {
+        return Ok(Value::Int(from));
+    }
+    let start = offset(s, from)?;
+    let found = s.get(start..).and_then(|rest| rest.find(t));
+    Ok(found.map_or(Value::Int(-1), |at| character_index(s, start + at)))
+}
+
+fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, t, max_start) = match arguments {
+        [Value::String(s), Value::String(t)] => (s.as_str(), t.as_str(), None),
+        [Value::String(s), Value::String(t), Value::Int(max_start)] => {
+            (s.as_str(), t.as_str(), Some(*max_start))
+        }
+        _ => return Err(EvalError::NoOverload),
+    };
+    let last = match max_start {
+        Some(max_start) => offset(s, max_start)?,
+        None => s.len(),
+    };
+    if t.is_empty() {
+        return Ok(character_index(s, last));
+    }
+    // A match may start at this offset at the latest.
+    let end = s.len().min(last + t.len());
+    let end = (end..=s.len()).find(|at| s.is_char_boundary(*at)).unwrap_or(s.len());
+    let mut found = s.get(..end).and_then(|head| head.rfind(t));
+    if found.is_some_and(|at| at > last) {
+        found = s.get(..last).and_then(|head| head.rfind(t));
+    }
+    Ok(found.map_or(Value::Int(-1), |at| character_index(s, at)))
+}
+
+fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, start, end) = match arguments {
+        [Value::String(s), Value::Int(start)] => (s.as_str(), *start, None),
+        [Value::String(s), Value::Int(start), Value::Int(end)] => (s.as_str(), *start, Some(*end)),
+        _ => return Err(EvalError::NoOverload),
+    };
+    let start_offset = offset(s, start)?;
+    let end_offset = match end {
+        Some(end) => offset(s, end)?,
+        None => s.len(),
+    };
+    match s.get(start_offset..end_offset) {
+        Some(part) if start_offset <= end_offset => Ok(Value::text(part)),
+        _ => {
+            let end = end.unwrap_or_default();
+            Err(EvalError::failed(format!("invalid substring range. start: {start}, end: {end}")))
+        }
+    }
+}
+
+fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    match arguments {
+        [Value::String(s), Value::String(old), Value::String(new)] => {
+            Ok(Value::text(s.as_str().replace(old.as_str(), new.as_str())))
+        }
+        [Value::String(s), Value::String(old), Value::String(new), Value::Int(count)] => {
+            Ok(Value::text(match usize::try_from(*count) {
+                Ok(count) => s.as_str().replacen(old.as_str(), new.as_str(), count),
+                Err(_) => s.as_str().replace(old.as_str(), new.as_str()),
+            }))
+        }
+        _ => Err(EvalError::NoOverload),
+    }
+}
+
+fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (s, separator, limit) = match arguments {
+        [Value::String(s), Value::String(separator)] => (s.as_str(), separator.as_str(), -1),
+        [Value::String(s), Value::String(separator), Value::Int(limit)] => {
+            (s.as_str(), separator.as_str(), *limit)
+        }
+        _ => return Err(EvalError::NoOverload),
+    };
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let parts: Vec<Value<'a>> = if limit == 0 {
+        Vec::new()
+    } else if separator.is_empty() {
+        // Splits between all characters. The last part contains the rest of the text when the limit is
+        // reached.
+        let mut parts = Vec::new();
+        let mut rest = s;
+        while let Some(c) = rest.chars().next() {
+            if parts.len() + 1 == limit {
+                break;
+            }
+            let (head, tail) = rest.split_at(c.len_utf8());
+            parts.push(Value::text(head));
+            rest = tail;
+        }
+        if !rest.is_empty() {
+            parts.push(Value::text(rest));
+        }
+        parts
+    } else {
+        s.splitn(limit, separator).map(Value::text).collect()
+    };
+    Ok(Value::list(parts))
+}
+
+fn join<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
+    let (list, separator) = match arguments {
+        [Value::List(list)] => (list, ""),
+        [Value::List(list), Value::String(separator)] => (list, separator.as_str()),
+        _ => return Err(EvalError::NoOverload),
+    };
+    let mut out = String::new();
+    for (i, item) in list.iter().enumerate() {
+        if i > 0 {
+            out.push_str(separator);
+        }
+        match item? {
+            Value::String(s) => out.push_str(s.as_str()),
+            _ => return Err(EvalError::NoOverload),
+        }
+    }
+    Ok(Value::text(out))
+}
+
+/// Quotes a text with escape sequences.
+fn quote(s: &str) -> String {
+    let mut out = String::from("\"");
+    for c in s.chars() {
+        match c {
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{b}' => out.push_str("\\v"),
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            other => out.push(other),
+        }
+    }
+    out.push('"');
+    out
+}
