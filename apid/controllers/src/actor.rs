@@ -7,7 +7,7 @@ use apimachinery::attributes::Attributes;
 use apimachinery::codec::Limits;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
-use apimachinery::user::UserInfo;
+use apimachinery::user::{APISERVER, AUTHENTICATED, MASTERS, UserInfo};
 
 use super::state::ControllerState;
 use audit::{Event, Stage};
@@ -17,6 +17,9 @@ use verbs::options::{ListOptions, WriteOptions};
 use verbs::patch::{self, Patch};
 use verbs::{self, BatchLimits, Call, DeleteResult, Payload, WriteResult};
 use verbs::{ApiState, Collection, ServedKinds};
+
+/// Shared identity of controllers without their own service accounts (requirements A-DEF-54, -55).
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 
 /// The identity of a background task and its user agent in the audit log.
 #[derive(Clone)]
@@ -63,9 +66,47 @@ struct Action<'a> {
     notes: PluginOutput,
 }
 
+impl ControllerState {
+    /// Returns an actor that writes as `system:apiserver`.
+    pub(super) fn apiserver(self: &Arc<Self>) -> Actor {
+        let user =
+            UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
+        Actor::new(self, user, "apiserver")
+    }
+
+    /// Returns the actor of a controller. It writes as the service account `name` of the system namespace if
+    /// controllers have own accounts, else as [`CONTROLLER_MANAGER`].
+    pub(super) fn controller(self: &Arc<Self>, name: &str) -> Actor {
+        if self.own_accounts {
+            return self.service_account(name);
+        }
+        let user = UserInfo {
+            name: CONTROLLER_MANAGER.to_owned(),
+            groups: vec![AUTHENTICATED.to_owned()],
+            ..UserInfo::default()
+        };
+        Actor::new(self, user, name)
+    }
+
+    /// Returns an actor that writes as the service account `name` of the system namespace.
+    pub(super) fn service_account(self: &Arc<Self>, name: &str) -> Actor {
+        let namespace = self.api_state.names.system_namespace;
+        let user = UserInfo {
+            name: format!("system:serviceaccount:{namespace}:{name}"),
+            groups: vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                AUTHENTICATED.to_owned(),
+            ],
+            ..UserInfo::default()
+        };
+        Actor::new(self, user, name)
+    }
+}
+
 impl Actor {
     /// Returns an actor with the user agent `apid/` and `program`.
-    pub(super) fn new(state: &Arc<ControllerState>, user: UserInfo, program: &str) -> Self {
+    fn new(state: &Arc<ControllerState>, user: UserInfo, program: &str) -> Self {
         Actor { state: Arc::clone(state), user: Arc::new(user), user_agent: format!("apid/{program}") }
     }
 

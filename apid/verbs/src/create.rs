@@ -7,7 +7,6 @@ use storage::{Error, Op};
 
 use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
-use super::update::check_name;
 use super::{Call, Payload, ResponseObject, WriteResult};
 
 /// Maximum number of attempts to find a free name for one `generateName` (requirement D-META-8).
@@ -157,7 +156,7 @@ fn prepare_again(call: &Call<'_>, new: &mut Object, ctx: &kinds::Context<'_>) ->
     let resource = &call.collection.resource;
     resolve_namespace(call, new)?;
     if !call.name.is_empty() {
-        check_name(call, new)?;
+        call.check_name(new)?;
     }
     resource.prepare_create(new, call.namespace, ctx);
     resource.kind.strategy().record_creator(new, call.authorized.user());

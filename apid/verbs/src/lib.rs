@@ -207,6 +207,21 @@ impl<'a> Call<'a> {
         self.kinds.collection(self.kinds.registry.find_kind(group, kind)?)
     }
 
+    /// Checks that the body names the object of the URL (requirement D-META-11).
+    fn check_name(&self, object: &Object) -> Result<(), Status> {
+        match object.name() {
+            name if name == self.name => Ok(()),
+            "" => Err(Status::bad_request(format!(
+                "the name of the object ({} based on URL) was undeterminable: name must be provided",
+                self.name
+            ))),
+            name => Err(Status::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                self.name
+            ))),
+        }
+    }
+
     /// Authorizes another verb on the same object.
     async fn authorize_verb(&self, verb: &str) -> Result<(), Status> {
         let mut attributes = self.authorized.attributes().clone();

@@ -16,7 +16,7 @@ use super::decode::decode;
 use super::options::WriteOptions;
 use super::ownership::ProposedObject;
 use super::patch::Patch;
-use super::update::{check_name, uid_conflict};
+use super::update::uid_conflict;
 use super::{Call, Payload, ResponseObject, WriteResult};
 
 /// Returns the Scale of an object in a response.
@@ -51,7 +51,7 @@ pub(super) async fn update(
     let (mut scale, warnings) = decode(body, version, payload, options.field_validation, call.api_state)?;
     call.notes.set_reference(&scale);
     resolve_namespace(call, &mut scale)?;
-    check_name(call, &scale)?;
+    call.check_name(&scale)?;
     write(call, body, options, |_| Ok((scale.clone(), warnings.clone(), None))).await
 }
 
@@ -69,7 +69,7 @@ pub(super) async fn patch(
     let propose = |old: &Object| {
         let (mut new, warnings) = patch.change(call, body, scale_of(call, old), options.field_validation)?;
         resolve_namespace(call, &mut new)?;
-        check_name(call, &new)?;
+        call.check_name(&new)?;
         Ok((new, warnings, None))
     };
     write(call, body, options, propose).await

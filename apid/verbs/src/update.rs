@@ -29,7 +29,7 @@ pub async fn update(
     let resource = &call.collection.resource;
     let (mut object, warnings) = call.decode(payload, options.field_validation)?;
     resolve_namespace(call, &mut object)?;
-    check_name(call, &object)?;
+    call.check_name(&object)?;
 
     let proposed =
         || ProposedObject { object: object.clone(), warnings: warnings.clone(), has_managed_fields: false };
@@ -55,21 +55,6 @@ pub async fn update(
         }
     }
     Err(Status::not_found(&resource.group_resource, call.name))
-}
-
-/// Checks that the body names the object of the URL (requirement D-META-11).
-pub(super) fn check_name(call: &Call<'_>, object: &Object) -> Result<(), Status> {
-    match object.name() {
-        name if name == call.name => Ok(()),
-        "" => Err(Status::bad_request(format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            call.name
-        ))),
-        name => Err(Status::bad_request(format!(
-            "the name of the object ({name}) does not match the name on the URL ({})",
-            call.name
-        ))),
-    }
 }
 
 /// 409 for a uid other than that of the object (requirement D-META-14).

@@ -10,7 +10,8 @@ use apimachinery::names::Names;
 use kinds::Registry;
 use serde_json::json;
 
-use super::{StartObject, definitions, with_desired_spec, without_nulls};
+use super::{StartObject, with_desired_spec, without_nulls};
+use crate::condition::Condition;
 
 /// The default priority of a version in its group.
 const DEFAULT_VERSION_PRIORITY: i64 = 15;
@@ -69,17 +70,28 @@ fn start_object(stem: &str, version: &str, names: &Names) -> Option<StartObject>
     let object = json!({
         "metadata": {
             "name": name(&group, version),
-            "labels": {definitions::automanaged(names): "onstart"},
+            "labels": {automanaged(names): "onstart"},
         },
         "spec": spec,
     });
     let desired = StartObject::new("apiregistration", "APIService", object);
-    Some(desired.restored_by(with_desired_spec).with_condition(definitions::available_condition()))
+    Some(desired.restored_by(with_desired_spec).with_condition(available_condition()))
 }
 
 /// Returns the name of a group version's APIService: `v1.apps`, and `v1.` for the core group.
 pub(super) fn name(group: &str, version: &str) -> String {
     format!("{version}.{group}")
+}
+
+/// Returns the label key that marks APIServices of apid.
+pub(super) fn automanaged(names: &Names) -> String {
+    names.label_sub_key("kube-aggregator", "automanaged")
+}
+
+/// Returns the condition of a local APIService.
+pub(super) fn available_condition() -> Condition {
+    let message = "Local APIServices are always available".to_owned();
+    Condition { kind: "Available", status_is_true: true, reason: "Local", message }
 }
 
 #[cfg(test)]

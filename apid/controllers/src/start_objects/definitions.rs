@@ -8,7 +8,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use serde_json::json;
@@ -16,7 +15,7 @@ use tokio::sync::Mutex;
 
 use super::{StartObject, api_services, ensure, reconcile_on_changes, with_desired_spec};
 use crate::actor::{Actor, Target, ignore_race};
-use crate::condition::{Condition, with_conditions};
+use crate::condition::with_conditions;
 use crate::derived::DerivedValues;
 use crate::stored;
 
@@ -47,7 +46,7 @@ struct Known {
 
 async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
     let api_state = actor.api_state();
-    let key = automanaged(&api_state.names);
+    let key = api_services::automanaged(&api_state.names);
     let services = stored::of_kind(api_state, SERVICE)?;
     let Known { versions, services: current } = &mut *known.lock().await;
     versions.update(&*stored::of_kind(api_state, DEFINITION)?, |definition| served(&definition)).await?;
@@ -67,7 +66,7 @@ async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
     for (_, service) in desired.iter().filter(|(name, _)| !correct.contains(name.as_str())) {
         ensure(actor, service).await?;
     }
-    let conditions = [available_condition()];
+    let conditions = [api_services::available_condition()];
     for service in current.values() {
         let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
         let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
@@ -82,17 +81,6 @@ async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
         ignore_race(result)?;
     }
     Ok(())
-}
-
-/// Returns the label key that marks APIServices of apid.
-pub(super) fn automanaged(names: &Names) -> String {
-    names.label_sub_key("kube-aggregator", "automanaged")
-}
-
-/// Returns the condition of a local APIService.
-pub(super) fn available_condition() -> Condition {
-    let message = "Local APIServices are always available".to_owned();
-    Condition { kind: "Available", status_is_true: true, reason: "Local", message }
 }
 
 /// Returns group and version of each version that a definition serves.
@@ -119,7 +107,7 @@ fn start_object(group: &str, version: &str, key: &str) -> StartObject {
         if current.label(key) == Some(own_value) { with_desired_spec(current, desired) } else { None }
     };
     StartObject {
-        condition: Some(available_condition()),
+        condition: Some(api_services::available_condition()),
         ..StartObject::new(SERVICE.0, SERVICE.1, object).restored_by(restore)
     }
 }

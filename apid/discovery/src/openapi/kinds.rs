@@ -12,7 +12,7 @@ use kinds::{KindRef, Registry, Resource, Subresource, Verb};
 use schema::Schema;
 use serde_json::{Value, json};
 
-use super::types::WATCH_EVENT;
+use super::type_names::WATCH_EVENT;
 
 /// A kind, as in OpenAPI extensions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

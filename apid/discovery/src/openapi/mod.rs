@@ -38,6 +38,7 @@ mod parameters;
 mod protobuf;
 #[cfg(test)]
 mod tests;
+mod type_names;
 mod types;
 mod v2;
 mod v3;

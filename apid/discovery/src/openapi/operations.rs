@@ -10,7 +10,7 @@ use kinds::{Resource, Subresource, Verb};
 
 use super::kinds::{GroupVersionKind, of_subresource, type_of};
 use super::parameters::{self, Parameter};
-use super::types::{PATCH, WATCH_EVENT};
+use super::type_names::{PATCH, WATCH_EVENT};
 
 /// A path with its operations.
 pub(super) struct Path {

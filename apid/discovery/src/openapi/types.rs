@@ -9,15 +9,12 @@ use serde_json::{Map, Value, json};
 
 use super::kinds::{CUSTOM, Kinds};
 use super::operations::Operation;
+use super::type_names::{PATCH, WATCH_EVENT};
 use super::{OpenApiVersion, custom, descriptions};
 
-/// The type name of the body of a patch. The schema table does not contain this type.
-pub(super) const PATCH: &str = "meta/v1.Patch";
 /// The type names of the metadata of objects and of lists.
 const OBJECT_META: &str = "meta/v1.ObjectMeta";
 const LIST_META: &str = "meta/v1.ListMeta";
-/// The type name of a watch event. The schema table does not contain this type.
-pub(super) const WATCH_EVENT: &str = "meta/v1.WatchEvent";
 
 /// Generator of schemas in one OpenAPI version.
 pub(super) struct Types<'a> {

@@ -12,8 +12,9 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Value};
 
 use super::band::{Band, lower_band_size};
-use super::index::{Index, node_ports, parse_address, port_number};
+use super::index::{Index, node_ports, port_number};
 use super::range::AddressRange;
+use super::range::parse_address;
 use crate::addresses::NodePortRange;
 
 /// First port that a dry run returns.

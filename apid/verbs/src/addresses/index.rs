@@ -172,11 +172,6 @@ impl Index {
     }
 }
 
-/// Parses an IP address; an IPv4-mapped address counts as IPv4.
-pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
-    kinds::parse_ip(text).map(|address| address.to_canonical())
-}
-
 /// The node ports of a spec.
 pub(super) fn node_ports(spec: &Value) -> impl Iterator<Item = u16> {
     let ports = spec.get("ports").and_then(Value::as_array).into_iter().flatten();

@@ -71,6 +71,11 @@ fn address(number: u128, is_ipv4: bool) -> IpAddr {
     }
 }
 
+/// Parses an IP address; an IPv4-mapped address counts as IPv4.
+pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
+    kinds::parse_ip(text).map(|address| address.to_canonical())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,7 +13,8 @@ use bytes::Bytes;
 use storage::{CommitOutcome, Error, Op, Revision, Store};
 use tokio::sync::oneshot;
 
-use super::index::{Index, SharedIndex, parse_address};
+use super::index::{Index, SharedIndex};
+use super::range::parse_address;
 
 /// Maximum number of attempts to write the record of an address, which a repair may change concurrently.
 const ATTEMPTS: usize = 4;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
-use super::index::parse_address;
+use super::range::parse_address;
 
 /// The addresses and ports of one Service, sorted and without duplicates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

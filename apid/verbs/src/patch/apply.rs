@@ -23,7 +23,7 @@ use super::super::create::{insert, resolve_namespace};
 use super::super::decode::decode_error_status;
 use super::super::options::{FieldValidation, WriteOptions};
 use super::super::ownership::{Ownership, ProposedObject};
-use super::super::update::{check_name, uid_conflict};
+use super::super::update::uid_conflict;
 use super::super::{Call, WriteResult};
 
 /// kubectl: its default field manager for apply, and the domain of its annotations.
@@ -150,7 +150,7 @@ pub(super) async fn apply(
         let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
         stored.map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
         resolve_namespace(call, &mut object)?;
-        check_name(call, &object)?;
+        call.check_name(&object)?;
         Ok(ProposedObject { object, warnings: warnings.clone(), has_managed_fields: true })
     };
     let apply_converted = |old: &Object| {

@@ -27,7 +27,6 @@ use super::create::resolve_namespace;
 use super::decode::decode_error_status;
 use super::options::{FieldValidation, WriteOptions};
 use super::ownership::ProposedObject;
-use super::update::check_name;
 use super::{Call, WriteResult};
 
 /// The patch types.
@@ -308,7 +307,7 @@ pub async fn patch(call: &Call<'_>, patch: Patch, options: &WriteOptions) -> Res
         served.represent(&mut current, names).map_err(Status::internal)?;
         let (mut new, warnings) = patch.change(call, served, current, options.field_validation)?;
         resolve_namespace(call, &mut new)?;
-        check_name(call, &new)?;
+        call.check_name(&new)?;
         Ok(ProposedObject { object: new, warnings, has_managed_fields: false })
     };
     let not_found = || Status::not_found(&resource.group_resource, call.name);

@@ -17,7 +17,6 @@ use kinds::Resource;
 use super::super::options::WriteOptions;
 use super::super::replicas_paths::{REPLICAS, ReplicasPaths};
 use super::super::scale::{scale_of, write};
-use super::super::update::check_name;
 use super::super::{Call, WriteResult};
 use super::apply::{ApplyIntent, apply_error_status, check_result, type_mismatch_status};
 
@@ -63,7 +62,7 @@ pub(super) async fn apply(
         check_result(&new, limits)?;
         let owners_of_scale = ManagedFields::of(&new);
         body.conform(&mut new).map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
-        check_name(call, &new)?;
+        call.check_name(&new)?;
         Ok((new, warnings.clone(), Some(object_owners(owners, owners_of_scale, paths, &version))))
     };
     write(call, body, options, propose).await
