@@ -8,6 +8,7 @@ use std::time::Duration;
 use apimachinery::decision::explain_reason;
 use apimachinery::status::{Details, Reason, Status};
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
@@ -15,8 +16,10 @@ use hyper::body::Incoming;
 use kinds::Resource;
 use parking_lot::Mutex;
 use serving::body::Body;
+use serving::listener::Listener;
 use serving::metrics::Histogram;
-use serving::server::{ConnectionInfo, Handler};
+use serving::server::{ConnectionInfo, Handler, ServerOptions, ShutdownResult};
+use serving::tls::ServingTls;
 use tracing::Instrument as _;
 
 #[cfg(test)]
@@ -65,6 +68,19 @@ impl Api {
     #[must_use]
     pub fn with_limits(self, max_reads: usize, max_writes: usize) -> Self {
         Api { executor: self.executor.with_limits(max_reads, max_writes), ..self }
+    }
+
+    /// Serves the requests of a listener until `shutdown` is ready and all connections have ended.
+    ///
+    /// The future is boxed, so that the code of handlers is compiled in this crate.
+    pub fn serve(
+        self,
+        listener: Listener,
+        tls: Option<Arc<ServingTls>>,
+        options: ServerOptions,
+        shutdown: BoxFuture<'static, ()>,
+    ) -> BoxFuture<'static, ShutdownResult> {
+        Box::pin(serving::server::serve(listener, tls, Arc::new(self), options, shutdown))
     }
 
     /// Handles one request and returns its response.

@@ -299,15 +299,11 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let (drain, draining) = oneshot::channel::<()>();
     let options = ServerOptions { drain: DRAIN_TIMEOUT, handshake_errors, ..ServerOptions::default() };
     let api = Api::new(Arc::clone(&http_state)).map_err(ProcessError::Workers)?;
-    let server = tokio::spawn(serving::server::serve(
-        listener,
-        Some(Arc::clone(&tls)),
-        Arc::new(api.with_limits(config.max_in_flight.0, config.max_in_flight.1)),
-        options,
-        async {
-            let _ = draining.await;
-        },
-    ));
+    let draining = async {
+        let _ = draining.await;
+    };
+    let api = api.with_limits(config.max_in_flight.0, config.max_in_flight.1);
+    let server = tokio::spawn(api.serve(listener, Some(Arc::clone(&tls)), options, Box::pin(draining)));
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
     let (ready_error_sender, ready_error) = oneshot::channel();

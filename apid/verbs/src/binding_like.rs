@@ -15,6 +15,7 @@ use super::options::WriteOptions;
 use super::response_object::read_row;
 use super::update::{failed_precondition, uid_conflict};
 use super::{Call, Payload};
+use crate::VerbFuture;
 
 /// Applies a binding-like body to its target object. A call without a name uses the name of the body. Returns
 /// warnings with the result.
@@ -23,60 +24,62 @@ use super::{Call, Payload};
 ///
 /// 400 for a malformed body, 403 from admission, 404, 409 when the object's state does not allow the change.
 /// 500 without a reason when validation rejects the body, as in the reference.
-pub async fn create_binding_like(
-    call: &Call<'_>,
-    kind: &Resource,
-    payload: Payload<'_>,
-    options: &WriteOptions,
-) -> Result<(Status, Vec<String>), Status> {
-    let resource = &call.collection.resource;
-    let Some(rules) = kind.kind.facts().binding_action else {
-        return Err(Status::not_implemented(&resource.group_resource, call.subresource));
-    };
-    let version = kind.kind.version();
-    let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.api_state)?;
-    let name = body.name().to_owned();
-    if call.name.is_empty() {
-        check_name_parameter(&name)?;
-        // The body of a call without a name is a new object, and the server sets the uid of new objects.
-        body.remove_meta("uid");
-    }
-    if name.is_empty() || !(call.name.is_empty() || call.name == name) {
-        let text = format!("name in URL does not match name in {} object", kind.kind.kind());
-        return Err(Status::bad_request(text));
-    }
-    let call = call.for_object(call.namespace, &name);
-    resolve_namespace(&call, &mut body)?;
-    let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-    let admission = call.admission(Operation::Create, options.dry_run, &build_options);
-    admission.mutate(Some(&mut body), None).await?;
-    let errors = rules.validate(&body);
-    if !errors.is_empty() {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        return Err(Status::failure(Reason::Unknown, texts.join(", ")));
-    }
-    admission.validate(Some(&body), None).await?;
+pub fn create_binding_like<'a>(
+    call: &'a Call<'a>,
+    kind: &'a Resource,
+    payload: Payload<'a>,
+    options: &'a WriteOptions,
+) -> VerbFuture<'a, (Status, Vec<String>)> {
+    Box::pin(async move {
+        let resource = &call.collection.resource;
+        let Some(rules) = kind.kind.facts().binding_action else {
+            return Err(Status::not_implemented(&resource.group_resource, call.subresource));
+        };
+        let version = kind.kind.version();
+        let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.api_state)?;
+        let name = body.name().to_owned();
+        if call.name.is_empty() {
+            check_name_parameter(&name)?;
+            // The body of a call without a name is a new object, and the server sets the uid of new objects.
+            body.remove_meta("uid");
+        }
+        if name.is_empty() || !(call.name.is_empty() || call.name == name) {
+            let text = format!("name in URL does not match name in {} object", kind.kind.kind());
+            return Err(Status::bad_request(text));
+        }
+        let call = call.for_object(call.namespace, &name);
+        resolve_namespace(&call, &mut body)?;
+        let build_options = || options.to_value("CreateOptions", &call.api_state.names);
+        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
+        admission.mutate(Some(&mut body), None).await?;
+        let errors = rules.validate(&body);
+        if !errors.is_empty() {
+            let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+            return Err(Status::failure(Reason::Unknown, texts.join(", ")));
+        }
+        admission.validate(Some(&body), None).await?;
 
-    let key = call.key();
-    let mut row: Row = call.get_or_404().await?.row().clone();
-    loop {
-        let mut object = read_row(&row)?;
-        check_preconditions(&call, &body, &object)?;
-        rules
-            .apply_to_target(&body, &mut object, &call.context())
-            .map_err(|error| conflict_status(&call, &error.to_string()))?;
-        resource.conform(&mut object).map_err(Status::internal)?;
-        if options.dry_run {
-            break;
+        let key = call.key();
+        let mut row: Row = call.get_or_404().await?.row().clone();
+        loop {
+            let mut object = read_row(&row)?;
+            check_preconditions(&call, &body, &object)?;
+            rules
+                .apply_to_target(&body, &mut object, &call.context())
+                .map_err(|error| conflict_status(&call, &error.to_string()))?;
+            resource.conform(&mut object).map_err(Status::internal)?;
+            if options.dry_run {
+                break;
+            }
+            let op = Op::Update(kinds::entry::encode(&object), row.revision);
+            match call.api_state.store.commit(&key, op).await {
+                Ok(_) => break,
+                Err(Error::Conflict(newer)) => row = *newer,
+                Err(error) => return Err(call.failure(error)),
+            }
         }
-        let op = Op::Update(kinds::entry::encode(&object), row.revision);
-        match call.api_state.store.commit(&key, op).await {
-            Ok(_) => break,
-            Err(Error::Conflict(newer)) => row = *newer,
-            Err(error) => return Err(call.failure(error)),
-        }
-    }
-    Ok((Status::action_success(), warnings))
+        Ok((Status::action_success(), warnings))
+    })
 }
 
 /// Checks the name in the body of a call without a name in the URL.

@@ -18,6 +18,7 @@ use apimachinery::status::{Reason, Status};
 
 use super::Call;
 use super::response_object::tree;
+use crate::VerbFuture;
 
 /// Query parameters of requests for logs and of requests to containers.
 #[derive(Clone, Debug, Default)]
@@ -41,35 +42,37 @@ pub struct ConnectOptions {
 /// 404 for a missing object or node, 400 for an invalid name, container or address, and for exec, attach and
 /// port-forward to a pod without a node. 422 for invalid log options, 503 for a Service without endpoints. A
 /// valid request returns 503 if it needs a connection to an address, and 501 if it needs one to a node.
-pub async fn connect(call: &Call<'_>, options: &ConnectOptions) -> Result<(), Status> {
-    let resource = &call.collection.resource.group_resource;
-    match (resource.resource.as_str(), call.subresource) {
-        ("services", "proxy") => Err(service_proxy(call).await?),
-        ("pods", "proxy") => Err(pod_proxy(call).await?),
-        ("pods", subresource @ ("log" | "exec" | "attach" | "portforward")) => {
-            let is_log = subresource == "log";
-            if is_log {
-                check_log_options(call, options)?;
-            }
-            let pod = find_object(call).await?;
-            if subresource != "portforward" {
-                check_container(call, &pod, &options.container)?;
-            }
-            match pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
-                Some(node) => find_core_object(call, "Node", "", node).await?,
-                None if is_log => return Ok(()),
-                None => {
-                    let text = format!("pod {} does not have a host assigned", call.name);
-                    return Err(Status::bad_request(text));
+pub fn connect<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFuture<'a, ()> {
+    Box::pin(async move {
+        let resource = &call.collection.resource.group_resource;
+        match (resource.resource.as_str(), call.subresource) {
+            ("services", "proxy") => Err(service_proxy(call).await?),
+            ("pods", "proxy") => Err(pod_proxy(call).await?),
+            ("pods", subresource @ ("log" | "exec" | "attach" | "portforward")) => {
+                let is_log = subresource == "log";
+                if is_log {
+                    check_log_options(call, options)?;
                 }
-            };
-            Err(Status::not_implemented(resource, subresource))
+                let pod = find_object(call).await?;
+                if subresource != "portforward" {
+                    check_container(call, &pod, &options.container)?;
+                }
+                match pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
+                    Some(node) => find_core_object(call, "Node", "", node).await?,
+                    None if is_log => return Ok(()),
+                    None => {
+                        let text = format!("pod {} does not have a host assigned", call.name);
+                        return Err(Status::bad_request(text));
+                    }
+                };
+                Err(Status::not_implemented(resource, subresource))
+            }
+            _ => {
+                find_object(call).await?;
+                Err(Status::not_implemented(resource, call.subresource))
+            }
         }
-        _ => {
-            find_object(call).await?;
-            Err(Status::not_implemented(resource, call.subresource))
-        }
-    }
+    })
 }
 
 /// Checks the options of a request for the log of a container.

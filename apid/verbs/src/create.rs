@@ -8,6 +8,7 @@ use storage::{Error, Op};
 use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
 use super::{Call, Payload, ResponseObject, WriteResult};
+use crate::VerbFuture;
 
 /// Maximum number of attempts to find a free name for one `generateName` (requirement D-META-8).
 const ATTEMPTS: usize = 8;
@@ -18,14 +19,16 @@ const ATTEMPTS: usize = 8;
 ///
 /// 400 for a malformed body or another namespace, 403 and 404 from admission, 409 when the name exists, 422
 /// for an invalid object.
-pub async fn create(
-    call: &Call<'_>,
-    payload: Payload<'_>,
-    options: &WriteOptions,
-) -> Result<WriteResult, Status> {
-    let (mut object, warnings) = call.decode(payload, options.field_validation)?;
-    resolve_namespace(call, &mut object)?;
-    insert(call, ProposedObject { object, warnings, has_managed_fields: false }, options).await
+pub fn create<'a>(
+    call: &'a Call<'a>,
+    payload: Payload<'a>,
+    options: &'a WriteOptions,
+) -> VerbFuture<'a, WriteResult> {
+    Box::pin(async move {
+        let (mut object, warnings) = call.decode(payload, options.field_validation)?;
+        resolve_namespace(call, &mut object)?;
+        insert(call, ProposedObject { object, warnings, has_managed_fields: false }, options).await
+    })
 }
 
 /// Sets a missing namespace to that of the URL, and rejects another namespace (requirements D-META-9, -10).

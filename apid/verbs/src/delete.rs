@@ -14,6 +14,7 @@ use super::deletion::{DeletionStep, is_waiting, step, unreadable};
 use super::response_object::tree;
 use super::{Call, ResponseObject};
 use crate::Item;
+use crate::VerbFuture;
 
 /// The result of a successful delete.
 #[derive(Clone, Debug)]
@@ -31,29 +32,31 @@ pub enum DeleteResult {
 /// # Errors
 ///
 /// 403 from admission or for an object that the kind protects, 404, 409 when a precondition fails.
-pub async fn delete(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, Status> {
-    let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
-    if let Some(reason) = call.collection.resource.kind.strategy().deletion_refusal(call.name) {
-        return Err(Status::forbidden(&call.collection.served.group_resource, call.name, reason));
-    }
-    let deletes_unreadable = unreadable::authorize_unsafe_delete(call, options).await?;
-    let result = loop {
-        let item = call.item().await?.ok_or_else(not_found)?;
-        let mut result = delete_item(call, &item, options).await;
-        if deletes_unreadable && matches!(result, Err(DeleteError::Unreadable(_))) {
-            result = delete_unreadable(call, &item).await;
+pub fn delete<'a>(call: &'a Call<'a>, options: &'a DeleteOptions) -> VerbFuture<'a, DeleteResult> {
+    Box::pin(async move {
+        let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
+        if let Some(reason) = call.collection.resource.kind.strategy().deletion_refusal(call.name) {
+            return Err(Status::forbidden(&call.collection.served.group_resource, call.name, reason));
         }
-        match result {
-            Ok(result) => break result,
-            Err(DeleteError::Changed) => {}
-            Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
+        let deletes_unreadable = unreadable::authorize_unsafe_delete(call, options).await?;
+        let result = loop {
+            let item = call.item().await?.ok_or_else(not_found)?;
+            let mut result = delete_item(call, &item, options).await;
+            if deletes_unreadable && matches!(result, Err(DeleteError::Unreadable(_))) {
+                result = delete_unreadable(call, &item).await;
+            }
+            match result {
+                Ok(result) => break result,
+                Err(DeleteError::Changed) => {}
+                Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
+            }
+        };
+        warn_default_propagation(call, options);
+        if deletes_unreadable {
+            unreadable::annotate(call);
         }
-    };
-    warn_default_propagation(call, options);
-    if deletes_unreadable {
-        unreadable::annotate(call);
-    }
-    Ok(result)
+        Ok(result)
+    })
 }
 
 /// Adds the warning of some kinds about their default propagation, if the client did not specify a policy.

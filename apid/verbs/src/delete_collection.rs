@@ -33,6 +33,7 @@ use super::list::{ListResult, list};
 use super::options::ListOptions;
 use super::response_object::entry;
 use crate::Item;
+use crate::VerbFuture;
 
 /// Maximum number of deletes whose commits wait for one group commit.
 const WAITING_COMMITS: usize = 1024;
@@ -68,68 +69,70 @@ pub enum DeletedCollection {
 ///
 /// Those of the list and of the first delete that failed. 504 with the number of accepted deletes after the
 /// time limit.
-pub async fn delete_collection(
-    call: &Call<'_>,
-    list_options: &ListOptions,
-    options: &DeleteOptions,
+pub fn delete_collection<'a>(
+    call: &'a Call<'a>,
+    list_options: &'a ListOptions,
+    options: &'a DeleteOptions,
     limits: BatchLimits,
-) -> Result<DeletedCollection, Status> {
-    unreadable::reject_in_collections(call, options)?;
-    let mut list = list(call, list_options).await?;
-    // The request timeout limits the time for which these items stay in memory.
-    list.hold = None;
-    let total = list.items.len();
-    let progress = BatchProgress::default();
-    let clock = &call.api_state.clock;
-    let is_past_time_limit = || limits.begin_until.is_some_and(|end| clock.monotonic() >= end);
-    let mut first_failure = None;
-    let mut items = list.items.iter().enumerate();
-    let (mut admitting, mut committing) = (FuturesOrdered::new(), FuturesOrdered::new());
-    loop {
-        while admitting.len() < limits.concurrency.max(1) && !progress.is_stopped() {
-            let Some((number, item)) = items.next() else { break };
-            if is_past_time_limit() {
-                progress.stop();
-            } else {
-                admitting.push_back(admit_listed(call, number, Arc::clone(item), options));
-            }
-        }
-        tokio::select! {
-            biased;
-            Some(admitted) = admitting.next(), if committing.len() < WAITING_COMMITS => {
-                committing.push_back(commit_listed(call, admitted, options, &progress));
-            }
-            Some(result) = committing.next() => match result {
-                Ok(Some(notes)) => add_notes(call, &notes),
-                Ok(None) => {}
-                Err(status) => {
+) -> VerbFuture<'a, DeletedCollection> {
+    Box::pin(async move {
+        unreadable::reject_in_collections(call, options)?;
+        let mut list = list(call, list_options).await?;
+        // The request timeout limits the time for which these items stay in memory.
+        list.hold = None;
+        let total = list.items.len();
+        let progress = BatchProgress::default();
+        let clock = &call.api_state.clock;
+        let is_past_time_limit = || limits.begin_until.is_some_and(|end| clock.monotonic() >= end);
+        let mut first_failure = None;
+        let mut items = list.items.iter().enumerate();
+        let (mut admitting, mut committing) = (FuturesOrdered::new(), FuturesOrdered::new());
+        loop {
+            while admitting.len() < limits.concurrency.max(1) && !progress.is_stopped() {
+                let Some((number, item)) = items.next() else { break };
+                if is_past_time_limit() {
                     progress.stop();
-                    first_failure.get_or_insert(status);
+                } else {
+                    admitting.push_back(admit_listed(call, number, Arc::clone(item), options));
                 }
-            },
-            else => break,
+            }
+            tokio::select! {
+                biased;
+                Some(admitted) = admitting.next(), if committing.len() < WAITING_COMMITS => {
+                    committing.push_back(commit_listed(call, admitted, options, &progress));
+                }
+                Some(result) = committing.next() => match result {
+                    Ok(Some(notes)) => add_notes(call, &notes),
+                    Ok(None) => {}
+                    Err(status) => {
+                        progress.stop();
+                        first_failure.get_or_insert(status);
+                    }
+                },
+                else => break,
+            }
         }
-    }
-    drop((admitting, committing));
-    let accepted = progress.accepted.into_inner();
-    if let Some(failure) = first_failure {
-        tracing::debug!(accepted, total, "deletecollection stopped after a failed delete");
-        return Err(failure);
-    }
-    if progress.stopped.into_inner() {
-        return Err(timeout(call, accepted, total));
-    }
-    warn_default_propagation(call, options);
-    let bytes: usize = list.items.iter().map(|item| item.value().len()).sum();
-    if bytes <= MAX_RETURNED_BYTES {
-        return Ok(DeletedCollection::Objects(list));
-    }
-    let resource = &call.collection.served.group_resource;
-    let details =
-        Details { group: resource.group.clone(), kind: resource.resource.clone(), ..Details::default() };
-    let mut status = Status::success(details);
-    status.message = format!("the deletes of {accepted} {resource} were accepted");
-    Ok(DeletedCollection::Status(Box::new(status)))
+        drop((admitting, committing));
+        let accepted = progress.accepted.into_inner();
+        if let Some(failure) = first_failure {
+            tracing::debug!(accepted, total, "deletecollection stopped after a failed delete");
+            return Err(failure);
+        }
+        if progress.stopped.into_inner() {
+            return Err(timeout(call, accepted, total));
+        }
+        warn_default_propagation(call, options);
+        let bytes: usize = list.items.iter().map(|item| item.value().len()).sum();
+        if bytes <= MAX_RETURNED_BYTES {
+            return Ok(DeletedCollection::Objects(list));
+        }
+        let resource = &call.collection.served.group_resource;
+        let details =
+            Details { group: resource.group.clone(), kind: resource.resource.clone(), ..Details::default() };
+        let mut status = Status::success(details);
+        status.message = format!("the deletes of {accepted} {resource} were accepted");
+        Ok(DeletedCollection::Status(Box::new(status)))
+    })
 }
 
 /// Progress of a deletecollection: the number of accepted deletes, and whether no further delete begins.

@@ -19,6 +19,7 @@ use super::options::WriteOptions;
 use super::response_object::tree;
 use super::{Call, Payload, delete};
 use crate::ApiState;
+use crate::VerbFuture;
 
 /// Evicts the pod of a call. Returns warnings with the result.
 ///
@@ -26,60 +27,63 @@ use crate::ApiState;
 ///
 /// 400 for a malformed body, 403 from admission, 404, 409 when a precondition fails. 429 while the
 /// PodDisruptionBudget forbids the eviction, 500 when more than one PodDisruptionBudget selects the pod.
-pub async fn evict(
-    call: &Call<'_>,
-    kind: &Resource,
-    payload: Payload<'_>,
-    options: &WriteOptions,
-) -> Result<(Status, Vec<String>), Status> {
-    let (mut body, warnings) = read(kind, payload, options, call.api_state)?;
-    if body.name() != call.name {
-        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
-    }
-    resolve_namespace(call, &mut body)?;
-    let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-    let admission = call.admission(Operation::Create, options.dry_run, &build_options);
-    admission.mutate(Some(&mut body), None).await?;
-    admission.validate(Some(&body), None).await?;
-    let raw_options = delete_options(&body);
-    check_options(&body, &raw_options, options)?;
-    let mut requested_options = raw_options.validate(&call.api_state.names)?;
-    requested_options.dry_run |= options.dry_run;
+pub fn evict<'a>(
+    call: &'a Call<'a>,
+    kind: &'a Resource,
+    payload: Payload<'a>,
+    options: &'a WriteOptions,
+) -> VerbFuture<'a, (Status, Vec<String>)> {
+    Box::pin(async move {
+        let (mut body, warnings) = read(kind, payload, options, call.api_state)?;
+        if body.name() != call.name {
+            return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+        }
+        resolve_namespace(call, &mut body)?;
+        let build_options = || options.to_value("CreateOptions", &call.api_state.names);
+        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
+        admission.mutate(Some(&mut body), None).await?;
+        admission.validate(Some(&body), None).await?;
+        let raw_options = delete_options(&body);
+        check_options(&body, &raw_options, options)?;
+        let mut requested_options = raw_options.validate(&call.api_state.names)?;
+        requested_options.dry_run |= options.dry_run;
 
-    let pod_call = Call { subresource: "", ..*call };
-    loop {
-        let item = pod_call.get_or_404().await?;
-        let pod = tree(&item, item.revision())?;
-        let found = Preconditions {
-            uid: Some(pod.uid().to_owned()),
-            resource_version: Some(pod.resource_version().to_owned()),
-        };
-        let misses_preconditions = fails_precondition(&requested_options.preconditions, &found);
-        // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: the
-        // pod may start at any time, and its budget must then allow the eviction.
-        if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && misses_preconditions) {
-            delete(&pod_call, &requested_options).await?;
-            break;
+        let pod_call = Call { subresource: "", ..*call };
+        loop {
+            let item = pod_call.get_or_404().await?;
+            let pod = tree(&item, item.revision())?;
+            let found = Preconditions {
+                uid: Some(pod.uid().to_owned()),
+                resource_version: Some(pod.resource_version().to_owned()),
+            };
+            let misses_preconditions = fails_precondition(&requested_options.preconditions, &found);
+            // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: the
+            // pod may start at any time, and its budget must then allow the eviction.
+            if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && misses_preconditions) {
+                delete(&pod_call, &requested_options).await?;
+                break;
+            }
+            if misses_preconditions {
+                let reason = "Precondition failed: UID or resourceVersion does not match";
+                return Err(Status::conflict(&call.collection.resource.group_resource, call.name, reason));
+            }
+            let decision = match eviction::needs_no_budget(&pod) {
+                true => Some(EvictionDecision::Uncharged),
+                false => charge_budget(&pod_call, &pod, requested_options.dry_run).await?,
+            };
+            let Some(decision) = decision else { continue };
+            // An eviction that is not charged to a budget requires the evaluated resourceVersion.
+            let resource_version = found.resource_version.filter(|_| decision == EvictionDecision::Uncharged);
+            let preconditions = Preconditions { resource_version, ..found };
+            match delete(&pod_call, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
+                Err(status)
+                    if status.reason == Reason::Conflict && decision == EvictionDecision::Uncharged => {}
+                Err(status) => return Err(status),
+                Ok(_) => break,
+            }
         }
-        if misses_preconditions {
-            let reason = "Precondition failed: UID or resourceVersion does not match";
-            return Err(Status::conflict(&call.collection.resource.group_resource, call.name, reason));
-        }
-        let decision = match eviction::needs_no_budget(&pod) {
-            true => Some(EvictionDecision::Uncharged),
-            false => charge_budget(&pod_call, &pod, requested_options.dry_run).await?,
-        };
-        let Some(decision) = decision else { continue };
-        // An eviction that is not charged to a budget requires the evaluated resourceVersion.
-        let resource_version = found.resource_version.filter(|_| decision == EvictionDecision::Uncharged);
-        let preconditions = Preconditions { resource_version, ..found };
-        match delete(&pod_call, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
-            Err(status) if status.reason == Reason::Conflict && decision == EvictionDecision::Uncharged => {}
-            Err(status) => return Err(status),
-            Ok(_) => break,
-        }
-    }
-    Ok((Status::action_success(), warnings))
+        Ok((Status::action_success(), warnings))
+    })
 }
 
 /// Decodes the Eviction in any of its versions. A decoding error refers to the newest version.

@@ -82,6 +82,7 @@ use admission::PluginOutput;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use kinds::{Context, Resource, Storage};
 
 use authclient::Authorized;
@@ -112,6 +113,12 @@ pub struct Call<'a> {
     /// The memory limit of the user; None for work of apid itself.
     pub memory: Option<&'a dyn MemoryLimit>,
 }
+
+/// The result of a verb, when it is complete.
+///
+/// The future is boxed, so that the code of a verb is compiled in this crate: the body of an `async fn` is compiled in
+/// each crate that awaits it.
+pub type VerbFuture<'a, T> = BoxFuture<'a, Result<T, Status>>;
 
 /// The memory that the responses of a user may hold.
 pub trait MemoryLimit: Sync {

@@ -25,6 +25,7 @@ use super::options::{ListOptions, VersionMatch};
 use super::selection::Selection;
 use super::version::{RequestedVersion, parse};
 use super::{Call, component_statuses};
+use crate::VerbFuture;
 use crate::conversion::{BATCH, ObjectConverter};
 use crate::{Item, Snapshot};
 
@@ -61,16 +62,18 @@ pub const STORE_PAGE_COST: usize = STORE_PAGE_BYTES + storage::MAX_VALUE;
 /// # Errors
 ///
 /// 400, 410, 422 or 504 for versions and tokens that cannot be served.
-pub async fn list(call: &Call<'_>, options: &ListOptions) -> Result<ListResult, Status> {
-    options.validate_list(&call.api_state.names)?;
-    let selection = Selection::new(call, options)?;
-    if call.collection.served.kind.facts().computed {
-        return component_statuses::list(call, &selection).await;
-    }
-    match &call.collection.converter {
-        Some(converter) => list_converted(call, options, &selection, converter).await,
-        None => list_selected(call, options, &selection).await,
-    }
+pub fn list<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a, ListResult> {
+    Box::pin(async move {
+        options.validate_list(&call.api_state.names)?;
+        let selection = Selection::new(call, options)?;
+        if call.collection.served.kind.facts().computed {
+            return component_statuses::list(call, &selection).await;
+        }
+        match &call.collection.converter {
+            Some(converter) => list_converted(call, options, &selection, converter).await,
+            None => list_selected(call, options, &selection).await,
+        }
+    })
 }
 
 /// Lists converted objects. The selectors apply to the converted objects.

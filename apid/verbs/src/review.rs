@@ -15,6 +15,7 @@ use super::decode::decode;
 use super::options::WriteOptions;
 use super::{Payload, context};
 use crate::ApiState;
+use crate::VerbFuture;
 use authclient::Authorized;
 
 /// Lets authd evaluate a review. Returns the review with its status, and warnings.
@@ -22,26 +23,29 @@ use authclient::Authorized;
 /// # Errors
 ///
 /// 400 for a malformed body, 403 or 422 from authd, 503 when authd does not respond.
-pub async fn review(
-    api_state: &ApiState,
-    authorized: &Authorized,
-    resource: &Resource,
-    payload: Payload<'_>,
-    options: &WriteOptions,
-    request_id: &str,
-) -> Result<(Object, Vec<String>), Status> {
-    let attributes = authorized.attributes();
-    let (mut object, warnings) =
-        decode(resource, &attributes.version, payload, options.field_validation, api_state)?;
-    check_sizes(&api_state.names, &object).map_err(|status| *status)?;
-    if resource.kind.namespaced() {
-        set_namespace(&mut object, &attributes.namespace)?;
-    }
-    resource.default(&mut object, &context(api_state, ""));
-    let request = serde_json::to_vec(&object.0).map_err(Status::internal)?;
-    let response = api_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;
-    let value = serde_json::from_slice(&response).map_err(Status::internal)?;
-    let object = Object::from_value(value)
-        .map_err(|_| Status::internal("authd returned a review that is not an object"))?;
-    Ok((object, warnings))
+pub fn review<'a>(
+    api_state: &'a ApiState,
+    authorized: &'a Authorized,
+    resource: &'a Resource,
+    payload: Payload<'a>,
+    options: &'a WriteOptions,
+    request_id: &'a str,
+) -> VerbFuture<'a, (Object, Vec<String>)> {
+    Box::pin(async move {
+        let attributes = authorized.attributes();
+        let (mut object, warnings) =
+            decode(resource, &attributes.version, payload, options.field_validation, api_state)?;
+        check_sizes(&api_state.names, &object).map_err(|status| *status)?;
+        if resource.kind.namespaced() {
+            set_namespace(&mut object, &attributes.namespace)?;
+        }
+        resource.default(&mut object, &context(api_state, ""));
+        let request = serde_json::to_vec(&object.0).map_err(Status::internal)?;
+        let response =
+            api_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;
+        let value = serde_json::from_slice(&response).map_err(Status::internal)?;
+        let object = Object::from_value(value)
+            .map_err(|_| Status::internal("authd returned a review that is not an object"))?;
+        Ok((object, warnings))
+    })
 }

@@ -22,6 +22,7 @@ use super::create::resolve_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::{Call, Payload};
+use crate::VerbFuture;
 
 /// Issues a token for the service account of the call. Returns warnings with the result.
 ///
@@ -29,71 +30,77 @@ use super::{Call, Payload};
 ///
 /// 400 for a malformed body and for an unsupported kind of bound object, 403 from admission, 404, 409 for
 /// another uid. 422 for an invalid request, 500 without a signing key, 503 when authd does not respond.
-pub async fn token_request(
-    call: &Call<'_>,
-    kind: &Resource,
-    payload: Payload<'_>,
-    options: &WriteOptions,
-) -> Result<(Object, Vec<String>), Status> {
-    let version = kind.kind.version();
-    let (mut request, mut warnings) =
-        decode(kind, version, payload, options.field_validation, call.api_state)?;
-    check_sizes(&call.api_state.names, &request).map_err(|status| *status)?;
-    resolve_namespace(call, &mut request)?;
-    if request.name().is_empty() {
-        request.set_meta("name", call.name);
-    } else if request.name() != call.name {
-        let path = FieldPath::new("metadata").child("name");
-        let error =
-            FieldError::invalid(&path, request.name(), "must match the service account name if specified");
-        return Err(Status::invalid(&kind.group_kind, call.name, &[error]));
-    }
-    kind.default(&mut request, &call.context());
-    let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-    let admission = call.admission(Operation::Create, options.dry_run, &build_options);
-    admission.mutate(Some(&mut request), None).await?;
-    let errors = kind.kind.strategy().validate(&request, &call.context());
-    if !errors.is_empty() {
-        // The Status names no object, as in the reference.
-        return Err(Status::invalid(&kind.group_kind, "", &errors));
-    }
-    admission.validate(Some(&request), None).await?;
+pub fn token_request<'a>(
+    call: &'a Call<'a>,
+    kind: &'a Resource,
+    payload: Payload<'a>,
+    options: &'a WriteOptions,
+) -> VerbFuture<'a, (Object, Vec<String>)> {
+    Box::pin(async move {
+        let version = kind.kind.version();
+        let (mut request, mut warnings) =
+            decode(kind, version, payload, options.field_validation, call.api_state)?;
+        check_sizes(&call.api_state.names, &request).map_err(|status| *status)?;
+        resolve_namespace(call, &mut request)?;
+        if request.name().is_empty() {
+            request.set_meta("name", call.name);
+        } else if request.name() != call.name {
+            let path = FieldPath::new("metadata").child("name");
+            let error = FieldError::invalid(
+                &path,
+                request.name(),
+                "must match the service account name if specified",
+            );
+            return Err(Status::invalid(&kind.group_kind, call.name, &[error]));
+        }
+        kind.default(&mut request, &call.context());
+        let build_options = || options.to_value("CreateOptions", &call.api_state.names);
+        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
+        admission.mutate(Some(&mut request), None).await?;
+        let errors = kind.kind.strategy().validate(&request, &call.context());
+        if !errors.is_empty() {
+            // The Status names no object, as in the reference.
+            return Err(Status::invalid(&kind.group_kind, "", &errors));
+        }
+        admission.validate(Some(&request), None).await?;
 
-    let account = find_core_object(call, "ServiceAccount", call.namespace, call.name).await?;
-    let (bound_object, node) = find_bound_object(call, &request).await?;
-    let requested_seconds =
-        request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
-    let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).into_iter().flatten();
-    let issued_token = call
-        .api_state
-        .auth
-        .issue_token(IssueTokenRequest {
-            namespace: call.namespace.to_owned(),
-            service_account: call.name.to_owned(),
-            service_account_uid: account.uid().to_owned(),
-            audiences: audiences.filter_map(Value::as_str).map(str::to_owned).collect(),
-            expiration_seconds: requested_seconds,
-            bound_object,
-            node,
-            at_least: None,
-        })
-        .await?;
-    if issued_token.expiration_seconds < requested_seconds {
-        warnings.push(format!(
-            "requested expiration of {requested_seconds} seconds shortened to {} seconds",
-            issued_token.expiration_seconds
-        ));
-    }
-    let id = format!("JTI={}", issued_token.id);
-    call.notes.annotate(call.api_state.names.label_sub_key("authentication", "issued-credential-id"), id);
-    let expires = Timestamp::from_millisecond(issued_token.expires_at_ms).map_err(Status::internal)?;
-    request.set_meta("uid", call.api_state.rng.uuid());
-    request.set_meta("creationTimestamp", time::time(call.api_state.clock.now()));
-    let spec = request.part_mut("spec");
-    spec.insert("audiences".to_owned(), json!(issued_token.audiences));
-    spec.insert("expirationSeconds".to_owned(), json!(issued_token.expiration_seconds));
-    request.set("status", json!({"token": issued_token.token, "expirationTimestamp": time::time(expires)}));
-    Ok((request, warnings))
+        let account = find_core_object(call, "ServiceAccount", call.namespace, call.name).await?;
+        let (bound_object, node) = find_bound_object(call, &request).await?;
+        let requested_seconds =
+            request.at(&["spec", "expirationSeconds"]).and_then(Value::as_i64).unwrap_or_default();
+        let audiences = request.at(&["spec", "audiences"]).and_then(Value::as_array).into_iter().flatten();
+        let issued_token = call
+            .api_state
+            .auth
+            .issue_token(IssueTokenRequest {
+                namespace: call.namespace.to_owned(),
+                service_account: call.name.to_owned(),
+                service_account_uid: account.uid().to_owned(),
+                audiences: audiences.filter_map(Value::as_str).map(str::to_owned).collect(),
+                expiration_seconds: requested_seconds,
+                bound_object,
+                node,
+                at_least: None,
+            })
+            .await?;
+        if issued_token.expiration_seconds < requested_seconds {
+            warnings.push(format!(
+                "requested expiration of {requested_seconds} seconds shortened to {} seconds",
+                issued_token.expiration_seconds
+            ));
+        }
+        let id = format!("JTI={}", issued_token.id);
+        call.notes.annotate(call.api_state.names.label_sub_key("authentication", "issued-credential-id"), id);
+        let expires = Timestamp::from_millisecond(issued_token.expires_at_ms).map_err(Status::internal)?;
+        request.set_meta("uid", call.api_state.rng.uuid());
+        request.set_meta("creationTimestamp", time::time(call.api_state.clock.now()));
+        let spec = request.part_mut("spec");
+        spec.insert("audiences".to_owned(), json!(issued_token.audiences));
+        spec.insert("expirationSeconds".to_owned(), json!(issued_token.expiration_seconds));
+        request
+            .set("status", json!({"token": issued_token.token, "expirationTimestamp": time::time(expires)}));
+        Ok((request, warnings))
+    })
 }
 
 /// Returns the bound object, and the node of a bound pod.

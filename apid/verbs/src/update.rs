@@ -8,6 +8,7 @@ use super::create::{insert, resolve_namespace};
 use super::options::WriteOptions;
 use super::ownership::ProposedObject;
 use super::{Call, Payload, WriteResult, scale};
+use crate::VerbFuture;
 
 /// Replaces the current object, or the part of it that belongs to a subresource.
 ///
@@ -18,43 +19,48 @@ use super::{Call, Payload, WriteResult, scale};
 ///
 /// 400 for a malformed body, 403, 404, 409 for a resourceVersion or uid other than the current one, 422 for
 /// an invalid object.
-pub async fn update(
-    call: &Call<'_>,
-    payload: Payload<'_>,
-    options: &WriteOptions,
-) -> Result<WriteResult, Status> {
-    if let Some(view) = call.virtual_kind() {
-        return scale::update(call, view, payload, options).await;
-    }
-    let resource = &call.collection.resource;
-    let (mut object, warnings) = call.decode(payload, options.field_validation)?;
-    resolve_namespace(call, &mut object)?;
-    call.check_name(&object)?;
+pub fn update<'a>(
+    call: &'a Call<'a>,
+    payload: Payload<'a>,
+    options: &'a WriteOptions,
+) -> VerbFuture<'a, WriteResult> {
+    Box::pin(async move {
+        if let Some(view) = call.virtual_kind() {
+            return scale::update(call, view, payload, options).await;
+        }
+        let resource = &call.collection.resource;
+        let (mut object, warnings) = call.decode(payload, options.field_validation)?;
+        resolve_namespace(call, &mut object)?;
+        call.check_name(&object)?;
 
-    let proposed =
-        || ProposedObject { object: object.clone(), warnings: warnings.clone(), has_managed_fields: false };
-    let propose = |old: &Object| match object.uid() {
-        uid if uid.is_empty() || uid == old.uid() => Ok(proposed()),
-        uid => Err(uid_conflict(call, uid, old.uid())),
-    };
-    // Retry once if another request creates the object between `modify`, which misses it, and `insert`.
-    for _ in 0..2 {
-        if let Some(written) = call.modify(options, &propose).await? {
-            return Ok(written);
+        let proposed = || ProposedObject {
+            object: object.clone(),
+            warnings: warnings.clone(),
+            has_managed_fields: false,
+        };
+        let propose = |old: &Object| match object.uid() {
+            uid if uid.is_empty() || uid == old.uid() => Ok(proposed()),
+            uid => Err(uid_conflict(call, uid, old.uid())),
+        };
+        // Retry once if another request creates the object between `modify`, which misses it, and `insert`.
+        for _ in 0..2 {
+            if let Some(written) = call.modify(options, &propose).await? {
+                return Ok(written);
+            }
+            if !resource.kind.facts().create_on_update || !call.subresource.is_empty() {
+                break;
+            }
+            if !object.uid().is_empty() {
+                return Err(uid_conflict(call, object.uid(), ""));
+            }
+            call.authorize_verb("create").await?;
+            match insert(call, proposed(), options).await {
+                Err(status) if status.reason == apimachinery::status::Reason::AlreadyExists => {}
+                result => return result,
+            }
         }
-        if !resource.kind.facts().create_on_update || !call.subresource.is_empty() {
-            break;
-        }
-        if !object.uid().is_empty() {
-            return Err(uid_conflict(call, object.uid(), ""));
-        }
-        call.authorize_verb("create").await?;
-        match insert(call, proposed(), options).await {
-            Err(status) if status.reason == apimachinery::status::Reason::AlreadyExists => {}
-            result => return result,
-        }
-    }
-    Err(Status::not_found(&resource.group_resource, call.name))
+        Err(Status::not_found(&resource.group_resource, call.name))
+    })
 }
 
 /// 409 for a uid other than that of the object (requirement D-META-14).

@@ -28,6 +28,7 @@ use super::options::ListOptions;
 use super::selection::Selection;
 use super::version::{RequestedVersion, parse_or_500};
 use super::watch_interrupts::{WatchInterrupt, WatchInterrupts};
+use crate::VerbFuture;
 use crate::conversion::ObjectConverter;
 use crate::{Event, Item, Pin, Watcher};
 use authclient::WatchGuard;
@@ -110,58 +111,60 @@ struct InitialEvents {
 /// # Errors
 ///
 /// 400 or 422 for the options, 500 for a malformed version, as in the reference.
-pub async fn watch(call: &Call<'_>, options: &ListOptions) -> Result<WatchStart, Status> {
-    let api_state = call.api_state;
-    options.validate_watch(&api_state.names, api_state.gates.enabled(serving::gates::Gate::WatchList))?;
-    let selection = Selection::new(call, options)?;
-    let requested = parse_or_500(&options.resource_version)?;
-    let items = &call.collection.items;
-    let initial_events = options.send_initial_events;
-    let now = Instant::now();
-    let (initial, watcher) = match requested {
-        RequestedVersion::At(version) if initial_events != Some(true) => {
-            match items.watch(&selection.keys, version).await {
-                Ok(watcher) => (None, watcher),
-                Err(WatchError::Lagged { .. } | WatchError::Store(Error::Compacted { .. })) => {
-                    return Ok(WatchStart::Expired(Box::new(expired_status(version))));
+pub fn watch<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a, WatchStart> {
+    Box::pin(async move {
+        let api_state = call.api_state;
+        options.validate_watch(&api_state.names, api_state.gates.enabled(serving::gates::Gate::WatchList))?;
+        let selection = Selection::new(call, options)?;
+        let requested = parse_or_500(&options.resource_version)?;
+        let items = &call.collection.items;
+        let initial_events = options.send_initial_events;
+        let now = Instant::now();
+        let (initial, watcher) = match requested {
+            RequestedVersion::At(version) if initial_events != Some(true) => {
+                match items.watch(&selection.keys, version).await {
+                    Ok(watcher) => (None, watcher),
+                    Err(WatchError::Lagged { .. } | WatchError::Store(Error::Compacted { .. })) => {
+                        return Ok(WatchStart::Expired(Box::new(expired_status(version))));
+                    }
+                    Err(WatchError::Retired) => return Err(Status::unknown_resource()),
+                    Err(WatchError::Store(error)) => return Err(call.failure(error)),
                 }
-                Err(WatchError::Retired) => return Err(Status::unknown_resource()),
-                Err(WatchError::Store(error)) => return Err(call.failure(error)),
             }
-        }
-        requested => {
-            if let RequestedVersion::At(version) = requested {
-                call.wait_for_version(version).await?;
+            requested => {
+                if let RequestedVersion::At(version) = requested {
+                    call.wait_for_version(version).await?;
+                }
+                let (pin, watcher) =
+                    items.pin_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
+                let has_end_bookmark = initial_events == Some(true) && options.allow_watch_bookmarks;
+                // A watch without a version begins with the existing objects, unless the client disables initial
+                // events.
+                let has_initial_events = initial_events != Some(false);
+                let initial = InitialEvents { pin, start: String::new(), has_end_bookmark, started_at: now };
+                (has_initial_events.then_some(initial), watcher)
             }
-            let (pin, watcher) =
-                items.pin_and_watch(&selection.keys).await.map_err(|error| call.failure(error))?;
-            let has_end_bookmark = initial_events == Some(true) && options.allow_watch_bookmarks;
-            // A watch without a version begins with the existing objects, unless the client disables initial
-            // events.
-            let has_initial_events = initial_events != Some(false);
-            let initial = InitialEvents { pin, start: String::new(), has_end_bookmark, started_at: now };
-            (has_initial_events.then_some(initial), watcher)
-        }
-    };
-    let guard = Arc::new(api_state.auth.guard(call.authorized));
-    let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(MAX_WATCH_DURATION);
-    let bookmarks = options.allow_watch_bookmarks;
-    let interrupts =
-        WatchInterrupts::new(Arc::clone(&guard), api_state.stopping.clone(), now, end, bookmarks);
-    Ok(WatchStart::Running(Box::new(WatchStream {
-        initial,
-        watcher,
-        served: Arc::clone(&call.collection.served),
-        version: call.version.to_owned(),
-        namespace: call.namespace.to_owned(),
-        metrics: api_state.read_metrics.clone(),
-        selection,
-        converter: call.collection.converter.clone(),
-        guard,
-        interrupts,
-        is_bookmark_due: false,
-        has_ended: false,
-    })))
+        };
+        let guard = Arc::new(api_state.auth.guard(call.authorized));
+        let end = now + options.timeout.unwrap_or_else(|| lifetime(call)).min(MAX_WATCH_DURATION);
+        let bookmarks = options.allow_watch_bookmarks;
+        let interrupts =
+            WatchInterrupts::new(Arc::clone(&guard), api_state.stopping.clone(), now, end, bookmarks);
+        Ok(WatchStart::Running(Box::new(WatchStream {
+            initial,
+            watcher,
+            served: Arc::clone(&call.collection.served),
+            version: call.version.to_owned(),
+            namespace: call.namespace.to_owned(),
+            metrics: api_state.read_metrics.clone(),
+            selection,
+            converter: call.collection.converter.clone(),
+            guard,
+            interrupts,
+            is_bookmark_due: false,
+            has_ended: false,
+        })))
+    })
 }
 
 /// Returns a random duration of a watch between `min_watch_timeout` and twice that time.

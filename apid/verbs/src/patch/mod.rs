@@ -28,6 +28,7 @@ use super::decode::decode_error_status;
 use super::options::{FieldValidation, WriteOptions};
 use super::ownership::ProposedObject;
 use super::{Call, WriteResult};
+use crate::VerbFuture;
 
 /// The patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,27 +290,29 @@ fn strategic_failure(error: strategic::Error) -> Status {
 /// # Errors
 ///
 /// 404; 422 when the patch cannot be applied or its result is invalid; else those of an update.
-pub async fn patch(call: &Call<'_>, patch: Patch, options: &WriteOptions) -> Result<WriteResult, Status> {
-    let view = call.virtual_kind();
-    if let Document::Apply(intent) = patch.document {
-        return match view {
-            Some(view) => scale::apply(call, view, intent, options).await,
-            None => apply::apply(call, intent, options).await,
+pub fn patch<'a>(call: &'a Call<'a>, patch: Patch, options: &'a WriteOptions) -> VerbFuture<'a, WriteResult> {
+    Box::pin(async move {
+        let view = call.virtual_kind();
+        if let Document::Apply(intent) = patch.document {
+            return match view {
+                Some(view) => scale::apply(call, view, intent, options).await,
+                None => apply::apply(call, intent, options).await,
+            };
+        }
+        if let Some(view) = view {
+            return super::scale::patch(call, view, &patch, options).await;
+        }
+        let resource = &call.collection.resource;
+        let (served, names) = (&call.collection.served, &call.api_state.names);
+        let propose = |old: &Object| {
+            let mut current = old.clone();
+            served.represent(&mut current, names).map_err(Status::internal)?;
+            let (mut new, warnings) = patch.change(call, served, current, options.field_validation)?;
+            resolve_namespace(call, &mut new)?;
+            call.check_name(&new)?;
+            Ok(ProposedObject { object: new, warnings, has_managed_fields: false })
         };
-    }
-    if let Some(view) = view {
-        return super::scale::patch(call, view, &patch, options).await;
-    }
-    let resource = &call.collection.resource;
-    let (served, names) = (&call.collection.served, &call.api_state.names);
-    let propose = |old: &Object| {
-        let mut current = old.clone();
-        served.represent(&mut current, names).map_err(Status::internal)?;
-        let (mut new, warnings) = patch.change(call, served, current, options.field_validation)?;
-        resolve_namespace(call, &mut new)?;
-        call.check_name(&new)?;
-        Ok(ProposedObject { object: new, warnings, has_managed_fields: false })
-    };
-    let not_found = || Status::not_found(&resource.group_resource, call.name);
-    call.modify(options, propose).await?.ok_or_else(not_found)
+        let not_found = || Status::not_found(&resource.group_resource, call.name);
+        call.modify(options, propose).await?.ok_or_else(not_found)
+    })
 }
