@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A release build has the commit of the work tree, and its date or that of `SOURCE_DATE_EPOCH`. Other builds
-//! have neither, so a commit recompiles nothing. Sources within the repository of a different project have no
-//! commit. The same sources with the same compiler give the same facts.
+//! A release build has the commit of the work tree, and the date of `SOURCE_DATE_EPOCH` or of the build. Other
+//! builds have neither, so a commit recompiles nothing. Sources within the repository of a different project
+//! have no commit.
 //!
 //! The mark `-dirty` of uncommitted changes is a hint. It is determined again only after a commit or a
 //! checkout, because a check at each build would recompile the programs. The variable `BUILD_COMMIT` replaces
@@ -21,13 +21,15 @@ pub(crate) fn record(root: &str) {
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
     let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let work_tree = is_release.then(|| commit(root)).flatten();
-    let commit = env::var("BUILD_COMMIT").ok().or_else(|| work_tree.clone());
+    let commit = env::var("BUILD_COMMIT").ok().or_else(|| is_release.then(|| commit(root)).flatten());
     println!("cargo::rustc-env=BUILD_COMMIT={}", commit.unwrap_or_default());
     let epoch = env::var("SOURCE_DATE_EPOCH").ok().map(|text| text.trim().to_owned());
-    let date = || output("git", &["show", "--no-patch", "--format=%ct", "HEAD"]);
-    let seconds = epoch.or_else(|| work_tree.and_then(|_| date())).filter(|text| text.parse::<u64>().is_ok());
-    println!("cargo::rustc-env=BUILD_SECONDS={}", seconds.unwrap_or_default());
+    let seconds = epoch.and_then(|text| text.parse::<u64>().ok());
+    let seconds = seconds.or_else(|| is_release.then(seconds_now).flatten());
+    println!(
+        "cargo::rustc-env=BUILD_SECONDS={}",
+        seconds.map(|seconds| seconds.to_string()).unwrap_or_default()
+    );
     let rustc = env::var("RUSTC").ok().and_then(|rustc| output(&rustc, &["--version"]));
     println!("cargo::rustc-env=BUILD_COMPILER={}", rustc.unwrap_or_default());
 }
@@ -50,6 +52,12 @@ fn commit(root: &str) -> Option<String> {
     let is_dirty = output("git", &["status", "--porcelain", "--untracked-files=no"])
         .is_none_or(|changes| !changes.is_empty());
     Some(if is_dirty { format!("{commit}-dirty") } else { commit })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the date of the build is the time of the machine")]
+fn seconds_now() -> Option<u64> {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 /// Runs a program and returns its standard output; None if the program fails.

@@ -28,7 +28,6 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::oneshot;
 
 use crate::config::EXIT_USAGE;
-use authclient;
 
 /// Maximum length in bytes of a Unix socket path that every system accepts (`sun_path` without its
 /// terminator).

@@ -272,14 +272,16 @@ impl Source {
 
     /// Returns the lines without comments and without test code.
     fn lines_outside_tests(&self) -> Vec<(usize, &str)> {
-        // Test code is an item under `#[cfg(test)]` or, for tests of other crates, `#[cfg(debug_assertions)]`:
+        // Test code is an item under `#[cfg(test)]` or, for tests of other crates, `#[cfg(any(test, debug_assertions))]`:
         // formatted, it ends with `}` or `;` at its own
         // indentation.
         let mut tests_at = None;
         let mut lines = Vec::new();
         for (index, line) in self.text.lines().enumerate() {
             let indentation = line.len() - line.trim_start().len();
-            if tests_at.is_none() && ["#[cfg(test)]", "#[cfg(debug_assertions)]"].contains(&line.trim()) {
+            if tests_at.is_none()
+                && ["#[cfg(test)]", "#[cfg(any(test, debug_assertions))]"].contains(&line.trim())
+            {
                 tests_at = Some(indentation);
             } else if let Some(outer) = tests_at {
                 if indentation == outer && line.ends_with(['}', ';']) {

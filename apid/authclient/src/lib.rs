@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`Auth::authenticate`] returns an [`Authenticated`], and [`Auth::authorize`] an [`Authorized`]. Only this
-//! module constructs these types, and every verb requires an `Authorized`. [`Authorized::internal`]
+//! crate constructs these types, and every verb requires an `Authorized`. [`Authorized::internal`]
 //! authorizes work of the process itself, with an identity that the audit log shows. Every open watch holds a
 //! [`WatchGuard`].
 //!
@@ -99,7 +99,7 @@ pub struct Authorized {
 impl Authorized {
     /// Authorizes work of the process itself, which no policy can deny.
     ///
-    /// Background loops and the writes that authd requests use this function. `reason` describes the work in
+    /// Background tasks and the writes that authd requests use this function. `reason` describes the work in
     /// the audit log.
     pub fn internal(user: Arc<UserInfo>, attributes: impl Into<Arc<Attributes>>, reason: &str) -> Self {
         let decision = Decision { reason: reason.to_owned(), ..Decision::default() };

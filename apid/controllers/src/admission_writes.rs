@@ -1,6 +1,5 @@
 //! Writes of admission plugins, which go through the verbs as the user `system:apiserver`.
 
-use crate::ControllerState;
 use std::sync::{Arc, OnceLock, Weak};
 
 use admission::{MaybeFuture, ObjectKind, Writer};
@@ -9,6 +8,8 @@ use apimachinery::status::Status;
 
 use super::actor::{Actor, Target};
 use super::stored;
+
+use crate::ControllerState;
 
 /// Writer of the admission plugins.
 ///

@@ -5,7 +5,6 @@
 //! The controller checks a ValidatingAdmissionPolicy whose `status.observedGeneration` differs from its
 //! generation, [`DEBOUNCE`] after its last change. The warnings do not change the effect of the policy.
 
-use crate::ControllerState;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,8 @@ use super::actor::{Actor, Target, is_race};
 use super::reflector::follow_names;
 use super::stored;
 use verbs::{ApiState, Collection};
+
+use crate::ControllerState;
 
 /// Pause between the last change of a policy and its check, so several edits of a policy cause one check.
 const DEBOUNCE: Duration = Duration::from_secs(1);

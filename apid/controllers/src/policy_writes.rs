@@ -1,6 +1,5 @@
 //! Writes on behalf of authd: default policy, aggregated cluster roles, token Secrets, `cluster-info`.
 
-use crate::ControllerState;
 use std::sync::Arc;
 
 use apimachinery::codec::{self, Limits};
@@ -14,6 +13,8 @@ use super::actor::{Actor, Target};
 use authclient::PolicyWriter;
 use verbs::Collection;
 use verbs::deletion::options::DeleteOptions;
+
+use crate::ControllerState;
 
 /// Name of the controller of authd that restores the default policy, as the user `system:apiserver`.
 ///

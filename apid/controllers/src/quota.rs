@@ -15,7 +15,6 @@
 //! INVARIANT (incremental count): between two resyncs, an object that has not changed since the last count
 //! is not decoded again.
 
-use crate::ControllerState;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +31,8 @@ use super::actor::{Actor, Target, is_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use verbs::{ApiState, Collection, Items, Snapshot};
+
+use crate::ControllerState;
 
 /// Debounce interval: changes within it cause one count.
 const DEBOUNCE: Duration = Duration::from_millis(20);

@@ -1,6 +1,5 @@
 //! Service account controller: creates and restores the service account `default` of every namespace.
 
-use crate::ControllerState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,8 @@ use super::reflector::{ObjectEvent, reflect};
 use super::retries::RetryQueue;
 use super::stored;
 use verbs::Collection;
+
+use crate::ControllerState;
 
 /// Name of the service account in each namespace.
 const DEFAULT: &str = "default";

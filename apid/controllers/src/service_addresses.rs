@@ -7,7 +7,6 @@
 //! object has a finalizer and a condition `Ready`. The finalizer stays while an allocated address of the
 //! range is in no other range.
 
-use crate::ControllerState;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +20,8 @@ use super::stored;
 use verbs::Collection;
 use verbs::addresses::Owner;
 use verbs::deletion::options::DeleteOptions;
+
+use crate::ControllerState;
 
 /// Maximum wait for a change before the next repair.
 const INTERVAL: Duration = Duration::from_secs(10);

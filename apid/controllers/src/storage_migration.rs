@@ -12,7 +12,6 @@
 //! An object that was deleted, or written by another client, needs no rewrite. Any other failure of a write
 //! ends the migration with `Failed`.
 
-use crate::ControllerState;
 use std::sync::Arc;
 
 use apimachinery::object::Object;
@@ -24,6 +23,8 @@ use super::actor::{Actor, Target, ignore_race, is_race};
 use super::reflector::follow_names;
 use super::stored;
 use verbs::{ApiState, Collection};
+
+use crate::ControllerState;
 
 /// A patch that changes nothing.
 const EMPTY_PATCH: &[u8] = b"{}";

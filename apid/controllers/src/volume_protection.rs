@@ -18,7 +18,6 @@
 //! its claims until it is deleted. Kubernetes decides by the phase of a volume whether the volume is used. No
 //! controller of apid writes the phase, so the stored claims decide.
 
-use crate::ControllerState;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +33,8 @@ use super::actor::{Actor, Target, ignore_race};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use verbs::{Collection, Item};
+
+use crate::ControllerState;
 
 /// Debounce interval: changes within the interval cause one examination. The interval also leaves a script
 /// time to remove the finalizer itself right after the deletion, as scripts for servers without controllers

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`DocumentCache::of`] returns the documents of a registry. The cache has the documents of one registry:
-//! those of the last call. Documents of OpenAPI group versions with the same resources pass to the next
-//! registry.
+//! [`DocumentCache::of`] returns the documents of a registry. The cache keeps the documents of one registry, at
+//! first that of the start and later that of a request. Documents of OpenAPI group versions with the same resources
+//! pass to the next registry.
 
 use std::sync::{Arc, OnceLock};
 
@@ -31,7 +31,7 @@ struct Settings {
     has_storage_version_hashes: bool,
 }
 
-/// The documents of the registry of the last request.
+/// The documents of the current registry, as of the last request for a document.
 pub struct DocumentCache {
     documents: ArcSwap<Documents>,
 }
@@ -61,9 +61,9 @@ impl DocumentCache {
         let openapi = current.openapi.with_registry(Arc::clone(registry));
         let documents =
             Arc::new(Documents::new(Arc::clone(registry), openapi, Arc::clone(&current.settings)));
-        // Of two requests at once the cache keeps one result. The other request builds its documents alone.
-        self.documents.compare_and_swap(&current, Arc::clone(&documents));
-        documents
+        let previous = self.documents.compare_and_swap(&current, Arc::clone(&documents));
+        // Another request for the same registry was first: both use its documents, which are built once.
+        if Arc::ptr_eq(&previous.registry, registry) { Arc::clone(&previous) } else { documents }
     }
 }
 

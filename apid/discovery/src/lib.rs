@@ -1,6 +1,8 @@
-//! Discovery documents: the served groups, versions and resources.
+//! Discovery documents, the served groups, versions and resources, and OpenAPI documents ([`openapi`]).
 //!
 //! # Contract
+//!
+//! [`DocumentCache`] returns the documents of the current registry.
 //!
 //! [`Discovery`] holds every document of `/api` and `/apis`, encoded once for the registry. The two roots
 //! have a second, aggregated form with everything in one document, and an `ETag` for client caches.

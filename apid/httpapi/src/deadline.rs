@@ -35,7 +35,7 @@ use tokio::task::AbortHandle;
 
 use crate::query::Query;
 use crate::request_info::RequestInfo;
-use crate::response::body::{ChunkProducer, ResponseChunks};
+use crate::response::chunk_producer::{ChunkProducer, ResponseChunks};
 use crate::response::chunked_document::ChunkSource;
 
 /// Maximum time before the deadline that is reserved for the response of work in batches, such as the

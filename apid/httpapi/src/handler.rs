@@ -33,7 +33,7 @@ use crate::negotiate;
 use crate::query::Query;
 use crate::request_context::{AuditRecord, RequestContext};
 use crate::request_info::RequestInfo;
-use crate::response::body::{self, ChunkProducer};
+use crate::response::chunk_producer::{self, ChunkProducer};
 use crate::response::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
 use crate::shares::Shares;
 use crate::state::HttpState;
@@ -179,7 +179,7 @@ impl Api {
             Some(sizes) => response.map(|body| observe_size(body, sizes)),
             None => response,
         };
-        if !is_stream && !body::is_counted(response.body()) {
+        if !is_stream && !chunk_producer::is_counted(response.body()) {
             return response;
         }
         let producer = self.chunk_producer(&context);

@@ -94,7 +94,7 @@ impl HttpState {
         }
     }
 
-    /// Measures the peak number of concurrent requests until the state is dropped.
+    /// Returns the task that measures the peak number of concurrent requests. It runs until the process ends.
     pub fn measure_peaks(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.request_metrics.measure_peaks()
     }

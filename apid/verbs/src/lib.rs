@@ -8,6 +8,9 @@
 //! store. For updates, all steps after decoding run inside the compare-and-swap loop of [`modify`].
 //! Background tasks and authd's writes call the same functions.
 //!
+//! [`ApiState`] is the state that all verbs share. [`CurrentKinds`] has the served kinds with their collections,
+//! [`conversion`] converts custom objects between versions, and [`addresses`] allocates addresses of Services.
+//!
 //! # Invariants
 //!
 //! INVARIANT (no-op writes): a write that changes nothing stores nothing: same resourceVersion, no event.
@@ -90,7 +93,7 @@ use authclient::Authorized;
 /// The request context of a verb.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
-    /// State of the process.
+    /// State of the API.
     pub api_state: &'a ApiState,
     /// The served kinds at the beginning of the request.
     pub kinds: &'a ServedKinds,
@@ -114,7 +117,7 @@ pub struct Call<'a> {
     pub memory: Option<&'a dyn MemoryLimit>,
 }
 
-/// The result of a verb, when it is complete.
+/// The future of a verb.
 ///
 /// The future is boxed, so that the code of a verb is compiled in this crate: the body of an `async fn` is compiled in
 /// each crate that awaits it.

@@ -1,6 +1,6 @@
 //! The options of verbs and their validation; those of deletes are in [`super::deletion::options`].
 //!
-//! `http::params` reads them from queries and bodies; background tasks and authd's writes create them
+//! `httpapi::params` reads them from queries and bodies; background tasks and authd's writes create them
 //! directly.
 
 use std::collections::HashSet;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::bounds::{Bounds, PartBounds};
 use crate::types::{Type, without_optional};
 
-/// Minimum and maximum of a cost in cost units, or of a size as in [`Value::size`].
+/// Minimum and maximum of a cost in cost units, or of a size as in [`crate::Value::size`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// Minimum of an evaluation that does not end with an error.
@@ -49,7 +49,7 @@ impl std::ops::Add for Estimate {
 #[derive(Clone)]
 pub(crate) struct ValueFacts<'b> {
     pub(crate) ty: Type,
-    /// Range of [`Value::size`].
+    /// Range of [`crate::Value::size`].
     pub(crate) size: Estimate,
     pub(crate) parts: Parts<'b>,
 }

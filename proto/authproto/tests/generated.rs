@@ -48,6 +48,28 @@ fn texts(folder: &Path) -> io::Result<BTreeMap<OsString, String>> {
     fs::read_dir(folder)?.map(|entry| entry.and_then(text)).collect()
 }
 
+/// The `.proto` files below a folder, relative to `root`.
+fn proto_files(root: &Path, folder: &Path) -> io::Result<BTreeSet<String>> {
+    let mut files = BTreeSet::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(proto_files(root, &path)?);
+        } else if let Ok(inside) = path.strip_prefix(root) {
+            files.insert(inside.to_string_lossy().replace('\\', "/"));
+        }
+    }
+    Ok(files)
+}
+
+#[test]
+fn every_proto_file_is_generated() -> io::Result<()> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/proto"));
+    let listed: BTreeSet<String> = FILES.iter().map(|&file| file.to_owned()).collect();
+    assert_eq!(proto_files(root, root)?, listed, "`FILES` lists each .proto file");
+    Ok(())
+}
+
 #[test]
 fn generated_code_matches_proto_files() -> Result<(), Box<dyn Error>> {
     let checked_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generated");

@@ -132,7 +132,7 @@ mod tests {
         for (verbosity, target, level, expected) in [
             (0, "apid", Level::INFO, true),
             (3, "apid", Level::DEBUG, false),
-            (4, "apid::http", Level::DEBUG, true),
+            (4, "httpapi", Level::DEBUG, true),
             (5, "apid", Level::TRACE, false),
             (6, "apid", Level::TRACE, true),
             (6, "h2::codec", Level::DEBUG, false),

@@ -270,7 +270,7 @@ impl Reduction {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(any(test, debug_assertions))]
 impl Reductions {
     /// The table with fixed prefixes, for tests without a registry.
     #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]

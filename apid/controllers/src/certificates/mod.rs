@@ -18,7 +18,6 @@
 //! admission plugin `CertificateSigning` requires the permission `sign`, which the shared identity of the
 //! controllers lacks.
 
-use crate::ControllerState;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +37,8 @@ use super::retries::RetryQueue;
 use super::stored;
 use rules::Signer;
 use verbs::{ApiState, Collection};
+
+use crate::ControllerState;
 
 mod cleaner;
 mod rules;

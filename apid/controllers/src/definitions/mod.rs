@@ -24,7 +24,6 @@
 //! Conditions, reasons, and the order in which definitions get their names, are those of the controllers of
 //! kube-apiserver.
 
-use crate::ControllerState;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -50,6 +49,8 @@ use verbs::Collection;
 mod cleanup;
 
 use self::cleanup::Cleanup;
+
+use crate::ControllerState;
 
 /// Group without its domain, and kind, of CustomResourceDefinitions.
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");

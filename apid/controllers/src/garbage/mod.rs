@@ -37,7 +37,6 @@ mod queue_metrics;
 mod report;
 mod unserved;
 
-use crate::ControllerState;
 use std::sync::Arc;
 
 use apimachinery::status::{Reason, Status};
@@ -52,6 +51,8 @@ use self::report::ReportedReferences;
 use self::unserved::UnservedWork;
 use super::actor::{Actor, Target};
 use verbs::{ApiState, Collection, Item};
+
+use crate::ControllerState;
 
 /// Name of the controller's service account.
 const ACCOUNT: &str = "generic-garbage-collector";

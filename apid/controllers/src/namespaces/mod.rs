@@ -15,7 +15,6 @@
 mod conditions;
 mod deletion;
 
-use crate::ControllerState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +26,8 @@ use super::actor::{Actor, Target};
 use super::reflector::{ObjectEvent, reflect};
 use super::stored;
 use verbs::{ApiState, Collection};
+
+use crate::ControllerState;
 
 /// Pause before the creation of a built-in namespace is repeated.
 const RETRY: Duration = Duration::from_secs(2);

@@ -1,7 +1,6 @@
 //! The ConfigMap `extension-apiserver-authentication`: CA bundles that extension API servers trust
 //! (requirement A-PROXY-21).
 
-use crate::ControllerState;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +12,8 @@ use super::super::reflector::{ObjectEvent, reflect_named};
 use super::super::stored;
 use super::PublishedConfig;
 use super::{RETRY, put_config_map, read_file, send_on_change};
+
+use crate::ControllerState;
 
 /// Name of the ConfigMap.
 const NAME: &str = "extension-apiserver-authentication";

@@ -13,7 +13,6 @@
 //! The clean-up follows the `legacy-serviceaccount-token-cleaner` of kube-controller-manager with its default
 //! period. The tracking of token use follows kube-apiserver.
 
-use crate::ControllerState;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +28,8 @@ use super::super::stored;
 use super::put_config_map;
 use verbs::ApiState;
 use verbs::deletion::options::DeleteOptions;
+
+use crate::ControllerState;
 
 /// Name of the ConfigMap. It is the same under both names presets.
 const NAME: &str = "kube-apiserver-legacy-service-account-token-tracking";

@@ -10,7 +10,6 @@
 //!
 //! Publishers restore changed or deleted objects, and follow changes of their files.
 
-use crate::ControllerState;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +22,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::actor::{Actor, Target};
 use super::stored;
 use verbs::Collection;
+
+use crate::ControllerState;
 
 mod authentication;
 mod legacy_tokens;

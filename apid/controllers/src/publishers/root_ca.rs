@@ -1,6 +1,5 @@
 //! The CA bundle `kube-root-ca.crt` in every namespace (requirement A-SA-26) and in token Secrets.
 
-use crate::ControllerState;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,6 +16,8 @@ use super::super::retries::RetryQueue;
 use super::super::stored;
 use super::{RETRY, put_config_map, read_file, send_on_change};
 use verbs::{ApiState, Collection};
+
+use crate::ControllerState;
 
 /// Name of the ConfigMap. It is the same under both names presets.
 const NAME: &str = "kube-root-ca.crt";

@@ -22,7 +22,6 @@
 //! INVARIANT (ordinary writes): the objects are written through the verbs as `system:apiserver`, so
 //! audit and admission handle them like other writes.
 
-use crate::ControllerState;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +35,8 @@ use super::condition::{Condition, with_conditions};
 use super::reflector::reflect;
 use super::stored;
 use verbs::Items;
+
+use crate::ControllerState;
 
 mod api_services;
 mod dangling;

@@ -4,10 +4,10 @@
 //!
 //! Each file is one step: [`representation`] chooses the form of objects and lists. [`list_source`] and
 //! [`object_source`] produce a list and a large object chunk by chunk; [`list_encoding`] and [`protobuf`] encode
-//! their items. [`chunked_document`] is a document of such chunks, with its compression, and [`body`] sends it as
-//! the connection takes more. [`respond`] turns all results and each Status into responses.
+//! their items. [`chunked_document`] is a document of such chunks, with its compression, and [`chunk_producer`] sends it
+//! as the connection takes more. [`respond`] turns all results and each Status into responses.
 
-pub(crate) mod body;
+pub(crate) mod chunk_producer;
 pub(crate) mod chunked_document;
 pub(crate) mod list_encoding;
 pub(crate) mod list_source;
