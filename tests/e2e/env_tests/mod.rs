@@ -6,6 +6,8 @@
 //! with a line where the program is absent. Each test uses a temporary folder of its own: a process of the test is
 //! one whose command line contains this folder.
 
+mod authority;
+mod environment;
 mod programs;
 mod protocol;
 pub mod servers;
