@@ -1,14 +1,16 @@
-//! The protocol of controller-runtime's env tests: start and stop, users, definitions, SIGKILL of the test.
+//! The protocol of controller-runtime's env tests: start and stop, users, definitions, a manager, SIGKILL of the test.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use tests::harness::{Client, eventually};
 
 use super::environment::Environment;
 use super::{assert_no_process, kill, processes_of};
+use crate::e2e::clients::python;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -117,5 +119,78 @@ async fn no_process_is_left_after_sigkill_of_env_test() {
     eventually("three processes run", || async { (processes_of(folder.path()).len() >= 3).then_some(()) })
         .await;
     kill(&mut env_test);
+    assert_no_process(folder.path()).await;
+}
+
+/// An instance of the manager of tools, which is killed at the end.
+struct Manager(Child);
+
+impl Manager {
+    fn start(python: &Path, folder: &Path, identity: &str) -> Manager {
+        let log = fs::File::create(folder.join(identity)).expect("the log file");
+        let mut command = Command::new(python);
+        command
+            .arg(prerequisites::repository().join("tests/e2e/python/leader_election.py"))
+            .arg(identity)
+            .env("KUBECONFIG", folder.join("kubeconfig"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        Manager(command.spawn().expect("the manager starts"))
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        kill(&mut self.0);
+    }
+}
+
+/// Waits until a manager has written the ConfigMap of a blue tool.
+async fn wait_for_map(client: &Client, name: &str, manager: &str) {
+    let (path, data) = (format!("{MAPS}/{name}"), json!({"color": "blue", "by": manager}));
+    eventually(&format!("`{manager}` reconciles `{name}`"), || async {
+        (client.get(&path).await.json()["data"] == data).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_manager_takes_over_lease_and_objects_after_sigkill_of_leader() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let environment = Environment::start(folder.path()).await;
+    environment.install(&definitions()).await;
+    let admin = environment.admin().client();
+    let manager = environment.add_user("tools-manager", "managers");
+    let rules = json!([
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+        {"apiGroups": ["workshop.example.com"], "resources": ["tools"], "verbs": ["list", "watch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "update"]},
+    ]);
+    grant(&admin, "managers", rules).await;
+    fs::write(folder.path().join("kubeconfig"), manager.kubeconfig()).expect("the kubeconfig");
+    let start = |identity| (identity, Manager::start(&python, folder.path(), identity));
+    let mut managers = BTreeMap::from(["one", "two"].map(start));
+
+    let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/tools-manager";
+    let leader = eventually("a manager has the lease", || async {
+        admin.get(lease).await.json()["spec"]["holderIdentity"].as_str().map(str::to_owned)
+    })
+    .await;
+    admin.post(TOOLS, &tool("hammer", "blue")).await.expect(201);
+    wait_for_map(&admin, "hammer", &leader).await;
+
+    drop(managers.remove(leader.as_str()));
+    let other = *managers.keys().next().expect("the other manager");
+    admin.post(TOOLS, &tool("saw", "blue")).await.expect(201);
+    for name in ["saw", "hammer"] {
+        wait_for_map(&admin, name, other).await;
+    }
+    let spec = admin.get(lease).await.expect(200)["spec"].clone();
+    assert_eq!((&spec["holderIdentity"], &spec["leaseTransitions"]), (&json!(other), &json!(1)), "{spec}");
+    // The watch of the manager is still open.
+    environment.stop().await;
+    drop(managers);
     assert_no_process(folder.path()).await;
 }
