@@ -215,9 +215,8 @@ async fn kube_rs_reflector_relists_after_compaction() {
 }
 
 /// Python with the package `kubernetes`, from the environment that `.ci/run` creates or from PATH.
-fn python(session: &str) -> Option<Command> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    let candidates = [root.join("target/python/bin/python"), PathBuf::from("python3")];
+pub(crate) fn python() -> Option<PathBuf> {
+    let candidates = [prerequisites::repository().join("target/python/bin/python"), PathBuf::from("python3")];
     let has_package = |python: &PathBuf| {
         let output = std::process::Command::new(python)
             .args(["-c", "import kubernetes"])
@@ -225,46 +224,51 @@ fn python(session: &str) -> Option<Command> {
             .status();
         output.is_ok_and(|status| status.success())
     };
-    let Some(python) = candidates.into_iter().find(has_package) else {
+    let python = candidates.into_iter().find(has_package);
+    if python.is_none() {
         prerequisites::skip("python", "no Python has the package `kubernetes`; see tests/README.md");
-        return None;
-    };
-    let mut command = Command::new(python);
-    command.arg(root.join("tests/e2e/python/sessions.py")).arg(session);
+    }
+    python
+}
+
+/// A session of the Python client; None when the test is skipped.
+fn python_session(session: &str) -> Option<Command> {
+    let mut command = Command::new(python()?);
+    command.arg(prerequisites::repository().join("tests/e2e/python/sessions.py")).arg(session);
     Some(command)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_manages_typed_objects() {
-    if let Some(program) = python("typed") {
+    if let Some(program) = python_session("typed") {
         session(program, Options::kubernetes()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_dynamic_client_manages_objects() {
-    if let Some(program) = python("dynamic") {
+    if let Some(program) = python_session("dynamic") {
         session(program, Options::kubernetes()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_operator_handles_custom_objects() {
-    if let Some(program) = python("operator") {
+    if let Some(program) = python_session("operator") {
         session(program, Options::kubernetes()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_watch_survives_restarts() {
-    if let Some(program) = python("watched") {
+    if let Some(program) = python_session("watched") {
         session(program, Options::kubernetes()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn python_watch_relists_after_compaction() {
-    if let Some(program) = python("trimmed") {
+    if let Some(program) = python_session("trimmed") {
         session(program, Options::kubernetes().flag("--history-retention=1s")).await;
     }
 }

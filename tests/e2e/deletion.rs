@@ -1,6 +1,6 @@
 //! Deletion with all controllers running: dependents, invalid owners, namespaces, kubectl output.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::harness::{AuditLog, Client, ControlPlane, Options, eventually};
@@ -8,6 +8,9 @@ use tests::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 use crate::e2e::kubectl::{Kubectl, installed};
 
 const MAPS: &str = "/api/v1/namespaces/a/configmaps";
+
+/// Time after the deletion of a namespace in which the namespace controller ends its final sweep.
+const FINAL_SWEEP: Duration = Duration::from_millis(1500);
 
 async fn with_namespaces(options: Options) -> ControlPlane {
     let plane = ControlPlane::start(options).await;
@@ -238,9 +241,9 @@ async fn replace_namespace(admin: &Client, name: &str) {
 async fn recreated_namespace_is_independent_of_deleted_one() {
     let plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
-    // The new namespace keeps its objects, also after an update of the namespace. Before this check, the test
-    // waits for the deletion of the other namespace.
+    // The new namespace keeps its objects, even after an update of the namespace.
     replace_namespace(&admin, "a").await;
+    let deleted_at = tokio::time::Instant::now();
     make(&admin, MAPS, "own", json!({})).await;
     let merge = [("content-type", "application/merge-patch+json")];
     let label = json!({"metadata": {"labels": {"tier": "new"}}}).to_string();
@@ -251,7 +254,8 @@ async fn recreated_namespace_is_independent_of_deleted_one() {
     }
     admin.delete("/api/v1/namespaces/b").await.expect(200);
     admin.wait_until_deleted("/api/v1/namespaces/b").await;
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    // No event shows the end of the final sweep of namespace `a`, because the sweep deletes nothing.
+    tokio::time::sleep_until(deleted_at + FINAL_SWEEP).await;
     admin.get(&format!("{MAPS}/own")).await.expect(200);
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use testenv::Server;
 use tests::harness::Client;
 
-use crate::e2e::env_tests::test_server;
+use crate::e2e::env_tests::servers::test_server;
 
 /// Path of Helm, or `None` if the test is skipped.
 fn helm() -> Option<PathBuf> {

@@ -469,6 +469,9 @@ async fn watch_is_reauthorized_periodically_and_ends_on_webhook_denial() {
     tokio::time::timeout(DEADLINE, end).await.expect("the stream ends");
 }
 
+/// Time after which authd gives up a review.
+const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(9);
+
 /// One write revokes the permission of two watches.
 ///
 /// The webhook never responds to the re-authorization of one of them.
@@ -489,6 +492,7 @@ async fn watch_ends_while_webhook_is_unresponsive_for_another_watch() {
         watches.push(client(&plane, user).watch("/api/v1/nodes?watch=1").await);
     }
     let binding = format!("{}/clusterrolebindings/look", plane.api("rbac.authorization", "v1"));
+    let begun = std::time::Instant::now();
     plane.admin().delete(&binding).await.expect(200);
     let (mut quick, mut slow) = (watches.pop().expect("two"), watches.pop().expect("two"));
     let mut waits = std::pin::pin!(slow.next());
@@ -498,9 +502,8 @@ async fn watch_ends_while_webhook_is_unresponsive_for_another_watch() {
         end = tokio::time::timeout(DEADLINE, quick.next()) => end.expect("the watch ends").expect("an ERROR event"),
     };
     assert_eq!((&end["type"], &end["object"]["code"]), (&json!("ERROR"), &json!(403)), "{end}");
-    // The quick watch ended before the webhook timeout of authd, so the slow watch is still open now.
-    let too = tokio::time::timeout(Duration::from_secs(1), waits).await;
-    assert!(too.is_err(), "the quick watch waited for the webhook: {too:?}");
+    assert!(begun.elapsed() < WEBHOOK_TIMEOUT, "the quick watch waited for the webhook");
+    assert!(service.take().iter().any(|(_, review)| review["spec"]["user"] == "slow"), "no review of `slow`");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,11 +22,20 @@ async fn ca_of_generated_serving_certificate_is_published_by_default() {
         })
         .await;
     }
-    // A list of controllers without the publisher.
+    // A list of controllers without the publisher. The service account controller acts on the same namespaces.
     let flag = "--controllers=*,-root-ca-certificate-publisher-controller";
     let plane = ControlPlane::start(Options::default().flag(flag)).await;
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    plane.admin().get("/api/v1/namespaces/default/configmaps/kube-root-ca.crt").await.expect(404);
+    let admin = plane.admin();
+    for namespace in ["first", "second", "third"] {
+        admin.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.expect(201);
+        let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
+        eventually("the default service account", || async {
+            (admin.get(&account).await.status == 200).then_some(())
+        })
+        .await;
+    }
+    let published = admin.get("/api/v1/configmaps?fieldSelector=metadata.name%3Dkube-root-ca.crt").await;
+    assert_eq!(published.expect(200)["items"], json!([]));
 }
 
 #[tokio::test]

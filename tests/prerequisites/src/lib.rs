@@ -8,7 +8,6 @@
 //! | variable | value |
 //! |---|---|
 //! | `CONFORMANCE_DIR` | folder of the recorded exchanges, relative to the repository; `none` skips their tests; default `../shared/conformance` |
-//! | `CLIENTS_DIR` | folder of prebuilt programs of other projects; `none` skips their tests; default `../shared/clients` |
 //! | `ALLOWED_SKIPS` | file with one line for each prerequisite that CI may lack |
 //! | `SKIPPED` | file that receives a line for each skip, so that CI names all skips at its end |
 
@@ -25,12 +24,6 @@ const SKIPPED: &str = "SKIPPED";
 
 /// The environment variable that names the folder of recorded exchanges.
 const CONFORMANCE_DIR: &str = "CONFORMANCE_DIR";
-
-/// The environment variable that names the folder of prebuilt programs of other projects.
-const CLIENTS_DIR: &str = "CLIENTS_DIR";
-
-/// The folder of prebuilt programs without `CLIENTS_DIR`.
-const DEFAULT_CLIENTS: &str = "../shared/clients";
 
 /// The folder of recorded exchanges without `CONFORMANCE_DIR`.
 const DEFAULT_RECORDINGS: &str = "../shared/conformance";
@@ -87,28 +80,6 @@ pub fn conversions() -> Option<PathBuf> {
         return Some(file);
     }
     skip("conversions", &format!("no recorded conversions in {}", file.display()));
-    None
-}
-
-/// The folder of prebuilt programs of other projects; None when the test is skipped.
-///
-/// # Panics
-///
-/// `CLIENTS_DIR` names a folder that does not exist, or the skip is not allowed.
-#[must_use]
-pub fn clients() -> Option<PathBuf> {
-    let named = std::env::var(CLIENTS_DIR).ok();
-    if named.as_deref() == Some("none") {
-        record("clients: CLIENTS_DIR=none");
-        return None;
-    }
-    let folder = repository().join(named.as_deref().unwrap_or(DEFAULT_CLIENTS));
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    let found = format!("no programs of other projects in {}", folder.display());
-    assert!(named.is_none(), "{found}: set CLIENTS_DIR to their folder, or to `none` to skip these tests");
-    skip("clients", &found);
     None
 }
 

@@ -1,6 +1,6 @@
 //! HTTP client of the tests, with a bearer token or a client certificate.
 //!
-//! The client uses one connection per request and does not verify the server (loopback only).
+//! The client uses one connection per request. Only [`Client::verifying`] verifies the server (loopback only).
 
 use std::sync::Arc;
 
@@ -71,9 +71,14 @@ impl Client {
 
     /// Creates a client with a client certificate chain and its key, both PEM, and without token.
     pub fn with_certificate(port: u16, chain: &str, key: &str) -> Self {
-        let identity =
-            Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("a chain and its key in PEM");
-        Client { port, token: None, tls: connector(Some(&identity)) }
+        Client { port, token: None, tls: connector(Some(&identity(chain, key))) }
+    }
+
+    /// Creates a client with a client certificate chain and its key that verifies the server; all PEM.
+    pub fn verifying(port: u16, chain: &str, key: &str, authorities: &str) -> Self {
+        let trust = Trust::from_pem(authorities.as_bytes()).expect("a CA bundle in PEM");
+        let tls = configuration(&trust, Some(&identity(chain, key)));
+        Client { port, token: None, tls: TlsConnector::from(Arc::new(tls)) }
     }
 
     /// Returns the port of the server.
@@ -245,17 +250,21 @@ impl WatchStream {
 
 /// Returns a TLS connector that accepts every server certificate and offers `protocols` in ALPN.
 pub fn tls(protocols: &[&str]) -> TlsConnector {
-    let mut config = configuration(None);
+    let mut config = configuration(&Trust::Insecure, None);
     config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
     TlsConnector::from(Arc::new(config))
 }
 
 fn connector(identity: Option<&Identity>) -> TlsConnector {
-    TlsConnector::from(Arc::new(configuration(identity)))
+    TlsConnector::from(Arc::new(configuration(&Trust::Insecure, identity)))
 }
 
-fn configuration(identity: Option<&Identity>) -> ClientConfig {
-    let mut tls = Trust::Insecure.tls().expect("a client without verification needs no CA bundle");
+fn identity(chain: &str, key: &str) -> Identity {
+    Identity::from_pem(chain.as_bytes(), key.as_bytes()).expect("a chain and its key in PEM")
+}
+
+fn configuration(trust: &Trust, identity: Option<&Identity>) -> ClientConfig {
+    let mut tls = trust.tls().expect("valid authorities");
     if let Some(identity) = identity {
         identity.configure(&mut tls);
     }
