@@ -35,7 +35,7 @@ fn targets(metadata: &Value) -> Vec<Target> {
     targets
         .map(|target| Target {
             file: text(&target["src_path"]).replacen(&folder, "", 1),
-            kind: text(&target["kind"][0]),
+            kind: text(target.pointer("/kind/0").unwrap_or(&Value::Null)),
             test: target["test"] == true,
             doctest: target["doctest"] == true,
         })

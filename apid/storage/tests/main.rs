@@ -1,6 +1,6 @@
 //! Conformance of the engines, and stores that are killed or damaged.
 
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod fjall;
 mod kill;
