@@ -320,7 +320,20 @@ async fn idle_watches_take_different_large_events_up_to_user_limit() {
         relabel(&server, "large", n).await;
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    // The watches beyond the limit take no event while the others hold theirs.
+    let holders_are_stable = async {
+        let mut count = 0;
+        loop {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let finished = tasks.iter().filter(|task| task.is_finished()).count();
+            if finished == count && HOLDERS.contains(&finished) {
+                return;
+            }
+            count = finished;
+        }
+    };
+    let deadline = std::time::Duration::from_secs(10);
+    let _ = tokio::time::timeout(deadline, holders_are_stable).await;
     let mut holders = Vec::new();
     for task in tasks {
         match task.is_finished() {
