@@ -250,7 +250,7 @@ impl Writer for FakeBackend {
         MaybeFuture::Ready(match current {
             None => Err(Status::not_found(&group_resource, object.name())),
             Some(current) if current.resource_version() != object.resource_version() => {
-                Err(Status::stale(&group_resource, object.name()))
+                Err(Status::stale_version(&group_resource, object.name()))
             }
             Some(current) => {
                 let next = current.resource_version().parse::<u64>().unwrap_or(0) + 1;

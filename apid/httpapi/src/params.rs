@@ -1,4 +1,4 @@
-//! Verb options from the query or from a `DeleteOptions` body.
+//! Options of verbs from the query or from a `DeleteOptions` body, for lists, watches, writes and connections.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Request attributes: parses method, path and query.
+//! Request attributes: parses method, path and selectors. The options of verbs are read in `params`.
 //!
 //! # Contract
 //!

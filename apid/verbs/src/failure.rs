@@ -12,7 +12,7 @@ impl Call<'_> {
         match error {
             Error::NotFound(_) => Status::not_found(resource, self.name),
             Error::Exists(_) => Status::already_exists(resource, self.name),
-            Error::Conflict(_) => Status::stale(resource, self.name),
+            Error::Conflict(_) => Status::stale_version(resource, self.name),
             Error::Compacted { .. } => expired_status(),
             Error::Future { requested: requested_revision, current } => {
                 Status::version_too_large(requested_revision.0, current.0)

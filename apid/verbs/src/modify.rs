@@ -91,7 +91,7 @@ impl Call<'_> {
             match sent_revision(&new)? {
                 None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
                 Some(revision) if revision != current.revision => {
-                    return Err(Status::stale(&resource.group_resource, self.name));
+                    return Err(Status::stale_version(&resource.group_resource, self.name));
                 }
                 None | Some(_) => {}
             }

@@ -292,6 +292,8 @@ pub enum VersionMatch {
 }
 
 /// Options of list, watch and deletecollection.
+///
+/// A field that selects objects also belongs in the fingerprint of continue tokens (`list_fingerprint`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
     /// Label selector.

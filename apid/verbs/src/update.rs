@@ -17,8 +17,8 @@ use crate::VerbFuture;
 ///
 /// # Errors
 ///
-/// 400 for a malformed body, 403, 404, 409 for a resourceVersion or uid other than the current one, 422 for
-/// an invalid object.
+/// 400 for a malformed body, 403, 404, 422 for an invalid object. 409 for a uid other than the current one, and
+/// from the compare-and-swap loop (`modify.rs`) for another resourceVersion.
 pub fn update<'a>(
     call: &'a Call<'a>,
     payload: Payload<'a>,

@@ -289,7 +289,7 @@ impl Status {
     }
 
     /// 409: optimistic lock failed, the object changed since it was read.
-    pub fn stale(resource: &GroupResource, name: &str) -> Self {
+    pub fn stale_version(resource: &GroupResource, name: &str) -> Self {
         Self::conflict(
             resource,
             name,
@@ -481,6 +481,16 @@ mod tests {
 
     fn config_map() -> GroupKind {
         GroupKind { group: String::new(), kind: "ConfigMap".into() }
+    }
+
+    #[test]
+    fn stale_version_has_the_message_that_clients_match() {
+        let resource = GroupResource { group: String::new(), resource: "configmaps".into() };
+        assert_eq!(
+            Status::stale_version(&resource, "x").message,
+            "Operation cannot be fulfilled on configmaps \"x\": the object has been modified; please apply your \
+             changes to the latest version and try again"
+        );
     }
 
     #[test]
