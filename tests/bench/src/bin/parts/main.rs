@@ -4,7 +4,7 @@
 //! parts NAME [FLAGS]
 //! ```
 //!
-//! One program has all of these benchmarks, because each program of this crate is linked with LTO. `parts --help`
+//! One program has all of these benchmarks, because linking takes longer than most of them run. `parts --help`
 //! lists them.
 
 #![allow(clippy::disallowed_methods, reason = "a bench measures the machine's time")]
@@ -27,6 +27,7 @@ mod custom_objects;
 mod entry;
 mod expressions;
 mod fanout;
+mod fixed_objects;
 mod pod;
 mod pod_cost;
 mod pod_security;
