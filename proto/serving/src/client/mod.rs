@@ -33,7 +33,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_util::client::legacy;
+use hyper_util::client::legacy::{self, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::body;
@@ -205,7 +205,8 @@ impl Client {
     /// See [`CallError`].
     pub async fn send(&self, request: Request<Bytes>, limits: Limits) -> Result<ClientResponse, CallError> {
         let call = async {
-            let (head, mut incoming) = self.start_call(request).await?.into_parts();
+            let response = self.start_call(request).await.map_err(|error| call_error(&error))?;
+            let (head, mut incoming) = response.into_parts();
             let body = body::collect(&mut incoming, limits.bytes).await.map_err(|e| match e {
                 body::ReadError::TooLarge(limit) => CallError::TooLarge(limit),
                 body::ReadError::Timeout => CallError::Timeout(limits.within),
@@ -226,14 +227,19 @@ impl Client {
         request: Request<Bytes>,
         within: Duration,
     ) -> Result<Response<Incoming>, CallError> {
-        let response = tokio::time::timeout(within, self.start_call(request)).await;
-        response.unwrap_or(Err(CallError::Timeout(within)))
+        match tokio::time::timeout(within, self.start_call(request)).await {
+            Ok(response) => response.map_err(|error| call_error(&error)),
+            Err(_) => Err(CallError::Timeout(within)),
+        }
     }
 
-    /// Sends a request and returns the response when its head has arrived.
-    async fn start_call(&self, mut request: Request<Bytes>) -> Result<Response<Incoming>, CallError> {
+    /// Sends a request. The result is the response when its head has arrived.
+    ///
+    /// This is no `async fn`, so that the code of the HTTP client is compiled in this crate and not in each crate that
+    /// sends requests.
+    fn start_call(&self, mut request: Request<Bytes>) -> ResponseFuture {
         request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
-        self.inner.request(request.map(Full::new)).await.map_err(|error| call_error(&error))
+        self.inner.request(request.map(Full::new))
     }
 }
 
