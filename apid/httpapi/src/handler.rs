@@ -70,6 +70,10 @@ impl Api {
         Api { executor: self.executor.with_limits(max_reads, max_writes), ..self }
     }
 
+    fn api_state(&self) -> &ApiState {
+        &self.http_state.api_state
+    }
+
     /// Serves the requests of a listener until `shutdown` is ready and all connections have ended.
     ///
     /// The future is boxed, so that the code of handlers is compiled in this crate.
@@ -247,17 +251,17 @@ impl Api {
             path: context.head.uri.path(),
             request_id: &context.id,
         };
-        if context.is_for_health_summary() && self.http_state.api_state.auth.unreachable().is_some() {
+        if context.is_for_health_summary() && self.api_state().auth.unreachable().is_some() {
             return routes::handle(context).await;
         }
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
         // pre-authorized.
         let requests_impersonation = context.requests_impersonation();
         let prefetch = (!requests_impersonation).then_some(&context.info.attributes);
-        let authenticated = self.http_state.api_state.auth.authenticate_for(&credentials, prefetch).await;
+        let authenticated = self.api_state().auth.authenticate_for(&credentials, prefetch).await;
         let (caller, prefetched) = authenticated.map_err(|rejection| {
             context.audit.update(|event| {
-                let domain = self.http_state.api_state.names.group("authentication");
+                let domain = self.api_state().names.group("authentication");
                 event.annotate(format!("{domain}/reason"), rejection.reason.as_ref());
             });
             with_client_audit_id(*rejection.status, &context.head)
@@ -293,7 +297,7 @@ impl Api {
         context: &RequestContext,
         caller: &Authenticated,
     ) -> Result<Option<Authenticated>, Status> {
-        let (auth, names) = (&self.http_state.api_state.auth, &self.http_state.api_state.names);
+        let (auth, names) = (&self.api_state().auth, &self.api_state().names);
         let impersonated = auth.impersonate(caller, &context.head.headers, names, &context.id).await;
         impersonated.inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))
     }
@@ -304,11 +308,11 @@ impl Api {
         user: &Authenticated,
         prefetched: Option<PrefetchedDecision>,
     ) -> Result<Authorized, Rejection> {
-        let (auth, attributes) = (&self.http_state.api_state.auth, Arc::clone(&context.info.attributes));
+        let (auth, attributes) = (&self.api_state().auth, Arc::clone(&context.info.attributes));
         let mut authorized =
             auth.authorize_prefetched(user, Arc::clone(&attributes), prefetched, &context.id).await;
         if authorized.as_ref().is_err_and(|rejection| rejection.status.code == 403)
-            && let names = &self.http_state.api_state.names
+            && let names = &self.api_state().names
             && let Some(explanation) =
                 Box::pin(auth.authorize_own_explanation(user, &attributes, names, &context.id)).await
         {
@@ -332,7 +336,7 @@ impl Api {
         user: &Authenticated,
         rejection: &Rejection,
     ) -> Vec<String> {
-        let (auth, names) = (&self.http_state.api_state.auth, &self.http_state.api_state.names);
+        let (auth, names) = (&self.api_state().auth, &self.api_state().names);
         if rejection.status.code != 403 || auth.unreachable().is_some() {
             self.annotate_decision(context, "forbid", &rejection.reason);
             return Vec::new();
@@ -358,7 +362,7 @@ impl Api {
     /// Adds a decision and its reason to the audit event.
     fn annotate_decision(&self, context: &RequestContext, decision: &str, reason: &str) {
         context.audit.update(|event| {
-            let domain = self.http_state.api_state.names.group("authorization");
+            let domain = self.api_state().names.group("authorization");
             event.annotate(format!("{domain}/decision"), decision);
             event.annotate(format!("{domain}/reason"), reason);
         });

@@ -54,7 +54,7 @@ pub(super) async fn handle(
                 result => result,
             }
         }
-        _ => Box::pin(handle_review(context, authorized, resource, body, &notes)).await,
+        _ => handle_review(context, authorized, resource, body, &notes).await,
     };
     with_notes(result, &notes, context)
 }
@@ -150,19 +150,18 @@ async fn handle_stored(
     let call = context.call(kinds, authorized, collection, notes);
     let other_subresource =
         subresource.filter(|s| !kind.is_part(s)).filter(|_| call.virtual_kind().is_none());
-    // The futures of all verbs but Get are boxed, so that a small read does not need the memory of a write.
     if let Some(subresource) = other_subresource {
-        return Box::pin(handle_other_subresource(context, &call, subresource, body)).await;
+        return handle_other_subresource(context, &call, subresource, body).await;
     }
     match verb {
         Verb::Get => get(context, &call).await,
-        Verb::List => Box::pin(list(context, &call)).await,
-        Verb::Watch => Box::pin(watch(context, &call)).await,
-        Verb::Create => Box::pin(create(context, &call, body)).await,
-        Verb::Update => Box::pin(update(context, &call, body)).await,
-        Verb::Patch => Box::pin(patch(context, &call, body)).await,
-        Verb::Delete => Box::pin(delete(context, &call, body)).await,
-        Verb::DeleteCollection => Box::pin(delete_collection(context, &call, body)).await,
+        Verb::List => list(context, &call).await,
+        Verb::Watch => watch(context, &call).await,
+        Verb::Create => create(context, &call, body).await,
+        Verb::Update => update(context, &call, body).await,
+        Verb::Patch => patch(context, &call, body).await,
+        Verb::Delete => delete(context, &call, body).await,
+        Verb::DeleteCollection => delete_collection(context, &call, body).await,
     }
 }
 
