@@ -140,7 +140,7 @@ async fn single_resource_of_version_can_be_enabled() {
     assert_eq!(created["apiVersion"], storage.as_str());
 }
 
-/// Returns a definition with two versions, of which one is the storage version.
+/// Returns a definition with two versions; one is the storage version.
 fn two_versions(storage: &str) -> Value {
     let version = |name: &str| {
         json!({"name": name, "served": true, "storage": name == storage, "schema": {"openAPIV3Schema": {

@@ -7,7 +7,7 @@ use crate::table::{OmitRule, Schema, SchemaField, Type};
 use crate::value_path::{Path, PathStep};
 use crate::{ConformReport, quantity, scalar};
 
-/// Maximum number of reported unknown fields, as in the reference.
+/// Maximum number of reported unknown fields, as in kube-apiserver.
 const UNKNOWN_MAX: usize = 100;
 
 /// Converts an object to the stored form of a schema, in place.

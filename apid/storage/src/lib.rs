@@ -75,7 +75,7 @@ impl fmt::Debug for Row {
     }
 }
 
-/// Bytes of which `Debug` shows only the length.
+/// Bytes. Their `Debug` output shows only the length.
 struct RedactedBytes<'a>(&'a Bytes);
 
 impl fmt::Debug for RedactedBytes<'_> {

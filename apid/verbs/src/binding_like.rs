@@ -23,7 +23,7 @@ use crate::VerbFuture;
 /// # Errors
 ///
 /// 400 for a malformed body, 403 from admission, 404, 409 when the object's state does not allow the change.
-/// 500 without a reason when validation rejects the body, as in the reference.
+/// 500 without a reason if validation rejects the body, as kube-apiserver responds.
 pub fn create_binding_like<'a>(
     call: &'a Call<'a>,
     kind: &'a Resource,

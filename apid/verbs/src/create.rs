@@ -146,7 +146,7 @@ pub(super) async fn insert(
 
 /// Returns the resourceVersion in the body of a create: a reason for rejection, except in a dry run.
 ///
-/// The version `0` and a malformed version count as absent, as in the reference. Updates and applies that create an
+/// The version `0` and a malformed version count as absent, as in kube-apiserver. Updates and applies that create an
 /// object ignore the version.
 fn version_of_new_object(call: &Call<'_>, object: &Object) -> Option<String> {
     let version = object.resource_version();

@@ -37,7 +37,7 @@ impl CurrentObject {
 ///
 /// # Errors
 ///
-/// 500 without a reason for a malformed version, as in the reference.
+/// 500 without a reason for a malformed version, as in kube-apiserver.
 fn sent_revision(object: &Object) -> Result<Option<Revision>, Status> {
     let version = object.resource_version();
     if version.is_empty() {
@@ -121,7 +121,7 @@ impl Call<'_> {
             admission.validate(Some(&new), Some(old)).await?;
             managers::keep_times(old, &mut new);
 
-            // A dry run returns a `selfLink` from the client, as in the reference; apid never stores it.
+            // A dry run returns a `selfLink` from the client, as in kube-apiserver; apid never stores it.
             if !options.dry_run {
                 new.remove_meta("selfLink");
             }
@@ -154,7 +154,7 @@ impl Call<'_> {
     }
 
     /// 422 for kinds that do not allow unconditional updates. The Status names the resource in place of the
-    /// kind, as in the reference.
+    /// kind, as in kube-apiserver.
     fn version_required(&self) -> Status {
         let resource = &self.collection.resource.group_resource;
         let group_kind = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };

@@ -59,7 +59,7 @@ pub fn token_request<'a>(
         admission.mutate(Some(&mut request), None).await?;
         let errors = kind.kind.strategy().validate(&request, &call.context());
         if !errors.is_empty() {
-            // The Status names no object, as in the reference.
+            // kube-apiserver does not name the object in this Status either.
             return Err(Status::invalid(&kind.group_kind, "", &errors));
         }
         admission.validate(Some(&request), None).await?;

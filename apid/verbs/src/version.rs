@@ -22,7 +22,7 @@ pub(super) enum RequestedVersion {
     At(Revision),
 }
 
-/// The error of a parameter that is not a number: a 400 (list) or 500 (get and watch), as in the reference.
+/// The error of a parameter that is not a number: a 400 (list) or 500 (get and watch), as in kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resourceVersion: Invalid value: {}: must be an unsigned integer", quote(.0))]
 pub(super) struct InvalidVersion(String);

@@ -110,7 +110,7 @@ struct InitialEvents {
 ///
 /// # Errors
 ///
-/// 400 or 422 for the options, 500 for a malformed version, as in the reference.
+/// 400 or 422 for the options, 500 for a malformed version, as in kube-apiserver.
 pub fn watch<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a, WatchStart> {
     Box::pin(async move {
         let api_state = call.api_state;

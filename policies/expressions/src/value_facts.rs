@@ -64,7 +64,7 @@ pub(crate) enum Parts<'b> {
 }
 
 impl<'b> ValueFacts<'b> {
-    /// A value of which only the type is known.
+    /// Only the type of the value is known.
     pub(crate) fn from_type(ty: Type) -> ValueFacts<'b> {
         let size = if is_scalar(&ty) { Estimate::exactly(1) } else { Estimate::UNKNOWN };
         ValueFacts { ty, size, parts: Parts::Unknown }

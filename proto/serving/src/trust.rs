@@ -79,7 +79,7 @@ impl Trust {
     }
 }
 
-/// Parses all certificates of a PEM text, of which there is at least one.
+/// Parses all certificates of a PEM text.
 pub(crate) fn parse_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|e| SettingsError(e.to_string()))?;

@@ -160,7 +160,7 @@ fn first_element<'i>(items: &'i [(Element, &Value)]) -> Option<&'i Element> {
     items.first().map(|(element, _)| element)
 }
 
-/// Compares items of which several have the same key: they count as one value without parts.
+/// Compares items that share a key. They count as one value without parts.
 fn duplicate_nodes(item_type: &Merge, old: &[(Element, &Value)], new: &[(Element, &Value)]) -> Nodes {
     let mut nodes = Nodes::default();
     match (old, new) {

@@ -24,7 +24,7 @@ pub(super) struct Meta<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// A stored object, of which only the metadata is parsed.
+/// The metadata of a stored object; nothing else of the object is parsed.
 #[derive(Deserialize)]
 pub(super) struct MetadataOnly<'a> {
     #[serde(borrow)]

@@ -108,7 +108,7 @@ pub(crate) struct BufferedChunks {
 }
 
 impl BufferedChunks {
-    /// Wraps a document of which no chunk has been encoded yet.
+    /// Wraps an unstarted document.
     pub(crate) fn new(chunks: Box<dyn ChunkSource>) -> Self {
         BufferedChunks {
             buffered: VecDeque::new(),

@@ -216,7 +216,7 @@ impl Patch {
         Err(self.invalid_result(&reason, is_secret))
     }
 
-    /// Returns 422 for a result that is not of the kind, with the field `patch`, as in the reference.
+    /// Returns 422 for a result that is not of the kind, with the field `patch`, as in kube-apiserver.
     ///
     /// The patch of a Secret is redacted, because Statuses are written to the audit log.
     fn invalid_result(&self, reason: &str, is_secret: bool) -> Status {

@@ -37,7 +37,7 @@ pub enum SelectorError {
     InvalidEscape(String),
     /// A value of a field selector has a comma or an equals sign without a backslash.
     ///
-    /// The text contains the code point, as in the reference.
+    /// The text contains the code point, as in kube-apiserver.
     #[error("invalid field selector: unescaped character in value: {}", u32::from(*.0))]
     Unescaped(char),
 }

@@ -191,7 +191,7 @@ pub struct AuthenticateRequest {
     /// Headers of an authenticating proxy, names in lower case, in the order of the request.
     #[prost(message, repeated, tag = "3")]
     pub proxy_headers: ::prost::alloc::vec::Vec<Header>,
-    /// Audiences, of which the token must have at least one; empty: those of the API.
+    /// The token must have one of these audiences. Empty means the audiences of the API.
     #[prost(string, repeated, tag = "4")]
     pub audiences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// Path of the request: anonymous access may depend on it.

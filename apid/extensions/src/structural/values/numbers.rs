@@ -2,7 +2,7 @@
 //!
 //! # Reference
 //!
-//! A limit loses its fraction before it is compared with an integer, as in the reference. A multiple has a
+//! A limit loses its fraction before it is compared with an integer, as in kube-apiserver. A multiple has a
 //! relative tolerance of 1e-9, because the quotient is a float. Texts show numbers in the shortest form.
 
 use std::cmp::Ordering;
