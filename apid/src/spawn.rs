@@ -244,6 +244,9 @@ impl AuthdCommand {
             let check_start = self.clock.monotonic();
             let result = tokio::time::timeout(timeout, authclient::check_health(&self.socket)).await;
             if matches!(result, Ok(Ok(()))) {
+                if !has_responded {
+                    tracing::info!("authd answers its health check");
+                }
                 (has_responded, failed) = (true, 0);
                 continue;
             }

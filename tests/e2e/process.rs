@@ -256,8 +256,11 @@ async fn readyz_fails_while_authd_is_unresponsive() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unresponsive_authd_process_is_replaced() {
     let plane = ControlPlane::start(Options::default()).await;
-    // apid waits 30 s for the first health response of authd. The sleep lets authd respond once.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // Until authd has answered once, apid waits 30 s before it replaces authd.
+    eventually("authd answers a health check", || async {
+        plane.log().contains("authd answers its health check").then_some(())
+    })
+    .await;
     plane.signal_authd(rustix::process::Signal::STOP);
     eventually("apid logs that it kills authd", || async {
         plane.log().contains("authd does not answer its health check; killing it").then_some(())
