@@ -15,7 +15,7 @@ area. The check fails when
 - an area of areas.csv has fewer steps than areas.csv says, or is missing.
 
 The recordings are made elsewhere and grow: steps beyond the number in areas.csv and areas that it does not list are
-printed as news, and differences of areas that it does not list do not fail the check. --update lists them.
+printed as news, and differences of areas that it does not list do not fail the check. --update writes the numbers.
 
 --update removes the steps that are equal now and writes the numbers of steps. It never adds a difference: whoever adds one
 writes its line and its reason by hand.
@@ -182,6 +182,7 @@ def case_of(step):
 
 
 def area_of(step):
+    """The area of a step: the first part of the name of its case."""
     return step.split("/", 1)[0]
 
 
