@@ -11,7 +11,9 @@ use std::borrow::Cow;
 use std::io;
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Number, Value};
+
+use crate::codec::json;
 
 /// Maximum number of characters of a text in a message.
 const TEXT_MAX_CHARS: usize = 100;
@@ -54,19 +56,28 @@ pub fn quote_name(name: &str) -> String {
     quote_to(name, NAME_MAX_CHARS)
 }
 
-/// Formats a value for a message: strings quoted, null as `null`, everything else as JSON.
+/// Formats a value for a message: strings quoted, null as `null`, lists and objects as JSON, numbers as Go's `%v`.
 pub(crate) fn format_value(value: &Value) -> String {
     match value {
         Value::String(s) => quote(s),
         Value::Array(_) | Value::Object(_) => format_collection(value),
+        Value::Number(number) => format_number(number),
         other => other.to_string(),
+    }
+}
+
+/// Formats a number like Go's `%v`: a float without `.0`, from 1e6 on with an exponent.
+pub fn format_number(number: &Number) -> String {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => json::short_float_text(float),
+        None => number.to_string(),
     }
 }
 
 /// Formats a list or an object as JSON, but renders little more than a message shows.
 pub(crate) fn format_collection(value: &impl Serialize) -> String {
     let mut out = BoundedWriter(Vec::new());
-    let is_whole = serde_json::to_writer(&mut out, value).is_ok();
+    let is_whole = json::write_to(&mut out, value).is_ok();
     let json = String::from_utf8_lossy(&out.0);
     if is_whole {
         return shorten_json(&json).into_owned();
@@ -190,6 +201,19 @@ mod tests {
         let cut = FieldError::invalid(&path, long.as_str(), "no").to_string();
         assert_eq!(cut, format!("spec: Invalid value: \"{fits}\"… (202 bytes): no"));
         assert!(quote(&"\u{1}".repeat(1_000_000)).len() < 450);
+    }
+
+    #[test]
+    fn numbers_are_formatted_like_go() {
+        for (value, expected) in [
+            (json!(1.0), "1"),
+            (json!(1.5), "1.5"),
+            (json!(1e6), "1e+06"),
+            (json!(1_000_000), "1000000"),
+            (json!([1.0, 1e6]), "[1,1000000]"),
+        ] {
+            assert_eq!(format_value(&value), expected);
+        }
     }
 
     #[test]

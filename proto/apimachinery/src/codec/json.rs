@@ -4,8 +4,10 @@
 //!
 //! Integral literals that fit 64 signed bits become integers; every other number becomes a float. `1` and
 //! `1.0` therefore differ until they are encoded: a float without a fraction is encoded as Go encodes it,
-//! `1`. Negative zero becomes the integer 0. Invalid UTF-8 and lone surrogates are errors. Only white space
-//! may follow the document.
+//! `1`. [`normalize_numbers`] makes both equal before that. Negative zero becomes the integer 0. A lone
+//! surrogate becomes U+FFFD, invalid UTF-8 is an error. Only white space may follow the document.
+//!
+//! All JSON that leaves the process is written by this module, so that floats have the same text everywhere.
 //!
 //! # Invariants
 //!
@@ -14,13 +16,13 @@
 //! [`Budget`] before they enter the tree. Without the budget, the tree of a list of objects of one key each
 //! would take about 80 times the size of the document.
 
+use std::borrow::Cow;
 use std::fmt::{Display, LowerExp};
 use std::io;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde::ser::{Error as _, Serialize, Serializer};
+use serde::ser::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter};
-use serde_json::value::RawValue;
 use serde_json::{Map, Number, Value};
 
 use super::duplicates::{Duplicates, Path};
@@ -54,13 +56,103 @@ pub fn decode_within(input: &[u8], budget: &mut Budget) -> Result<Decoded, Decod
         budget: budget.clone(),
         rejection: None,
     };
-    let mut parser = serde_json::Deserializer::from_slice(input);
+    let input = replace_lone_surrogates(input);
+    let mut parser = serde_json::Deserializer::from_slice(&input);
     let tree = Node { state: &mut state, path: Path::Root, depth: 0 }.deserialize(&mut parser);
     let value = tree.and_then(|value| parser.end().map(|()| value));
     *budget = state.budget;
     match value {
         Ok(value) => Ok(Decoded { value, duplicates: state.duplicates.into_paths() }),
         Err(e) => Err(state.rejection.unwrap_or_else(|| DecodeError::Syntax(e.to_string()))),
+    }
+}
+
+/// Replaces each escape of a lone surrogate, such as `\ud800`, by that of U+FFFD, as Go does.
+///
+/// The length stays the same, so that positions in errors stay correct.
+fn replace_lone_surrogates(input: &[u8]) -> Cow<'_, [u8]> {
+    const ESCAPE: usize = 6;
+    // A surrogate escape without a partner is rare: copy only a document that has a surrogate escape at all.
+    if !input.windows(3).any(|bytes| matches!(bytes, [b'\\', b'u', b'd' | b'D'])) {
+        return Cow::Borrowed(input);
+    }
+    let mut output = input.to_vec();
+    let mut at = 0;
+    while let Some(found) = output.get(at..).and_then(|rest| rest.iter().position(|byte| *byte == b'\\')) {
+        at += found;
+        let is_high = |unit: u16| (0xd800..0xdc00).contains(&unit);
+        let is_low = |unit: u16| (0xdc00..0xe000).contains(&unit);
+        at += match (escaped_unit(&output, at), escaped_unit(&output, at + ESCAPE)) {
+            (Some(unit), Some(next)) if is_high(unit) && is_low(next) => 2 * ESCAPE,
+            (Some(unit), _) if is_high(unit) || is_low(unit) => {
+                if let Some(escape) = output.get_mut(at..at + ESCAPE) {
+                    escape.copy_from_slice(b"\\ufffd");
+                }
+                ESCAPE
+            }
+            (Some(_), _) => ESCAPE,
+            // Another escape: a backslash and one character.
+            (None, _) => 2,
+        };
+    }
+    Cow::Owned(output)
+}
+
+/// The UTF-16 code unit of the escape `\uXXXX` at an offset.
+fn escaped_unit(json: &[u8], at: usize) -> Option<u16> {
+    let digits = json.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+/// Replaces floats by integers of equal value, if they have the text of an integer of 64 bits.
+///
+/// `1` and `1.0` then are equal values. Integers beyond 64 signed bits become floats.
+pub fn normalize_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(normal) = normal_number(number) {
+                *number = normal;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(normalize_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(normalize_numbers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// The normal form of a number; None if the number has it already.
+fn normal_number(number: &Number) -> Option<Number> {
+    if number.is_i64() {
+        return None;
+    }
+    let float = number.as_f64()?;
+    match whole_number(float) {
+        Some(integer) => Some(integer.into()),
+        None if number.is_f64() => None,
+        None => Number::from_f64(float),
+    }
+}
+
+/// The integer with the text of a float, if any.
+pub(super) fn whole_number(float: f64) -> Option<i64> {
+    if float.fract() == 0.0 { float_text(float).parse().ok() } else { None }
+}
+
+/// Whether two values are equal. Numbers are equal by value: `1` equals `1.0`.
+pub fn is_same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => {
+            a == b || normal_number(a).as_ref().unwrap_or(a) == normal_number(b).as_ref().unwrap_or(b)
+        }
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter().all(|(name, value)| b.get(name).is_some_and(|other| is_same(value, other)))
+        }
+        _ => a == b,
     }
 }
 
@@ -72,14 +164,53 @@ pub fn encode(value: &Value) -> Vec<u8> {
 }
 
 /// Appends the encoding of [`encode`] to a buffer.
-pub fn encode_into(out: &mut Vec<u8>, value: &Value) {
+pub fn encode_into(out: &mut Vec<u8>, value: &impl Serialize) {
     write(out, value, Compact);
 }
 
+/// Returns the encoding of [`encode`] as text.
+pub fn to_text(value: &impl Serialize) -> String {
+    let mut out = Vec::with_capacity(128);
+    encode_into(&mut out, value);
+    // The serializer writes only UTF-8.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Writes the encoding of [`encode`].
+///
+/// # Errors
+///
+/// The writer fails.
+pub fn write_to(out: impl io::Write, value: &impl Serialize) -> serde_json::Result<()> {
+    value.serialize(&mut serde_json::Serializer::with_formatter(out, Compact))
+}
+
+/// Returns the text of a string in JSON with the escapes of Go: of `<`, `>`, `&` and of two line separators too.
+///
+/// In JSON text these characters occur only inside strings, so the function takes any JSON text.
+pub fn escape_html(json: &str) -> Cow<'_, str> {
+    let is_special = |c: char| matches!(c, '<' | '>' | '&' | '\u{2028}' | '\u{2029}');
+    if !json.contains(is_special) {
+        return Cow::Borrowed(json);
+    }
+    let mut text = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        match c {
+            '<' => text.push_str("\\u003c"),
+            '>' => text.push_str("\\u003e"),
+            '&' => text.push_str("\\u0026"),
+            '\u{2028}' => text.push_str("\\u2028"),
+            '\u{2029}' => text.push_str("\\u2029"),
+            _ => text.push(c),
+        }
+    }
+    Cow::Owned(text)
+}
+
 /// Encodes with an indentation of two spaces, for `?pretty=true`.
-pub fn encode_pretty(value: &Value) -> Vec<u8> {
+pub fn encode_pretty(value: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
-    write(&mut out, &GoFloats(value), PrettyFormatter::new());
+    write(&mut out, value, Pretty(PrettyFormatter::new()));
     out
 }
 
@@ -94,7 +225,7 @@ fn write(out: &mut Vec<u8>, value: &impl Serialize, formatter: impl Formatter) {
 ///
 /// The text has the fewest digits that parse to the same float, and no `.0`. It has an exponent below 1e-6
 /// and from 1e21 on.
-pub(super) fn float_text(value: f64) -> String {
+pub fn float_text(value: f64) -> String {
     let magnitude = value.abs();
     if value == 0.0 {
         "0".to_owned()
@@ -126,22 +257,48 @@ impl Formatter for Compact {
     }
 }
 
-/// A tree whose floats serialize as Go's floats with every formatter.
-struct GoFloats<'v>(&'v Value);
+/// Indented form with Go's floats.
+struct Pretty<'i>(PrettyFormatter<'i>);
 
-impl Serialize for GoFloats<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Value::Array(items) => serializer.collect_seq(items.iter().map(GoFloats)),
-            Value::Object(map) => {
-                serializer.collect_map(map.iter().map(|(key, value)| (key, GoFloats(value))))
-            }
-            Value::Number(number) if number.is_f64() => {
-                let text = float_text(number.as_f64().unwrap_or_default());
-                RawValue::from_string(text).map_err(S::Error::custom)?.serialize(serializer)
-            }
-            other => other.serialize(serializer),
-        }
+impl Formatter for Pretty<'_> {
+    fn write_f64<W: io::Write + ?Sized>(&mut self, out: &mut W, value: f64) -> io::Result<()> {
+        Compact.write_f64(out, value)
+    }
+
+    fn begin_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_array(out)
+    }
+
+    fn end_array<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array(out)
+    }
+
+    fn begin_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_array_value(out, first)
+    }
+
+    fn end_array_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_array_value(out)
+    }
+
+    fn begin_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object(out)
+    }
+
+    fn end_object<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object(out)
+    }
+
+    fn begin_object_key<W: io::Write + ?Sized>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        self.0.begin_object_key(out, first)
+    }
+
+    fn begin_object_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.begin_object_value(out)
+    }
+
+    fn end_object_value<W: io::Write + ?Sized>(&mut self, out: &mut W) -> io::Result<()> {
+        self.0.end_object_value(out)
     }
 }
 

@@ -64,6 +64,60 @@ fn floats_are_encoded_like_go() {
 }
 
 #[test]
+fn serialized_trees_have_go_floats() {
+    let tree = json!({"a": [1.0, 1e20, 1e21, 1.5], "b": {"c": -0.0}});
+    let expected = r#"{"a":[1,100000000000000000000,1e+21,1.5],"b":{"c":0}}"#;
+    assert_eq!(to_text(&tree), expected);
+    let mut out = Vec::new();
+    write_to(&mut out, &tree).unwrap();
+    assert_eq!(out, expected.as_bytes());
+    assert_eq!(escape_html(r#"{"a":"<b>&\u2028"}"#), r#"{"a":"\u003cb\u003e\u0026\u2028"}"#);
+    assert_eq!(escape_html("\u{2028}\u{2029}"), r"\u2028\u2029");
+}
+
+#[test]
+fn numbers_of_equal_value_are_the_same() {
+    let mut tree = json!({"a": [1.0, 1.5, 1e20, -2e3], "b": {"c": 9_007_199_254_740_993_i64}, "d": u64::MAX});
+    normalize_numbers(&mut tree);
+    assert_eq!(
+        tree,
+        json!({"a": [1, 1.5, 1e20, -2000], "b": {"c": 9_007_199_254_740_993_i64}, "d": 18_446_744_073_709_551_615.0})
+    );
+    for (a, b, same) in [
+        (json!(1), json!(1.0), true),
+        (json!([{"a": 1}]), json!([{"a": 1.0}]), true),
+        (json!(1), json!(1.5), false),
+        (json!(9_007_199_254_740_993_i64), json!(9_007_199_254_740_992_i64), false),
+        (json!([1]), json!([1, 1]), false),
+        (json!({"a": 1}), json!({"b": 1}), false),
+        (json!(1), json!("1"), false),
+    ] {
+        assert_eq!(is_same(&a, &b), same, "{a} {b}");
+    }
+}
+
+#[test]
+fn lone_surrogates_become_replacement_characters() {
+    for (text, expected) in [
+        (r#""\ud800""#, "\u{fffd}"),
+        (r#""x\uDC00y""#, "x\u{fffd}y"),
+        (r#""\ud83d\ude00""#, "\u{1f600}"),
+        (r#""\ud83d\ud83d\ude00""#, "\u{fffd}\u{1f600}"),
+        (r#""\ude00\ud83d""#, "\u{fffd}\u{fffd}"),
+        (r#""\ud800\u0041""#, "\u{fffd}A"),
+        (r#""\ud800\n""#, "\u{fffd}\n"),
+        (r#""\\ud800""#, r"\ud800"),
+        (r#""\\\ud800""#, "\\\u{fffd}"),
+    ] {
+        assert_eq!(decoded(text).value, json!(expected), "{text}");
+    }
+    assert_eq!(decoded(r#"{"\ud800":1,"\udfff":2}"#).duplicates, ["\u{fffd}"]);
+    for text in [r#""\ud8""#, r#""\ud80g""#, r#""\u+d800""#, r#""\ud800"#] {
+        assert!(matches!(decode_error(text), DecodeError::Syntax(_)), "{text}");
+    }
+}
+
+#[test]
 fn duplicate_json_keys_are_reported_once_and_last_value_wins() {
     for (text, value, duplicates) in [
         (r#"{"a":1,"a":2}"#, json!({"a": 2}), vec!["a"]),
@@ -130,7 +184,6 @@ fn invalid_json_is_rejected() {
         "1.",
         "NaN",
         "\"\u{1}\"",
-        r#""\ud800""#,
         r#"{1:2}"#,
         "[1 2]",
         "\u{feff}{}",

@@ -3,7 +3,7 @@
 use data_encoding::BASE64;
 use serde_json::{Number, Value};
 
-use crate::codec::json::{float_text, short_float_text};
+use crate::codec::json::{short_float_text, whole_number};
 
 /// Namespace of the tags `!!str`, `!!int`, ...
 pub(super) const CORE: &str = "tag:yaml.org,2002:";
@@ -62,7 +62,7 @@ impl Scalar {
 
 /// Converts a float to a number of the tree: an integer if its text is that of an integer.
 fn number(value: f64) -> Result<Number, ScalarError> {
-    if let Ok(integer) = float_text(value).parse::<i64>() {
+    if let Some(integer) = whole_number(value) {
         return Ok(integer.into());
     }
     Number::from_f64(value).ok_or(ScalarError::NotFinite)
