@@ -22,11 +22,13 @@
 //! `sigs.k8s.io/yaml` over `go-yaml` v2. Known difference: in the reference an explicit key before `<<` loses
 //! against the merged key, which contradicts the YAML specification.
 
+mod duplicate_keys;
 mod lines;
 mod read;
 mod scalar;
 mod write;
 
+pub use duplicate_keys::duplicate_keys;
 pub use lines::{Lines, lines};
 pub use read::decode;
 pub use write::{encode, encode_item};
