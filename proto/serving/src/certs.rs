@@ -23,11 +23,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData,
+    KeyUsagePurpose, PublicKeyData, SerialNumber,
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Version};
 
 pub mod requests;
 mod subject;
@@ -38,6 +38,8 @@ const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const SERVING_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A serving certificate that expires within this time is reissued.
 const RENEWAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Length of the serial number of a certificate in bytes.
+const SERIAL_BYTES: usize = 16;
 /// Time from `notBefore` of a new certificate to its creation, to tolerate clients whose clocks are behind.
 const BACKDATING: Duration = Duration::from_secs(3600);
 
@@ -61,6 +63,10 @@ pub enum CertError {
 impl CertError {
     fn unusable(path: &Path, problem: impl ToString) -> Self {
         CertError::Unusable { path: path.to_owned(), problem: problem.to_string() }
+    }
+
+    fn not_an_authority(path: &Path) -> Self {
+        Self::unusable(path, "is not the certificate of a CA, so no certificate that it signs is valid")
     }
 
     fn missing_key(path: &Path) -> Self {
@@ -233,6 +239,9 @@ impl Authority {
             Issuer::from_ca_cert_der(&certificate, key_pair).map_err(|e| CertError::unusable(cert, e))?;
         let (_, parsed) =
             X509Certificate::from_der(&certificate).map_err(|e| CertError::unusable(cert, e))?;
+        if !is_authority(&parsed) {
+            return Err(CertError::not_an_authority(cert));
+        }
         let not_after = end_of_validity(&parsed).map_err(|e| CertError::unusable(cert, e))?;
         let (subject, key_id) =
             (parsed.subject().as_raw().to_vec(), subject_key(&parsed).map(<[u8]>::to_vec));
@@ -330,7 +339,33 @@ fn params(names: &[String], now: Timestamp, validity: Duration) -> Result<Certif
     params.not_after = epoch + (since_epoch(now) + validity);
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.serial_number = Some(generate_serial_number()?);
     Ok(params)
+}
+
+/// Generates a random serial number: two certificates for one key never have the same number.
+fn generate_serial_number() -> Result<SerialNumber, CertError> {
+    let mut serial = [0; SERIAL_BYTES];
+    aws_lc_rs::rand::fill(&mut serial)
+        .map_err(|_| CertError::Generate("the system gave no random bytes".to_owned()))?;
+    Ok(SerialNumber::from_slice(&serial))
+}
+
+/// Whether a certificate can be that of a CA: certificates that it signs can be valid.
+///
+/// A certificate of X.509 version 3 needs the basic constraint of a CA. Key usages, where they exist, must contain
+/// the signing of certificates. kube-apiserver trusts no other issuer.
+pub fn is_authority(certificate: &X509Certificate<'_>) -> bool {
+    let is_ca = match certificate.basic_constraints() {
+        Ok(Some(constraints)) => constraints.value.ca,
+        Ok(None) => certificate.version.0 < X509Version::V3.0,
+        Err(_) => false,
+    };
+    let signs_certificates = match certificate.key_usage() {
+        Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
+        Err(_) => false,
+    };
+    is_ca && signs_certificates
 }
 
 fn since_epoch(time: Timestamp) -> Duration {

@@ -23,17 +23,15 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use rcgen::{
     CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, SanType,
-    SerialNumber, SubjectPublicKeyInfo,
+    SubjectPublicKeyInfo,
 };
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Name};
 
-use super::{Authority, CertError, pem, since_epoch, subject};
+use super::{Authority, CertError, generate_serial_number, pem, since_epoch, subject};
 
 /// Label of the PEM block of a request.
 const LABEL: &str = "CERTIFICATE REQUEST";
-/// Length of the serial number of a certificate in bytes.
-const SERIAL_BYTES: usize = 16;
 
 /// Key usages, by the names in a CertificateSigningRequest.
 const KEY_USAGES: [(&str, KeyUsagePurpose); 10] = [
@@ -266,10 +264,7 @@ impl Authority {
         params.not_after = epoch + since_epoch(parameters.not_after);
         params.is_ca = IsCa::ExplicitNoCa;
         (params.key_usages, params.extended_key_usages) = purposes(parameters.usages)?;
-        let mut serial = [0; SERIAL_BYTES];
-        aws_lc_rs::rand::fill(&mut serial)
-            .map_err(|_| CertError::Generate("the system gave no random bytes".to_owned()))?;
-        params.serial_number = Some(SerialNumber::from_slice(&serial));
+        params.serial_number = Some(generate_serial_number()?);
         let certificate = self.sign(params, &request.key, &subject::encode(&request.identity.subject()))?;
         Ok(pem(&certificate))
     }

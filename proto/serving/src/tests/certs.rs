@@ -41,6 +41,7 @@ fn serving_certificate_is_generated_once_and_kept_while_valid() {
         ensure_serving_pair(&certs, names, now).unwrap();
         let made = files(&pair);
         assert_ne!(made[0], first[0], "{label}");
+        assert_ne!(serial_number(&made[0]), serial_number(&first[0]), "{label}");
         assert_eq!(made[1..], first[1..], "{label}: keys and authority stay");
     }
 
@@ -48,6 +49,44 @@ fn serving_certificate_is_generated_once_and_kept_while_valid() {
         .map(|(r, c)| (r.len(), c.subject().to_string()))
         .unwrap();
     assert_eq!(leaf, "CN=apiserver");
+}
+
+/// Returns the serial number of a certificate in PEM.
+fn serial_number(pem: &str) -> Vec<u8> {
+    X509Certificate::from_der(&parsed(pem)).unwrap().1.raw_serial().to_vec()
+}
+
+#[test]
+fn ca_file_with_certificate_of_no_ca_returns_error_and_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    let authority = Authority::load(&pair.ca, &pair.ca_key).unwrap();
+    let client = authority.client("ca", &[], Duration::from_secs(3600), now()).unwrap();
+    fs::write(&pair.ca, &client.cert).unwrap();
+    fs::write(&pair.ca_key, &client.key).unwrap();
+    let error = ensure_serving_pair(dir.path(), &[], now()).unwrap_err().to_string();
+    assert!(error.contains("ca.crt: is not the certificate of a CA"), "{error}");
+    assert_eq!(fs::read_to_string(&pair.ca).unwrap(), client.cert);
+}
+
+#[test]
+fn certificate_is_authority_by_basic_constraints_and_key_usage() {
+    let key = KeyPair::generate().unwrap();
+    let unconstrained = IsCa::Ca(BasicConstraints::Unconstrained);
+    for (is_ca, key_usages, expected) in [
+        (unconstrained, vec![], true),
+        (unconstrained, vec![KeyUsagePurpose::KeyCertSign], true),
+        (unconstrained, vec![KeyUsagePurpose::DigitalSignature], false),
+        (IsCa::ExplicitNoCa, vec![KeyUsagePurpose::KeyCertSign], false),
+        (IsCa::NoCa, vec![], false),
+    ] {
+        let label = format!("{is_ca:?}, {key_usages:?}");
+        let mut params = params(&[], now(), Duration::from_secs(3600)).unwrap();
+        (params.is_ca, params.key_usages) = (is_ca, key_usages);
+        let certificate = params.self_signed(&key).unwrap();
+        let (_, certificate) = X509Certificate::from_der(certificate.der()).unwrap();
+        assert_eq!(is_authority(&certificate), expected, "{label}");
+    }
 }
 
 /// Returns the content of the files of the serving certificate and its key.
