@@ -6,6 +6,11 @@
 //! it costs more than its socket. The limit leaves a quarter of the file descriptors for the files of the
 //! process.
 //!
+//! A connection is silent until its first request, also before and during the TLS handshake. When a limit is
+//! reached, the oldest silent connection gives way to a new one, unless it is younger than [`SILENCE_GRACE`]. The
+//! connection that gives way belongs to the address with the most connections, so each address keeps a share in
+//! proportion. An address never displaces a connection of an address with fewer connections than its own.
+//!
 //! [`Handshakes`] limits unfinished TLS handshakes, in total and for each peer address, so that the connections
 //! of one address do not delay those of others. A handshake waits while handshakes younger than
 //! [`HANDSHAKE_GRACE`] occupy all slots of its address or of the server; after that it cuts the oldest of them. A
@@ -22,6 +27,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
+use crate::server::ConnectionCloser;
+
 /// Maximum number of unfinished TLS handshakes. Each takes about 17 KiB of memory, all of them 4 MiB.
 pub(crate) const MAX_HANDSHAKES: usize = 256;
 
@@ -31,6 +38,10 @@ pub(crate) const MAX_PEER_HANDSHAKES: usize = MAX_HANDSHAKES / 2;
 /// Time for which a handshake keeps its slot while other clients wait: several round trips of a distant
 /// client.
 pub(crate) const HANDSHAKE_GRACE: Duration = Duration::from_millis(500);
+
+/// Time for which a connection without a request keeps its slot at a limit: several round trips of a distant
+/// client, for its handshake and its first request.
+pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the maximum number of open file descriptors of the process; None: no limit.
 ///
@@ -65,7 +76,47 @@ pub(crate) struct Connections {
 #[derive(Debug, Default)]
 struct OpenConnections {
     all: usize,
-    by_peer: HashMap<IpAddr, usize>,
+    next_number: u64,
+    /// The key None is that of unix sockets.
+    by_peer: HashMap<Option<IpAddr>, PeerConnections>,
+}
+
+/// Connections of one peer address.
+#[derive(Debug, Default)]
+struct PeerConnections {
+    count: usize,
+    /// Connections without a request by number, each with its start. The oldest has the lowest number.
+    silent: BTreeMap<u64, (Instant, ConnectionCloser)>,
+}
+
+impl PeerConnections {
+    /// Whether a silent connection can give way.
+    fn has_displaceable(&self) -> bool {
+        self.silent.first_key_value().is_some_and(|(_, (start, _))| start.elapsed() >= SILENCE_GRACE)
+    }
+
+    /// Closes the oldest silent connection that can give way. Returns whether there was one.
+    fn displace_oldest(&mut self) -> bool {
+        if !self.has_displaceable() {
+            return false;
+        }
+        if let Some((_, (_, closer))) = self.silent.pop_first() {
+            closer.now();
+        }
+        true
+    }
+}
+
+impl OpenConnections {
+    /// Closes a silent connection in favour of a new one of `peer`. Returns whether there was one.
+    fn displace_for(&mut self, peer: Option<IpAddr>) -> bool {
+        let own_count = self.by_peer.get(&peer).map_or(0, |own| own.count);
+        let displaceable = self.by_peer.iter_mut().filter(|(key, connections)| {
+            (connections.count > own_count || **key == peer) && connections.has_displaceable()
+        });
+        let largest = displaceable.max_by_key(|(_, connections)| connections.count);
+        largest.is_some_and(|(_, connections)| connections.displace_oldest())
+    }
 }
 
 impl Connections {
@@ -76,21 +127,30 @@ impl Connections {
     }
 
     /// Takes a connection slot, which is free again when the value is dropped. None: one of the limits is
-    /// reached.
-    pub(crate) fn acquire(self: &Arc<Self>, peer: Option<IpAddr>) -> Option<ConnectionPermit> {
+    /// reached, and no silent connection gives way. `closer` ends the connection if it gives way later.
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        peer: Option<IpAddr>,
+        closer: &ConnectionCloser,
+    ) -> Option<ConnectionPermit> {
         let mut open = self.open.lock();
-        if open.all >= self.max {
+        let own_count = open.by_peer.get(&peer).map_or(0, |own| own.count);
+        let is_admitted = if peer.is_some() && own_count >= self.max.div_ceil(2) {
+            open.by_peer.get_mut(&peer).is_some_and(PeerConnections::displace_oldest)
+        } else {
+            open.all < self.max || open.displace_for(peer)
+        };
+        if !is_admitted {
             return None;
         }
-        if let Some(peer) = peer {
-            let peer_count = open.by_peer.entry(peer).or_default();
-            if *peer_count >= self.max.div_ceil(2) {
-                return None;
-            }
-            *peer_count += 1;
-        }
+        // A connection that gives way is counted until its task has ended.
         open.all += 1;
-        Some(ConnectionPermit { connections: Arc::clone(self), peer })
+        let number = open.next_number;
+        open.next_number += 1;
+        let own = open.by_peer.entry(peer).or_default();
+        own.count += 1;
+        own.silent.insert(number, (Instant::now(), closer.clone()));
+        Some(ConnectionPermit { connections: Arc::clone(self), peer, number })
     }
 }
 
@@ -99,18 +159,27 @@ impl Connections {
 pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,
     peer: Option<IpAddr>,
+    number: u64,
+}
+
+impl ConnectionPermit {
+    /// Records the first request: the connection gives way to no other from now on.
+    pub(crate) fn end_silence(&self) {
+        if let Some(own) = self.connections.open.lock().by_peer.get_mut(&self.peer) {
+            own.silent.remove(&self.number);
+        }
+    }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut open = self.connections.open.lock();
         open.all -= 1;
-        if let Some(peer) = self.peer
-            && let Some(peer_count) = open.by_peer.get_mut(&peer)
-        {
-            *peer_count -= 1;
-            if *peer_count == 0 {
-                open.by_peer.remove(&peer);
+        if let Some(own) = open.by_peer.get_mut(&self.peer) {
+            own.count -= 1;
+            own.silent.remove(&self.number);
+            if own.count == 0 {
+                open.by_peer.remove(&self.peer);
             }
         }
     }
@@ -260,15 +329,71 @@ mod tests {
     fn connections_beyond_total_or_peer_limit_are_rejected() {
         let [a, b, _] = PEERS;
         let connections = Connections::new(4);
-        let first = connections.acquire(a).unwrap();
-        let _second = connections.acquire(a).unwrap();
-        assert!(connections.acquire(a).is_none(), "per-peer limit is half of the total");
-        let _third = connections.acquire(b).unwrap();
-        let _fourth = connections.acquire(None).unwrap();
-        assert!(connections.acquire(b).is_none(), "all");
+        let acquire = |peer| connections.acquire(peer, &ConnectionCloser::default());
+        let first = acquire(a).unwrap();
+        let _second = acquire(a).unwrap();
+        assert!(acquire(a).is_none(), "per-peer limit is half of the total");
+        let _third = acquire(b).unwrap();
+        let _fourth = acquire(None).unwrap();
+        assert!(acquire(b).is_none(), "all");
         drop(first);
-        assert!(connections.acquire(a).is_some());
-        assert_eq!(connections.open.lock().by_peer.len(), 2);
+        assert!(acquire(a).is_some());
+        assert_eq!(connections.open.lock().by_peer.len(), 3);
+    }
+
+    /// Whether a connection was told to end.
+    async fn is_closed(closer: &ConnectionCloser) -> bool {
+        closer.closed().now_or_never().is_some()
+    }
+
+    #[tokio::test]
+    async fn oldest_silent_connection_of_largest_peer_gives_way_at_a_limit() {
+        let [a, b, c] = PEERS;
+        let connections = Connections::new(6);
+        let mut closers = Vec::new();
+        let mut acquire = |peer| {
+            let closer = ConnectionCloser::default();
+            let permit = connections.acquire(peer, &closer);
+            closers.push(closer);
+            permit
+        };
+        let permits = [a, a, a, b, b].map(|peer| acquire(peer).unwrap());
+        permits[0].end_silence();
+        let _c = acquire(c).unwrap();
+        assert!(acquire(c).is_none(), "all silent connections are within their grace");
+        tokio::time::sleep(SILENCE_GRACE).await;
+        assert!(acquire(c).is_some(), "the peer with one connection gets a second one");
+        assert!(is_closed(&closers[1]).await, "the oldest silent connection of the largest peer");
+        for (index, closer) in closers.iter().enumerate().filter(|(index, _)| *index != 1) {
+            assert!(!is_closed(closer).await, "connection {index}");
+        }
+    }
+
+    #[tokio::test]
+    async fn silent_connections_of_smaller_peer_do_not_give_way() {
+        let [a, b, c] = PEERS;
+        let connections = Connections::new(6);
+        let acquire = |peer| connections.acquire(peer, &ConnectionCloser::default());
+        let permits = [a, a, a, b, b, c].map(|peer| acquire(peer).unwrap());
+        for busy in &permits[..5] {
+            busy.end_silence();
+        }
+        tokio::time::sleep(SILENCE_GRACE).await;
+        assert!(acquire(b).is_none(), "the only silent connection is of an address with fewer connections");
+        assert!(acquire(a).is_none(), "the address has half of all connections, and none is silent");
+        assert!(acquire(c).is_some(), "an own silent connection gives way");
+    }
+
+    #[tokio::test]
+    async fn peer_at_its_limit_displaces_its_own_silent_connection() {
+        let [a, ..] = PEERS;
+        let connections = Connections::new(4);
+        let oldest = ConnectionCloser::default();
+        let _first = connections.acquire(a, &oldest).unwrap();
+        let _second = connections.acquire(a, &ConnectionCloser::default()).unwrap();
+        tokio::time::sleep(SILENCE_GRACE).await;
+        assert!(connections.acquire(a, &ConnectionCloser::default()).is_some());
+        assert!(is_closed(&oldest).await);
     }
 
     #[test]

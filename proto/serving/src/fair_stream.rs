@@ -14,6 +14,7 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -32,13 +33,25 @@ pub(crate) struct FairStream<S> {
     turn_start: Instant,
     /// Bytes read in this turn.
     bytes_in_turn: usize,
+    /// Bytes read and written so far.
+    transferred: Arc<AtomicU64>,
 }
 
 impl<S> FairStream<S> {
     /// Wraps a stream that the task of the turns reads.
     pub(crate) fn new(stream: S, turn: Arc<Turn>) -> Self {
         let turn_start = turn.start();
-        FairStream { stream, turn, turn_start, bytes_in_turn: 0 }
+        FairStream { stream, turn, turn_start, bytes_in_turn: 0, transferred: Arc::default() }
+    }
+
+    /// Returns the number of bytes read and written so far, which the stream updates.
+    pub(crate) fn transferred(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.transferred)
+    }
+
+    /// Adds the bytes of a successful read or write.
+    fn count(&self, bytes: usize) {
+        self.transferred.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// Whether reads wait for the next turn.
@@ -63,7 +76,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for FairStream<S> {
         }
         let before = into.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(context, into);
-        self.bytes_in_turn += into.filled().len() - before;
+        let bytes = into.filled().len() - before;
+        self.bytes_in_turn += bytes;
+        self.count(bytes);
         result
     }
 }
@@ -74,7 +89,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FairStream<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(written)) = &result {
+            self.count(*written);
+        }
+        result
     }
 
     fn poll_write_vectored(
@@ -82,7 +101,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FairStream<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        if let Poll::Ready(Ok(written)) = &result {
+            self.count(*written);
+        }
+        result
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -5,7 +5,8 @@
 //! The server speaks HTTP/1.1 and HTTP/2 (by ALPN over TLS, by the preface without TLS). [`ServerOptions`]
 //! limits the time for handshake and request head, the headers and the streams. Idle HTTP/2 peers are pinged.
 //! When `shutdown` is ready the listener closes, HTTP/2 peers get GOAWAY, and responses in flight are
-//! finished until the deadline; then the server cuts the remaining connections.
+//! finished until the deadline; then the server cuts the remaining connections. A client that does not read its
+//! response for [`MAX_STALL`] is cut earlier.
 //!
 //! The memory of a connection is limited, so that a few hostile connections cannot exhaust the memory of the
 //! process:
@@ -19,7 +20,9 @@
 //! | a connection without a request | [`ServerOptions::header_timeout`] |
 //!
 //! A connection and its handlers are one task, which lets other tasks run after 0.1 ms ([`crate::single_task`]).
-//! [`ServerOptions::max_connections`] limits the number of connections, in total and for each peer address. A
+//! [`ServerOptions::max_connections`] limits the number of connections, in total and for each peer address. At the
+//! limit, old connections without a request give way. A request with an ambiguous head is rejected
+//! ([`crate::request_head`]), and so is plain HTTP on a port with TLS ([`crate::plain_http`]). A
 //! panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
 //!
 //! # Invariants
@@ -32,7 +35,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
@@ -46,13 +49,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::body::Body;
 use crate::cancellations::Cancellations;
-use crate::connection_limits::{self, Connections, Handshakes};
+use crate::connection_limits::{self, ConnectionPermit, Connections, Handshakes};
 use crate::fair_stream::FairStream;
 use crate::listener::{AcceptedConnection, Listener};
 use crate::metrics::Counter;
+use crate::plain_http::{self, FirstByte};
+use crate::request_head;
 use crate::send_limit::{MeteredBody, SendLimit};
 use crate::single_task::{Spawner, run_as_single_task};
 use crate::tls::{self, ServingTls};
@@ -84,6 +90,11 @@ impl ConnectionCloser {
     /// Ends the connection.
     pub fn now(&self) {
         self.0.notify_one();
+    }
+
+    /// Returns when the connection has to end.
+    pub(crate) async fn closed(&self) {
+        self.0.notified().await;
     }
 }
 
@@ -194,6 +205,10 @@ const MAX_ERROR_RESETS: usize = 256;
 pub const MAX_HEADER_FIELDS: usize = 256;
 /// Minimum size of the read buffer of an HTTP/1.1 connection, which hyper requires.
 const MIN_BUFFER_BYTES: usize = 8192;
+/// Time without activity after which a draining server ends a connection: the client does not read its response.
+const MAX_STALL: Duration = Duration::from_secs(5);
+/// Interval of checks for stalled connections while the server drains.
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Minimum interval between log lines about failed accepts.
@@ -237,15 +252,15 @@ pub async fn serve<H: Handler>(
                 continue;
             }
         };
-        let peer = accepted.peer();
-        let Some(permit) = connections.acquire(peer.map(|peer| peer.ip())) else {
+        let (peer, cut) = (accepted.peer(), ConnectionCloser::default());
+        let Some(permit) = connections.acquire(peer.map(|peer| peer.ip()), &cut) else {
             let peer = peer.map(|peer| peer.to_string()).unwrap_or_default();
             tracing::debug!(peer, "connection closed: too many connections");
             continue;
         };
         let (server, phases) = (Arc::clone(&server), phases.clone());
         tokio::spawn(async move {
-            server.serve_connection(accepted, phases.clone()).await;
+            server.serve_connection(accepted, cut, &permit, phases.clone()).await;
             // The server ends when the handlers of all connections are dropped.
             drop((permit, phases));
         });
@@ -302,45 +317,53 @@ struct Server<H> {
 
 impl<H: Handler> Server<H> {
     /// Serves one connection from its first byte to its last.
-    async fn serve_connection(&self, accepted: AcceptedConnection, phase: watch::Receiver<Phase>) {
+    async fn serve_connection(
+        &self,
+        accepted: AcceptedConnection,
+        cut: ConnectionCloser,
+        permit: &ConnectionPermit,
+        phase: watch::Receiver<Phase>,
+    ) {
+        let info = ConnectionInfo { peer: accepted.peer(), cut, ..ConnectionInfo::default() };
         match accepted {
-            AcceptedConnection::Tcp(stream, peer) => {
-                let info = ConnectionInfo { peer: Some(peer), ..ConnectionInfo::default() };
-                self.serve_stream(stream, info, phase).await;
-            }
-            AcceptedConnection::Unix(stream) => {
-                self.serve_stream(stream, ConnectionInfo::default(), phase).await;
-            }
+            AcceptedConnection::Tcp(stream, _) => self.serve_stream(stream, info, permit, phase).await,
+            AcceptedConnection::Unix(stream) => self.serve_stream(stream, info, permit, phase).await,
         }
     }
 
     /// Completes the TLS handshake, if the server has TLS, and serves HTTP on the stream.
-    async fn serve_stream<S>(&self, stream: S, mut info: ConnectionInfo, mut phase: watch::Receiver<Phase>)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    async fn serve_stream<S>(
+        &self,
+        stream: S,
+        mut info: ConnectionInfo,
+        permit: &ConnectionPermit,
+        mut phase: watch::Receiver<Phase>,
+    ) where
+        S: AsyncRead + AsyncWrite + FirstByte + Unpin + Send + 'static,
     {
         let Some(tls) = &self.tls else {
-            return self.serve_http(stream, info, phase).await;
+            return self.serve_http(stream, info, permit, phase).await;
         };
-        let mut permit = tokio::select! {
+        let cut = info.cut.clone();
+        let mut handshake_permit = tokio::select! {
             permit = self.handshakes.acquire(info.peer.map(|peer| peer.ip())) => permit,
             _ = phase.wait_for(|phase| *phase != Phase::Serving) => return,
+            () = cut.closed() => return log_displaced(&info),
         };
-        let handshake = TlsAcceptor::from(tls.current()).accept(stream);
+        let handshake = self.complete_handshake(tls.current(), stream, &info);
         let result = tokio::select! {
             result = tokio::time::timeout(self.options.handshake_timeout, handshake) => result,
-            _ = phase.wait_for(|phase| *phase == Phase::Ended) => return,
-            () = permit.wait_until_cut() => {
+            // A client that has not completed the handshake has no request to finish.
+            _ = phase.wait_for(|phase| *phase != Phase::Serving) => return,
+            () = cut.closed() => return log_displaced(&info),
+            () = handshake_permit.wait_until_cut() => {
                 return tracing::debug!(peer = peer_text(&info), "tls handshake cut: too many unfinished handshakes");
             }
         };
-        drop(permit);
+        drop(handshake_permit);
         let stream = match result {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(e)) => {
-                self.options.handshake_errors.inc();
-                return log_handshake_error(&info, &e);
-            }
+            Ok(Some(stream)) => stream,
+            Ok(None) => return,
             Err(_) => {
                 self.options.handshake_errors.inc();
                 return tracing::info!(peer = peer_text(&info), "tls handshake failed: timeout");
@@ -350,12 +373,53 @@ impl<H: Handler> Server<H> {
         info.tls = true;
         info.client_chain = tls::client_chain(connection);
         info.client_fingerprint = fingerprint(&info.client_chain);
-        self.serve_http(stream, info, phase).await;
+        self.serve_http(stream, info, permit, phase).await;
+    }
+
+    /// Completes the TLS handshake. None: the handshake failed, or the client speaks plain HTTP; the log has the
+    /// reason.
+    async fn complete_handshake<S>(
+        &self,
+        config: Arc<rustls::ServerConfig>,
+        stream: S,
+        info: &ConnectionInfo,
+    ) -> Option<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + FirstByte + Unpin,
+    {
+        match stream.first_byte().await {
+            Ok(Some(first_byte)) if plain_http::is_plain_http(first_byte) => {
+                self.options.handshake_errors.inc();
+                tracing::info!(peer = peer_text(info), "plain HTTP on the TLS port; responding 400");
+                if let Err(error) = plain_http::respond(stream).await {
+                    tracing::debug!(%error, "response to plain HTTP not sent");
+                }
+                return None;
+            }
+            // A peer that closes the connection or breaks it may be a port check.
+            Ok(None) | Err(_) => {
+                self.options.handshake_errors.inc();
+                tracing::debug!(peer = peer_text(info), "tls handshake ended by the peer");
+                return None;
+            }
+            Ok(Some(_)) => {}
+        }
+        let handshake = TlsAcceptor::from(config).accept(stream).await;
+        let failure = |error| {
+            self.options.handshake_errors.inc();
+            log_handshake_error(info, &error);
+        };
+        handshake.map_err(failure).ok()
     }
 
     /// Serves HTTP on the stream. The first bytes of the client choose the protocol.
-    async fn serve_http<S>(&self, stream: S, info: ConnectionInfo, phase: watch::Receiver<Phase>)
-    where
+    async fn serve_http<S>(
+        &self,
+        stream: S,
+        info: ConnectionInfo,
+        permit: &ConnectionPermit,
+        phase: watch::Receiver<Phase>,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let cut = info.cut.clone();
@@ -365,11 +429,14 @@ impl<H: Handler> Server<H> {
         let cancellations = Arc::new(Cancellations::default());
         let first_request =
             FirstRequestTimeout { is_silent: &is_silent, timeout: self.options.header_timeout };
-        let driver = ConnectionDriver { phase, cut, first_request, cancellations: &cancellations };
+        let running_handlers = Arc::new(AtomicUsize::new(0));
         run_as_single_task(|spawner| async {
             let turn = spawner.turn();
-            let service = service_fn(|request| {
-                is_silent.store(false, Ordering::Relaxed);
+            let service = service_fn(|request: Request<Incoming>| {
+                if is_silent.swap(false, Ordering::Relaxed) {
+                    permit.end_silence();
+                }
+                let handler_count = Arc::clone(&running_handlers);
                 let (handler, info, turn) = (Arc::clone(&self.handler), Arc::clone(&info), Arc::clone(&turn));
                 let is_http2 = request.version() == Version::HTTP_2;
                 let cancellations = is_http2.then(|| Arc::clone(&cancellations));
@@ -383,7 +450,13 @@ impl<H: Handler> Server<H> {
                     if is_http2 || turn.is_over() {
                         turn.wait_for_next_pass().await;
                     }
-                    let response = handler.handle(request, info).await;
+                    let response = match request_head::check(&request) {
+                        Ok(()) => {
+                            let _running = RunningHandler::begin(handler_count);
+                            handler.handle(request, info).await
+                        }
+                        Err(error) => error.response(request.version()),
+                    };
                     if let Some(running) = running {
                         running.complete();
                     }
@@ -393,7 +466,14 @@ impl<H: Handler> Server<H> {
                     }))
                 })
             });
-            let io = TokioIo::new(FairStream::new(stream, Arc::clone(&turn)));
+            let stream = FairStream::new(stream, Arc::clone(&turn));
+            let activity = Activity {
+                transferred: stream.transferred(),
+                running_handlers: Arc::clone(&running_handlers),
+            };
+            let driver =
+                ConnectionDriver { phase, cut, first_request, cancellations: &cancellations, activity };
+            let io = TokioIo::new(stream);
             let builder = connection_builder(&self.options, spawner);
             let connection = builder.serve_connection_with_upgrades(io, service);
             driver.run(connection, |connection| connection.graceful_shutdown()).await;
@@ -432,6 +512,10 @@ fn peer_text(info: &ConnectionInfo) -> String {
     info.peer.map(|peer| peer.to_string()).unwrap_or_default()
 }
 
+fn log_displaced(info: &ConnectionInfo) {
+    tracing::debug!(peer = peer_text(info), "silent connection closed in favour of a new one");
+}
+
 /// Logs the reason of a failed handshake with its peer. The log limits the rate of these lines.
 ///
 /// A peer that closes the connection is logged at debug level only: it may be a port check.
@@ -443,6 +527,50 @@ fn log_handshake_error(info: &ConnectionInfo, error: &std::io::Error) {
         tracing::debug!(peer, %error, "tls handshake ended by the peer");
     } else {
         tracing::info!(peer, %error, "tls handshake failed");
+    }
+}
+
+/// A handler that runs; counted until the value is dropped.
+struct RunningHandler(Arc<AtomicUsize>);
+
+impl RunningHandler {
+    fn begin(count: Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        RunningHandler(count)
+    }
+}
+
+impl Drop for RunningHandler {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What happens on a connection: bytes of its stream, and running handlers.
+struct Activity {
+    transferred: Arc<AtomicU64>,
+    running_handlers: Arc<AtomicUsize>,
+}
+
+/// Detects a client that sends and reads nothing while no handler works for it.
+struct StallDetector {
+    activity: Activity,
+    transferred: u64,
+    last_activity: Instant,
+}
+
+impl StallDetector {
+    fn new(activity: Activity) -> Self {
+        StallDetector { activity, transferred: 0, last_activity: Instant::now() }
+    }
+
+    /// Whether the connection had no activity for [`MAX_STALL`].
+    fn is_stalled(&mut self) -> bool {
+        let transferred = self.activity.transferred.load(Ordering::Relaxed);
+        if transferred != self.transferred || self.activity.running_handlers.load(Ordering::Relaxed) > 0 {
+            (self.transferred, self.last_activity) = (transferred, Instant::now());
+        }
+        self.last_activity.elapsed() >= MAX_STALL
     }
 }
 
@@ -458,11 +586,12 @@ struct ConnectionDriver<'a> {
     cut: ConnectionCloser,
     first_request: FirstRequestTimeout<'a>,
     cancellations: &'a Cancellations,
+    activity: Activity,
 }
 
 impl ConnectionDriver<'_> {
     /// Drives a connection until it ends, its handler cuts it, the server ends, or no first request arrives in
-    /// time. A connection with too many cancelled requests takes no new ones.
+    /// time. While the server drains, a stalled connection ends after [`MAX_STALL`]. A connection with too many cancelled requests takes no new ones.
     ///
     /// `stop` begins the graceful shutdown of the connection.
     async fn run<C, E>(self, connection: C, stop: impl Fn(Pin<&mut C>))
@@ -470,7 +599,9 @@ impl ConnectionDriver<'_> {
         C: Future<Output = Result<(), E>>,
         E: std::fmt::Display,
     {
-        let ConnectionDriver { mut phase, cut: ConnectionCloser(cut), first_request, cancellations } = self;
+        let ConnectionDriver { mut phase, cut, first_request, cancellations, activity } = self;
+        let mut stalls = StallDetector::new(activity);
+        let mut next_stall_check = pin!(tokio::time::sleep(Duration::ZERO));
         let mut connection = pin!(connection);
         let mut deadline = pin!(tokio::time::sleep(first_request.timeout));
         let mut is_past_deadline = false;
@@ -486,7 +617,7 @@ impl ConnectionDriver<'_> {
                     }
                     return;
                 }
-                () = cut.notified() => return tracing::debug!("connection cut"),
+                () = cut.closed() => return tracing::debug!("connection cut"),
                 () = cancellations.wait_until_exceeded() => {
                     if has_excess {
                         return tracing::debug!("connection cut: the client continues to cancel requests");
@@ -500,6 +631,12 @@ impl ConnectionDriver<'_> {
                         return tracing::debug!("connection closed: no request in time");
                     }
                     is_past_deadline = true;
+                }
+                () = next_stall_check.as_mut(), if handled == Phase::Draining => {
+                    if stalls.is_stalled() {
+                        return tracing::debug!("connection cut: the client stalls the shutdown");
+                    }
+                    next_stall_check.as_mut().reset(Instant::now() + STALL_CHECK_INTERVAL);
                 }
                 changed = phase.wait_for(|phase| *phase != handled) => {
                     match changed.map(|phase| *phase) {

@@ -225,7 +225,10 @@ async fn short_frames_on_http2_connection_yield_to_other_tasks() {
         options: ServerOptions::default(),
     });
     let (_phase, phases) = watch::channel(Phase::Serving);
-    tokio::spawn(async move { server.serve_stream(server_stream, ConnectionInfo::default(), phases).await });
+    let permit = Connections::new(1).acquire(None, &ConnectionCloser::default()).unwrap();
+    tokio::spawn(async move {
+        server.serve_http(server_stream, ConnectionInfo::default(), &permit, phases).await;
+    });
     let mut longest_read = 0;
     let other_task = tokio::spawn(poll_fn(move |context| {
         // The free capacity is the number of bytes that the server has read since the last poll of this task.
@@ -343,6 +346,43 @@ async fn connection_beyond_limit_is_closed_and_others_are_served() {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), served).await.unwrap();
+}
+
+#[tokio::test]
+async fn silent_connection_gives_way_to_new_connection_at_the_limit() {
+    let server = start(echo, None, ServerOptions { max_connections: 2, ..ServerOptions::default() }).await;
+    // The limit per address is half of the limit of all connections.
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let request = b"GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    assert_eq!(raw(server.address, request).await, "", "the silent connection is within its grace");
+    tokio::time::sleep(connection_limits::SILENCE_GRACE).await;
+    assert!(raw(server.address, request).await.contains("/a"));
+    assert!(silent.read_u8().await.is_err(), "the silent connection is closed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn client_that_does_not_read_its_response_is_cut_while_server_drains() {
+    let handler = |request: Request<Incoming>, _: Arc<ConnectionInfo>| async move {
+        if request.uri().path() == "/slow" {
+            tokio::time::sleep(MAX_STALL + Duration::from_secs(2)).await;
+            return Response::new(Body::from("late"));
+        }
+        Response::new(Body::from(vec![b'x'; 64 << 20]))
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let address = server.address;
+    let mut stalled = TcpStream::connect(address).await.unwrap();
+    stalled.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut half_sent = TcpStream::connect(address).await.unwrap();
+    half_sent.write_all(b"GET / HTTP/1.1\r\nHost").await.unwrap();
+    let slow = tokio::spawn(async move { raw(address, b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await });
+    stalled.readable().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let begun = Instant::now();
+    assert_eq!(server.stop().await, ShutdownResult::Clean);
+    let seconds = begun.elapsed().as_secs();
+    assert!((5..30).contains(&seconds), "{seconds} s");
+    assert!(slow.await.unwrap().ends_with("late"), "a handler that works is not cut");
 }
 
 #[test]

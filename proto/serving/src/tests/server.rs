@@ -22,6 +22,14 @@ pub(super) struct Running {
     ended: JoinHandle<ShutdownResult>,
 }
 
+impl Running {
+    /// Shuts the server down and waits for the end.
+    pub(super) async fn stop(self) -> ShutdownResult {
+        self.stop.send(()).unwrap();
+        self.ended.await.unwrap()
+    }
+}
+
 pub(super) async fn start<H: Handler>(
     handler: H,
     tls: Option<Arc<ServingTls>>,
@@ -107,6 +115,23 @@ async fn both_protocols_are_served_and_bodies_limited() {
     server.stop.send(()).unwrap();
     assert_eq!(server.ended.await.unwrap(), ShutdownResult::Clean);
     assert!(TcpStream::connect(server.address).await.is_err(), "the listener is closed");
+}
+
+#[tokio::test]
+async fn ambiguous_request_head_is_rejected_and_ends_the_connection() {
+    let server = start(echo, None, ServerOptions::default()).await;
+    for (head, code) in [
+        ("GET / HTTP/1.1\r\n\r\n", "400"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "400"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nExpect: tea\r\nContent-Length: 2\r\n\r\nhi", "417"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n0\r\n\r\n", "400"),
+    ] {
+        let answer = raw(server.address, head.as_bytes()).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{head}: {answer}");
+    }
+    let http_1_0 = raw(server.address, b"GET /old HTTP/1.0\r\n\r\n").await;
+    assert!(http_1_0.contains("200 OK") && http_1_0.ends_with("/old "), "{http_1_0}");
 }
 
 #[tokio::test]
@@ -282,12 +307,17 @@ async fn handler_gets_client_certificate_chain() {
         } else {
             let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
             tokio::spawn(connection);
-            sender.send_request(post("/", "")).await.unwrap()
+            let mut request = post("/", "");
+            request.headers_mut().insert(http::header::HOST, http::HeaderValue::from_static("localhost"));
+            sender.send_request(request).await.unwrap()
         };
         assert_eq!(text(answer).await, expected, "{protocol}");
     }
-    // Plaintext on a TLS port gets no response, and the server continues.
-    assert_eq!(raw(server.address, b"GET / HTTP/1.1\r\n\r\n").await.find("HTTP/1.1 200"), None);
+    for plain in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {
+        let answer = raw(server.address, plain.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{answer}");
+        assert!(answer.ends_with("Client sent an HTTP request to an HTTPS server.\n"), "{answer}");
+    }
     drop(server.stop);
     assert_eq!(server.ended.await.unwrap(), ShutdownResult::Clean);
 }
