@@ -15,7 +15,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -81,6 +81,8 @@ pub struct ServingTls {
     snapshot: Mutex<Snapshot>,
     /// Expiration of the serving certificate in seconds since 1970; 0: unknown.
     expiration: AtomicI64,
+    /// Whether the last change of the files was rejected.
+    is_change_rejected: AtomicBool,
 }
 
 impl std::fmt::Debug for ServingTls {
@@ -100,7 +102,14 @@ impl ServingTls {
         let tickets = aws_lc_rs::Ticketer::new().map_err(|e| TlsError::new(&files.cert, e))?;
         let current = ArcSwap::from_pointee(build_config(&files, &tickets)?);
         let expiration = AtomicI64::new(expiration(&files.cert).unwrap_or_default());
-        Ok(Arc::new(ServingTls { files, current, tickets, snapshot: Mutex::new(snapshot), expiration }))
+        Ok(Arc::new(ServingTls {
+            files,
+            current,
+            tickets,
+            snapshot: Mutex::new(snapshot),
+            expiration,
+            is_change_rejected: AtomicBool::new(false),
+        }))
     }
 
     /// Returns the configuration for a new connection.
@@ -113,6 +122,11 @@ impl ServingTls {
         Some(self.expiration.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0)
     }
 
+    /// Whether the last change of the files was rejected, so that earlier files are in use.
+    pub fn is_change_rejected(&self) -> bool {
+        self.is_change_rejected.load(Ordering::Relaxed)
+    }
+
     /// Reloads the files if their content changed; true when a new configuration is in use.
     ///
     /// # Errors
@@ -123,7 +137,9 @@ impl ServingTls {
         if !snapshot.changed() {
             return Ok(false);
         }
-        self.current.store(Arc::new(build_config(&self.files, &self.tickets)?));
+        let config = build_config(&self.files, &self.tickets);
+        self.is_change_rejected.store(config.is_err(), Ordering::Relaxed);
+        self.current.store(Arc::new(config?));
         self.expiration.store(expiration(&self.files.cert).unwrap_or_default(), Ordering::Relaxed);
         Ok(true)
     }
@@ -167,6 +183,15 @@ pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErro
     parse_certificates(&bytes).map_err(|e| TlsError::new(path, e))
 }
 
+/// Checks that a PEM file contains certificates of CAs only, at least one.
+///
+/// # Errors
+///
+/// The file is not readable, contains invalid data, no certificate, or one that is not of a CA.
+pub fn check_authorities(path: &Path) -> Result<(), TlsError> {
+    subjects(path).map(drop)
+}
+
 fn build_config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<ServerConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let pair_error = |problem: String| TlsError::new(&files.cert, problem);
@@ -194,14 +219,18 @@ fn build_config(files: &TlsFiles, tickets: &Arc<dyn ProducesTickets>) -> Result<
     Ok(config)
 }
 
-/// Reads the subject names of a CA bundle.
+/// Reads the subject names of a CA bundle. A certificate that is not one of a CA is an error.
 fn subjects(path: &Path) -> Result<Vec<DistinguishedName>, TlsError> {
     let certificates = certificates(path)?;
-    let subject = |certificate: &CertificateDer<'_>| match X509Certificate::from_der(certificate) {
-        Ok((_, parsed)) => Ok(DistinguishedName::from(parsed.subject().as_raw().to_vec())),
-        Err(e) => Err(TlsError::new(path, e)),
+    let subject = |(number, certificate): (usize, &CertificateDer<'_>)| {
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|e| TlsError::new(path, e))?;
+        if !certs::is_authority(&parsed) {
+            let problem = format!("certificate {number}: not the certificate of a CA");
+            return Err(TlsError::new(path, problem));
+        }
+        Ok(DistinguishedName::from(parsed.subject().as_raw().to_vec()))
     };
-    certificates.iter().map(subject).collect()
+    (1..).zip(&certificates).map(subject).collect()
 }
 
 /// Verifier of client certificates that accepts any chain with a leaf of version 3 and verifies only the handshake

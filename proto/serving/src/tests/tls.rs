@@ -134,14 +134,23 @@ async fn tls_reload_uses_valid_files_and_keeps_previous_on_invalid_files() {
     let error = tls.reload().unwrap_err().to_string();
     assert!(error.contains("does not belong to"), "{error}");
     assert!(Arc::ptr_eq(&tls.current(), &before));
+    assert!(tls.is_change_rejected());
+    assert!(!tls.reload().unwrap() && tls.is_change_rejected(), "the rejected files are unchanged");
     assert!(handshake(&tls, client(&ca, None)).await.is_ok(), "the previous pair is in use");
 
     fs::write(&files.key, &good.key).unwrap();
     assert!(tls.reload().unwrap());
+    assert!(!tls.is_change_rejected());
     assert!(!Arc::ptr_eq(&tls.current(), &before));
     assert!(handshake(&tls, client(&ca, None)).await.is_ok(), "the new pair is in use");
 
-    for (path, content) in [(&files.cert, "nonsense"), (&files.key, ""), (&files.client_cas[0], "x")] {
+    let client = authority.client("ca", &[], Duration::from_secs(3600), now()).unwrap();
+    for (path, content) in [
+        (&files.cert, "nonsense"),
+        (&files.key, ""),
+        (&files.client_cas[0], "x"),
+        (&files.client_cas[0], &client.cert),
+    ] {
         let kept = fs::read(path).unwrap();
         fs::write(path, content).unwrap();
         let error = tls.reload().unwrap_err().to_string();
