@@ -61,6 +61,17 @@ impl<'a> Occurrence<'a> {
     }
 }
 
+/// Returns the candidate with the least edit distance from `name`, if that is at most a third of the length of
+/// `name`. The case of letters does not count.
+pub fn most_similar<'c>(name: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    let name = name.to_lowercase();
+    let distances = candidates
+        .into_iter()
+        .map(|candidate| (strsim::levenshtein(&name, &candidate.to_lowercase()), candidate));
+    let (distance, nearest) = distances.min()?;
+    (distance <= name.len() / 3).then_some(nearest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,5 +95,20 @@ mod tests {
         assert!(has_flag(&words(&["--v", "4"]), "v"));
         assert!(!has_flag(&words(&["--verify"]), "v"));
         assert!(!has_flag(&words(&["--datadir"]), "data-dir"));
+    }
+
+    #[test]
+    fn most_similar_name_is_at_most_a_third_away() {
+        let names = ["NodeRestriction", "ResourceQuota", "certs"];
+        for (name, expected) in [
+            ("noderestriction", Some("NodeRestriction")),
+            ("NodeRestrictions", Some("NodeRestriction")),
+            ("ResourcesQuota", Some("ResourceQuota")),
+            ("cert", Some("certs")),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(most_similar(name, names), expected, "{name}");
+        }
     }
 }

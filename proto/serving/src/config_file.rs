@@ -18,7 +18,7 @@ use apimachinery::document::{Document, Fields};
 use apimachinery::names::Names;
 use apimachinery::object::Value;
 
-use crate::arguments::{flag_value, has_flag};
+use crate::arguments::{flag_value, has_flag, most_similar};
 
 /// The kind of the file.
 pub const KIND: &str = "ServerConfiguration";
@@ -152,7 +152,8 @@ impl ServerConfiguration {
             match declared {
                 _ if flag.name == FLAG => errors.push(self.error("`config` must not name a further file")),
                 None => {
-                    let similar = most_similar_flag(&flag.name, command);
+                    let flags = command.get_arguments().filter_map(clap::Arg::get_long);
+                    let similar = most_similar(&flag.name, flags);
                     let hint =
                         similar.map(|name| format!("; a similar flag is `{name}`")).unwrap_or_default();
                     errors.push(self.error(format_args!("unknown flag `{}`{hint}", flag.name)));
@@ -217,30 +218,6 @@ fn scalar_text(value: &Value) -> Option<String> {
         Value::Bool(boolean) => Some(boolean.to_string()),
         _ => None,
     }
-}
-
-/// The flag of a command with the least edit distance, if that is at most a third of the length of `name`.
-fn most_similar_flag(name: &str, command: &clap::Command) -> Option<String> {
-    let longs = command.get_arguments().filter_map(clap::Arg::get_long);
-    let (distance, nearest) = longs.map(|long| (edit_distance(name, long), long)).min()?;
-    (distance <= name.len() / 3).then(|| nearest.to_owned())
-}
-
-/// The Levenshtein distance of two names.
-fn edit_distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (line, letter) in from.chars().enumerate() {
-        let mut next = vec![line + 1];
-        let cells = row.iter().zip(row.iter().skip(1)).zip(&to);
-        for ((&diagonal, &above), other) in cells {
-            let left = next.last().copied().unwrap_or(line + 1);
-            let replaced = diagonal + usize::from(letter != *other);
-            next.push(replaced.min(above + 1).min(left + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -360,3 +360,65 @@ fn debug_output_contains_no_secret() {
     let answer = ClientResponse { status: StatusCode::OK, headers, body: Bytes::from("hunter2") };
     assert!(!format!("{answer:?}").contains("hunter2"));
 }
+
+/// Server of `openssl s_server` with one version of TLS.
+struct OpenSslServer {
+    process: std::process::Child,
+    port: String,
+}
+
+impl Drop for OpenSslServer {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl OpenSslServer {
+    /// Starts the server with a certificate of `dir`. None: the program is missing.
+    fn start(dir: &Path, version: &str) -> Option<OpenSslServer> {
+        use std::io::{BufRead as _, BufReader};
+        use std::process::{Command, Stdio};
+        let process = Command::new("openssl")
+            .args(["s_server", version, "-cipher", "DEFAULT@SECLEVEL=0", "-accept", "127.0.0.1:0", "-www"])
+            .args(["-cert", "apiserver.crt", "-key", "apiserver.key"])
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut process = match process {
+            Ok(process) => process,
+            Err(error) => {
+                prerequisites::skip("openssl", &error.to_string());
+                return None;
+            }
+        };
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let port = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("ACCEPT ")?.rsplit_once(':').map(|(_, port)| port.to_owned()));
+        Some(OpenSslServer { process, port: port.expect("the server prints its port") })
+    }
+}
+
+/// Webhooks, token issuers and key sets use this client (requirement A-OIDC-11).
+#[tokio::test(flavor = "multi_thread")]
+async fn server_with_outdated_tls_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    let trust = Trust::from_pem(&std::fs::read(&pair.ca).unwrap()).unwrap();
+    for (version, is_accepted) in [("-tls1_1", false), ("-tls1_2", true), ("-tls1_3", true)] {
+        let Some(server) = OpenSslServer::start(dir.path(), version) else { return };
+        let client = build_client(Settings { trust: trust.clone(), ..Settings::default() });
+        let answer = client.get(&format!("https://localhost:{}/", server.port), LIMITS).await;
+        match answer {
+            Ok(answer) => assert!(is_accepted && answer.status == 200, "{version}: {answer:?}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(!is_accepted, "{version}: {text}");
+                assert!(text.contains("ProtocolVersion") || text.contains("version"), "{version}: {text}");
+            }
+        }
+    }
+}
