@@ -139,8 +139,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Checks the whole configuration and builds the components, before the process binds a socket.
 fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError>> {
     let clock = SystemClock::new();
+    expressions::Dialect::of(flags.shared.names.names).choose();
     let config = Config::check(flags, &clock)?;
-    let mirror = Mirror::new(Arc::clone(&config.names));
+    let mirror = Mirror::with_aggregation(Arc::clone(&config.names), config.controllers.aggregation);
     let registry = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics)
         .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error.to_string())])?;
     let metrics = AuthdMetrics::in_registry(registry, authn::AuthenticatorUnion::methods());
@@ -154,7 +155,7 @@ fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError
         names: Arc::clone(&config.names),
         config: SharedConfig::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone()),
         issuer: config.authn.issuer.clone(),
-        token_controllers: config.token_controllers,
+        controllers: config.controllers,
         verification_permits: grpc::Components::verification_permits(),
         metrics,
         mirror,

@@ -40,34 +40,19 @@ mod volume_protection;
 pub use admission_writes::AdmissionWrites;
 pub use certificates::CertificateSigning;
 pub use definitions::DefinitionController;
-pub use enabled_controllers::{EnabledControllers, is_enabled};
+pub use enabled_controllers::EnabledControllers;
 pub use policy_writes::PolicyWrites;
 pub use publishers::{PublishedConfig, PublishedProxyConfig, publish};
 pub use state::ControllerState;
 
-/// Starts the background tasks.
+/// Starts the background tasks that `--controllers` cannot disable.
 ///
-/// - `collect_garbage`: whether the garbage collector runs.
 /// - `event_ttl`: time after its last write at which an Event is deleted; zero means never.
 /// - `history_retention`: time for which old revisions are readable.
-pub fn start(
-    state: &Arc<ControllerState>,
-    collect_garbage: bool,
-    event_ttl: Duration,
-    history_retention: Duration,
-) {
+pub fn start(state: &Arc<ControllerState>, event_ttl: Duration, history_retention: Duration) {
     let api_state = &state.api_state;
-    if collect_garbage {
-        tokio::spawn(garbage::run(Arc::clone(state)));
-    }
     tokio::spawn(expiry::run(Arc::clone(api_state), event_ttl));
     tokio::spawn(history::run(Arc::clone(api_state), history_retention));
-    tokio::spawn(namespaces::run(Arc::clone(state)));
-    tokio::spawn(policy_types::run(Arc::clone(state)));
-    tokio::spawn(quota::run(Arc::clone(state)));
-    tokio::spawn(service_accounts::run(Arc::clone(state)));
-    tokio::spawn(service_addresses::run(Arc::clone(state)));
-    tokio::spawn(storage_migration::run(Arc::clone(state)));
     tokio::spawn(unenforced::report(Arc::clone(api_state)));
 }
 
@@ -86,4 +71,23 @@ pub fn start_controllers(
     if enabled.claim_protection || enabled.volume_protection {
         tokio::spawn(volume_protection::run(Arc::clone(state), enabled));
     }
+    if enabled.garbage_collector {
+        tokio::spawn(garbage::run(Arc::clone(state)));
+    }
+    if enabled.namespace_deletion {
+        tokio::spawn(namespaces::run(Arc::clone(state)));
+    }
+    if enabled.resource_quota {
+        tokio::spawn(quota::run(Arc::clone(state)));
+    }
+    if enabled.default_accounts {
+        tokio::spawn(service_accounts::run(Arc::clone(state)));
+    }
+    if enabled.policy_type_checks {
+        tokio::spawn(policy_types::run(Arc::clone(state)));
+    }
+    if enabled.storage_migration {
+        tokio::spawn(storage_migration::run(Arc::clone(state)));
+    }
+    tokio::spawn(service_addresses::run(Arc::clone(state), enabled.service_cidrs));
 }

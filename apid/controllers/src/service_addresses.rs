@@ -32,7 +32,9 @@ const TERMINATING: &str =
     "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
 
 /// Repairs after each change of a Service, IPAddress or ServiceCIDR until the process ends.
-pub(super) async fn run(state: Arc<ControllerState>) {
+///
+/// If `reconciles_ranges` is false, ServiceCIDR objects stay as they are.
+pub(super) async fn run(state: Arc<ControllerState>, reconciles_ranges: bool) {
     let api_state = &state.api_state;
     let (Ok(records), Ok(ranges)) = (
         stored::of_kind(api_state, ("networking", "IPAddress")),
@@ -58,13 +60,8 @@ pub(super) async fn run(state: Arc<ControllerState>) {
         for (address, owner) in differences.unrecorded {
             results.push(add_record(&repair_actor, &records, address, &owner).await);
         }
-        match stored::all(&ranges).await {
-            Ok(objects) => {
-                for range in &objects {
-                    results.push(reconcile_range(&controller, &ranges, range, &objects).await);
-                }
-            }
-            Err(status) => results.push(Err(status)),
+        if reconciles_ranges {
+            results.extend(reconcile_ranges(&controller, &ranges).await);
         }
         for status in results.into_iter().filter_map(Result::err) {
             tracing::warn!(reason = %status, "repairing service addresses failed; retrying");
@@ -98,6 +95,19 @@ async fn add_record(
     let record = actor.api_state().addresses.record(address, owner);
     let target = Target { collection: records, namespace: "", name: "", subresource: "" };
     ignore_races(actor.create(target, record).await.map(drop))
+}
+
+/// Reconciles all ServiceCIDR objects. Returns one result for each, or the failure to read them.
+async fn reconcile_ranges(actor: &Actor, ranges: &Collection) -> Vec<Result<(), Status>> {
+    let objects = match stored::all(ranges).await {
+        Ok(objects) => objects,
+        Err(status) => return vec![Err(status)],
+    };
+    let mut results = Vec::with_capacity(objects.len());
+    for range in &objects {
+        results.push(reconcile_range(actor, ranges, range, &objects).await);
+    }
+    results
 }
 
 /// Adds the finalizer and the condition `Ready` to a ServiceCIDR object. Removes the finalizer of a

@@ -34,6 +34,7 @@ mod values;
 
 use controllers::{CertificateSigning, EnabledControllers, PublishedConfig};
 pub use read::command;
+pub(crate) use values::byte_size;
 use verbs::addresses::{NodePortRange, ServiceRange};
 
 /// Exit code for command line errors (`EX_USAGE`).
@@ -103,9 +104,7 @@ pub struct Config {
     pub min_request_timeout: Duration,
     /// Number of objects that one deletecollection request deletes concurrently.
     pub delete_workers: usize,
-    /// Whether the garbage collector deletes objects whose owners are gone.
-    pub garbage_collector: bool,
-    /// Controllers that `--controllers` enables.
+    /// Controllers that `--controllers` enables; without the garbage collector if its own flag disables it.
     pub controllers: EnabledControllers,
     /// Configuration of the built-in signer; None: the signer does not run.
     pub certificate_signing: Option<CertificateSigning>,

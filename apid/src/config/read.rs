@@ -128,8 +128,10 @@ impl Reader<'_> {
         let allows_everything =
             matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
         let controllers = &flags.authd_flags.controllers.controllers;
-        let enabled_controllers = EnabledControllers::new(controllers);
-        let published_config = published_config(flags.tls.root_ca_file, &flags.shared, controllers);
+        let mut enabled_controllers = EnabledControllers::new(controllers);
+        enabled_controllers.garbage_collector &= flags.controllers.enable_garbage_collector;
+        enabled_controllers.root_ca_publisher |= flags.tls.root_ca_file.is_some();
+        let published_config = published_config(flags.tls.root_ca_file, &flags.shared);
         let proxy_headers = proxy_headers(&flags.shared.proxy);
         let client_cas =
             [flags.shared.certificates.client_ca_file, flags.shared.proxy.requestheader_client_ca_file];
@@ -156,7 +158,6 @@ impl Reader<'_> {
             request_timeout: serving.request_timeout,
             min_request_timeout: serving.min_request_timeout,
             delete_workers: limits.delete_collection_workers,
-            garbage_collector: flags.controllers.enable_garbage_collector,
             controllers: enabled_controllers,
             certificate_signing: certificate_signing.filter(|_| enabled_controllers.certificate_signer),
             max_in_flight: (limits.max_requests_inflight, limits.max_mutating_requests_inflight),

@@ -151,6 +151,24 @@ fn certificate_signing_requires_both_files_and_the_controller() {
 }
 
 #[test]
+fn controllers_flag_selects_controllers_of_both_processes() {
+    let controllers = |flag: &str| {
+        let config = read(&["--data-dir=/d", "--spawn-authd", flag]).unwrap();
+        let Authd::Spawned { flags, .. } = config.authd else { panic!("not spawned") };
+        (config.controllers, flags)
+    };
+    let (none, flags) = controllers("--controllers=");
+    assert!(!none.namespace_deletion && !none.garbage_collector && !none.default_accounts, "{none:?}");
+    assert_eq!(flags, ["--controllers="]);
+    let (most, _) = controllers("--controllers=*,-serviceaccount");
+    assert!(most.namespace_deletion && most.garbage_collector && !most.default_accounts, "{most:?}");
+    let (most, _) = controllers("--enable-garbage-collector=false");
+    assert!(most.namespace_deletion && !most.garbage_collector, "{most:?}");
+    let (some, _) = controllers("--root-ca-file=/ca");
+    assert!(some.root_ca_publisher, "{some:?}");
+}
+
+#[test]
 fn decode_limits_follow_flags_and_reject_zero() {
     let limits =
         |words: &[&str]| read(&[&["--spawn-authd", "--data-dir=/d"], words].concat()).map(|c| c.body_limits);

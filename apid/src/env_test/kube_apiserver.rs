@@ -3,10 +3,12 @@
 //! # Contract
 //!
 //! The flags are the flags of apid with other defaults: `--names=kubernetes`, `--spawn-authd`, and a
-//! `--data-dir` in the data directory of the etcd of `--etcd-servers`. The command line and the file of
-//! `--config` replace the defaults. As in an env test without a controller manager, no ConfigMap
-//! `kube-root-ca.crt` appears, and protection finalizers and old certificate requests stay. The process ends
-//! with its parent.
+//! `--data-dir` in the data directory of the etcd of `--etcd-servers`, and an empty `--controllers`. The command
+//! line and the file of `--config` replace the defaults. The process ends with its parent.
+//!
+//! No controller of kube-controller-manager runs unless `--controllers` names it, as in an env test of
+//! Kubernetes: terminating namespaces wait for `PUT /finalize`, no object is garbage-collected, namespaces get
+//! neither a ServiceAccount nor a CA bundle, quotas and policies get no status, and roles are not aggregated.
 
 use std::process::ExitCode;
 
@@ -18,9 +20,8 @@ use crate::config::{Command, Config};
 use crate::console::print;
 use crate::process::{self, RunOptions, StopCondition};
 
-/// Default of `--controllers`: disables controllers of kube-controller-manager, which env tests do not run.
-const CONTROLLERS: &str =
-    "*,-root-ca-certificate-publisher-controller,-csrcleaner,-pv-protection,-pvc-protection";
+/// Default of `--controllers`: an empty value enables no controller of kube-controller-manager.
+const CONTROLLERS: &str = "";
 /// The subdirectory of etcd's data directory in which apid stores the objects.
 const SUBDIRECTORY: &str = "apid";
 

@@ -158,6 +158,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let names = Arc::new(config.names.clone());
+    kinds::admission_expressions::choose_dialect(names.preset());
     let current_registry =
         Arc::new(CurrentRegistry::new(Registry::with_versions(&names, &config.enabled_versions)));
     let registry = current_registry.get();
@@ -180,6 +181,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             webhooks: Arc::clone(&webhooks),
             metrics: Arc::new(AdmissionMetrics::new(&metrics)),
             gates: config.gates.clone(),
+            limits: config.body_limits,
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
             rng: Arc::clone(&rng),
@@ -199,6 +201,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let options = AuthOptions {
         socket: authd.socket().to_owned(),
         timeout: config.authd_timeout,
+        names: Arc::clone(&names),
         proxy_headers: config.proxy_headers.clone(),
     };
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
@@ -220,7 +223,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         components::check_signing_authority(&config)
     )?;
 
-    config.published_config.complete(serving_ca);
+    config.published_config.complete(serving_ca, config.controllers);
 
     let _reload = tls.spawn_watch();
     let audit = Arc::new(match &config.audit_log {
@@ -237,8 +240,15 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let (stop, stopping) = watch::channel(false);
     let token_key = TokenKey::load_or_create(&*store).await.map_err(ProcessError::TokenKey)?;
     let health =
-        HealthSources { config: &config, auth: &auth, store: &store, progress: &progress, clock: &clock }
-            .health();
+        HealthSources {
+            config: &config,
+            auth: &auth,
+            store: &store,
+            tls: &tls,
+            progress: &progress,
+            clock: &clock,
+        }
+        .health();
     verbs::observe_admission(&admission, &clock, &metrics);
     let conversion = ConversionContext {
         names: Arc::clone(&names),
@@ -393,9 +403,9 @@ async fn start_background_work(
     tokio::spawn(controllers::start_objects::run(Arc::clone(state), advertised_server, move || {
         progress.complete_objects();
     }));
-    controllers::publish(state, config.published_config.clone());
+    controllers::publish(state, config.published_config.clone(), config.controllers);
     controllers::start_controllers(state, config.controllers, config.certificate_signing.clone());
-    controllers::start(state, config.garbage_collector, config.event_ttl, config.history_retention);
+    controllers::start(state, config.event_ttl, config.history_retention);
     Ok(())
 }
 

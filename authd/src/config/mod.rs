@@ -98,7 +98,7 @@ pub struct Config {
     /// The certificate and key files, which are reloaded when they change.
     pub reloaded_files: ReloadedFiles,
     /// The token controllers that `--controllers` enables.
-    pub token_controllers: EnabledControllers,
+    pub controllers: EnabledControllers,
     /// The loopback address of the listener for metrics and health; None: no listener.
     pub metrics_address: Option<SocketAddr>,
     /// The value of `--show-hidden-metrics-for-version`.
@@ -118,6 +118,10 @@ pub struct ReloadedFiles {
     pub keys: Snapshot,
     /// The paths of the key files, with their flags.
     pub key_files: KeyFiles,
+    /// The paths of the client configurations of webhooks, which are not reloaded.
+    pub webhook_paths: Vec<PathBuf>,
+    /// The client configurations of webhooks.
+    pub webhooks: Snapshot,
 }
 
 impl Config {
@@ -215,6 +219,14 @@ impl Config {
         let token_file =
             token_file.and_then(|path| record(TokenFile::read(path, api_audiences.clone()), &mut errors));
         let webhook_context = WebhookContext::new(Arc::clone(&names));
+        let authorizers = modes.as_ref().map(Modes::entries).unwrap_or_default();
+        let webhooks_of_authorizers = authorizers.iter().filter_map(|entry| entry.webhook.as_ref());
+        let webhook_paths: Vec<PathBuf> = webhooks_of_authorizers
+            .map(|webhook| &webhook.client_config)
+            .chain(&authd.token_webhook.authentication_token_webhook_config_file)
+            .cloned()
+            .collect();
+        let webhooks = Snapshot::new(webhook_paths.iter().cloned());
         let token_webhook = token_webhook::settings(&authd.token_webhook, &api_audiences, &mut errors);
         let token_webhook = token_webhook
             .and_then(|settings| record(TokenWebhook::open(settings, &webhook_context), &mut errors));
@@ -270,8 +282,8 @@ impl Config {
             authorization,
             modes,
             authentication,
-            reloaded_files: ReloadedFiles { certificates, keys, key_files },
-            token_controllers: EnabledControllers::parse(&authd.controllers.controllers),
+            reloaded_files: ReloadedFiles { certificates, keys, key_files, webhook_paths, webhooks },
+            controllers: EnabledControllers::parse(&authd.controllers.controllers),
             metrics_address,
             hidden_metrics: shared.log.show_hidden_metrics_for_version,
             exit_on_stdin_eof,

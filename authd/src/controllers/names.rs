@@ -4,7 +4,7 @@
 //!
 //! The names of all controllers of kube-controller-manager are accepted, so that its command lines can be
 //! used. Controllers that authd does not implement have no effect. Any other name is an error, because a
-//! misspelt `-name` would disable nothing.
+//! misspelt `-name` would disable nothing. An empty value is valid and enables no controller.
 //!
 //! # Reference
 //!
@@ -71,7 +71,8 @@ pub fn check_names(entries: &[String]) -> Vec<ConfigError> {
         let name = word.strip_prefix('-').unwrap_or(word);
         word == "*" || (!name.is_empty() && KNOWN.iter().any(|(new, old)| name == *new || name == *old))
     };
-    let unknown = entries.iter().map(|word| word.trim()).filter(|word| !is_known(word));
+    let is_empty_value = entries.len() == 1 && entries.iter().all(|word| word.trim().is_empty());
+    let unknown = entries.iter().map(|word| word.trim()).filter(|word| !is_empty_value && !is_known(word));
     unknown
         .map(|word| {
             ConfigError::flag("--controllers", format!("`{word}` is not in the list of known controllers"))
@@ -87,6 +88,7 @@ mod tests {
     fn unknown_controller_name_is_rejected() {
         for (flag, error_count) in [
             ("*", 0),
+            ("", 0),
             ("*,tokencleaner,bootstrapsigner", 0),
             ("*, -token-cleaner-controller", 0),
             ("-ttl,deployment-controller", 0),

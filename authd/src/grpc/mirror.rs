@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authproto::auth::{self, mirror_demand::Demand, mirror_update::Update};
+use authproto::peer::PeerNames;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -39,20 +40,15 @@ impl auth::mirror_server::Mirror for MirrorService {
             Some(Update::Hello(hello)) => hello,
             Some(_) | None => return Err(status::incomplete_request("the first message must be a hello")),
         };
-        let names = &self.0.names;
-        let authd_names = (names.preset().to_string(), names.api_domain().to_owned());
-        // The `kubernetes` preset does not use the API domain.
-        let names_match = authd_names.0 == hello.preset
-            && (authd_names.0 == "kubernetes" || authd_names.1 == hello.api_domain);
-        if !names_match {
-            let (authd_names, apid_names) =
-                (authd_names.0 + " " + &authd_names.1, hello.preset + " " + &hello.api_domain);
+        let authd_names = PeerNames::new(&self.0.names);
+        let apid_names = PeerNames { preset: hello.preset, api_domain: hello.api_domain };
+        if !authd_names.matches(&apid_names) {
             tracing::error!(
-                authd_names,
-                apid_names,
+                %authd_names,
+                %apid_names,
                 "names presets of apid and authd differ; rejecting the mirror stream"
             );
-            return Err(status::names_mismatch(&authd_names, &apid_names));
+            return Err(status::names_mismatch(&authd_names.to_string(), &apid_names.to_string()));
         }
         tracing::info!(apid = hello.instance, "mirror stream opened");
         let (demands, stream) = mpsc::channel(MAX_DEMANDS);
@@ -62,7 +58,7 @@ impl auth::mirror_server::Mirror for MirrorService {
             token_controllers: TokenControllers::new(
                 Arc::clone(&self.0.names),
                 self.0.issuer.clone(),
-                self.0.token_controllers,
+                self.0.controllers,
             ),
             used_secrets: BTreeSet::new(),
             components: self.0.clone(),

@@ -27,6 +27,7 @@ use authproto::auth::authz_server::AuthzServer;
 use authproto::auth::decide_server::DecideServer;
 use authproto::auth::mirror_server::MirrorServer;
 use authproto::auth::review_server::ReviewServer;
+use authproto::peer::{PROTOCOL, Peer, PeerNames};
 use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
@@ -54,8 +55,8 @@ pub struct Components {
     pub config: Arc<SharedConfig>,
     /// The issuer of service-account tokens. None: no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
-    /// The enabled token controllers.
-    pub token_controllers: EnabledControllers,
+    /// The enabled controllers.
+    pub controllers: EnabledControllers,
     /// One permit for each credential under verification; see [`Components::verification_permits`].
     pub verification_permits: Arc<Semaphore>,
     /// The metrics of the process.
@@ -74,8 +75,15 @@ impl std::fmt::Debug for Components {
     }
 }
 
+/// All services, and the headers that identify the process in every response.
+#[derive(Clone, Debug)]
+pub struct Services {
+    routes: Routes,
+    identity: Arc<http::HeaderMap>,
+}
+
 /// Creates all services. Needs a tokio runtime.
-pub fn services(components: &Components) -> Routes {
+pub fn services(components: &Components) -> Services {
     let decide = DecideServer::new(decide::DecideService(components.clone()));
     let mirror = MirrorServer::new(mirror::MirrorService(components.clone()));
     let authz = AuthzServer::new(authz::AuthzService(components.clone()));
@@ -90,7 +98,12 @@ pub fn services(components: &Components) -> Routes {
         .add_service(authn.max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES))
         .add_service(health.max_decoding_message_size(MAX_PLAIN_MESSAGE_BYTES))
         .add_service(review.max_decoding_message_size(MAX_MESSAGE_BYTES));
-    routes.routes()
+    let identity = Peer {
+        protocol: PROTOCOL,
+        names: PeerNames::new(&components.names),
+        instance: components.config.current().epoch.instance.clone(),
+    };
+    Services { routes: routes.routes(), identity: Arc::new(identity.to_metadata().into_headers()) }
 }
 
 /// Returns the minimum mirror revision for a request: the greatest revision in its policy revisions.

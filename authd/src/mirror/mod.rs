@@ -83,6 +83,7 @@ impl Progress {
 #[derive(Debug)]
 pub struct Mirror {
     names: Arc<Names>,
+    aggregates_roles: bool,
     state: RwLock<MirrorState>,
     progress: watch::Sender<Progress>,
     /// The number of feeds that have begun, which is the id of the newest feed.
@@ -113,13 +114,21 @@ pub struct Contents {
 }
 
 impl Mirror {
-    /// Creates an empty mirror without a feed.
+    /// Creates an empty mirror without a feed, with aggregated roles.
     pub fn new(names: Arc<Names>) -> Arc<Self> {
-        let contents = Contents { policy: Policy::new(&names), ..Contents::default() };
+        Mirror::with_aggregation(names, true)
+    }
+
+    /// Creates an empty mirror without a feed. If `aggregates_roles` is false, each role grants its written
+    /// rules.
+    pub fn with_aggregation(names: Arc<Names>, aggregates_roles: bool) -> Arc<Self> {
+        let policy = Policy::new(&names).with_aggregation(aggregates_roles);
+        let contents = Contents { policy, ..Contents::default() };
         let state = MirrorState { feed: 0, contents, progress: Progress::default() };
         let progress = watch::Sender::new(Progress::default());
         Arc::new(Mirror {
             names,
+            aggregates_roles,
             state: RwLock::new(state),
             progress,
             feeds: AtomicU64::new(0),
@@ -212,7 +221,8 @@ impl Mirror {
     /// Begins a feed. The mirror keeps its contents until the snapshot of the feed is complete.
     pub fn begin(self: &Arc<Self>) -> Feed {
         let id = self.feeds.fetch_add(1, Ordering::Relaxed) + 1;
-        let contents = Contents { policy: Policy::for_snapshot(&self.names), ..Contents::default() };
+        let policy = Policy::for_snapshot(&self.names).with_aggregation(self.aggregates_roles);
+        let contents = Contents { policy, ..Contents::default() };
         Feed { mirror: Arc::clone(self), id, snapshot: Some(Box::new(contents)) }
     }
 

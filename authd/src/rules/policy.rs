@@ -204,6 +204,8 @@ pub struct Policy {
     pub(super) cluster_roles: BTreeMap<Arc<str>, RoleId>,
     /// The ClusterRoles with an aggregation rule.
     pub(super) aggregated: BTreeSet<RoleId>,
+    /// Whether an aggregated role grants its written rules, because no controller aggregates.
+    grants_written_rules: bool,
     /// Whether a snapshot is being loaded. Aggregated roles then have no effective rules until
     /// [`Policy::complete_snapshot`].
     loading: bool,
@@ -226,6 +228,13 @@ impl Policy {
         Policy { loading: true, ..Policy::new(names) }
     }
 
+    /// Returns the empty policy with aggregation turned on or off. Without aggregation, each role grants its
+    /// written rules, and no role is stale.
+    #[must_use]
+    pub fn with_aggregation(self, is_enabled: bool) -> Self {
+        Policy { grants_written_rules: !is_enabled, ..self }
+    }
+
     /// Ends the loading of a snapshot, and computes the effective rules of all aggregated roles.
     pub fn complete_snapshot(&mut self) {
         self.loading = false;
@@ -238,11 +247,11 @@ impl Policy {
     pub fn put_role(&mut self, kind: RoleKind, namespace: &str, name: &str, spec: RoleSpec) {
         let id = self.find_or_create_role_slot(kind, namespace, name);
         let written_rules: Vec<Arc<PolicyRule>> = spec.rules.into_iter().map(Arc::new).collect();
-        let effective_rules = match spec.aggregation {
-            None => written_rules.iter().map(EffectiveRule::new).collect(),
-            Some(_) => Box::default(),
+        let aggregates = spec.aggregation.is_some() && !self.grants_written_rules;
+        let effective_rules = match aggregates {
+            false => written_rules.iter().map(EffectiveRule::new).collect(),
+            true => Box::default(),
         };
-        let aggregates = spec.aggregation.is_some();
         let labels = spec.meta.labels.clone();
         let body =
             RoleBody { meta: spec.meta, written_rules, aggregation: spec.aggregation, effective_rules };

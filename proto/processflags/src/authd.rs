@@ -200,7 +200,7 @@ impl AuthorizationWebhookFlags {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 #[command(next_help_heading = "Controller and metrics flags of authd")]
 pub struct ControllerFlags {
-    /// Controllers to run: * for the default ones, NAME for one more, -NAME for one less (default: *)
+    /// Controllers to run: * for the default ones, NAME for one more, -NAME for one less, nothing for none (default: *)
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', allow_hyphen_values = true)]
     pub controllers: Vec<String>,
     /// Loopback address on which authd serves its own metrics and health (default: none)

@@ -49,14 +49,24 @@ pub(super) struct Environment {
     serving_authority: RsaAuthority,
     /// Issuer of the certificates of users.
     client_authority: RsaAuthority,
+    /// Flags of the API server beyond those of the package `envtest`.
+    flags: ExtraFlags,
 }
+
+/// Flags that a test suite adds, each with its value.
+type ExtraFlags = &'static [(&'static str, &'static str)];
 
 impl Environment {
     /// Starts a control plane, with its files in new folders below `temporary`.
     pub(super) async fn start(temporary: &Path) -> Environment {
+        Environment::start_with(temporary, &[]).await
+    }
+
+    /// Starts a control plane with further flags of the API server.
+    pub(super) async fn start_with(temporary: &Path, flags: ExtraFlags) -> Environment {
         let mut errors = Vec::new();
         while errors.len() < START_ATTEMPTS {
-            match Environment::try_start(temporary).await {
+            match Environment::try_start(temporary, flags).await {
                 Ok(environment) => return environment,
                 Err(error) => errors.push(error),
             }
@@ -64,7 +74,7 @@ impl Environment {
         panic!("the control plane does not start: {errors:?}")
     }
 
-    async fn try_start(temporary: &Path) -> Result<Environment, String> {
+    async fn try_start(temporary: &Path, flags: ExtraFlags) -> Result<Environment, String> {
         let (etcd_url, peer_url, port) = {
             // The ports differ, because all three listeners exist at once.
             let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
@@ -74,10 +84,10 @@ impl Environment {
         };
         let (serving_authority, client_authority) = (RsaAuthority::new(), RsaAuthority::new());
         let etcd = start_etcd(temporary, &etcd_url, &peer_url).await?;
-        let api_server =
-            start_api_server(temporary, &etcd_url, port, &serving_authority, &client_authority).await?;
+        let authorities = (&serving_authority, &client_authority);
+        let api_server = start_api_server(temporary, &etcd_url, port, authorities, flags).await?;
         let environment =
-            Environment { api_server, etcd, etcd_url, port, serving_authority, client_authority };
+            Environment { api_server, etcd, etcd_url, port, serving_authority, client_authority, flags };
         let admin = environment.admin().client();
         eventually("the namespace `default` exists", || async {
             (admin.get("/api/v1/namespaces/default").await.status == 200).then_some(())
@@ -90,8 +100,8 @@ impl Environment {
     pub(super) async fn restart_api_server(&mut self) {
         self.api_server.stop().await;
         let temporary = self.etcd.folder.path().parent().expect("the folder of the test").to_owned();
-        let (serving, client) = (&self.serving_authority, &self.client_authority);
-        let started = start_api_server(&temporary, &self.etcd_url, self.port, serving, client).await;
+        let authorities = (&self.serving_authority, &self.client_authority);
+        let started = start_api_server(&temporary, &self.etcd_url, self.port, authorities, self.flags).await;
         self.api_server = started.unwrap_or_else(|error| panic!("{error}"));
     }
 
@@ -176,8 +186,8 @@ async fn start_api_server(
     temporary: &Path,
     etcd_url: &str,
     port: u16,
-    serving_authority: &RsaAuthority,
-    client_authority: &RsaAuthority,
+    (serving_authority, client_authority): (&RsaAuthority, &RsaAuthority),
+    extra: ExtraFlags,
 ) -> Result<Program, String> {
     let folder = new_folder(temporary);
     let (serving_pair, accounts) = (serving_authority.serving_pair(), RsaAuthority::new().pair);
@@ -208,6 +218,7 @@ async fn start_api_server(
     if lists_flag("kube-apiserver", "insecure-port") {
         flags.insert("insecure-port", "0".to_owned());
     }
+    flags.extend(extra.iter().map(|(flag, value)| (*flag, (*value).to_owned())));
     let mut api_server = Program::spawn("kube-apiserver", folder, &flags);
     let anonymous = Client::new(port, None);
     let is_healthy = async || {

@@ -7,6 +7,7 @@
 //! one whose command line contains this folder.
 
 mod authority;
+mod controllers;
 mod environment;
 mod programs;
 mod protocol;

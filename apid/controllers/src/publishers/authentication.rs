@@ -1,7 +1,7 @@
 //! The ConfigMap `extension-apiserver-authentication`: CA bundles that extension API servers trust
 //! (requirement A-PROXY-21).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use apimachinery::object::{Map, Value};
@@ -9,6 +9,7 @@ use apimachinery::status::Status;
 use tokio::sync::mpsc;
 
 use super::super::reflector::{ObjectEvent, reflect_named};
+use super::super::retries::MAX_PAUSE;
 use super::super::stored;
 use super::PublishedConfig;
 use super::{RETRY, put_config_map, read_file, send_on_change};
@@ -35,6 +36,7 @@ pub(super) async fn run(state: Arc<ControllerState>, published_config: Published
     });
     let actor = state.apiserver();
     let publish = async {
+        let mut pause = RETRY;
         while requests.recv().await.is_some() {
             let result = match config_map_data(&published_config) {
                 Ok(data) => put_config_map(&actor, &maps, (namespace, NAME), data, false).await,
@@ -42,22 +44,31 @@ pub(super) async fn run(state: Arc<ControllerState>, published_config: Published
             };
             if let Err(status) = result {
                 tracing::warn!(name = NAME, reason = %status, "publishing a ConfigMap failed; retrying");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
                 let _ = retry_sender.send(());
+            } else {
+                pause = RETRY;
             }
         }
     };
     tokio::join!(follow, publish);
 }
 
+/// Reads a CA bundle. Extension API servers must not trust a certificate that is not of a CA.
+fn read_authorities(file: &Path) -> Result<String, Status> {
+    serving::tls::check_authorities(file).map_err(|error| Status::unavailable(error.to_string(), 1))?;
+    read_file(file)
+}
+
 /// Builds the data of the ConfigMap from the flags and the files.
 fn config_map_data(published_config: &PublishedConfig) -> Result<Map<String, Value>, Status> {
     let mut data = Map::new();
     if let Some(file) = &published_config.client_ca {
-        data.insert("client-ca-file".to_owned(), read_file(file)?.into());
+        data.insert("client-ca-file".to_owned(), read_authorities(file)?.into());
     }
     if let Some(proxy) = &published_config.proxy {
-        data.insert("requestheader-client-ca-file".to_owned(), read_file(&proxy.client_ca)?.into());
+        data.insert("requestheader-client-ca-file".to_owned(), read_authorities(&proxy.client_ca)?.into());
         for (key, list) in &proxy.lists {
             data.insert((*key).to_owned(), Value::from(list.clone()).to_string().into());
         }

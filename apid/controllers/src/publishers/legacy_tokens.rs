@@ -42,14 +42,15 @@ const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 /// Pause before a failed clean-up is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Tracks token use and cleans up until the process ends.
-pub(super) async fn run(state: Arc<ControllerState>) {
+/// Tracks token use and, if `cleans_up` is true, cleans up until the process ends.
+pub(super) async fn run(state: Arc<ControllerState>, cleans_up: bool) {
     let api_state = &state.api_state;
     let server = state.apiserver();
     let cleaner = state.controller("legacy-service-account-token-cleaner");
     loop {
         let result = match ensure_tracking_day(api_state, &server).await {
-            Ok(since) => clean(api_state, &cleaner, &since).await,
+            Ok(since) if cleans_up => clean(api_state, &cleaner, &since).await,
+            Ok(_) => Ok(()),
             Err(status) => Err(status),
         };
         let pause = match result {

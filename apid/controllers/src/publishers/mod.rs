@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! - [`root_ca`]: the CA bundle with which pods verify this server, in every namespace and in token Secrets,
-//!   if `--root-ca-file` is set or the CA of the serving certificate is known;
+//!   if `--root-ca-file` is set or the CA of the serving certificate is known. `--controllers` enables both
+//!   parts separately;
 //! - [`authentication`]: the CA bundles that extension API servers trust, in the system namespace;
 //! - [`legacy_tokens`]: the day since which the use of token Secrets is tracked; token Secrets without use
 //!   for a year are cleaned up.
@@ -23,7 +24,7 @@ use super::actor::{Actor, Target};
 use super::stored;
 use verbs::Collection;
 
-use crate::ControllerState;
+use crate::{ControllerState, EnabledControllers};
 
 mod authentication;
 mod legacy_tokens;
@@ -36,12 +37,13 @@ pub use published_config::{PublishedConfig, PublishedProxyConfig};
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Starts the publishers, which run until the process ends.
-pub fn publish(state: &Arc<ControllerState>, published_config: PublishedConfig) {
-    if let Some(file) = published_config.root_ca.clone().filter(|_| published_config.has_root_ca_publisher) {
-        tokio::spawn(root_ca::run(Arc::clone(state), file));
+pub fn publish(state: &Arc<ControllerState>, published_config: PublishedConfig, enabled: EnabledControllers) {
+    let targets = root_ca::Targets { maps: enabled.root_ca_publisher, secrets: enabled.account_tokens };
+    if let Some(file) = published_config.root_ca.clone().filter(|_| targets.maps || targets.secrets) {
+        tokio::spawn(root_ca::run(Arc::clone(state), file, targets));
     }
     tokio::spawn(authentication::run(Arc::clone(state), published_config));
-    tokio::spawn(legacy_tokens::run(Arc::clone(state)));
+    tokio::spawn(legacy_tokens::run(Arc::clone(state), enabled.token_secret_cleaner));
 }
 
 /// Sends `message` to a queue now and after each change of one of the files.

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::EnabledControllers;
+
 /// Configuration that apid publishes in ConfigMaps and token Secrets.
 #[derive(Clone, Debug, Default)]
 pub struct PublishedConfig {
     /// CA bundle: `--root-ca-file`, or the CA of the serving certificate.
     pub root_ca: Option<PathBuf>,
-    /// Whether the root CA is published: `--root-ca-file` is given, or `--controllers` enables the publisher.
-    pub has_root_ca_publisher: bool,
     /// CA bundle of `--client-ca-file`.
     pub client_ca: Option<PathBuf>,
     /// Configuration of authenticating proxies, if any is trusted.
@@ -26,11 +26,11 @@ pub struct PublishedProxyConfig {
 
 impl PublishedConfig {
     /// Sets the CA of the serving certificate as the root CA, unless `--root-ca-file` names a CA bundle.
-    pub fn complete(&mut self, serving_ca: Option<PathBuf>) {
+    pub fn complete(&mut self, serving_ca: Option<PathBuf>, enabled: EnabledControllers) {
         if self.root_ca.is_none() {
             self.root_ca = serving_ca;
         }
-        if self.root_ca.is_none() && self.has_root_ca_publisher {
+        if self.root_ca.is_none() && enabled.root_ca_publisher {
             tracing::info!(
                 "the CA of the serving certificate is unknown; set --root-ca-file to publish kube-root-ca.crt"
             );
@@ -45,9 +45,10 @@ mod tests {
     #[test]
     fn root_ca_flag_precedes_the_serving_ca() {
         let mut config = PublishedConfig::default();
-        config.complete(Some("/serving".into()));
+        let enabled = EnabledControllers::new(&[]);
+        config.complete(Some("/serving".into()), enabled);
         assert_eq!(config.root_ca, Some("/serving".into()));
-        config.complete(Some("/other".into()));
+        config.complete(Some("/other".into()), enabled);
         assert_eq!(config.root_ca, Some("/serving".into()));
     }
 }

@@ -35,6 +35,15 @@ enum Task {
     Secret(String, String),
 }
 
+/// The objects that get the CA bundle.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Targets {
+    /// The ConfigMap of each namespace.
+    pub(super) maps: bool,
+    /// Secrets with a service-account token.
+    pub(super) secrets: bool,
+}
+
 struct Publisher<'p> {
     api_state: &'p ApiState,
     namespaces: &'p Collection,
@@ -45,10 +54,11 @@ struct Publisher<'p> {
     /// Identity that writes the Secrets.
     tokens_actor: Actor,
     file: PathBuf,
+    targets: Targets,
 }
 
 /// Publishes the CA bundle in `file` until the process ends.
-pub(super) async fn run(state: Arc<ControllerState>, file: PathBuf) {
+pub(super) async fn run(state: Arc<ControllerState>, file: PathBuf, targets: Targets) {
     let api_state = &*state.api_state;
     let core = |resource| stored::core(api_state, resource);
     let (Ok(namespaces), Ok(maps), Ok(secrets)) = (core("namespaces"), core("configmaps"), core("secrets"))
@@ -63,6 +73,7 @@ pub(super) async fn run(state: Arc<ControllerState>, file: PathBuf) {
         (task_sender.clone(), task_sender.clone(), task_sender);
     let follow_namespaces = reflect(namespaces.items.clone(), move |event| {
         if let ObjectEvent::Exists(namespace) = event
+            && targets.maps
             && !namespace.is_terminating()
         {
             send_task(&namespace_sender, Task::Namespace(namespace.name().to_owned()));
@@ -70,11 +81,14 @@ pub(super) async fn run(state: Arc<ControllerState>, file: PathBuf) {
     });
     let follow_maps = reflect_named(maps.items.clone(), NAME, move |event| {
         let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
-        send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
+        if targets.maps {
+            send_task(&map_sender, Task::Namespace(map.namespace().to_owned()));
+        }
     });
     let token_type = api_state.names.label_key("service-account-token");
     let follow_secrets = reflect(secrets.items.clone(), move |event| {
         if let ObjectEvent::Exists(secret) = event
+            && targets.secrets
             && secret.field("type") == token_type
         {
             send_task(&secret_sender, Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
@@ -88,13 +102,17 @@ pub(super) async fn run(state: Arc<ControllerState>, file: PathBuf) {
         publisher_actor: state.controller("root-ca-cert-publisher"),
         tokens_actor: state.controller("tokens-controller"),
         file,
+        targets,
     };
     let work = async {
         let mut queue = RetryQueue::new(tasks, RETRY);
         while let Some(task) = queue.next().await {
-            if let Err(status) = publisher.perform(&task, &requeue_sender).await {
-                tracing::warn!(?task, reason = %status, "publishing the root CA failed; retrying");
-                queue.retry(task);
+            match publisher.perform(&task, &requeue_sender).await {
+                Ok(()) => queue.forget_failures(&task),
+                Err(status) => {
+                    tracing::warn!(?task, reason = %status, "publishing the root CA failed; retrying");
+                    queue.retry(task);
+                }
             }
         }
     };
@@ -110,11 +128,16 @@ impl Publisher<'_> {
             Task::Namespace(namespace) => self.publish_in_namespace(namespace, &ca_bundle).await,
             Task::Secret(namespace, name) => self.add_to_secret(namespace, name, &ca_bundle).await,
             Task::All => {
-                for namespace in stored::all(self.namespaces).await? {
-                    let _ = queue.send(Task::Namespace(namespace.name().to_owned()));
+                if self.targets.maps {
+                    for namespace in stored::all(self.namespaces).await? {
+                        let _ = queue.send(Task::Namespace(namespace.name().to_owned()));
+                    }
                 }
-                for secret in stored::all(self.secrets).await? {
-                    let _ = queue.send(Task::Secret(secret.namespace().to_owned(), secret.name().to_owned()));
+                if self.targets.secrets {
+                    for secret in stored::all(self.secrets).await? {
+                        let (namespace, name) = (secret.namespace().to_owned(), secret.name().to_owned());
+                        let _ = queue.send(Task::Secret(namespace, name));
+                    }
                 }
                 Ok(())
             }

@@ -50,9 +50,11 @@ const SIGNER: &str = "bootstrap-signer";
 /// The prefix of data keys with a signature in `cluster-info`.
 const SIGNATURE: &str = "jws-kubeconfig-";
 
-/// The enabled controllers.
+/// The enabled controllers of authd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnabledControllers {
+    /// Whether `clusterrole-aggregation` is enabled.
+    pub aggregation: bool,
     /// Whether `serviceaccount-token` is enabled.
     pub tokens: bool,
     /// Whether `tokencleaner` is enabled.
@@ -63,7 +65,7 @@ pub struct EnabledControllers {
 
 impl EnabledControllers {
     /// Parses `--controllers`: `*` enables those that are on by default, `name` enables one, `-name` disables
-    /// one.
+    /// one, and an empty value enables none.
     pub fn parse(entries: &[String]) -> Self {
         let has = |word: &str| entries.iter().any(|entry| entry.trim() == word);
         let is_enabled = |names: &[&str], by_default: bool| {
@@ -71,6 +73,7 @@ impl EnabledControllers {
             !is_listed("-") && (is_listed("") || (by_default && (entries.is_empty() || has("*"))))
         };
         EnabledControllers {
+            aggregation: is_enabled(&["clusterrole-aggregation", "clusterrole-aggregation-controller"], true),
             tokens: is_enabled(&["serviceaccount-token", "serviceaccount-token-controller"], true),
             cleaner: is_enabled(&["tokencleaner", "token-cleaner-controller"], false),
             signer: is_enabled(&["bootstrapsigner", "bootstrap-signer-controller"], false),

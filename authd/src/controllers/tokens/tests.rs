@@ -18,18 +18,23 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn controllers_flag_enables_and_disables_token_controllers() {
+fn controllers_flag_enables_and_disables_controllers() {
     for (flag, expected) in [
-        ("", (true, false, false)),
-        ("*", (true, false, false)),
-        ("*,tokencleaner", (true, true, false)),
-        ("*,bootstrapsigner,tokencleaner", (true, true, true)),
-        ("tokencleaner", (false, true, false)),
-        ("*,-serviceaccount-token", (false, false, false)),
+        ("", (true, true, false, false)),
+        ("*", (true, true, false, false)),
+        ("*,tokencleaner", (true, true, true, false)),
+        ("*,bootstrapsigner,tokencleaner", (true, true, true, true)),
+        ("tokencleaner", (false, false, true, false)),
+        ("*,-serviceaccount-token", (true, false, false, false)),
+        ("*,-clusterrole-aggregation", (false, true, false, false)),
+        ("clusterrole-aggregation-controller", (true, false, false, false)),
     ] {
         let enabled = EnabledControllers::parse(&words(flag));
-        assert_eq!((enabled.tokens, enabled.cleaner, enabled.signer), expected, "{flag}");
+        let values = (enabled.aggregation, enabled.tokens, enabled.cleaner, enabled.signer);
+        assert_eq!(values, expected, "{flag}");
     }
+    let without_entries = EnabledControllers::parse(&[String::new()]);
+    assert!(!without_entries.aggregation && !without_entries.tokens, "an empty value enables nothing");
 }
 
 fn object(namespace: &str, name: &str, kind: Kind) -> auth::MirrorPut {
@@ -73,7 +78,7 @@ fn requested_writes(objects: Vec<auth::MirrorPut>, used: &[&str]) -> Vec<String>
     let mut controllers = TokenControllers::new(
         names(),
         None,
-        EnabledControllers { tokens: true, cleaner: true, signer: true },
+        EnabledControllers { aggregation: true, tokens: true, cleaner: true, signer: true },
     );
     controllers.mark_synced();
     let wall_time = Timestamp::from_second(1_000_000_000).unwrap();

@@ -51,6 +51,23 @@ fn aggregated_role_follows_its_parts() {
 }
 
 #[test]
+fn role_without_aggregation_grants_its_written_rules() {
+    let written = role_with_labels(&["get|-|pods"], &[]).rules;
+    let sum = RoleSpec { rules: written, ..aggregating_role(vec![selector(&[("to-sum", "true")])], &[]) };
+    for loads_snapshot in [false, true] {
+        let empty = if loads_snapshot { Policy::for_snapshot(&names()) } else { policy() };
+        let mut p = empty.with_aggregation(false);
+        put(&mut p, "part", role_with_labels(&["get|-|configmaps"], &[("to-sum", "true")]));
+        put(&mut p, "sum", sum.clone());
+        p.complete_snapshot();
+        assert_eq!(effective(&p, "sum"), [PODS]);
+        assert!(p.stale_aggregated_roles().is_empty(), "the controller has no work");
+        p.delete_role(RoleKind::ClusterRole, "", "part");
+        assert_eq!(effective(&p, "sum"), [PODS]);
+    }
+}
+
+#[test]
 fn aggregation_through_levels_and_cycles_terminates() {
     let mut p = policy();
     put(&mut p, "view", aggregating_role(vec![selector(&[("to", "view")])], &[("to", "edit")]));
