@@ -49,9 +49,12 @@ pub(super) async fn run(state: Arc<ControllerState>) {
     let create_missing = async {
         let mut queue = RetryQueue::new(namespace_names, RETRY);
         while let Some(namespace) = queue.next().await {
-            if let Err(status) = ensure_default_account(&actor, &namespaces, &accounts, &namespace).await {
-                tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
-                queue.retry(namespace);
+            match ensure_default_account(&actor, &namespaces, &accounts, &namespace).await {
+                Ok(()) => queue.forget_failures(&namespace),
+                Err(status) => {
+                    tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
+                    queue.retry(namespace);
+                }
             }
         }
     };

@@ -78,9 +78,12 @@ pub(super) async fn sign(state: Arc<ControllerState>, signing: CertificateSignin
     let work = async {
         let mut queue = RetryQueue::new(changed_names, RETRY);
         while let Some(name) = queue.next().await {
-            if let Err(status) = process(&actor, &requests, &signing, &name).await {
-                tracing::warn!(request = name, reason = %status, "signing a certificate request failed; retrying");
-                queue.retry(name);
+            match process(&actor, &requests, &signing, &name).await {
+                Ok(()) => queue.forget_failures(&name),
+                Err(status) => {
+                    tracing::warn!(request = name, reason = %status, "signing a certificate request failed; retrying");
+                    queue.retry(name);
+                }
             }
         }
     };
