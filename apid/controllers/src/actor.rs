@@ -145,6 +145,25 @@ impl Actor {
         action.end(result, 200).await
     }
 
+    /// Applies a configuration with server-side apply and force, because the actor owns the applied fields
+    /// (requirement D-SSA-29).
+    pub(super) async fn apply(
+        &self,
+        target: Target<'_>,
+        configuration: &[u8],
+    ) -> Result<WriteResult, Status> {
+        let mut action = self.begin("patch", target);
+        let options = self.options();
+        let field_manager = options.manager().to_owned();
+        action.event.uri.push_str(&format!("?fieldManager={field_manager}&force=true"));
+        let options = WriteOptions { field_manager, force: true, ..options };
+        let result = match Patch::parse(patch::Kind::Apply, configuration, Limits::NONE) {
+            Ok(patch) => patch::patch(&action.call(), patch, &options).await,
+            Err(status) => Err(status),
+        };
+        action.end(result, 200).await
+    }
+
     /// Deletes an object.
     pub(super) async fn delete(
         &self,
@@ -207,6 +226,7 @@ impl Action<'_> {
             subresource: self.target.subresource,
             notes: &self.notes,
             request_id: &self.event.id,
+            deadline: None,
             memory: None,
         }
     }

@@ -10,6 +10,7 @@ use authproto::auth::{ObjectWrite, object_write::Verb};
 use storage::Revision;
 
 use super::actor::{Actor, Target};
+use super::stored;
 use authclient::PolicyWriter;
 use verbs::Collection;
 use verbs::deletion::options::DeleteOptions;
@@ -66,8 +67,20 @@ impl PolicyWriter for PolicyWrites {
             Verb::Update => actor.update(target, body(write)?).await.map(|_| 200),
             Verb::Delete => actor.delete(target, &DeleteOptions::default()).await.map(|_| 200),
             Verb::Patch => actor.merge(target, &write.body).await.map(|_| 200),
+            Verb::Apply => apply(&actor, target, body(write)?).await.map(|()| 200),
         }
     }
+}
+
+/// Applies a configuration to an existing object. The uid in the configuration prevents the creation of an
+/// object that is deleted meanwhile.
+async fn apply(actor: &Actor, target: Target<'_>, mut configuration: Object) -> Result<(), Status> {
+    let existing = stored::get(target.collection, target.namespace, target.name).await?;
+    let resource = &target.collection.resource.group_resource;
+    let existing = existing.ok_or_else(|| Status::not_found(resource, target.name))?;
+    configuration.set_meta("uid", existing.uid());
+    let bytes = configuration.into_value().to_string();
+    actor.apply(target, bytes.as_bytes()).await.map(drop)
 }
 
 fn body(write: &ObjectWrite) -> Result<Object, Status> {

@@ -84,7 +84,11 @@ impl<'a> Ownership<'a> {
         let (resource, served) = (&*call.collection.resource, &*call.collection.served);
         let schema = served.kind.schema()?;
         Some(Ownership {
-            manager: if call.authorized.is_internal() { APID_MANAGER } else { options.manager() },
+            // An apply names its controller, so that each controller owns what it applies.
+            manager: match options.field_manager.is_empty() && call.authorized.is_internal() {
+                true => APID_MANAGER,
+                false => options.manager(),
+            },
             subresource: call.subresource,
             // The reference loses the time when it converts managed fields between an object and its Scale.
             now: (call.subresource != SCALE).then(|| call.api_state.clock.now()),

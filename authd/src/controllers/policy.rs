@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use super::batches::Batches;
 use crate::rules::reconcile::{self, Write, WriteOperation};
-use crate::rules::{Policy, RoleKind};
+use crate::rules::{Policy, PolicyRule, RoleKind};
 
 /// The policy controllers of one feed. See the module.
 #[derive(Debug)]
@@ -144,12 +144,8 @@ impl PolicyControllers {
             return None;
         }
         let writes = stale.into_iter().map(|(name, rules)| {
-            let rules: Value = match rules.as_slice() {
-                [] => Value::Null,
-                rules => rules.iter().map(reconcile::rule_json).collect(),
-            };
             self.object_write(Write {
-                operation: WriteOperation::Patch(json!({"rules": rules})),
+                operation: self.aggregation_of(&name, &rules),
                 resource: RoleKind::ClusterRole.resource(),
                 namespace: String::new(),
                 name: String::from(&*name),
@@ -157,6 +153,22 @@ impl PolicyControllers {
         });
         let writes = writes.collect();
         Some(self.open_batch(false, true, writes))
+    }
+
+    /// Returns the write of the rules of an aggregated role.
+    ///
+    /// The rules are applied with force, because the controller owns them (requirement D-SSA-29). A merge patch
+    /// removes the rules, because an apply keeps rules that another manager owns too.
+    fn aggregation_of(&self, name: &str, rules: &[PolicyRule]) -> WriteOperation {
+        if rules.is_empty() {
+            return WriteOperation::Patch(json!({"rules": Value::Null}));
+        }
+        WriteOperation::Apply(json!({
+            "apiVersion": format!("{}/v1", self.names.group("rbac.authorization")),
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": rules.iter().map(reconcile::rule_json).collect::<Value>(),
+        }))
     }
 
     /// Handles the result of a batch. A result without an open batch is ignored.
@@ -169,8 +181,8 @@ impl PolicyControllers {
                 (Verb::Create, 409) | (Verb::Delete, 404) => true,
                 // The role no longer exists. An aggregated role then needs no rules. For a role of default
                 // policy the 404 is a failure, and the retry creates the role.
-                (Verb::Patch, 404) => !open.is_bootstrap,
-                (Verb::Create | Verb::Update | Verb::Patch | Verb::Delete, _) => false,
+                (Verb::Patch | Verb::Apply, 404) => !open.is_bootstrap,
+                (Verb::Create | Verb::Update | Verb::Patch | Verb::Apply | Verb::Delete, _) => false,
             };
             (!is_success).then(|| format!("{object}: {} {}", answer.code, answer.message))
         });
@@ -212,6 +224,7 @@ impl PolicyControllers {
         let (verb, body) = match write.operation {
             WriteOperation::Create(body) => (Verb::Create, body.to_string()),
             WriteOperation::Patch(body) => (Verb::Patch, body.to_string()),
+            WriteOperation::Apply(body) => (Verb::Apply, body.to_string()),
             WriteOperation::Delete => (Verb::Delete, String::new()),
         };
         auth::ObjectWrite {
@@ -288,7 +301,14 @@ mod tests {
         let written_names: Vec<&str> = batch.writes.iter().map(|w| w.name.as_str()).collect();
         assert_eq!((batch.controller.as_str(), batch.system), (AGGREGATION, false));
         assert_eq!(written_names, ["admin", "edit", "view"]);
-        assert!(batch.writes.iter().all(|w| w.verb() == Verb::Patch && w.body.starts_with(b"{\"rules\":[{")));
+        for write in &batch.writes {
+            let body: Value = serde_json::from_slice(&write.body).unwrap();
+            assert_eq!((write.verb(), &body["kind"]), (Verb::Apply, &json!("ClusterRole")));
+            assert_eq!(body["metadata"], json!({"name": write.name}));
+            assert!(body["rules"].as_array().is_some_and(|rules| !rules.is_empty()));
+        }
+        let cleared = controllers.aggregation_of("sum", &[]);
+        assert_eq!(cleared, WriteOperation::Patch(json!({"rules": null})));
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub enum WriteOperation {
     Create(Value),
     /// Applies this merge patch (RFC 7386).
     Patch(Value),
+    /// Applies this configuration with server-side apply and force; the object exists.
+    Apply(Value),
     /// Deletes the object; a later `Create` in the list has the same name.
     Delete,
 }
@@ -118,7 +120,7 @@ fn repair_role(kind: RoleKind, stored: &RoleBody, expected: &RoleSpec) -> Option
         patch.insert("metadata".into(), json!({"labels": labels}));
     }
     if expected.aggregation.is_none() || stored.aggregation.is_none() {
-        let added = missing_rules(&stored.written_rules, &expected.rules);
+        let added = missing_rules(&stored.written_rules, &expected.rules).into_rules();
         if !added.is_empty() {
             let rules = stored.written_rules.iter().map(Arc::as_ref).chain(&added).map(rule_json);
             patch.insert("rules".into(), rules.collect());

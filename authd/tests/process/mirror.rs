@@ -75,12 +75,15 @@ async fn aggregated_role_rules_are_written_back() {
     let [write] = batch.writes.as_slice() else { panic!("{batch:?}") };
     assert_eq!(
         (write.verb(), write.resource.as_str(), write.name.as_str()),
-        (Verb::Patch, "clusterroles", "sum")
+        (Verb::Apply, "clusterroles", "sum")
     );
     let body: serde_json::Value = serde_json::from_slice(&write.body).unwrap();
     assert_eq!(
         body,
-        serde_json::json!({"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]})
+        serde_json::json!({
+            "apiVersion": format!("{}/v1", write.group), "kind": "ClusterRole", "metadata": {"name": "sum"},
+            "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}],
+        })
     );
 }
 

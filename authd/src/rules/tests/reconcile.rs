@@ -55,6 +55,7 @@ fn check(change: impl FnOnce(&mut Policy), expected: &[Value]) {
         .map(|write| match write.operation {
             WriteOperation::Create(body) => json!(["create", write.resource, body["metadata"]["name"]]),
             WriteOperation::Patch(body) => json!(["patch", write.resource, write.name, body]),
+            WriteOperation::Apply(body) => json!(["apply", write.resource, write.name, body]),
             WriteOperation::Delete => json!(["delete", write.resource, write.name]),
         })
         .collect();

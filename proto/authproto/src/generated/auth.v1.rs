@@ -2270,6 +2270,8 @@ pub mod object_write {
         Delete = 2,
         /// Merge patch (RFC 7386).
         Patch = 3,
+        /// Server-side apply by the controller, with force. The object must exist.
+        Apply = 4,
     }
     impl Verb {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -2282,6 +2284,7 @@ pub mod object_write {
                 Self::Update => "UPDATE",
                 Self::Delete => "DELETE",
                 Self::Patch => "PATCH",
+                Self::Apply => "APPLY",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -2291,6 +2294,7 @@ pub mod object_write {
                 "UPDATE" => Some(Self::Update),
                 "DELETE" => Some(Self::Delete),
                 "PATCH" => Some(Self::Patch),
+                "APPLY" => Some(Self::Apply),
                 _ => None,
             }
         }
