@@ -14,9 +14,9 @@ use kinds::entry::{self, Decoder};
 use serde_json::json;
 use storage::{Revision, Row};
 
-use super::Call;
 use super::list::ListResult;
 use super::selection::Selection;
+use super::{Call, UnreadableObjects};
 use crate::Item;
 
 /// Returns the component with the name of the request.
@@ -40,7 +40,15 @@ pub(super) async fn list(call: &Call<'_>, selection: &Selection) -> Result<ListR
         }
     }
     let continue_token = String::new();
-    Ok(ListResult { items, revision, continue_token, remaining: None, uncached_bytes: 0, hold: None })
+    Ok(ListResult {
+        items,
+        revision,
+        continue_token,
+        remaining: None,
+        uncached_bytes: 0,
+        hold: None,
+        unreadable: UnreadableObjects::default(),
+    })
 }
 
 /// Runs the checks. Returns the components in the order of their names, and the revision of the store.

@@ -51,6 +51,7 @@ mod selection;
 mod served_kinds;
 mod state;
 mod token_request;
+mod unreadable_objects;
 mod update;
 mod version;
 mod watch;
@@ -75,6 +76,7 @@ pub use review::review;
 pub use served_kinds::{Collection, CurrentKinds, ServedKinds};
 pub use state::ApiState;
 pub use token_request::token_request;
+pub use unreadable_objects::{MAX_KEYS as MAX_UNREADABLE_KEYS, UnreadableObjects};
 pub use update::update;
 pub use watch::{ChangedObject, WatchNotice, WatchStart, WatchStream, watch};
 pub use watch_cache::{Cache, Event, Item, Items, Pin, Snapshot, Watcher};
@@ -113,6 +115,8 @@ pub struct Call<'a> {
     pub notes: &'a PluginOutput,
     /// The request id in logs and calls to authd.
     pub request_id: &'a str,
+    /// Monotonic time at which the request ends; None without a limit.
+    pub deadline: Option<std::time::Duration>,
     /// The memory limit of the user; None for work of apid itself.
     pub memory: Option<&'a dyn MemoryLimit>,
 }
@@ -206,6 +210,18 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Returns an object that is not committed as a read would return it after a commit.
+    ///
+    /// An object of a custom kind passes through the storage version, which drops fields that this version cannot
+    /// hold, and gets the defaults of its status.
+    async fn uncommitted(&self, mut object: Object) -> Result<ResponseObject, Status> {
+        match &self.collection.converter {
+            Some(converter) => object = converter.read(converter.write(&object).await?).await?,
+            None => self.collection.resource.refresh(&mut object),
+        }
+        Ok(ResponseObject::from_tree(object))
+    }
+
     /// As [`Call::item`], with 404 for a missing object.
     async fn get_or_404(&self) -> Result<Arc<Item>, Status> {
         let not_found = || Status::not_found(&self.collection.resource.group_resource, self.name);
@@ -221,15 +237,20 @@ impl<'a> Call<'a> {
     fn check_name(&self, object: &Object) -> Result<(), Status> {
         match object.name() {
             name if name == self.name => Ok(()),
-            "" => Err(Status::bad_request(format!(
-                "the name of the object ({} based on URL) was undeterminable: name must be provided",
-                self.name
-            ))),
+            "" => Err(self.name_required()),
             name => Err(Status::bad_request(format!(
                 "the name of the object ({name}) does not match the name on the URL ({})",
                 self.name
             ))),
         }
+    }
+
+    /// 400 for a body without a name.
+    fn name_required(&self) -> Status {
+        let name = self.name;
+        Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))
     }
 
     /// Authorizes another verb on the same object.

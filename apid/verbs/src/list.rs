@@ -24,7 +24,7 @@ use super::failure::expired_status;
 use super::options::{ListOptions, VersionMatch};
 use super::selection::Selection;
 use super::version::{RequestedVersion, parse};
-use super::{Call, component_statuses};
+use super::{Call, UnreadableObjects, component_statuses};
 use crate::VerbFuture;
 use crate::conversion::{BATCH, ObjectConverter};
 use crate::{Item, Snapshot};
@@ -46,6 +46,8 @@ pub struct ListResult {
     pub uncached_bytes: usize,
     /// The hold on the objects of the watch cache, for a response whose client may read slowly.
     pub hold: Option<ItemHold>,
+    /// The failure for items that cannot be decoded; they are in `items` even if no selector matches them.
+    pub unreadable: UnreadableObjects,
 }
 
 /// Maximum number of objects in one page from the store.
@@ -212,6 +214,10 @@ async fn list_selected(
         }
         (RequestedVersion::At(version), _) => {
             call.wait_for_version(version).await?;
+            // A page of a compacted version would begin a list that its client cannot compare (D-ERR-13).
+            if options.limit > 0 && version < call.api_state.store.compacted() {
+                return Err(expired_status());
+            }
             list_newest(call, options, selection, options.limit, &beginning).await
         }
     }
@@ -285,7 +291,7 @@ fn list_from_snapshot(
     let mut fetched = 0;
     for item in rest.by_ref() {
         fetched += 1;
-        if !selection.selects(item)? {
+        if is_unselected(selection, item) {
             continue;
         }
         if limit > 0 && items.len() == limit {
@@ -324,7 +330,7 @@ async fn list_from_store(
         }
         let mut page_bytes = 0;
         for item in page.items {
-            if !selection.selects(&item)? {
+            if is_unselected(selection, &item) {
                 continue;
             }
             if limit > 0 && items.len() == limit {
@@ -378,7 +384,13 @@ fn list_result(
         }
         _ => String::new(),
     };
-    ListResult { items, revision, continue_token, remaining, uncached_bytes: 0, hold: None }
+    let unreadable = UnreadableObjects::of_list(call);
+    ListResult { items, revision, continue_token, remaining, uncached_bytes: 0, hold: None, unreadable }
+}
+
+/// Whether a list leaves an item out. An item that cannot be decoded stays, so that the list fails with its key.
+fn is_unselected(selection: &Selection, item: &Item) -> bool {
+    selection.selects(item).is_ok_and(|is_selected| !is_selected)
 }
 
 fn history_failure(call: &Call<'_>, options: &ListOptions, chunk_start: &ChunkStart, error: Error) -> Status {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use apimachinery::codec::json;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use bytes::Bytes;
@@ -62,15 +63,6 @@ impl ResponseObject {
         ResponseObject::from_tree(object)
     }
 
-    /// Checks that an item can be decoded.
-    ///
-    /// # Errors
-    ///
-    /// 500: the stored bytes cannot be decoded.
-    pub fn check(item: &Item) -> Result<(), Status> {
-        entry(item).map(|_| ())
-    }
-
     /// Appends the object as JSON. `head`: whether kind and apiVersion are included, which list items omit.
     ///
     /// # Errors
@@ -79,9 +71,7 @@ impl ResponseObject {
     pub fn write_json(&self, out: &mut Vec<u8>, head: bool) -> Result<(), Status> {
         match self {
             ResponseObject::Cached(item, revision) => entry(item)?.write_json(out, *revision, head),
-            ResponseObject::Tree(object) => {
-                serde_json::to_writer(out, &OrderedFields::new(&object.0)).map_err(Status::internal)?
-            }
+            ResponseObject::Tree(object) => json::encode_into(out, &OrderedFields::new(&object.0)),
         }
         Ok(())
     }

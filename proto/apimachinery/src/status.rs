@@ -91,6 +91,8 @@ pub enum Reason {
     TooManyRequests,
     /// 500
     InternalError,
+    /// 500: stored objects cannot be read
+    StorageReadError,
     /// 500: try again
     ServerTimeout,
     /// 503
@@ -128,6 +130,7 @@ impl Reason {
             Reason::Invalid => ("Invalid", 422),
             Reason::TooManyRequests => ("TooManyRequests", 429),
             Reason::InternalError => ("InternalError", 500),
+            Reason::StorageReadError => ("StorageReadError", 500),
             Reason::ServerTimeout => ("ServerTimeout", 500),
             Reason::ServiceUnavailable => ("ServiceUnavailable", 503),
             Reason::Timeout => ("Timeout", 504),

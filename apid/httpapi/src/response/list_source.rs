@@ -26,7 +26,7 @@ use crate::response::list_encoding::{Encoding, Frame, write_compact};
 use crate::response::protobuf::ListMessage;
 use crate::response::representation::{OBJECT_WORK, Representation};
 use verbs::Item;
-use verbs::{ListResult, ResponseObject};
+use verbs::{ListResult, MAX_UNREADABLE_KEYS, ResponseObject, UnreadableObjects};
 
 /// Maximum work of one call, in stored bytes to decode: about one millisecond.
 const WORK_PER_CALL: usize = 64 * 1024;
@@ -94,6 +94,7 @@ struct ListChunks {
     /// Counted size in bytes of the encoded items that the watch cache does not own.
     uncached_bytes: usize,
     hold: Option<ItemHold>,
+    unreadable: UnreadableObjects,
     stage: ListStage,
     /// Number of items that the stage has processed.
     processed: usize,
@@ -123,7 +124,7 @@ impl ListChunks {
     /// Creates the source of a list. The frame of a Protobuf list is encoded after the message lengths are
     /// known.
     fn new(representation: Representation, form: Form, frame: Frame, list: ListResult) -> Self {
-        let ListResult { items, uncached_bytes, hold, .. } = list;
+        let ListResult { items, uncached_bytes, hold, unreadable, .. } = list;
         let stage =
             if matches!(form, Form::Messages(_)) { ListStage::Measuring } else { ListStage::Checking };
         ListChunks {
@@ -134,6 +135,7 @@ impl ListChunks {
             items: items.into_iter(),
             uncached_bytes,
             hold,
+            unreadable,
             stage,
             processed: 0,
             min_size: 0,
@@ -152,16 +154,26 @@ impl ListChunks {
     }
 
     /// Checks that the next items can be decoded, up to [`WORK_PER_CALL`].
+    ///
+    /// # Errors
+    ///
+    /// 500 with the keys of all items of this call that cannot be decoded.
     fn check(&mut self) -> Result<(), Status> {
         let (mut processed, mut work, mut size) = (0, 0, 0);
+        let mut unreadable_keys = Vec::new();
         for item in self.unprocessed() {
             if work >= WORK_PER_CALL {
                 break;
             }
             work += if item.is_decoded() { CHECK_WORK } else { OBJECT_WORK + item.value().len() };
-            ResponseObject::check(item)?;
+            if item.entry().is_err() && unreadable_keys.len() < MAX_UNREADABLE_KEYS {
+                unreadable_keys.push(&**item.key());
+            }
             size += item.value().len().saturating_sub(MAX_TYPE_META_BYTES);
             processed += 1;
+        }
+        if !unreadable_keys.is_empty() {
+            return Err(self.unreadable.status(&unreadable_keys));
         }
         self.processed += processed;
         self.min_size += size;
@@ -184,7 +196,10 @@ impl ListChunks {
                 return Ok(());
             }
             work += self.representation.item_work(item);
-            let message = self.representation.message(item, messages.schema)?;
+            let message = match self.representation.message(item, messages.schema) {
+                Err(_) if item.entry().is_err() => return Err(self.unreadable.status(&[item.key()])),
+                result => result?,
+            };
             self.min_size += message.len();
             messages.lengths.push(u32::try_from(message.len()).map_err(Status::internal)?);
             self.processed += 1;
@@ -367,7 +382,7 @@ impl Representation {
 
     /// Returns the form and the frame of a list in JSON, YAML or CBOR.
     fn form_and_frame(&self, encoding: Encoding, result: &ListResult) -> (Form, Frame) {
-        let metadata = list_metadata(result);
+        let metadata = self.metadata_of_list(result);
         let (mut fields, array, schema) = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
                 if encoding == Encoding::Compact {
@@ -396,6 +411,16 @@ impl Representation {
             return (form, frame);
         }
         (form, Frame::default())
+    }
+
+    /// Returns the metadata of a list. As in kube-apiserver, a list of custom objects always has `continue`.
+    fn metadata_of_list(&self, result: &ListResult) -> Value {
+        let mut metadata = list_metadata(result);
+        let has_objects = matches!(self.shape, Shape::Own | Shape::AggregatedDiscovery(_));
+        if let (true, Value::Object(metadata)) = (has_objects && self.resource.is_custom(), &mut metadata) {
+            metadata.entry("continue").or_insert_with(|| "".into());
+        }
+        metadata
     }
 
     /// Returns the type of the items of a list; None for custom kinds, whose items have a `kind`.
@@ -433,7 +458,10 @@ impl Representation {
         out.extend_from_slice(b",\"apiVersion\":");
         write_compact(&Value::from(self.api_version()), &mut out);
         out.extend_from_slice(b",\"metadata\":");
-        write_compact(&Ordered::of_type(&list_metadata(result), Schema::of("meta/v1.ListMeta")), &mut out);
+        write_compact(
+            &Ordered::of_type(&self.metadata_of_list(result), Schema::of("meta/v1.ListMeta")),
+            &mut out,
+        );
         out.extend_from_slice(b",\"items\":[");
         out
     }

@@ -7,9 +7,6 @@ use storage::Op;
 
 use super::{MAPS, Reply, Server, map};
 
-/// A time to live that no test reaches.
-const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
-
 const PODS: &str = "/api/v1/namespaces/a/pods";
 
 fn pod(name: &str, spec: Value) -> Value {
@@ -342,6 +339,51 @@ async fn namespace_delete_precondition_failure_returns_409() {
     assert_eq!(server.delete("/api/v1/namespaces", Value::Null).await.code, 405);
 }
 
+/// Starts one controller of `--controllers`.
+fn start_controller(server: &Server, name: &str) {
+    let enabled = controllers::EnabledControllers::new(&[name.to_owned()]);
+    controllers::start_controllers(&server.controller_state, enabled, None);
+}
+
+#[tokio::test]
+async fn list_with_unreadable_objects_names_their_keys() {
+    const GATE: &str = "AllowUnsafeMalformedObjectDeletion=true";
+    for gates in ["", GATE] {
+        let server = Server::start_with_gates(gates).await;
+        server.post(MAPS, map_with_finalizer("good")).await;
+        let resource = server.api_state.kinds.registry().find("", "v1", "configmaps").unwrap().clone();
+        let keys = ["bad", "worse"].map(|name| resource.key("a", name));
+        for key in &keys {
+            let torn = Bytes::from_static(br#"{"kind":"ConfigMap","data":{"k":"secret"#);
+            server.api_state.store.commit(key, Op::Create(torn)).await.unwrap();
+        }
+        let lists = ["", "?labelSelector=a%3Db", "?limit=2", "?resourceVersion=0"];
+        for query in lists {
+            let reply = server.get(&format!("{MAPS}{query}")).await;
+            let (status, message) = (reply.json(), reply.json()["message"].as_str().unwrap().to_owned());
+            assert_eq!(reply.code, 500, "{query}");
+            assert!(message.contains(&keys[0]) && !message.contains("secret"), "{query}: {message}");
+            if gates.is_empty() {
+                assert_eq!(status["reason"], "InternalError", "{query}");
+                continue;
+            }
+            assert_eq!(status["reason"], "StorageReadError", "{query}");
+            let begin = "failed to read one or more configmaps from the storage: unable to transform or decode 2 \
+                         objects: {\n\tStorageError: corrupt object, Key: ";
+            assert!(message.starts_with(begin), "{query}: {message}");
+            let details = &status["details"];
+            assert_eq!((&details["kind"], &details["name"]), (&json!("configmaps"), &json!("configmaps/a/")));
+            for (cause, key) in details["causes"].as_array().unwrap().iter().zip(&keys) {
+                assert_eq!(cause["reason"], "UnexpectedServerResponse", "{query}");
+                assert_eq!(cause["field"], **key, "{query}");
+            }
+        }
+        let one = server.get(&format!("{MAPS}/bad")).await;
+        assert_eq!((one.code, &one.json()["reason"]), (500, &json!("InternalError")));
+        assert!(one.json()["message"].as_str().unwrap().contains(&keys[0]));
+    }
+}
+
 #[tokio::test]
 async fn unreadable_object_is_deleted_only_with_gate_and_option() {
     let ignore_read_error = || json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true});
@@ -370,6 +412,18 @@ async fn unreadable_object_is_deleted_only_with_gate_and_option() {
             assert_eq!(server.get(MAPS).await.code, 200);
         }
     }
+    // The preconditions of an unreadable object cannot be checked: together with the option they are invalid, and
+    // the option alone deletes whatever version of the object is stored.
+    let server = Server::start_with_gates("AllowUnsafeMalformedObjectDeletion=true").await;
+    let key = server.api_state.kinds.registry().find("", "v1", "configmaps").unwrap().key("a", "bad");
+    server.api_state.store.commit(&key, Op::Create(Bytes::from_static(b"{"))).await.unwrap();
+    let mut options = ignore_read_error();
+    for preconditions in [json!({"uid": "other"}), json!({"resourceVersion": "1"})] {
+        options["preconditions"] = preconditions;
+        assert_eq!(server.delete(&bad, options.clone()).await.code, 422, "{options}");
+    }
+    assert_eq!(server.delete(&bad, ignore_read_error()).await.code, 200);
+    assert!(server.api_state.store.get(&key, None).await.unwrap().is_none());
     // With the gate, a valid object is deleted as usual, and delete collection rejects the option.
     let server = Server::start_with_gates("AllowUnsafeMalformedObjectDeletion=true").await;
     server.post(MAPS, map_with_finalizer("h")).await;
@@ -396,7 +450,7 @@ async fn interrupted_pod_deletion_is_completed_after_restart() {
     // A pod with remaining grace period is not deleted early.
     server.delete(&format!("{PODS}/ends"), Value::Null).await;
 
-    controllers::start(&server.controller_state, true, HOUR, HOUR);
+    start_controller(&server, "garbage-collector-controller");
     let removal = async {
         while server.get(&format!("{PODS}/cut")).await.code != 404 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -419,7 +473,7 @@ async fn unreadable_object_blocks_only_namespace_deletion() {
         let key = server.api_state.kinds.registry().find("", "v1", resource).unwrap().key("a", "bad");
         server.api_state.store.commit(&key, Op::Create(torn.clone())).await.unwrap();
     }
-    controllers::start(&server.controller_state, false, HOUR, HOUR);
+    start_controller(&server, "namespace-controller");
     assert_eq!(server.delete("/api/v1/namespaces/a", Value::Null).await.code, 200);
     let failure_message = async {
         loop {

@@ -173,34 +173,58 @@ async fn status_and_scale_subresources_of_deployment() {
 #[tokio::test]
 async fn discovery_lists_the_verbs_of_subresources() {
     let server = Server::start().await;
-    for (list, resource, verbs) in [
-        ("/api/v1", "pods/status", "get patch update"),
-        ("/api/v1", "pods/log", "get"),
-        ("/api/v1", "pods/exec", "create get"),
-        ("/api/v1", "pods/attach", "create get"),
-        ("/api/v1", "pods/portforward", "create get"),
-        ("/api/v1", "pods/binding", "create"),
-        ("/api/v1", "pods/eviction", "create"),
-        ("/api/v1", "pods/ephemeralcontainers", "get patch update"),
-        ("/api/v1", "pods/resize", "get patch update"),
-        ("/api/v1", "pods/proxy", "create delete get patch update"),
-        ("/api/v1", "services/proxy", "create delete get patch update"),
-        ("/api/v1", "nodes/proxy", "create delete get patch update"),
-        ("/api/v1", "namespaces/finalize", "update"),
-        ("/api/v1", "namespaces/status", "get patch update"),
-        ("/api/v1", "serviceaccounts/token", "create"),
-        ("/api/v1", "replicationcontrollers/scale", "get patch update"),
-        ("/apis/apps/v1", "deployments/scale", "get patch update"),
-        ("/apis/apps/v1", "statefulsets/scale", "get patch update"),
-        ("/apis/certificates.example.test/v1", "certificatesigningrequests/approval", "get patch update"),
-        ("/apis/certificates.example.test/v1", "certificatesigningrequests/status", "get patch update"),
-    ] {
-        let resources = server.get(list).await.json();
-        let entry = resources["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == resource);
-        let entry = entry.unwrap_or_else(|| panic!("{resource} is not listed"));
-        let listed: Vec<_> =
-            entry["verbs"].as_array().unwrap().iter().map(|verb| verb.as_str().unwrap()).collect();
-        assert_eq!(listed.join(" "), verbs, "{resource}");
+    let (part, proxy) = ("get patch update", "create delete get patch update");
+    let core: &[(&str, &str)] = &[
+        ("namespaces/finalize", "update"),
+        ("namespaces/status", part),
+        ("nodes/proxy", proxy),
+        ("nodes/status", part),
+        ("persistentvolumeclaims/status", part),
+        ("persistentvolumes/status", part),
+        ("pods/attach", "create get"),
+        ("pods/binding", "create"),
+        ("pods/ephemeralcontainers", part),
+        ("pods/eviction", "create"),
+        ("pods/exec", "create get"),
+        ("pods/log", "get"),
+        ("pods/portforward", "create get"),
+        ("pods/proxy", proxy),
+        ("pods/resize", part),
+        ("pods/status", part),
+        ("replicationcontrollers/scale", part),
+        ("replicationcontrollers/status", part),
+        ("resourcequotas/status", part),
+        ("serviceaccounts/token", "create"),
+        ("services/proxy", proxy),
+        ("services/status", part),
+    ];
+    let apps: &[(&str, &str)] = &[
+        ("daemonsets/status", part),
+        ("deployments/scale", part),
+        ("deployments/status", part),
+        ("replicasets/scale", part),
+        ("replicasets/status", part),
+        ("statefulsets/scale", part),
+        ("statefulsets/status", part),
+    ];
+    let certificates: &[(&str, &str)] =
+        &[("certificatesigningrequests/approval", part), ("certificatesigningrequests/status", part)];
+    for (list, expected) in
+        [("/api/v1", core), ("/apis/apps/v1", apps), ("/apis/certificates.example.test/v1", certificates)]
+    {
+        let document = server.get(list).await.json();
+        let mut listed = Vec::new();
+        for entry in document["resources"].as_array().unwrap() {
+            let name = entry["name"].as_str().unwrap().to_owned();
+            let verbs = entry["verbs"].as_array().unwrap().iter().map(|verb| verb.as_str().unwrap());
+            if name.contains('/') {
+                listed.push((name, verbs.collect::<Vec<_>>().join(" ")));
+            }
+        }
+        listed.sort();
+        let expected: Vec<_> =
+            expected.iter().map(|(name, verbs)| ((*name).to_owned(), (*verbs).to_owned())).collect();
+        assert_eq!(listed, expected, "{list}");
     }
 }
 
@@ -403,6 +427,13 @@ async fn continue_token_of_compacted_revision_returns_410() {
     // limit is at least as new.
     let limited = server.get(&format!("{MAPS}?limit=1&resourceVersion={version}")).await;
     assert_eq!((limited.code, &limited.json()["reason"]), (410, &json!("Expired")));
+    // A page that is not older than a compacted version is refused, a whole list is not (D-ERR-13).
+    let at_least = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+    assert_eq!(server.get(&at_least).await.code, 200);
+    let limited = server.get(&format!("{at_least}&limit=1")).await;
+    assert_eq!((limited.code, &limited.json()["reason"]), (410, &json!("Expired")));
+    let newest = format!("{MAPS}?resourceVersion={now}&resourceVersionMatch=NotOlderThan&limit=1");
+    assert_eq!(server.get(&newest).await.code, 200, "the compacted version itself is readable");
 }
 
 #[tokio::test]
@@ -424,4 +455,60 @@ async fn version_document_shows_emulated_and_compatible_release() {
         assert_eq!(version["emulationMinor"], expected.0);
         assert_eq!(version["minCompatibilityMinor"], expected.1);
     }
+}
+
+#[tokio::test]
+async fn paths_with_a_slash_at_the_end_exist_as_in_kube_apiserver() {
+    let server = Server::start().await;
+    for (path, code) in [
+        ("/healthz", 200),
+        ("/healthz/", 404),
+        ("/livez/", 404),
+        ("/readyz/", 404),
+        ("/healthz/ping", 200),
+        ("/healthz/ping/", 404),
+        ("/metrics/", 404),
+        ("/openapi/v2/", 404),
+        ("/openapi/v3/", 404),
+        ("/version/", 200),
+        ("/api/", 200),
+        ("/apis/", 200),
+        ("/apis/apps/", 200),
+        ("/apis/apps/v1/", 200),
+    ] {
+        assert_eq!(server.get(path).await.code, code, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn field_of_wrong_type_in_built_in_kind_returns_400() {
+    let server = Server::start().await;
+    for (url, body) in [
+        (MAPS, json!({"metadata": {"name": "x"}, "data": 5})),
+        (MAPS, json!({"metadata": {"name": "x"}, "data": {"k": 5}})),
+        (MAPS, json!({"metadata": {"name": "x", "labels": []}})),
+        ("/api/v1/namespaces/a/pods", json!({"metadata": {"name": "x"}, "spec": {"containers": {}}})),
+    ] {
+        let reply = server.post(url, body.clone()).await;
+        assert_eq!((reply.code, &reply.json()["reason"]), (400, &json!("BadRequest")), "{body}");
+    }
+}
+
+#[tokio::test]
+async fn object_of_named_group_has_group_and_version_as_api_version() {
+    let server = Server::start().await;
+    let url = "/apis/apps/v1/namespaces/a/deployments";
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    let created = server.post(url, deployment).await;
+    assert_eq!(created.code, 201, "{}", created.json());
+    for reply in [created, server.get(&format!("{url}/d")).await] {
+        assert_eq!(
+            (&reply.json()["apiVersion"], &reply.json()["kind"]),
+            (&json!("apps/v1"), &json!("Deployment"))
+        );
+    }
+    let list = server.get(url).await.json();
+    assert_eq!((&list["apiVersion"], &list["kind"]), (&json!("apps/v1"), &json!("DeploymentList")));
 }

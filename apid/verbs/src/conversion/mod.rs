@@ -45,6 +45,7 @@ use moka::sync::Cache;
 use storage::{Revision, Row};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::unreadable_objects;
 use crate::watch_cache::Item;
 
 /// Maximum number of objects of a list or watch in one request to a webhook.
@@ -333,10 +334,10 @@ pub(crate) fn read_entry(item: &Item) -> Result<&Entry, Status> {
     item.entry().map_err(|error| unreadable(item.key(), &error))
 }
 
-/// Logs that the stored bytes of a key cannot be decoded. Returns 500.
+/// Logs that the stored bytes of a key cannot be decoded. Returns 500 with the key.
 pub(crate) fn unreadable(key: &str, error: &dyn Display) -> Status {
     tracing::error!(key, %error, "stored object cannot be decoded; returning 500");
-    Status::internal("a stored object cannot be read")
+    Status::internal(unreadable_objects::message(key))
 }
 
 /// Returns a status with code 500, the message of the failed conversion and no reason, as in kube-apiserver.

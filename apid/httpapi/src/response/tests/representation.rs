@@ -12,7 +12,7 @@ use super::*;
 use crate::response::chunked_document::{BufferedChunks, CHUNK_CAPACITY, Gzip, collect_document};
 use crate::response::list_source::list_metadata;
 use crate::tests::{MAPS, Server, map};
-use verbs::{ListResult, envelope};
+use verbs::{ListResult, UnreadableObjects, envelope};
 
 /// The reference model: encodes a whole list at once.
 impl Representation {
@@ -170,6 +170,7 @@ fn list_result(items: &[Arc<Item>], continue_token: &str, remaining: Option<usiz
         remaining,
         uncached_bytes: 0,
         hold: None,
+        unreadable: UnreadableObjects::default(),
     }
 }
 
