@@ -33,7 +33,8 @@ pub struct DeclarativeValidation {
     validator: Validator,
     is_enabled: bool,
     takes_over: bool,
-    mismatches: Counter,
+    /// The same count under the full name of kube-apiserver and under its short name.
+    mismatches: [Counter; 2],
     panics: Counter,
 }
 
@@ -46,10 +47,15 @@ impl DeclarativeValidation {
             validator,
             is_enabled,
             takes_over: is_enabled && gates.enabled(Gate::DeclarativeValidationTakeover),
-            mismatches: metrics.single_counter(&definition(
+            mismatches: [
                 "apiserver_validation_declarative_validation_mismatch_total",
-                "Number of differences between the results of declarative and hand-written validation",
-            )),
+                "declarative_validation_mismatch_total",
+            ]
+            .map(|name| {
+                let help =
+                    "Number of differences between the results of declarative and hand-written validation";
+                metrics.single_counter(&definition(name, help))
+            }),
             panics: metrics.single_counter(&definition(
                 "apiserver_validation_declarative_validation_panic_total",
                 "Number of panics of declarative validation",
@@ -76,7 +82,9 @@ impl DeclarativeValidation {
             Err(_) => self.panic_errors(resource, object),
         };
         for (error, found_by) in mismatches(&hand_written, &declarative) {
-            self.mismatches.inc();
+            for counter in &self.mismatches {
+                counter.inc();
+            }
             tracing::error!(
                 resource = %resource.group_resource,
                 namespace = object.namespace(),

@@ -11,6 +11,8 @@ use verbs::{Validator, type_table_validator};
 
 const CONTROLLERS: &str = "/api/v1/namespaces/a/replicationcontrollers";
 const MISMATCHES: &str = "apiserver_validation_declarative_validation_mismatch_total";
+/// The short name of the same count (D-METRIC-12).
+const SHORT_MISMATCHES: &str = "declarative_validation_mismatch_total";
 const PANICS: &str = "apiserver_validation_declarative_validation_panic_total";
 const BOTH_GATES: &str = "DeclarativeValidation=true,DeclarativeValidationTakeover=true";
 const TAKEOVER_ONLY: &str = "DeclarativeValidation=false,DeclarativeValidationTakeover=true";
@@ -83,6 +85,7 @@ async fn mismatch_is_counted_and_decided_by_the_gates() {
         let reply = server.post(CONTROLLERS, controller("x", replicas)).await;
         assert_eq!(reply.code, code, "{gates} {replicas}");
         assert_eq!(count(&server, MISMATCHES).await - before, mismatches, "{gates} {replicas}");
+        assert_eq!(count(&server, SHORT_MISMATCHES).await, count(&server, MISMATCHES).await);
     }
 }
 
