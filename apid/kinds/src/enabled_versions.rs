@@ -10,7 +10,7 @@
 //! | `GROUP/VERSION`; `v1` or `/v1` for the core group | a group version |
 //! | `api/ga`, `api/beta`, `api/alpha` | all versions of a stage |
 //! | `api/all` | all versions |
-//! | `api/legacy` | nothing; the key is deprecated |
+//! | `api/legacy`, `api/v1` | nothing; the keys of old releases cause a warning |
 //!
 //! A key without a value has the value true. The more specific key wins, independent of the order of keys.
 //! The last value of a repeated key wins.
@@ -34,7 +34,8 @@ use crate::lifecycle::{self, Stage, Version};
 use crate::{Kind, UnenforcedKind};
 
 const ALL: &str = "api/all";
-const LEGACY: &str = "api/legacy";
+/// Keys that select nothing in this release: `api/v1` was the core group in old releases.
+const IGNORED: [&str; 2] = ["api/legacy", "api/v1"];
 
 /// The key of a stage.
 fn stage_key(stage: Stage) -> &'static str {
@@ -184,7 +185,9 @@ impl Parser<'_> {
         match (stage, key) {
             (Some(stage), _) => drop(self.enabled.stages.insert(stage, value)),
             (None, ALL) => self.enabled.all = Some(value),
-            (None, LEGACY) => self.warnings.push(format!("the key {LEGACY} is deprecated and has no effect")),
+            (None, _) if IGNORED.contains(&key) => {
+                self.warnings.push(format!("the key {key} is deprecated and has no effect"));
+            }
             (None, "v1") => drop(self.enabled.group_versions.insert((String::new(), "v1".to_owned()), value)),
             (None, _) => self.add_path(key, value),
         }
@@ -324,7 +327,7 @@ mod tests {
 
     #[test]
     fn invalid_keys_and_values_are_reported_together() {
-        let errors = parse("batch,nosuch.k8s.io/v1,batch/v2alpha1,apps/v1=maybe,a/b/c/d,api/v1").unwrap_err();
+        let errors = parse("batch,nosuch.k8s.io/v1,batch/v2alpha1,apps/v1=maybe,a/b/c/d,api/v2").unwrap_err();
         assert_eq!(
             errors.0,
             [
@@ -333,7 +336,7 @@ mod tests {
                 "group version batch/v2alpha1 has not been registered",
                 "invalid value of apps/v1: maybe is neither true nor false",
                 "invalid key a/b/c/d: not of the form GROUP/VERSION or GROUP/VERSION/RESOURCE",
-                "unknown API group api in the key api/v1",
+                "unknown API group api in the key api/v2",
             ]
         );
         assert!(parse("api/all=false").is_err());
@@ -341,7 +344,14 @@ mod tests {
 
     #[test]
     fn keys_without_effect_cause_warnings() {
-        for key in ["apps/v1beta1", "extensions/v1beta1=true", "batch/v1/widgets", "api/legacy=true"] {
+        for key in [
+            "apps/v1beta1",
+            "extensions/v1beta1=true",
+            "batch/v1/widgets",
+            "api/legacy=true",
+            "api/v1",
+            "api/v1=false",
+        ] {
             let (enabled, warnings) = parse(key).unwrap();
             assert_eq!(warnings.len(), 1, "{key}: {warnings:?}");
             assert!(warnings[0].contains("no effect"), "{warnings:?}");
