@@ -11,6 +11,7 @@ differences.csv lists every step that differs, with the presets and the reason. 
 area. The check fails when
 
 - a step differs that is not listed (its case file is replayed once more before that counts),
+- more than 1 % of the steps differ in the first replay and are equal in the second: each of them is printed,
 - a listed step is equal: remove it, the list may only shrink,
 - an area of areas.csv has fewer steps than areas.csv says, or is missing.
 
@@ -29,6 +30,8 @@ ROOT = HERE.parent.parent
 DIFFERENCES = HERE / "differences.csv"
 AREAS = HERE / "areas.csv"
 PRESETS = ("kubernetes", "svc")
+# Share of steps that may differ in the first replay only. More of them hide a fault that occurs now and then.
+UNSTABLE_SHARE = 0.01
 
 
 class Server:
@@ -193,13 +196,31 @@ def news(preset, areas, expected):
             for area, (equal, count) in sorted(areas.items()) if count > expected.get(area, 0)]
 
 
+def unstable_excess(preset, unstable, count):
+    """-> a line if too many steps differ in the first replay only.
+
+    >>> unstable_excess("svc", ["a"] * 30, 3000)
+    []
+    >>> unstable_excess("svc", ["a"] * 31, 3000)
+    ['31 of 3000 steps under svc differ in the first replay only, at most 30 may']
+    """
+    allowed = int(count * UNSTABLE_SHARE)
+    if len(unstable) <= allowed:
+        return []
+    return ["%d of %d steps under %s differ in the first replay only, at most %d may" % (len(unstable), count, preset, allowed)]
+
+
 def compare(preset, areas, steps, listed, expected, args):
     """-> what is not as listed, one line each."""
     different = [step["step"] for step in steps if step["differences"]]
     unlisted = [step for step in different if (preset, step) not in listed and area_of(step) in expected]
+    unstable = []
     if unlisted:
-        unlisted = replay_again(preset, unlisted, args)
-    found = ["%s under %s differs and is not in %s" % (step, preset, DIFFERENCES.name) for step in unlisted]
+        again = replay_again(preset, unlisted, args)
+        unstable, unlisted = [step for step in unlisted if step not in again], again
+    print("".join("unstable: %s under %s differs in the first replay only\n" % (step, preset) for step in unstable), end="")
+    found = unstable_excess(preset, unstable, len(steps))
+    found += ["%s under %s differs and is not in %s" % (step, preset, DIFFERENCES.name) for step in unlisted]
     replayed = {step["step"] for step in steps}
     equal = [step for of, step in listed if of == preset and step in replayed and step not in set(different)]
     found += ["%s under %s is equal: remove it from %s (--update)" % (step, preset, DIFFERENCES.name) for step in equal]

@@ -84,9 +84,9 @@ fn patch(target: &mut Value, body: &Value) -> bool {
 fn write(schema: &Schema, new: &Value, old: Option<&Value>) -> Result<Value, Vec<[String; 3]>> {
     let mut object = Object::from_value(new.clone()).unwrap();
     schema.conform(&mut object).unwrap();
-    schema.default(&mut object);
+    schema.default(&mut object).unwrap();
     let old = old.map(|old| Object::from_value(old.clone()).unwrap());
-    let validation = schema.validate(&object, old.as_ref(), &no_metadata_rules);
+    let validation = schema.validate(&object, old.as_ref(), FieldErrors::new(), &no_metadata_rules);
     if validation.errors.is_empty() {
         return Ok(object.into_value());
     }
@@ -110,9 +110,9 @@ fn recorded_causes(body: &Value) -> Option<Vec<[String; 3]>> {
     Some(causes)
 }
 
-/// Replays the objects of an area. Returns the number of compared steps.
-fn replay(area: &str) -> usize {
-    let Some(cases) = cases(area) else { return 0 };
+/// Replays the objects of an area. Returns the number of compared steps; None when the test is skipped.
+fn replay(area: &str) -> Option<usize> {
+    let cases = cases(area)?;
     let (mut wrong, mut compared) = (Vec::new(), 0);
     for case in cases.iter().filter(|case| !SKIPPED.contains(&case["name"].as_str().unwrap())) {
         let name = case["name"].as_str().unwrap();
@@ -183,7 +183,7 @@ fn replay(area: &str) -> usize {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    compared
+    Some(compared)
 }
 
 /// A value without masked texts and without the fields `date-time` and `uuid`.
@@ -215,14 +215,14 @@ fn detail(message: &str) -> String {
 
 #[test]
 fn custom_objects_match_recorded_results() {
-    let compared = replay("crd");
-    assert!(compared == 0 || compared > 60, "{compared}");
+    let Some(compared) = replay("crd") else { return };
+    assert!(compared > 60, "{compared}");
 }
 
 #[test]
 fn rules_on_objects_match_recorded_results() {
-    let compared = replay("cel");
-    assert!(compared == 0 || compared > 40, "{compared}");
+    let Some(compared) = replay("cel") else { return };
+    assert!(compared > 40, "{compared}");
 }
 
 /// Compares fields, reasons and details of all causes that the rules of recorded definitions have.

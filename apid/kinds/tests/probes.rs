@@ -5,7 +5,8 @@
 //! the rules of a kind without HTTP, authorization and admission. Facts that depend on these differ here.
 //!
 //! `probes/equal.csv` lists for each kind the number of facts, of equal facts, and of refusals with equal messages. The test
-//! fails when a number is smaller. It also fails when a number is larger: `PROBES_UPDATE=1` writes the larger numbers.
+//! fails when a number is smaller, or when a listed kind is not compared. It also fails when a number is larger:
+//! `PROBES_UPDATE=1` writes the larger numbers.
 //!
 //! The folder `off-by-default` has the facts of the kinds that `--runtime-config` enables.
 //!
@@ -141,20 +142,35 @@ fn compare_with_list(counts: &BTreeMap<String, Counts>) {
         fs::write(&file, text).unwrap();
         return;
     }
-    let list = fs::read_to_string(&file).unwrap();
-    let differences: Vec<String> = text
-        .lines()
-        .filter(|line| !list.lines().any(|row| row == *line))
-        .map(|line| {
-            let kind = line.split(',').next().unwrap();
-            let row = list.lines().find(|row| row.starts_with(&format!("{kind},")));
-            format!("{line} (listed: {})", row.unwrap_or("none"))
-        })
-        .collect();
+    let differences = differences_of_lists(&fs::read_to_string(&file).unwrap(), &text);
     assert!(
         differences.is_empty(),
         "the numbers of equal facts changed. Fewer: correct the rule. More: run with PROBES_UPDATE=1.\n{}",
         differences.join("\n")
+    );
+}
+
+/// Rows of kinds that differ between the checked-in list and the result, in both directions.
+fn differences_of_lists(list: &str, result: &str) -> Vec<String> {
+    let row_of = |rows: &str, line: &str| {
+        let kind = format!("{},", line.split(',').next().unwrap());
+        rows.lines().find(|row| row.starts_with(&kind)).map(str::to_owned)
+    };
+    let changed = result.lines().filter_map(|line| match row_of(list, line) {
+        Some(row) if row == line => None,
+        row => Some(format!("{line} (listed: {})", row.unwrap_or("none".to_owned()))),
+    });
+    let missing = list.lines().filter(|row| row_of(result, row).is_none());
+    changed.chain(missing.map(|row| format!("none (listed: {row})"))).collect()
+}
+
+#[test]
+fn listed_kind_without_result_is_a_difference() {
+    let list = "kind,facts\na.A,1\nb.B,2\nc.C,3\n";
+    assert_eq!(differences_of_lists(list, list), [""; 0]);
+    assert_eq!(
+        differences_of_lists(list, "kind,facts\na.A,1\nb.B,1\nd.D,4\n"),
+        ["b.B,1 (listed: b.B,2)", "d.D,4 (listed: none)", "none (listed: c.C,3)"]
     );
 }
 

@@ -7,7 +7,7 @@
 //!
 //! | variable | value |
 //! |---|---|
-//! | `CONFORMANCE_DIR` | folder of the recorded exchanges, relative to the repository; `none` skips their tests; default `../shared/conformance` |
+//! | `CONFORMANCE_DIR` | folder of the recorded exchanges, relative to the repository; `none` skips their tests as the prerequisite `recordings`; default `../shared/conformance` |
 //! | `ALLOWED_SKIPS` | file with one line for each prerequisite that CI may lack |
 //! | `SKIPPED` | file that receives a line for each skip, so that CI names all skips at its end |
 
@@ -37,7 +37,7 @@ const DEFAULT_RECORDINGS: &str = "../shared/conformance";
 pub fn recordings() -> Option<PathBuf> {
     let named = std::env::var(CONFORMANCE_DIR).ok();
     if named.as_deref() == Some("none") {
-        record("recordings: CONFORMANCE_DIR=none");
+        skip("recordings", "CONFORMANCE_DIR=none");
         return None;
     }
     let folder = repository().join(named.as_deref().unwrap_or(DEFAULT_RECORDINGS));
@@ -65,6 +65,21 @@ pub fn probes() -> Option<PathBuf> {
         return Some(folder);
     }
     skip("probes", &format!("no recorded facts in {}", folder.display()));
+    None
+}
+
+/// The folder of recorded expressions, beside the recorded exchanges; None when the test is skipped.
+///
+/// # Panics
+///
+/// As [`recordings`].
+#[must_use]
+pub fn expressions() -> Option<PathBuf> {
+    let folder = recordings()?.join("../cel");
+    if folder.join("values.jsonl").is_file() {
+        return Some(folder);
+    }
+    skip("expressions", &format!("no recorded expressions in {}", folder.display()));
     None
 }
 

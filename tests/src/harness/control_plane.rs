@@ -164,16 +164,19 @@ impl ControlPlane {
     }
 
     /// Sends SIGKILL to authd alone; apid starts it again.
-    pub fn kill_authd(&self) {
-        self.signal_authd(rustix::process::Signal::KILL);
+    ///
+    /// Returns the process ids of the killed processes; none if authd does not run.
+    pub fn kill_authd(&self) -> Vec<u32> {
+        self.signal_authd(rustix::process::Signal::KILL)
     }
 
-    /// Sends a signal to authd alone.
-    pub fn signal_authd(&self, signal: rustix::process::Signal) {
-        for pid in self.authd_pids() {
-            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
-            let _ = rustix::process::kill_process(pid, signal);
-        }
+    /// Sends a signal to authd alone. Returns the process ids of the processes that got it.
+    pub fn signal_authd(&self, signal: rustix::process::Signal) -> Vec<u32> {
+        let send = |pid: &u32| {
+            let pid = i32::try_from(*pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+            rustix::process::kill_process(pid, signal).is_ok()
+        };
+        self.authd_pids().into_iter().filter(send).collect()
     }
 
     /// Returns the process id of apid.

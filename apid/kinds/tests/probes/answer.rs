@@ -165,6 +165,9 @@ pub(super) fn compare(fact: &Value, answer: &Answer) -> Comparison {
     {
         differences.push(format!("expected value {recorded_value:?}, actual {:?}", answer.value));
     }
+    if fact.get("o").is_some() && answer.object.is_none() {
+        differences.push("expected an object, actual none".to_owned());
+    }
     if let (Some(recorded), Some(object)) = (fact.get("o"), &answer.object)
         && !agrees(Some(recorded), Some(object))
     {
@@ -177,6 +180,9 @@ pub(super) fn compare(fact: &Value, answer: &Answer) -> Comparison {
             )
         });
         differences.push(examples.collect::<Vec<_>>().join("; "));
+    }
+    if fact["d"].is_array() && answer.changed.is_none() {
+        differences.push(format!("expected changes {}, actual none", fact["d"]));
     }
     if let (Some(recorded), Some(pointers)) = (fact["d"].as_array(), &answer.changed) {
         let mut recorded: Vec<&str> = recorded.iter().filter_map(Value::as_str).collect();
