@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tests::harness::{Client, ControlPlane, Options, eventually};
 
+use super::certificates;
+
 const CLIENTS: usize = 32;
 const QUOTA: usize = 100;
 
@@ -384,4 +386,131 @@ async fn each_default_admission_plugin_takes_effect() {
     admin.post(&team("secrets"), &secret).await.expect(403);
     admin.post("/api/v1/namespaces/gone/secrets", &secret).await.expect(404);
     admin.delete("/api/v1/namespaces/default").await.expect(403);
+}
+
+/// The configuration of a webhook for new ConfigMaps that nobody serves.
+fn unreachable_webhook(kind: &str) -> Value {
+    json!({"kind": kind, "metadata": {"name": "hook"}, "webhooks": [{
+        "name": "hook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+        "clientConfig": {"url": "https://127.0.0.1:1/"}, "timeoutSeconds": 2,
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+    }]})
+}
+
+/// The code of the creation of a ConfigMap while an object of an admission API exists.
+async fn code_beside(admin: &Client, resource: &str, object: &Value) -> u16 {
+    let objects = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
+    admin.post(&objects, object).await.expect(201);
+    let map = json!({"metadata": {"generateName": "m-"}});
+    let code = admin.post("/api/v1/namespaces/default/configmaps", &map).await.status;
+    let name = object["metadata"]["name"].as_str().expect("a name");
+    admin.delete(&format!("{objects}/{name}")).await.expect(200);
+    code
+}
+
+/// A policy that rejects new ConfigMaps, with its binding.
+async fn code_beside_policy(admin: &Client) -> u16 {
+    let policy = json!({"metadata": {"name": "never"}, "spec": {
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
+        ]},
+        "validations": [{"expression": "false"}],
+    }});
+    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    admin.post(policies, &policy).await.expect(201);
+    let binding = json!({"metadata": {"name": "never"}, "spec": {"policyName": "never", "validationActions": ["Deny"]}});
+    let code = code_beside(admin, "validatingadmissionpolicybindings", &binding).await;
+    admin.delete(&format!("{policies}/never")).await.expect(200);
+    code
+}
+
+/// The codes of an approval and of a signature of a request by a user without permission for its signer, and of the
+/// creation of a request for the group `system:masters`.
+async fn certificate_codes(plane: &ControlPlane) -> [u16; 3] {
+    let (admin, alice) = (plane.admin(), plane.user("alice"));
+    let signer = "kubernetes.io/kube-apiserver-client";
+    let (ordinary, _) = certificates::request("r", signer, &["client auth"], "joe", "team");
+    let mut created = admin.post(certificates::REQUESTS, &ordinary).await.expect(201);
+    let mut codes = Vec::new();
+    let mut conditions = Vec::new();
+    for (subresource, kind) in [("approval", "Approved"), ("status", "Failed")] {
+        conditions.push(json!({"type": kind, "status": "True", "reason": "Test"}));
+        created["status"] = json!({"conditions": conditions});
+        let path = format!("{}/r/{subresource}", certificates::REQUESTS);
+        codes.push(alice.put(&path, &created).await.status);
+        created = admin.get(&format!("{}/r", certificates::REQUESTS)).await.expect(200);
+        conditions = created["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    }
+    let (masters, _) = certificates::request("m", signer, &["client auth"], "joe", "system:masters");
+    [codes[0], codes[1], admin.post(certificates::REQUESTS, &masters).await.status]
+}
+
+/// The code of the expansion of a bound claim whose class does not allow it.
+async fn expansion_code(plane: &ControlPlane) -> u16 {
+    let admin = plane.admin();
+    let class = json!({"metadata": {"name": "fixed"}, "provisioner": "x.example.com"});
+    admin.post(&format!("{}/storageclasses", plane.api("storage", "v1")), &class).await.expect(201);
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let claim = json!({"metadata": {"name": "c"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "fixed", "volumeName": "v",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    let mut made = admin.post(claims, &claim).await.expect(201);
+    made["status"] =
+        json!({"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
+    admin.put(&format!("{claims}/c/status"), &made).await.expect(200);
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    admin.patch(&format!("{claims}/c"), "application/merge-patch+json", &larger).await.status
+}
+
+/// The code of the creation of a trust bundle by a user who may create it and may not attest for its signer.
+async fn trust_bundle_code(plane: &ControlPlane) -> u16 {
+    let bundle = json!({"metadata": {"name": "example.com:signer:x"}, "spec": {
+        "signerName": "example.com/signer",
+        "trustBundle": std::fs::read_to_string(plane.dir().join("client-ca.crt")).expect("a CA"),
+    }});
+    let bundles = format!("{}/clustertrustbundles", plane.api("certificates", "v1beta1"));
+    plane.user("alice").post(&bundles, &bundle).await.status
+}
+
+/// Checks one effect of each default-enabled plugin for certificates, webhooks, policies and claims. The effects are
+/// missing where the plugins are disabled.
+#[tokio::test]
+async fn default_plugins_of_certificates_webhooks_and_policies_take_effect_unless_disabled() {
+    const PLUGINS: &str = "CertificateApproval,CertificateSigning,CertificateSubjectRestriction,\
+        ClusterTrustBundleAttest,MutatingAdmissionWebhook,PersistentVolumeClaimResize,ValidatingAdmissionPolicy,\
+        ValidatingAdmissionWebhook";
+    for (flag, [hook, policy, certificate, masters, resize, bundle]) in [
+        (String::new(), [500, 422, 403, 403, 403, 403]),
+        (format!("--disable-admission-plugins={PLUGINS}"), [201, 201, 200, 201, 200, 201]),
+    ] {
+        let mut options = Options::kubernetes()
+            .flag("--feature-gates=ClusterTrustBundle=true")
+            .flag("--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true");
+        options.flags.extend(Some(flag).filter(|flag| !flag.is_empty()));
+        let plane = ControlPlane::start(options).await;
+        let admin = plane.admin();
+        let role = json!({"metadata": {"name": "certificates"}, "rules": [{
+            "apiGroups": ["certificates.k8s.io"], "verbs": ["create", "update"],
+            "resources": ["certificatesigningrequests/approval", "certificatesigningrequests/status", "clustertrustbundles"],
+        }]});
+        let rbac = plane.api("rbac.authorization", "v1");
+        admin.post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
+        let binding = json!({
+            "metadata": {"name": "certificates"}, "subjects": [{"kind": "User", "name": "alice"}],
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "certificates"},
+        });
+        admin.post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
+
+        for (resource, kind) in [
+            ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
+            ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
+        ] {
+            assert_eq!(code_beside(&admin, resource, &unreachable_webhook(kind)).await, hook, "{kind}");
+        }
+        assert_eq!(code_beside_policy(&admin).await, policy, "ValidatingAdmissionPolicy");
+        assert_eq!(certificate_codes(&plane).await, [certificate, certificate, masters], "certificates");
+        assert_eq!(expansion_code(&plane).await, resize, "PersistentVolumeClaimResize");
+        assert_eq!(trust_bundle_code(&plane).await, bundle, "ClusterTrustBundleAttest");
+    }
 }

@@ -10,7 +10,7 @@ use tests::harness::{Client, ControlPlane, Options, eventually};
 
 use crate::e2e::kubectl::{Kubectl, RELEASES, installed};
 
-const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+pub(super) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 /// Starts a server that signs with the authority whose client certificates it accepts.
 async fn plane_with_signer() -> ControlPlane {
@@ -22,7 +22,7 @@ async fn plane_with_signer() -> ControlPlane {
 }
 
 /// A request object for a user with its key.
-fn request(name: &str, signer: &str, usages: &[&str], user: &str, group: &str) -> (Value, KeyPair) {
+pub(super) fn request(name: &str, signer: &str, usages: &[&str], user: &str, group: &str) -> (Value, KeyPair) {
     let mut params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, group);

@@ -3,16 +3,85 @@
 //! Preset names, health checks, verb authorization, the in-flight limit, feature gates and transfer
 //! encodings.
 
-use std::process::Command;
+use std::net::{IpAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
 
 use apimachinery::names::Preset;
 use serde_json::{Value, json};
-use tests::harness::{Client, ControlPlane, DEADLINE, Options, eventually};
+use tests::harness::{Client, ControlPlane, DEADLINE, Options, TOKENS, eventually, program};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn map(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"k": "v"}})
+}
+
+/// A running apid, which is killed at the end.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Bodies of GET by path, without the address of the server.
+async fn documents(client: &Client, address: &str) -> Vec<(&'static str, Value)> {
+    let mut documents = Vec::new();
+    for path in ["/api", "/apis", "/api/v1", "/apis/apps/v1", "/version", "/openapi/v3", MAPS] {
+        let text = client.get(path).await.expect(200).to_string().replace(address, "ADDRESS");
+        documents.push((path, serde_json::from_str(&text).expect("JSON")));
+    }
+    documents
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn api_works_at_any_bind_address_and_port() {
+    let mut served = Vec::new();
+    for address in ["127.0.0.1", "127.0.0.3"].map(|address| address.parse::<IpAddr>().expect("an address")) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let port = TcpListener::bind((address, 0)).expect("a port").local_addr().expect("an address").port();
+        std::fs::write(folder.path().join("tokens.csv"), TOKENS).expect("the token file");
+        let flag = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}");
+        let mut command = Command::new(program("apid"));
+        command
+            .args(["--spawn-authd", "--names=kubernetes", "--authorization-mode=RBAC"])
+            .arg("--controllers=namespace")
+            .arg(flag("data-dir", &folder.path().join("data").display()))
+            .arg(flag("token-auth-file", &folder.path().join("tokens.csv").display()))
+            .args([flag("bind-address", &address), flag("secure-port", &port)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let _server = Server(command.spawn().expect("apid starts"));
+        let client = Client::new(port, Some("admin-token".to_owned())).at(address);
+        eventually("apid is ready", || async {
+            let ready = client.try_request("GET", "/readyz", &[], b"").await;
+            ready.is_ok_and(|response| response.status == 200).then_some(())
+        })
+        .await;
+        let other: IpAddr = [127, 0, 0, 4].into();
+        assert!(client.clone().at(other).connect().await.is_err(), "only {address} listens");
+        let authority = format!("{address}:{port}");
+        let cidrs = client.get("/api").await.expect(200)["serverAddressByClientCIDRs"].clone();
+        assert_eq!(cidrs[0]["serverAddress"], authority);
+        served.push(documents(&client, &authority).await);
+        client.post(MAPS, &map("a")).await.expect(201);
+        assert_eq!(client.get(&format!("{MAPS}/a")).await.expect(200)["data"], json!({"k": "v"}));
+    }
+    let [first, second] = served.as_slice() else { panic!("two servers") };
+    for ((path, one), (_, other)) in first.iter().zip(second) {
+        assert_eq!(without_versions(one), without_versions(other), "{path}");
+    }
+}
+
+/// A list without its resourceVersion.
+fn without_versions(document: &Value) -> Value {
+    let mut document = document.clone();
+    if let Some(metadata) = document.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    document
 }
 
 #[tokio::test(flavor = "multi_thread")]

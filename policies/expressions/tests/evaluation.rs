@@ -34,6 +34,42 @@ fn cost_limit_is_exact_and_never_absorbed() {
 }
 
 #[test]
+fn cost_and_decision_are_equal_on_idle_and_busy_machine() {
+    const SOURCES: [&str; 3] = [
+        "[1, 2, 3, 4, 5].all(x, [x, x].exists(y, y == x))",
+        "'abcabcabc'.matches('(abc)+') && ['b', 'a'].map(s, s + s).size() == 2",
+        "[3, 1, 2].isSorted() || {'a': [1, 2]}.a.exists_one(x, x == 1)",
+    ];
+    // A limit of one unit less than the cost rejects; the cost accepts.
+    let decide = |source: &str, units: u64| {
+        (run(source, units).0.is_ok(), run(source, units - 1).0, run(source, u64::MAX).1)
+    };
+    let idle = SOURCES.map(|source| {
+        let units = run(source, u64::MAX).1;
+        assert!(units > 5, "{source}: {units}");
+        (source, units, decide(source, units))
+    });
+    assert!(
+        idle.iter()
+            .all(|(_, _, (accepted, rejected, _))| *accepted && *rejected == Err(EvalError::CostLimit))
+    );
+    // More threads than processors: each evaluation loses its processor now and then.
+    let threads = 4 * std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    for (source, units, expected) in &idle {
+                        assert_eq!(decide(source, *units), *expected, "{source} under load");
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn cost_limit_applies_to_sum_over_expressions() {
     let program = Environment::new().compile("[1, 2, 3].all(x, x > 0)").unwrap();
     let mut total = Cost::limit(150);
@@ -46,7 +82,8 @@ fn cost_limit_applies_to_sum_over_expressions() {
         }
         ended += 1;
     }
-    assert_eq!((ended, total.used() >= 150), (2, true));
+    // Each evaluation costs 16 units.
+    assert_eq!((ended, total.used()), (9, 160));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! The client uses one connection per request. Only [`Client::verifying`] verifies the server (loopback only).
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -21,9 +22,13 @@ use super::eventually;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
+/// Address of a server under test.
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 /// Client of one control plane as one user.
 #[derive(Clone)]
 pub struct Client {
+    address: IpAddr,
     port: u16,
     token: Option<String>,
     tls: TlsConnector,
@@ -66,19 +71,24 @@ impl TestResponse {
 impl Client {
     /// Creates a client with a bearer token or without credentials.
     pub fn new(port: u16, token: Option<String>) -> Self {
-        Client { port, token, tls: connector(None) }
+        Client { address: LOOPBACK, port, token, tls: connector(None) }
     }
 
     /// Creates a client with a client certificate chain and its key, both PEM, and without token.
     pub fn with_certificate(port: u16, chain: &str, key: &str) -> Self {
-        Client { port, token: None, tls: connector(Some(&identity(chain, key))) }
+        Client { address: LOOPBACK, port, token: None, tls: connector(Some(&identity(chain, key))) }
     }
 
     /// Creates a client with a client certificate chain and its key that verifies the server; all PEM.
     pub fn verifying(port: u16, chain: &str, key: &str, authorities: &str) -> Self {
         let trust = Trust::from_pem(authorities.as_bytes()).expect("a CA bundle in PEM");
         let tls = configuration(&trust, Some(&identity(chain, key)));
-        Client { port, token: None, tls: TlsConnector::from(Arc::new(tls)) }
+        Client { address: LOOPBACK, port, token: None, tls: TlsConnector::from(Arc::new(tls)) }
+    }
+
+    /// Returns the same client of a server at another address; without this, the address is 127.0.0.1.
+    pub fn at(self, address: IpAddr) -> Self {
+        Client { address, ..self }
     }
 
     /// Returns the port of the server.
@@ -155,7 +165,7 @@ impl Client {
 
     /// Opens an HTTP/1.1 connection for many requests, one after the other.
     pub async fn connect(&self) -> Result<Session, Error> {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        let stream = TcpStream::connect((self.address, self.port)).await?;
         stream.set_nodelay(true)?;
         let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
         let (send, connection) = http1::handshake(TokioIo::new(stream)).await?;

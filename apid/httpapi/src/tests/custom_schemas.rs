@@ -387,4 +387,20 @@ async fn custom_object_is_served_as_cbor() {
     assert_eq!(reply.body.get(..3), Some(&b"\xd9\xd9\xf7"[..]), "D-MT-32");
     let decoded = cbor::decode(&reply.body, Limits::BODY).unwrap();
     assert_eq!(decoded.value["spec"], json!({"color": "red"}), "D-MT-13");
+    // Each kind of response starts with the tag: a list, a created and a patched object, a failure.
+    let (accept, json_body) = (("accept", "application/cbor"), ("content-type", "application/json"));
+    let merge = ("content-type", "application/merge-patch+json");
+    let second =
+        json!({"apiVersion": format!("{group}/v1"), "kind": "Thing", "metadata": {"name": "y"}}).to_string();
+    for (method, path, headers, body, code) in [
+        ("GET", url(group), vec![accept], String::new(), 200),
+        ("POST", url(group), vec![accept, json_body], second, 201),
+        ("PATCH", object_url, vec![accept, merge], r#"{"spec":{"color":"blue"}}"#.to_owned(), 200),
+        ("GET", format!("{}/missing", url(group)), vec![accept], String::new(), 404),
+        ("DELETE", format!("{}/y", url(group)), vec![accept], String::new(), 200),
+    ] {
+        let reply = server.send(method, &path, &headers, body).await;
+        assert_eq!((reply.code, reply.header("content-type")), (code, "application/cbor"), "{method} {path}");
+        assert_eq!(reply.body.get(..3), Some(&b"\xd9\xd9\xf7"[..]), "D-MT-32: {method} {path}");
+    }
 }
