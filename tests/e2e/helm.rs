@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::json;
 use testenv::Server;
 use tests::harness::Client;
 
@@ -94,6 +95,40 @@ async fn helm_installs_upgrades_and_rolls_back_chart_with_definition() {
         .get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tools.workshop.example.com")
         .await
         .expect(200);
+}
+
+/// Agents with the network of their node: container ports without hostPort in pod templates.
+#[tokio::test(flavor = "multi_thread")]
+async fn helm_installs_and_upgrades_daemon_sets_with_host_network() {
+    let Some(program) = helm() else { return };
+    let server = test_server();
+    let helm = Helm { program, server: &server };
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/helm/host-network").display().to_string();
+    let client = Client::new(port(&server), Some(server.token().to_owned()));
+    let sets = "/apis/apps/v1/namespaces/agents/daemonsets";
+    let ports = async |name: &str| {
+        let set = client.get(&format!("{sets}/{name}")).await.expect(200);
+        set["spec"]["template"]["spec"]["containers"][0]["ports"].clone()
+    };
+
+    helm.run(&["install", "node", &chart, "--namespace", "agents", "--create-namespace"]);
+    // A template has no default for hostPort; each of its pods has.
+    let exporter = |port: u16| json!([{"name": "metrics", "containerPort": port, "protocol": "TCP"}]);
+    assert_eq!(ports("node-exporter").await, exporter(9100));
+    assert_eq!(
+        ports("node-speaker").await,
+        json!([
+            {"name": "monitoring", "containerPort": 9100, "protocol": "TCP"},
+            {"name": "members-tcp", "containerPort": 7946, "protocol": "TCP"},
+            {"name": "members-udp", "containerPort": 7946, "protocol": "UDP"},
+        ])
+    );
+    helm.run(&["upgrade", "node", &chart, "-n", "agents", "--set", "metricsPort=9101"]);
+    assert_eq!(ports("node-exporter").await, exporter(9101));
+    helm.run(&["rollback", "node", "1", "-n", "agents"]);
+    assert_eq!(ports("node-exporter").await, exporter(9100));
+    helm.run(&["uninstall", "node", "-n", "agents"]);
+    client.get(&format!("{sets}/node-speaker")).await.expect(404);
 }
 
 fn port(server: &Server) -> u16 {

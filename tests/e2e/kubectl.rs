@@ -9,7 +9,9 @@
 
 mod access;
 mod changes;
+mod cluster_scope;
 mod definitions;
+mod first_ports;
 mod generators;
 mod manifest_directory;
 mod quotas;

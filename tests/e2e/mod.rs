@@ -6,6 +6,7 @@
 mod admission;
 mod admission_policies;
 mod admission_webhooks;
+mod ansible;
 mod apply;
 mod authentication;
 mod authorization_attributes;
