@@ -24,7 +24,8 @@ fn definitions() -> PathBuf {
 }
 
 fn tool(name: &str, color: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"color": color}})
+    let api_version = "workshop.example.com/v1";
+    json!({"apiVersion": api_version, "kind": "Tool", "metadata": {"name": name}, "spec": {"color": color}})
 }
 
 async fn make_map(client: &Client, name: &str) {
