@@ -76,7 +76,7 @@ struct Condition {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConditionError {
     /// The expression does not compile.
-    #[error("compilation failed: {0}")]
+    #[error("{0}")]
     Compilation(String),
     /// The result is not a boolean.
     #[error("must evaluate to bool")]
@@ -104,7 +104,7 @@ impl Conditions {
         let program = REQUEST_DECLARATION
             .1
             .compile(source)
-            .map_err(|error| ConditionError::Compilation(error.to_string()))?;
+            .map_err(|error| ConditionError::Compilation(error.reason()))?;
         if *program.result_type() != Type::Bool {
             return Err(ConditionError::ResultType);
         }

@@ -4,9 +4,9 @@
 //! - The limit of a text of format `date`, `date-time` or `duration` is that of the format. The limit of any
 //!   other text is `maxLength`, else its longest `enum` value, else the request size.
 //! - The limit of a list is `maxItems`, the limit of a map is `maxProperties`.
+//! - A character of a text has at most four bytes, so `maxLength` counts four times.
 //! - Without these, the limit of a list or map is the number of minimal elements that fit into a request.
-//! - Map keys count as empty, as in kube-apiserver, because no schema limits them. Evaluation charges their
-//!   real cost.
+//! - Numbers, booleans, objects and map keys count as empty, as in kube-apiserver.
 
 use std::collections::BTreeMap;
 
@@ -30,11 +30,16 @@ pub struct Bounds {
 pub(crate) enum PartBounds {
     /// The parts have no known limits.
     Unknown,
-    /// Limits of every element of a list, or of every value of a map.
-    Each(Box<Bounds>),
+    /// Limits of every element of a list.
+    Elements(Box<Bounds>),
+    /// Limits of every value of a map.
+    Values(Box<Bounds>),
     /// Limits of the declared fields, by their names in the data.
     Fields(BTreeMap<String, Bounds>),
 }
+
+/// Limits of the keys of maps.
+pub(crate) static KEY: Bounds = Bounds { size: 0, bytes: 2, parts: PartBounds::Unknown };
 
 impl Bounds {
     /// Limits of the values of a schema; `None` if it has no type, as in
@@ -42,26 +47,30 @@ impl Bounds {
     pub fn of_schema(schema: &dyn Schema) -> Option<Bounds> {
         let scalar = |size: u64, bytes: u64| Some(Bounds { size, bytes, parts: PartBounds::Unknown });
         match schema.schema_type() {
-            SchemaType::Boolean => scalar(1, 4),
-            SchemaType::Integer | SchemaType::Number => scalar(1, 1),
-            SchemaType::IntOrString => scalar(REQUEST_BYTES - 2, 1),
+            SchemaType::Boolean => scalar(0, 4),
+            SchemaType::Integer => scalar(0, 1),
+            SchemaType::Number => scalar(0, 1),
+            SchemaType::IntOrString => {
+                scalar(schema.max_length().map_or(REQUEST_BYTES - 2, |length| length.saturating_mul(4)), 1)
+            }
             SchemaType::Unspecified => None,
             SchemaType::String => match schema.format() {
                 Some("date") => scalar(12, 12),
                 Some("date-time" | "datetime") => scalar(32, 21),
                 Some("duration") => scalar(32, 3),
+                Some("byte") => scalar(schema.max_length().unwrap_or(REQUEST_BYTES - 2), 2),
                 _ => scalar(longest_text(schema), 2),
             },
             SchemaType::Array => {
                 let element = Bounds::of_schema(schema.items()?)?;
                 let size = schema.max_items().unwrap_or((REQUEST_BYTES - 2) / (element.bytes + 1));
-                Some(Bounds { size, bytes: 2, parts: PartBounds::Each(Box::new(element)) })
+                Some(Bounds { size, bytes: 2, parts: PartBounds::Elements(Box::new(element)) })
             }
             SchemaType::Object => match schema.additional_properties() {
                 Some(values) => {
                     let value = Bounds::of_schema(values)?;
                     let size = schema.max_properties().unwrap_or((REQUEST_BYTES - 2) / (value.bytes + 6));
-                    Some(Bounds { size, bytes: 2, parts: PartBounds::Each(Box::new(value)) })
+                    Some(Bounds { size, bytes: 2, parts: PartBounds::Values(Box::new(value)) })
                 }
                 None => Some(object(schema)),
             },
@@ -70,12 +79,13 @@ impl Bounds {
 
     /// Maximum number of values with these limits that fit into a request.
     fn max_in_request(&self) -> u64 {
-        REQUEST_BYTES / (self.bytes + 1)
+        (REQUEST_BYTES - 2) / (self.bytes + 1)
     }
 }
 
 fn longest_text(schema: &dyn Schema) -> u64 {
-    schema.max_length().or_else(|| schema.longest_enum()).unwrap_or(REQUEST_BYTES - 2)
+    let length = schema.max_length().map(|length| length.saturating_mul(4));
+    length.or_else(|| schema.longest_enum()).unwrap_or(REQUEST_BYTES - 2)
 }
 
 fn object(schema: &dyn Schema) -> Bounds {
@@ -97,9 +107,9 @@ fn object(schema: &dyn Schema) -> Bounds {
         };
         let names = PartBounds::Fields([text("name"), text("generateName")].into());
         fields.extend([text("apiVersion"), text("kind")]);
-        fields.insert("metadata".to_owned(), Bounds { size: 2, bytes: 2, parts: names });
+        fields.insert("metadata".to_owned(), Bounds { size: 0, bytes: 2, parts: names });
     }
-    Bounds { size: fields.len() as u64, bytes, parts: PartBounds::Fields(fields) }
+    Bounds { size: 0, bytes, parts: PartBounds::Fields(fields) }
 }
 
 /// Maximum number of occurrences of a part of a schema in one object.

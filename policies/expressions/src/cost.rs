@@ -2,26 +2,25 @@
 //!
 //! # Invariants
 //! INVARIANT (deterministic cost): the cost depends only on the expression and its values. A comparison costs
-//! at least 1, a list literal 40, a map literal 30. An identifier and each following link cost 1. Text costs
+//! at least 1, a list literal 10, a map literal 30; literals of constants are free. An identifier and each following link cost 1. Text costs
 //! 1 per ten processed characters. The library tables define the cost of their functions.
 //! INVARIANT (cost covers work): the time per cost unit is bounded, whatever the data. In addition to the
 //! costs of kube-apiserver, evaluation charges nested values of comparisons, texts whose length it computes,
 //! and results that are longer than the arguments. Small values cost the same as in kube-apiserver.
 
+use std::fmt;
+
 use crate::error::EvalError;
-use crate::types::Type;
+use crate::types::{Overload, Type};
 use crate::value::Value;
 use crate::value_facts::{Estimate, ValueFacts};
 
 /// Cost of a list literal.
-pub(crate) const LIST_LITERAL: u64 = 40;
+pub(crate) const LIST_LITERAL: u64 = 10;
 /// Cost of a map literal.
 pub(crate) const MAP_LITERAL: u64 = 30;
 /// Cost of a message literal.
 pub(crate) const MESSAGE_LITERAL: u64 = 40;
-/// Cost of the list that a comprehension such as `map` creates at first and again for each element.
-pub(crate) const LIST_STEP: u64 = 10;
-
 /// A cost limit and the used units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
@@ -53,83 +52,190 @@ impl Cost {
     }
 }
 
-/// Cost rule of a call. `size` means [`Value::size`]. The charge precedes the work of the function.
+/// Cost rule of a call. `size` means [`Value::size`].
+///
+/// The charge precedes the work of the function. Rules of operators depend on the overload: a call whose
+/// overload only evaluation determines costs one unit, as in kube-apiserver.
 #[derive(Clone, Copy)]
 pub(crate) enum CallCost {
     /// A constant cost.
     Fixed(u64),
     /// Cost of reading the text of the first argument this many times.
     Text(u64),
-    /// Cost of reading the text of the second argument.
-    Second,
-    /// Cost of comparing two values: that of reading the shorter one.
-    Shorter,
-    /// Product of the costs of reading both texts.
-    Contains,
     /// Cost of reading all contents of the first argument.
     Traversal,
     /// Product of the lengths of both lists and of this factor, plus one. Nested elements cost more.
     Pairs(u64),
     /// Cost of copying or measuring the text of the first argument: one unit for each full KiB, at least one.
     PassValue,
-    /// Custom rules: one for the values of a call, one for the estimate.
-    Custom(for<'v> fn(&[Value<'v>]) -> u64, for<'b> fn(&[ValueFacts<'b>]) -> Estimate),
+    /// The rule of an operator, by its overload.
+    Operator(OperatorCost),
+    /// Custom rules with their description: one for the values of a call, one for the estimate.
+    Custom(
+        &'static str,
+        for<'v> fn(&[Value<'v>], Option<&Overload>) -> u64,
+        for<'b> fn(&[ValueFacts<'b>], &Overload) -> Estimate,
+    ),
+}
+
+/// Cost rules of operators and of functions that cel-go's standard library prices by overload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OperatorCost {
+    /// Cost of comparing two values: that of reading the shorter one.
+    Equality,
+    /// As equality for text and bytes, else one.
+    Order,
+    /// Cost of reading both texts, or one.
+    Add,
+    /// Number of elements of a list; one for a map.
+    In,
+    /// Cost of reading the argument of a conversion between text and bytes, or one.
+    TextConversion,
+    /// Cost of reading the first text, and in an estimate the second.
+    Affix,
+    /// Product of the costs of reading both texts.
+    Contains,
 }
 
 impl CallCost {
-    /// Cost of a call with these arguments, in units.
+    /// Cost of a call with these arguments, in units. `overload` is None if several overloads are candidates.
     #[inline]
-    pub(crate) fn units(self, arguments: &[Value<'_>]) -> u64 {
+    pub(crate) fn units(self, arguments: &[Value<'_>], overload: Option<&Overload>) -> u64 {
         let size = |i: usize| arguments.get(i).map_or(0, Value::size);
         match self {
             CallCost::Fixed(units) => units,
             CallCost::Text(times) => read_cost(size(0) * times),
-            CallCost::Second => read_cost(size(1)),
-            CallCost::Shorter => match arguments {
-                [left, right] => compare_cost(left, right),
-                _ => 1,
-            },
-            CallCost::Contains => read_cost(size(0)).saturating_mul(read_cost(size(1))),
             CallCost::Traversal => arguments.first().map_or(0, traversal_cost),
             CallCost::Pairs(times) => {
                 let pairs = size(0).saturating_mul(size(1)).saturating_mul(times);
+                if pairs == 0 {
+                    return 1;
+                }
                 // The comparison of two nested elements takes more time than one unit per pair covers.
                 let contents = arguments.first().map_or(0, |list| list.contents(u64::MAX));
                 let deep = read_cost(contents.saturating_mul(size(1)).saturating_mul(times));
                 pairs.max(deep).saturating_add(1)
             }
             CallCost::PassValue => arguments.first().map_or(1, |value| copy_cost(value.text_bytes())),
-            CallCost::Custom(rule, _) => rule(arguments),
+            CallCost::Operator(operator) => operator.units(arguments, overload),
+            CallCost::Custom(_, rule, _) => rule(arguments, overload),
         }
     }
 
-    /// Minimum and maximum cost of a call, from facts about its arguments.
-    pub(crate) fn estimate(self, arguments: &[ValueFacts<'_>]) -> Estimate {
-        let size = |i: usize| arguments.get(i).map_or(Estimate::ZERO, |facts| facts.size);
+    /// Minimum and maximum cost of a call of an overload, from facts about its arguments.
+    pub(crate) fn estimate(self, arguments: &[ValueFacts<'_>], overload: &Overload) -> Estimate {
+        let size = |i: usize| arguments.get(i).map_or(Estimate::ZERO, ValueFacts::size);
         match self {
             CallCost::Fixed(units) => Estimate::exactly(units),
-            CallCost::Text(times) => size(0).map(|size| read_cost(size.saturating_mul(times))),
-            CallCost::Second => size(1).map(read_cost),
-            CallCost::Shorter => {
-                let (left, right) = (size(0), size(1));
-                Estimate { min: 1, max: read_cost(left.max.min(right.max)).max(1) }
-            }
-            CallCost::Contains => size(0).map(read_cost).times(size(1).map(read_cost)),
-            CallCost::Traversal => arguments.first().map_or(Estimate::ZERO, |facts| match &facts.ty {
-                Type::String | Type::Bytes => size(0).map(read_cost),
-                _ => {
-                    let element = facts.element();
-                    let has_text = !element.is_scalar();
-                    let each = if has_text { element.size.map(read_cost) } else { Estimate::ZERO };
-                    let units = size(0).times(each + Estimate::exactly(1));
-                    Estimate { min: 0, max: units.max }
-                }
+            CallCost::Text(1) => size(0).scaled(READ),
+            #[expect(clippy::cast_precision_loss, reason = "the factor is small")]
+            CallCost::Text(times) => size(0).scaled(times as f64 * READ),
+            CallCost::Traversal => arguments.first().map_or(Estimate::ZERO, |facts| {
+                let each = match facts.first_parameter() {
+                    None => return facts.size().scaled(READ),
+                    Some(Type::String | Type::Bytes) => Estimate::ONE + facts.element_size().scaled(READ),
+                    Some(_) => Estimate::ONE,
+                };
+                facts.size().times(each)
             }),
-            CallCost::Pairs(times) => {
-                size(0).times(size(1)).times(Estimate::exactly(times)) + Estimate::exactly(1)
+            #[expect(clippy::cast_precision_loss, reason = "the factor is small")]
+            CallCost::Pairs(times) => size(0).times(size(1)).scaled(times as f64) + Estimate::ONE,
+            CallCost::PassValue => Estimate::ONE,
+            CallCost::Operator(operator) => operator.estimate(arguments, overload),
+            CallCost::Custom(.., estimate) => estimate(arguments, overload),
+        }
+    }
+}
+
+impl fmt::Display for CallCost {
+    /// Describes the rule. Sizes are characters of texts, bytes, or elements.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CallCost::Fixed(units) => write!(f, "{units}"),
+            CallCost::Text(1) => f.write_str("size/10"),
+            CallCost::Text(times) => write!(f, "{times} x size/10"),
+            CallCost::Traversal => f.write_str("elements, with size/10 of texts"),
+            CallCost::Pairs(1) => f.write_str("1 + size x other size"),
+            CallCost::Pairs(times) => write!(f, "1 + {times} x size x other size"),
+            CallCost::PassValue => f.write_str("1"),
+            CallCost::Operator(operator) => f.write_str(match operator {
+                OperatorCost::Equality => "smaller size/10",
+                OperatorCost::Order => "smaller size/10 of texts, else 1",
+                OperatorCost::Add => "sum of sizes/10 of texts, else 1",
+                OperatorCost::In => "size of a list, 1 of a map",
+                OperatorCost::TextConversion => "size/10 between text and bytes, else 1",
+                OperatorCost::Affix => "size/10; estimate: size of the second text/10",
+                OperatorCost::Contains => "size/10 x size of the second text/10",
+            }),
+            CallCost::Custom(description, ..) => f.write_str(description),
+        }
+    }
+}
+
+impl fmt::Display for ResultSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ResultSize::Unknown => "-",
+            ResultSize::First => "size",
+            ResultSize::UpToFirst => "0 to size",
+            ResultSize::Custom(description, _) => description,
+        })
+    }
+}
+
+impl OperatorCost {
+    fn units(self, arguments: &[Value<'_>], overload: Option<&Overload>) -> u64 {
+        let size = |i: usize| arguments.get(i).map_or(0, Value::size);
+        let parameter = overload.map(|overload| overload.parameter(0));
+        let is_text = matches!(parameter, Some(Type::String | Type::Bytes));
+        match (self, arguments) {
+            (OperatorCost::Equality, [left, right]) => compare_cost(left, right),
+            (OperatorCost::Order, [left, right]) if is_text => compare_cost(left, right),
+            (OperatorCost::Add, [Value::List(left), Value::List(right)]) if left.joins_elements() => {
+                // The concatenation of set and map lists processes every element.
+                (left.len() as u64 + right.len() as u64).div_ceil(4).max(1)
             }
-            CallCost::PassValue => Estimate::exactly(1),
-            CallCost::Custom(_, estimate) => estimate(arguments),
+            (OperatorCost::Add, [left, right]) if is_text => read_cost(left.size() + right.size()),
+            // Evaluation covers the work of a long text even if the overload is unknown.
+            (OperatorCost::Add, [left, right]) => copy_cost(left.text_bytes() + right.text_bytes()),
+            (OperatorCost::In, [_, list @ Value::List(_)]) => {
+                let is_list = overload.is_some_and(|overload| matches!(overload.parameter(1), Type::List(_)));
+                let contents = read_cost(list.contents(u64::MAX));
+                // A list without a known type costs one unit for each 64 elements.
+                if is_list { list.size().max(contents) } else { (contents / 8).max(1) }
+            }
+            (OperatorCost::In, [_, other]) => {
+                let is_list = overload.is_some_and(|overload| matches!(overload.parameter(1), Type::List(_)));
+                if is_list { other.size() } else { 1 }
+            }
+            (OperatorCost::TextConversion, [value]) if is_text => match (parameter, overload) {
+                (Some(from), Some(overload)) if *from != overload.result => read_cost(value.size()),
+                _ => 1,
+            },
+            (OperatorCost::Affix, _) => read_cost(size(0)),
+            (OperatorCost::Contains, _) => read_cost(size(0)).saturating_mul(read_cost(size(1))),
+            _ => 1,
+        }
+    }
+
+    fn estimate(self, arguments: &[ValueFacts<'_>], overload: &Overload) -> Estimate {
+        let size = |i: usize| arguments.get(i).map_or(Estimate::ZERO, ValueFacts::size);
+        let is_text = matches!(overload.parameter(0), Type::String | Type::Bytes);
+        let shorter = || {
+            let max = size(0).max.min(size(1).max);
+            Estimate { min: max.min(1), max }.scaled(READ)
+        };
+        match self {
+            OperatorCost::Equality => shorter(),
+            OperatorCost::Order if is_text => shorter(),
+            OperatorCost::Add if is_text => (size(0) + size(1)).scaled(READ),
+            OperatorCost::In if matches!(overload.parameter(1), Type::List(_)) => size(1).scaled(1.0),
+            OperatorCost::TextConversion if is_text && *overload.parameter(0) != overload.result => {
+                size(0).scaled(READ)
+            }
+            OperatorCost::Affix => size(1).scaled(READ),
+            OperatorCost::Contains => size(0).scaled(READ).times(size(1).scaled(READ)),
+            _ => Estimate::ONE,
         }
     }
 }
@@ -137,13 +243,31 @@ impl CallCost {
 /// Rule for the estimated size of a result.
 #[derive(Clone, Copy)]
 pub(crate) enum ResultSize {
-    /// No estimate.
+    /// No estimate, except for types whose values all have size 1.
     Unknown,
-    /// At most the size of the first argument.
+    /// The size of the first argument.
     First,
-    /// A custom rule.
-    Custom(for<'b> fn(&[ValueFacts<'b>], Type) -> ValueFacts<'b>),
+    /// Any size up to that of the first argument.
+    UpToFirst,
+    /// A custom rule with its description.
+    Custom(&'static str, for<'b> fn(&[ValueFacts<'b>], &Overload) -> Option<Estimate>),
 }
+
+impl ResultSize {
+    /// Size of the result of an overload.
+    pub(crate) fn estimate(self, arguments: &[ValueFacts<'_>], overload: &Overload) -> Option<Estimate> {
+        let first = || arguments.first().map(ValueFacts::size);
+        match self {
+            ResultSize::Unknown => None,
+            ResultSize::First => first(),
+            ResultSize::UpToFirst => first().map(|size| Estimate { min: 0, max: size.max }),
+            ResultSize::Custom(_, rule) => rule(arguments, overload),
+        }
+    }
+}
+
+/// Cost of reading one character in an estimate.
+pub(crate) const READ: f64 = 0.1;
 
 /// Cost of reading this many characters: one unit for ten characters or a part of ten.
 pub(crate) fn read_cost(characters: u64) -> u64 {
@@ -176,7 +300,7 @@ pub(crate) fn access_cost(value: &Value<'_>) -> u64 {
 #[inline]
 fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
     match (left, right) {
-        (Value::Int(_), _) | (_, Value::Int(_)) => 1,
+        (Value::Int(_), Value::Int(_)) => 1,
         (Value::String(a), Value::String(b)) => {
             let (a, b) = (a.as_str(), b.as_str());
             let (short, long) = if a.len() <= b.len() { (a, b) } else { (b, a) };
@@ -184,14 +308,15 @@ fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
             // Counts the characters of the other value only if they can affect the result.
             let other =
                 if long.len() as u64 / 4 >= shorter { shorter } else { crate::value::char_count(long) };
-            read_cost(shorter.min(other)).max(1)
+            read_cost(shorter.min(other))
         }
         (Value::List(_) | Value::Map(_), Value::List(_) | Value::Map(_)) => {
             let flat = left.size().min(right.size());
-            read_cost(flat.max(contents_of_smaller(left, right))).max(1)
+            // Nested values cost a fraction of direct elements, so that small objects cost as in kube-apiserver.
+            if flat == 0 { 0 } else { read_cost(flat.max(contents_of_smaller(left, right) / 8)) }
         }
         (Value::Opaque(_), _) | (_, Value::Opaque(_)) => 1,
-        _ => read_cost(left.size().min(right.size())).max(1),
+        _ => read_cost(left.size().min(right.size())),
     }
 }
 
@@ -215,10 +340,12 @@ fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
 /// Cost of reading all contents of a value.
 fn traversal_cost(value: &Value<'_>) -> u64 {
     match value {
-        Value::String(_) | Value::Bytes(_) => value.size() / 10,
+        Value::String(text) => text.as_str().len() as u64 / 10,
+        Value::Bytes(bytes) => bytes.len() as u64 / 10,
         Value::List(list) => {
             let elements: u64 = list.iter().filter_map(Result::ok).map(|v| traversal_cost(&v)).sum();
-            elements.max(value.size())
+            // Short texts are free, but their number takes time.
+            elements.max(copy_cost_of_many(value.size()))
         }
         Value::Map(map) => {
             let entries = map.entries().unwrap_or_default();
@@ -226,4 +353,9 @@ fn traversal_cost(value: &Value<'_>) -> u64 {
         }
         _ => 1,
     }
+}
+
+/// Cost of visiting this many small elements: one unit for each full 64.
+fn copy_cost_of_many(elements: u64) -> u64 {
+    elements / 64
 }

@@ -1,9 +1,9 @@
 //! CEL environment: variables and functions for expressions.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use crate::ast::Expr;
+use crate::dialect::Dialect;
 use crate::error::CompileError;
 use crate::library::Table;
 use crate::parse::parse;
@@ -13,20 +13,36 @@ use crate::types::Type;
 #[derive(Clone)]
 pub struct Environment {
     pub(crate) variables: Vec<(String, Type)>,
-    pub(crate) functions: Arc<Table>,
+    pub(crate) functions: &'static Table,
+    pub(crate) dialect: Dialect,
     pub(crate) has_mutation_types: bool,
+    /// Whether errors of constant parts are errors of evaluation.
+    pub(crate) is_stored: bool,
 }
 
 impl Environment {
-    /// Environment for new expressions: the libraries of the served release (1.33).
+    /// Environment for new expressions: the libraries of the served release (1.33). Compilation evaluates
+    /// constant parts and rejects expressions in which one fails.
     pub fn new() -> Environment {
-        Environment { variables: Vec::new(), functions: Table::served(), has_mutation_types: false }
+        Environment::of_dialect(Dialect::chosen(), false)
     }
 
     /// Environment for stored expressions: also includes libraries of newer releases, so that expressions
-    /// that a newer server accepted keep working.
+    /// that a newer server accepted keep working. Constant parts that fail are errors of evaluation.
     pub fn stored() -> Environment {
-        Environment { variables: Vec::new(), functions: Table::all(), has_mutation_types: false }
+        Environment::of_dialect(Dialect::chosen(), true)
+    }
+
+    fn of_dialect(dialect: Dialect, is_stored: bool) -> Environment {
+        let functions = if is_stored { Table::all(dialect) } else { Table::served(dialect) };
+        Environment { variables: Vec::new(), functions, dialect, has_mutation_types: false, is_stored }
+    }
+
+    /// Replaces the dialect of the process.
+    #[must_use]
+    pub fn with_dialect(self, dialect: Dialect) -> Environment {
+        let Environment { functions, .. } = Environment::of_dialect(dialect, self.is_stored);
+        Environment { functions, dialect, ..self }
     }
 
     /// Declares a variable.

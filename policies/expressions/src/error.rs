@@ -21,18 +21,33 @@ pub struct Issue {
 pub struct CompileError {
     /// Errors in source order.
     pub issues: Vec<Issue>,
+    /// Error of a constant part, found when the checked expression was planned; then there are no issues.
+    pub plan: Option<String>,
 }
 
 impl CompileError {
     /// An error at a byte offset of the source.
     pub(crate) fn at(source: &str, offset: usize, message: impl Into<String>) -> CompileError {
-        CompileError { issues: vec![Issue::at(source, offset, message)] }
+        CompileError { issues: vec![Issue::at(source, offset, message)], plan: None }
     }
 
     /// An error of the whole expression, without a snippet.
     pub(crate) fn at_start(message: impl Into<String>) -> CompileError {
         let issue = Issue { line: 1, column: 1, message: message.into(), snippet: String::new() };
-        CompileError { issues: vec![issue] }
+        CompileError { issues: vec![issue], plan: None }
+    }
+
+    /// The error of a constant part.
+    pub(crate) fn of_plan(error: EvalError) -> CompileError {
+        CompileError { issues: Vec::new(), plan: Some(error.to_string()) }
+    }
+
+    /// The error with the words of kube-apiserver: `compilation failed` or `program instantiation failed`.
+    pub fn reason(&self) -> String {
+        match &self.plan {
+            Some(reason) => format!("program instantiation failed: {reason}"),
+            None => format!("compilation failed: {self}"),
+        }
     }
 }
 
@@ -79,7 +94,7 @@ impl fmt::Display for CompileError {
             }
             issue.fmt(f)?;
         }
-        Ok(())
+        f.write_str(self.plan.as_deref().unwrap_or_default())
     }
 }
 

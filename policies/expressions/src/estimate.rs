@@ -1,289 +1,311 @@
 //! Worst-case cost estimate of an expression from size limits of the data, before evaluation.
 //!
 //! # Contract
-//! The estimator walks the same program as evaluation and adds the same costs. Sizes come from [`Bounds`],
-//! from literals and from the result sizes of functions; unknown sizes are unlimited. Like kube-apiserver,
-//! the estimate omits two charges of evaluation. Map keys count as empty, and a comparison of two lists or
-//! objects counts only their direct elements.
+//! The estimator walks the checked expression as cel-go's estimator walks the expression with expanded macros.
+//! Sizes come from [`Bounds`], from literals and from the result sizes of functions; unknown sizes are
+//! unlimited. The estimates equal those of kube-apiserver, because they decide which rules are accepted.
 
 use crate::bounds::Bounds;
-use crate::cost::{LIST_LITERAL, LIST_STEP, MAP_LITERAL, MESSAGE_LITERAL, ResultSize};
-use crate::program::{Comprehension, ComprehensionKind, Node, Program, Step, StepTarget};
+use crate::cost::{LIST_LITERAL, MAP_LITERAL, MESSAGE_LITERAL};
+use crate::program::{Call, Comprehension, ComprehensionKind, Node, Program, Step, StepTarget};
 use crate::types::Type;
 use crate::value::Value;
-use crate::value_facts::{Estimate, Parts, ValueFacts, part_facts};
+use crate::value_facts::{EntrySizes, Estimate, Part, Place, ValueFacts};
 
 impl Program {
     /// Estimates the cost of an evaluation.
-    /// `bounds` are the size limits of the variables; other variables are unlimited.
+    /// `bounds` are the size limits of the variables; all variables have the limits of the first. Without an
+    /// entry the sizes are unlimited.
     pub fn estimate(&self, bounds: &[(&str, &Bounds)]) -> Estimate {
-        let facts = self.variables.iter().map(|(name, ty)| {
-            let found = bounds.iter().find(|(bounded, _)| bounded == name);
-            found.map_or_else(
-                || ValueFacts::from_type(ty.clone()),
-                |(_, bounds)| ValueFacts::from_bounds(ty.clone(), bounds),
-            )
-        });
-        let mut slots: Vec<Option<ValueFacts<'_>>> = facts.map(Some).collect();
+        let root = bounds.first().map(|(_, bounds)| *bounds);
+        let variables = self.variables.iter();
+        let mut slots: Vec<Option<ValueFacts<'_>>> = variables
+            .map(|(_, ty)| Some(ValueFacts::at(ty.clone(), Place::Data { root, bounds: root })))
+            .collect();
         slots.resize(self.slots, None);
-        Estimator { slots }.node(&self.root).0
+        let list_literal = Estimate::exactly(self.list_literal_cost);
+        Estimator { slots, nowhere: Place::Computed { root }, list_literal }.node(&self.root).0
     }
 }
 
 /// Walks a program and estimates its cost. Most methods return the cost of a node and facts about its value.
 struct Estimator<'b> {
     slots: Vec<Option<ValueFacts<'b>>>,
+    /// Place of computed values.
+    nowhere: Place<'b>,
+    /// Cost of a list literal of the expression.
+    list_literal: Estimate,
 }
 
-const ONE: Estimate = Estimate::exactly(1);
+const ONE: Estimate = Estimate::ONE;
 
 impl<'b> Estimator<'b> {
     fn node(&mut self, node: &Node) -> (Estimate, ValueFacts<'b>) {
         match node {
-            Node::Const(value) => (Estimate::ZERO, constant(value)),
-            Node::Slot(slot) => (ONE, self.slot(*slot)),
-            Node::Chain { root, steps, ty } => {
-                let (cost, parts) = self.chain(root, steps);
-                // The last link determines the facts about the value of the chain.
-                let facts = match parts {
-                    Some((parts, field)) => part_facts(&parts, field.as_deref(), ty.clone()),
-                    None => ValueFacts::from_type(ty.clone()),
-                };
-                (cost + ONE, facts)
+            Node::Const(value) => (Estimate::ZERO, self.constant(value)),
+            // As in kube-apiserver, the limits of the data also limit the name of a type.
+            Node::TypeName(_, ty) => {
+                (ONE, ValueFacts::at(ty.clone(), self.nowhere.part(&Part::Field("type"))))
             }
-            Node::Has { root, steps, .. } => (self.chain(root, steps).0, ValueFacts::from_type(Type::Bool)),
-            Node::Call { functions, arguments, ty } => self.call(functions, arguments, ty),
+            Node::Folded { original, .. } => self.node(original),
+            Node::Slot(slot) => (ONE, self.slot(*slot)),
+            Node::Chain { root, steps, .. } => self.chain(root, steps),
+            Node::Has { root, steps, .. } => (self.chain(root, steps).0, self.computed(Type::Bool)),
+            Node::Call(call) => self.call(call),
             Node::And(operands) | Node::Or(operands) => {
                 let (left, right) = (self.node(&operands.0).0, self.node(&operands.1).0);
                 // Evaluation may skip the right operand.
-                (Estimate { min: left.min, max: (left + right).max }, ValueFacts::from_type(Type::Bool))
+                (Estimate { min: left.min, max: (left + right).max }, self.computed(Type::Bool))
             }
-            Node::Conditional(parts) => {
+            Node::Conditional(parts, ty) => {
                 let condition = self.node(&parts.0).0;
                 let (yes, no) = (self.node(&parts.1), self.node(&parts.2));
-                (condition + yes.0.union(no.0), yes.1.union(no.1))
+                let size = yes.1.size().union(no.1.size());
+                let mut facts = ValueFacts::with_size(ty.clone(), size, self.nowhere);
+                facts.entries = yes.1.entries.zip(no.1.entries).map(|(yes, no)| yes.union(no));
+                (condition + yes.0.union(no.0), facts)
             }
-            Node::OrElse { operand, unwrap } => {
+            Node::OrElse { operand, ty, .. } => {
                 let (inner, other) = (self.node(&operand.0), self.node(&operand.1));
-                let cost = inner.0 + ONE + other.0.union(Estimate::ZERO);
-                let facts = inner.1.union(other.1);
-                (cost, if *unwrap { facts.without_optional() } else { facts })
+                (inner.0 + ONE + other.0, self.computed(ty.clone()))
             }
-            Node::List(elements) => self.list(elements),
-            Node::Map { message, entries } => {
-                let literal = if message.is_some() { MESSAGE_LITERAL } else { MAP_LITERAL };
-                let mut cost = Estimate::exactly(literal);
-                let mut each: Option<ValueFacts<'b>> = None;
-                for (key, value, _) in entries {
-                    let (key, (value_cost, value)) = (self.node(key).0, self.node(value));
-                    cost = cost + key + value_cost;
-                    each = Some(each.map_or_else(|| value.clone(), |each| each.union(value.clone())));
-                }
-                if let Some(name) = message {
-                    return (cost, ValueFacts::from_type(Type::object(name.as_str(), [])));
-                }
-                let ty = Type::map(Type::Dyn, each.as_ref().map_or(Type::Dyn, |each| each.ty.clone()));
-                let min_size = entries.iter().filter(|(.., optional)| !optional).count() as u64;
-                let size = Estimate { min: min_size, max: entries.len() as u64 };
-                let each = each.unwrap_or_else(|| ValueFacts::from_type(Type::Dyn));
-                (cost, ValueFacts::with_elements(ty, size, each))
-            }
+            Node::List(elements, ty) => self.list(elements, ty),
+            Node::Map { message, entries, ty } => self.map(message.is_some(), entries, ty),
             Node::Comprehension(comprehension) => self.comprehension(comprehension),
-            Node::OptionalMap { operand, slot, body, .. } => {
-                let (cost, inner) = self.node(operand);
-                self.set(*slot, inner.without_optional());
-                let (body_cost, facts) = self.node(body);
-                let mapped = body_cost + Estimate::exactly(12);
-                (cost + ONE + Estimate { min: 1, max: mapped.max }, facts)
+            Node::OptionalMap { operand, slot, inner, body, flat, ty, .. } => {
+                // `operand.hasValue() ? optional.of(bind(operand.value(), body)) : optional.none()`
+                let (cost, _) = self.node(operand);
+                let variable = self.computed(inner.clone());
+                self.set(*slot, variable);
+                let (body, facts) = self.node(body);
+                let bound = Estimate::exactly(LIST_LITERAL) + cost + ONE + body;
+                let mapped = if *flat { bound } else { bound + ONE };
+                let size = if *flat { facts.size() } else { self.computed(ty.clone()).size() };
+                let size = size.union(self.computed(ty.clone()).size());
+                let facts = ValueFacts::with_size(ty.clone(), size, self.nowhere);
+                (cost + ONE + mapped.union(ONE), facts)
             }
         }
+    }
+
+    /// Facts about a computed value without a known size.
+    fn computed(&self, ty: Type) -> ValueFacts<'b> {
+        ValueFacts::at(ty, self.nowhere)
     }
 
     fn slot(&self, slot: usize) -> ValueFacts<'b> {
-        self.slots.get(slot).cloned().flatten().unwrap_or_else(|| ValueFacts::from_type(Type::Dyn))
+        self.slots.get(slot).cloned().flatten().unwrap_or_else(|| self.computed(Type::Dyn))
     }
 
     fn set(&mut self, slot: usize, facts: ValueFacts<'b>) {
-        if let Some(place) = self.slots.get_mut(slot) {
-            *place = Some(facts);
+        if let Some(entry) = self.slots.get_mut(slot) {
+            *entry = Some(facts);
         }
     }
 
-    /// Returns the cost of the root and the links, the parts from which the last link selects, and the name
-    /// of the selected field.
-    fn chain(&mut self, root: &Node, steps: &[Step]) -> (Estimate, Option<(Parts<'b>, Option<String>)>) {
-        let (mut cost, facts) = match root {
-            Node::Slot(slot) => (Estimate::ZERO, self.slot(*slot)),
-            other => self.node(other),
+    fn constant(&self, value: &Value<'_>) -> ValueFacts<'b> {
+        let ty = match value {
+            Value::Null => Type::Null,
+            Value::Bool(_) => Type::Bool,
+            Value::Int(_) => Type::Int,
+            Value::Uint(_) => Type::Uint,
+            Value::Double(_) => Type::Double,
+            Value::String(_) => Type::String,
+            Value::Bytes(_) => Type::Bytes,
+            _ => Type::Dyn,
         };
-        let mut parts = facts.parts;
-        let mut last = None;
+        let mut facts = ValueFacts::with_size(ty, Estimate::exactly(value.size()), self.nowhere);
+        if let Value::Int(number) = value {
+            facts.literal = Some(*number);
+        }
+        facts
+    }
+
+    /// Cost of a chain of links, and facts about its value.
+    fn chain(&mut self, root: &Node, steps: &[Step]) -> (Estimate, ValueFacts<'b>) {
+        let (mut cost, mut facts) = self.node(root);
         for step in steps {
-            if let Some(field) = last.take() {
-                let field: Option<String> = field;
-                parts = part_facts(&parts, field.as_deref(), Type::Dyn).parts;
-            }
-            match &step.target {
+            let operand = &facts.ty;
+            let is_plain = !step.is_optional;
+            let mut entry_size = None;
+            let place = match &step.target {
                 StepTarget::Field(name) => {
-                    cost = cost + ONE;
-                    last = Some(Some(name.clone()));
-                }
-                StepTarget::Index(index) => {
-                    if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
+                    let has_cost =
+                        matches!(operand, Type::Map(_) | Type::Object(_) | Type::Param(_)) || !is_plain;
+                    if has_cost {
                         cost = cost + ONE;
                     }
-                    cost = cost + self.node(index).0;
-                    let name = match index {
-                        Node::Const(value) => value.as_str().map(str::to_owned),
-                        _ => None,
-                    };
-                    last = Some(name);
+                    if is_plain { facts.place.part(&Part::Field(name)) } else { self.nowhere }
                 }
-            }
+                StepTarget::Index(index) => {
+                    cost = cost + ONE + self.node(index).0;
+                    entry_size = facts.entries.map(|entries| entries.value);
+                    let is_in_data = is_plain && !matches!(operand, Type::Optional(_));
+                    if is_in_data { facts.place.part(&Part::Value) } else { self.nowhere }
+                }
+            };
+            facts = match entry_size.filter(|_| is_plain) {
+                Some(size) => ValueFacts::with_size(step.ty.clone(), size, place),
+                None => ValueFacts::at(step.ty.clone(), place),
+            };
         }
-        (cost, last.map(|field| (parts, field)))
+        (cost, facts)
     }
 
-    fn list(&mut self, elements: &[(Node, bool)]) -> (Estimate, ValueFacts<'b>) {
-        let mut cost = Estimate::exactly(LIST_LITERAL);
-        let mut each: Option<ValueFacts<'b>> = None;
+    fn list(&mut self, elements: &[(Node, bool)], ty: &Type) -> (Estimate, ValueFacts<'b>) {
+        let mut cost = self.list_literal;
+        let mut value: Option<Estimate> = None;
         for (element, _) in elements {
             let (element_cost, facts) = self.node(element);
             cost = cost + element_cost;
-            each = Some(match each {
-                Some(each) => each.union(facts),
-                None => facts,
-            });
+            value = Some(value.map_or(facts.size(), |value| value.union(facts.size())));
         }
-        let min_size = elements.iter().filter(|(_, optional)| !optional).count() as u64;
-        let size = Estimate { min: min_size, max: elements.len() as u64 };
-        let each = each.unwrap_or_else(|| ValueFacts::with_size(Type::Dyn, Estimate::ZERO));
-        (cost, ValueFacts::with_elements(Type::list(each.ty.clone()), size, each))
+        let size = Estimate::exactly(elements.len() as u64);
+        let mut facts = ValueFacts::with_size(ty.clone(), size, self.nowhere);
+        facts.entries = Some(EntrySizes { is_list: true, key: ONE, value: value.unwrap_or(Estimate::ZERO) });
+        (cost, facts)
     }
 
-    fn call(
+    fn map(
         &mut self,
-        functions: &[&'static crate::library::Function],
-        arguments: &[Node],
+        is_message: bool,
+        entries: &[(Node, Node, bool)],
         ty: &Type,
     ) -> (Estimate, ValueFacts<'b>) {
-        let mut cost = Estimate::ZERO;
-        let mut facts = Vec::with_capacity(arguments.len());
-        for argument in arguments {
-            let (argument_cost, argument) = self.node(argument);
-            cost = cost + argument_cost;
-            facts.push(argument);
+        let mut cost = Estimate::exactly(if is_message { MESSAGE_LITERAL } else { MAP_LITERAL });
+        let mut sizes: Option<EntrySizes> = None;
+        for (key, value, _) in entries {
+            let ((key_cost, key), (value_cost, value)) = (self.node(key), self.node(value));
+            cost = cost + key_cost + value_cost;
+            let entry = EntrySizes { is_list: false, key: key.size(), value: value.size() };
+            sizes = Some(sizes.map_or(entry, |sizes| sizes.union(entry)));
         }
-        let calls = functions.iter().map(|function| function.cost.estimate(&facts));
-        let call = calls.reduce(Estimate::union).unwrap_or(Estimate::ZERO);
-        let results = functions.iter().map(|function| match (function.size, facts.first()) {
-            (ResultSize::First, Some(first)) => {
-                let size = Estimate { min: 0, max: first.size.max };
-                ValueFacts { ty: ty.clone(), size, parts: first.parts.clone() }
-            }
-            (ResultSize::Custom(rule), _) => rule(&facts, ty.clone()),
-            _ => ValueFacts::from_type(ty.clone()),
-        });
-        let result = results.reduce(ValueFacts::union).unwrap_or_else(|| ValueFacts::from_type(ty.clone()));
-        (cost + call, result)
+        if is_message {
+            return (cost, self.computed(ty.clone()));
+        }
+        let size = Estimate::exactly(entries.len() as u64);
+        let mut facts = ValueFacts::with_size(ty.clone(), size, self.nowhere);
+        let empty = EntrySizes { is_list: false, key: Estimate::ZERO, value: Estimate::ZERO };
+        facts.entries = Some(sizes.unwrap_or(empty));
+        (cost, facts)
     }
 
-    /// Estimates a comprehension with the charges of evaluation.
+    fn call(&mut self, call: &Call) -> (Estimate, ValueFacts<'b>) {
+        let mut cost = Estimate::ZERO;
+        let mut arguments = Vec::with_capacity(call.arguments.len());
+        for argument in &call.arguments {
+            let (argument_cost, facts) = self.node(argument);
+            cost = cost + argument_cost;
+            arguments.push(facts);
+        }
+        let ty = call.ty.clone();
+        if call.name == "dyn" {
+            let argument = arguments.pop();
+            let mut facts = self.computed(ty);
+            if let Some(argument) = argument {
+                facts = facts.or_size(argument.known_size());
+                facts.entries = argument.entries;
+            }
+            return (cost + ONE, facts);
+        }
+        let calls = call.candidates.iter().map(|(overload, f)| f.cost.estimate(&arguments, overload));
+        let units = calls.reduce(Estimate::union).unwrap_or(Estimate::ZERO);
+        let sizes = call.candidates.iter().filter_map(|(overload, f)| f.size.estimate(&arguments, overload));
+        let size = sizes.reduce(Estimate::union);
+        let mut facts = match size {
+            Some(size) => ValueFacts::with_size(ty, size, self.nowhere),
+            None => self.computed(ty),
+        };
+        if call.name == "_+_"
+            && let [left, right] = arguments.as_slice()
+        {
+            facts.entries = left.entries.zip(right.entries).map(|(left, right)| left.union(right));
+        }
+        (cost + units, facts)
+    }
+
+    /// Facts about the key or index, or about the value or element, of each entry of a range.
+    fn entry(&self, range: &ValueFacts<'b>, is_value: bool, ty: Type) -> ValueFacts<'b> {
+        let is_list = match range.entries {
+            Some(entries) => entries.is_list,
+            None => matches!(range.ty, Type::List(_)),
+        };
+        let part = match (is_value, is_list) {
+            (true, _) => Part::Value,
+            (false, true) => Part::Field("@indices"),
+            (false, false) => Part::Key,
+        };
+        let known = range.entries.map(|entries| if is_value { entries.value } else { entries.key });
+        ValueFacts::at(ty, range.place.part(&part)).or_size(known)
+    }
+
+    /// Estimates a comprehension with the costs of its macro expansion.
     fn comprehension(&mut self, comprehension: &Comprehension) -> (Estimate, ValueFacts<'b>) {
         let (range_cost, range) = self.node(&comprehension.range);
-        let (key, value) = match &range.ty {
-            Type::Map(types) => {
-                let key = match types.0 {
-                    // No schema limits map keys; they count as empty.
-                    Type::String => ValueFacts::with_size(Type::String, Estimate::ZERO),
-                    ref other => ValueFacts::from_type(other.clone()),
-                };
-                (key, range.element())
-            }
-            Type::List(_) => (ValueFacts::from_type(Type::Int), range.element()),
-            _ => (ValueFacts::from_type(Type::Dyn), range.element()),
-        };
-        let element = match (comprehension.second, &range.ty) {
-            (None, Type::Map(_)) => key.clone(),
-            _ => value.clone(),
+        let (first, second) = &comprehension.variable_types;
+        let is_list = match range.entries {
+            Some(entries) => entries.is_list,
+            None => matches!(range.ty, Type::List(_)),
         };
         match comprehension.second {
-            Some(second) => {
-                self.set(second, value);
+            Some(slot) => {
+                let key = self.entry(&range, false, first.clone());
+                let value = self.entry(&range, true, second.clone());
                 self.set(comprehension.first, key);
+                self.set(slot, value);
             }
-            None => self.set(comprehension.first, element.clone()),
+            None => {
+                let single = self.entry(&range, is_list, first.clone());
+                self.set(comprehension.first, single);
+            }
         }
         let condition = comprehension.condition.as_ref().map(|node| self.node(node).0);
-        let (transform, transformed) = match &comprehension.transform {
-            Some(node) => self.node(node),
+        let transform = match &comprehension.transform {
+            Some(node) => Some(self.node(node)),
             // The result of a filter has the elements of the range themselves.
-            None => (ONE, element),
+            None => (comprehension.kind == ComprehensionKind::Filter)
+                .then(|| (ONE, self.slot(comprehension.first))),
         };
-        let step = |transform_cost: Estimate| match condition {
-            Some(condition) => condition + Estimate { min: 1, max: transform_cost.max },
-            None => transform_cost,
-        };
+        let (transform_cost, transformed) =
+            transform.unwrap_or_else(|| (Estimate::ZERO, self.computed(Type::Dyn)));
         let condition_cost = condition.unwrap_or(Estimate::ZERO);
+        // The step keeps the accumulator, which costs one unit, if the condition is false.
+        let conditional = |step: Estimate| match condition {
+            Some(condition) => condition + step.union(ONE),
+            None => step,
+        };
+        let units = Estimate::exactly;
         let (start, each, end) = match comprehension.kind {
-            ComprehensionKind::All => (0, condition_cost + Estimate::exactly(3), 1),
-            ComprehensionKind::Exists => (0, condition_cost + Estimate::exactly(4), 1),
-            ComprehensionKind::ExistsOne => (0, condition_cost + Estimate { min: 1, max: 2 }, 2),
+            ComprehensionKind::All => {
+                (0, Estimate { min: 3, max: 3_u64.saturating_add(condition_cost.max) }, 1)
+            }
+            ComprehensionKind::Exists => {
+                (0, Estimate { min: 4, max: 4_u64.saturating_add(condition_cost.max) }, 1)
+            }
+            ComprehensionKind::ExistsOne => (0, conditional(units(2)), 2),
             ComprehensionKind::List | ComprehensionKind::Filter => {
-                (LIST_STEP, step(transform + Estimate::exactly(LIST_STEP + 2)), 1)
+                (LIST_LITERAL, conditional(transform_cost + units(LIST_LITERAL + 2)), 1)
             }
-            ComprehensionKind::MapValues | ComprehensionKind::MapEntries => {
-                (MAP_LITERAL, step(transform + Estimate::exactly(2)), 1)
-            }
+            ComprehensionKind::MapValues => (MAP_LITERAL, conditional(transform_cost + units(3)), 1),
+            ComprehensionKind::MapEntries => (MAP_LITERAL, conditional(transform_cost + units(2)), 1),
         };
-        // `all` and `exists` may end after one element, so their minimum is one iteration.
-        let at_least = match comprehension.kind {
-            ComprehensionKind::All | ComprehensionKind::Exists => range.size.min.min(1),
-            _ => range.size.min,
-        };
-        let iterations = Estimate { min: at_least, max: range.size.max };
-        let cost = range_cost + Estimate::exactly(start + end) + iterations.times(each);
-        let size_after_filter =
-            |size: Estimate| Estimate { min: if condition.is_some() { 0 } else { size.min }, max: size.max };
+        let cost = range_cost + units(start + end) + range.size().times(each);
+        let ty = comprehension.ty.clone();
         let facts = match comprehension.kind {
             ComprehensionKind::All | ComprehensionKind::Exists | ComprehensionKind::ExistsOne => {
-                ValueFacts::from_type(Type::Bool)
+                ValueFacts::with_size(ty, ONE, self.nowhere)
             }
-            ComprehensionKind::List | ComprehensionKind::Filter => ValueFacts::with_elements(
-                Type::list(transformed.ty.clone()),
-                size_after_filter(range.size),
-                transformed,
-            ),
-            ComprehensionKind::MapValues => ValueFacts::with_elements(
-                Type::map(Type::Dyn, transformed.ty.clone()),
-                size_after_filter(range.size),
-                transformed,
-            ),
-            ComprehensionKind::MapEntries => {
-                let value = transformed.element();
-                ValueFacts::with_elements(
-                    Type::map(Type::Dyn, value.ty.clone()),
-                    size_after_filter(range.size.times(transformed.size)),
-                    value,
-                )
+            ComprehensionKind::List | ComprehensionKind::Filter => {
+                let mut facts = ValueFacts::with_size(ty, range.size(), self.nowhere);
+                // The accumulator begins as an empty list.
+                let value = transformed.size().union(Estimate::ZERO);
+                facts.entries = Some(EntrySizes { is_list: true, key: ONE, value });
+                facts
+            }
+            ComprehensionKind::MapValues | ComprehensionKind::MapEntries => {
+                ValueFacts::with_size(ty, range.size(), self.nowhere)
             }
         };
         (cost, facts)
     }
-}
-
-/// Facts about a constant of the program.
-fn constant<'b>(value: &Value<'_>) -> ValueFacts<'b> {
-    let ty = match value {
-        Value::Null => Type::Null,
-        Value::Bool(_) => Type::Bool,
-        Value::Int(_) => Type::Int,
-        Value::Uint(_) => Type::Uint,
-        Value::Double(_) => Type::Double,
-        Value::String(_) => Type::String,
-        Value::Bytes(_) => Type::Bytes,
-        Value::Type(_) => Type::Type,
-        _ => Type::Dyn,
-    };
-    ValueFacts::with_size(ty, Estimate::exactly(value.size()))
 }

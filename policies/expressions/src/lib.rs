@@ -27,13 +27,13 @@
 //! - INVARIANT (budget is final): no operator absorbs an exceeded cost limit.
 //!
 //! # Reference
-//! Messages and costs follow kube-apiserver, with exceptions in the specification. A list literal costs 40
-//! and a comparison costs at least 1.
+//! Messages and costs follow kube-apiserver 1.33.
 
 mod ast;
 mod bounds;
 mod check;
 mod cost;
+mod dialect;
 mod env;
 mod error;
 mod estimate;
@@ -47,7 +47,9 @@ mod map;
 mod names;
 mod numbers;
 mod parse;
+mod plan;
 mod program;
+mod quote;
 mod schema_types;
 mod time;
 mod types;
@@ -57,6 +59,7 @@ mod zones;
 
 pub use bounds::{Bounds, Occurrences};
 pub use cost::Cost;
+pub use dialect::Dialect;
 pub use env::{Environment, Parsed};
 pub use error::{CompileError, EvalError, Issue};
 pub use eval::LazyFields;
@@ -64,10 +67,10 @@ pub use library::authorization::{
     AUTHORIZER, AuthorizationCheck, AuthorizationResult, Authorizer, RESOURCE_CHECK, authorizer,
     request_resource,
 };
-pub use library::conversions::double_text;
-pub use library::functions;
-pub use library::regexes::{PatternError, compile as pattern};
+pub use library::conversions::{double_text, general_text};
+pub use library::patterns::{PatternError, check as check_pattern, compiled as pattern};
 pub use library::urls::{is_url, split_scheme};
+pub use library::{FunctionRow, functions};
 pub use limits::{EstimateSum, excess};
 pub use list::List;
 pub use map::Map;

@@ -115,11 +115,8 @@ impl<'a> Map<'a> {
     pub fn value(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, EvalError> {
         match (&self.0, key) {
             (_, Value::String(text)) => self.field(text.as_str()).transpose(),
-            (_, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::Double(_)) => match &self.0 {
-                Inner::Json(..) => Ok(None),
-                Inner::Created(created) => Ok(created.find(key)),
-            },
-            _ => Err(EvalError::failed("unsupported key type")),
+            (Inner::Json(..), _) => Ok(None),
+            (Inner::Created(created), _) => Ok(created.find(key)),
         }
     }
 
@@ -155,7 +152,21 @@ impl<'a> Map<'a> {
         }
     }
 
+    /// Whether the map is an object of the data with a declared field that is null.
+    fn has_null_field(&self) -> bool {
+        match &self.0 {
+            Inner::Json(fields, Type::Object(object)) => fields.iter().any(|(name, json)| {
+                json.is_null() && object.fields.values().any(|field| field.name == *name)
+            }),
+            _ => false,
+        }
+    }
+
     pub(crate) fn equals(&self, other: &Map<'a>) -> bool {
+        // As in kube-apiserver, an object with a null field equals no object.
+        if self.has_null_field() || other.has_null_field() {
+            return false;
+        }
         let (Ok(mine), Ok(theirs)) = (self.entries(), other.entries()) else { return false };
         self.message() == other.message()
             && mine.len() == theirs.len()
@@ -182,27 +193,42 @@ pub(crate) struct MapBuilder<'a> {
 }
 
 impl<'a> MapBuilder<'a> {
+    /// Adds an entry of a map literal, whose key can have any type. It replaces an entry with an equal key.
+    pub(crate) fn set(&mut self, key: Value<'a>, value: Value<'a>) {
+        match self.position(&key).and_then(|at| self.entries.get_mut(at)) {
+            Some(entry) => entry.1 = value,
+            None => self.push(key, value),
+        }
+    }
+
+    /// Index of the entry with this key.
+    fn position(&self, key: &Value<'a>) -> Option<usize> {
+        if self.index_by_key.is_empty() {
+            return self.entries.iter().position(|(known, _)| known.equals(key));
+        }
+        self.index_by_key.get(&key.canonical()?).copied()
+    }
+
     /// Adds an entry; an error for a key of another type than bool, int, uint or string, and for a duplicate
     /// key.
     pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> Result<(), EvalError> {
         if !matches!(key, Value::Bool(_) | Value::Int(_) | Value::Uint(_) | Value::String(_)) {
             return Err(EvalError::failed("unsupported key type"));
         }
-        let exists = if self.index_by_key.is_empty() {
-            self.entries.iter().any(|(known, _)| known.equals(&key))
-        } else {
-            key.canonical().is_some_and(|bytes| self.index_by_key.contains_key(&bytes))
-        };
-        if exists {
+        if self.position(&key).is_some() {
             return Err(EvalError::failed(format!("insert failed: key {key:?} already exists")));
         }
+        self.push(key, value);
+        Ok(())
+    }
+
+    fn push(&mut self, key: Value<'a>, value: Value<'a>) {
         self.entries.push((key, value));
         let indexed =
             if self.entries.len() > LINEAR_SEARCH_MAX { self.index_by_key.len() } else { self.entries.len() };
         for (at, (key, _)) in self.entries.iter().enumerate().skip(indexed) {
             self.index_by_key.extend(key.canonical().map(|bytes| (bytes, at)));
         }
-        Ok(())
     }
 
     /// Returns the map.

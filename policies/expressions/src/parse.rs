@@ -25,13 +25,14 @@ pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
             let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
             let column = usize::try_from(error.pos.1).unwrap_or(1).max(1);
             // The grammar reports unterminated input with a message that begins with `Incomplete`.
-            let message = match error.msg.starts_with("Incomplete") {
-                true => "Syntax error: incomplete expression".to_owned(),
-                false => error.msg,
+            let message = match error.msg {
+                text if text.starts_with("Incomplete") => "Syntax error: incomplete expression".to_owned(),
+                text if text.starts_with("invalid bytes literal") => "unable to unescape string".to_owned(),
+                text => text,
             };
             issues.push(Issue::new(source, line, column, message));
         }
-        CompileError { issues }
+        CompileError { issues, plan: None }
     })?;
     Converter { positions }.convert(tree)
 }

@@ -1,7 +1,7 @@
 //! A compiled expression: the typed tree that [`eval`](crate::eval) walks.
 
 use crate::library::Function;
-use crate::types::Type;
+use crate::types::{Overload, Type};
 use crate::value::Value;
 
 /// A compiled expression. It holds no data; threads can share it and run it repeatedly.
@@ -12,6 +12,7 @@ pub struct Program {
     /// Number of variable slots, including comprehension variables.
     pub(crate) slots: usize,
     pub(crate) result: Type,
+    pub(crate) list_literal_cost: u64,
 }
 
 impl Program {
@@ -29,23 +30,23 @@ impl Program {
 
 impl Node {
     /// Whether the node or a descendant reads a slot. The recursion is limited, because the tree height is.
-    fn reads(&self, slot: usize) -> bool {
+    pub(crate) fn reads(&self, slot: usize) -> bool {
         let any = |nodes: &[Node]| nodes.iter().any(|node| node.reads(slot));
         let steps_read = |steps: &[Step]| {
             steps.iter().any(|step| matches!(&step.target, StepTarget::Index(index) if index.reads(slot)))
         };
         match self {
-            Node::Const(_) => false,
+            Node::Const(_) | Node::TypeName(..) | Node::Folded { .. } => false,
             Node::Slot(read) => *read == slot,
-            Node::Chain { root, steps, .. } | Node::Has { root, steps, .. } => {
+            Node::Chain { root, steps } | Node::Has { root, steps, .. } => {
                 root.reads(slot) || steps_read(steps)
             }
-            Node::Call { arguments, .. } => any(arguments),
+            Node::Call(call) => any(&call.arguments),
             Node::And(pair) | Node::Or(pair) | Node::OrElse { operand: pair, .. } => {
                 pair.0.reads(slot) || pair.1.reads(slot)
             }
-            Node::Conditional(parts) => [&parts.0, &parts.1, &parts.2].iter().any(|part| part.reads(slot)),
-            Node::List(elements) => elements.iter().any(|(element, _)| element.reads(slot)),
+            Node::Conditional(parts, _) => [&parts.0, &parts.1, &parts.2].iter().any(|part| part.reads(slot)),
+            Node::List(elements, _) => elements.iter().any(|(element, _)| element.reads(slot)),
             Node::Map { entries, .. } => {
                 entries.iter().any(|(key, value, _)| key.reads(slot) || value.reads(slot))
             }
@@ -65,13 +66,18 @@ impl Node {
 /// A node of the program.
 pub(crate) enum Node {
     Const(Value<'static>),
+    /// The name of a type, with the type of the value.
+    TypeName(Value<'static>, Type),
+    /// A constant part, evaluated when the expression was compiled. The estimate has the cost of the original.
+    Folded {
+        value: Value<'static>,
+        original: Box<Node>,
+    },
     /// A variable, by its index in the slots.
     Slot(usize),
     Chain {
         root: Box<Node>,
         steps: Vec<Step>,
-        /// Type of the final value.
-        ty: Type,
     },
     /// `has(root.steps.field)`
     Has {
@@ -79,27 +85,26 @@ pub(crate) enum Node {
         steps: Vec<Step>,
         field: String,
     },
-    Call {
-        functions: Vec<&'static Function>,
-        arguments: Vec<Node>,
-        /// Type of the result.
-        ty: Type,
-    },
+    Call(Box<Call>),
     And(Box<(Node, Node)>),
     Or(Box<(Node, Node)>),
-    Conditional(Box<(Node, Node, Node)>),
+    /// Condition and branches, and the type of the value.
+    Conditional(Box<(Node, Node, Node)>, Type),
     /// `a.or(b)` and `a.orValue(b)`, which evaluate `b` only if `a` is absent.
     OrElse {
         operand: Box<(Node, Node)>,
         unwrap: bool,
+        ty: Type,
     },
-    List(Vec<(Node, bool)>),
+    /// Elements, each with a flag that is true for an optional element, and the type of the list.
+    List(Vec<(Node, bool)>, Type),
     /// A map or a message literal. The keys of a message are constants.
     Map {
         /// The name of the type of a message.
         message: Option<String>,
         /// Keys and values, and whether the value is optional.
         entries: Vec<(Node, Node, bool)>,
+        ty: Type,
     },
     Comprehension(Box<Comprehension>),
     /// `operand.optMap(slot, body)`; with `flat`, `operand.optFlatMap(slot, body)`, whose body returns an
@@ -107,9 +112,36 @@ pub(crate) enum Node {
     OptionalMap {
         operand: Box<Node>,
         slot: usize,
+        /// Type of the variable.
+        inner: Type,
         body: Box<Node>,
         flat: bool,
+        /// Whether the body reads the variable.
+        is_used: bool,
+        ty: Type,
     },
+}
+
+/// A call of a function or operator.
+pub(crate) struct Call {
+    pub(crate) name: &'static str,
+    /// Overloads that accept the types of the arguments, with their code. Evaluation selects one of several.
+    pub(crate) candidates: Vec<(&'static Overload, &'static Function)>,
+    pub(crate) arguments: Vec<Node>,
+    /// Type of the result.
+    pub(crate) ty: Type,
+    /// Whether the call tests membership in a list of constants, which costs nothing.
+    pub(crate) is_membership: bool,
+}
+
+impl Call {
+    /// The overload, if the types of the arguments determine one.
+    pub(crate) fn overload(&self) -> Option<&'static Overload> {
+        match self.candidates.as_slice() {
+            [(overload, _)] => Some(overload),
+            _ => None,
+        }
+    }
 }
 
 /// One link of a chain such as `self.spec.list[0]`.
@@ -117,6 +149,8 @@ pub(crate) struct Step {
     pub(crate) target: StepTarget,
     /// Whether the link is optional: `.?field` or `[?index]`.
     pub(crate) is_optional: bool,
+    /// Type of the value.
+    pub(crate) ty: Type,
 }
 
 /// The part that a link selects.
@@ -133,8 +167,12 @@ pub(crate) struct Comprehension {
     pub(crate) first: usize,
     /// Slot of the second of two variables: element or value.
     pub(crate) second: Option<usize>,
+    /// Types of both variables; the second is dynamic without a second variable.
+    pub(crate) variable_types: (Type, Type),
     pub(crate) condition: Option<Node>,
     pub(crate) transform: Option<Node>,
+    /// Type of the result.
+    pub(crate) ty: Type,
 }
 
 /// Result kind of a comprehension.

@@ -4,9 +4,10 @@
 //! A [`Timestamp`] is between 0001-01-01T00:00:00Z and 9999-12-31T23:59:59.999999999Z. Operations with
 //! results outside this range are errors. Durations are 64-bit nanoseconds.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
-use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, date};
 
 use crate::error::EvalError;
@@ -20,12 +21,57 @@ const LAST_SECOND: i64 = 253_402_300_799;
 /// Maximum length of a duration text in bytes; a longer text is an error.
 const MAX_DURATION_BYTES: usize = 256;
 
-/// A point in time with nanosecond precision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// A point in time with nanosecond precision. Its text has the offset of the text that it was parsed from.
+#[derive(Clone, Copy, Debug)]
 pub struct Timestamp {
     /// Seconds since 1970, rounded down.
     seconds: i64,
     nanos: u32,
+    /// Offset of the text from UTC in minutes; equal times with different offsets are equal.
+    offset_minutes: i16,
+}
+
+impl PartialEq for Timestamp {
+    fn eq(&self, other: &Timestamp) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Timestamp {}
+
+impl PartialOrd for Timestamp {
+    fn partial_cmp(&self, other: &Timestamp) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timestamp {
+    fn cmp(&self, other: &Timestamp) -> Ordering {
+        (self.seconds, self.nanos).cmp(&(other.seconds, other.nanos))
+    }
+}
+
+impl Hash for Timestamp {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.seconds, self.nanos).hash(state);
+    }
+}
+
+/// Fields of the calendar and of the clock at a point in time.
+pub(crate) struct CivilTime {
+    pub(crate) year: i64,
+    /// From 1.
+    pub(crate) month: i64,
+    /// From 1.
+    pub(crate) day: i64,
+    /// From 1.
+    pub(crate) day_of_year: i64,
+    /// From 0, which is Sunday.
+    pub(crate) weekday: i64,
+    pub(crate) hour: i64,
+    pub(crate) minute: i64,
+    pub(crate) second: i64,
+    pub(crate) nanos: u32,
 }
 
 impl Timestamp {
@@ -33,7 +79,12 @@ impl Timestamp {
     /// `None` outside the timestamp range, or if `nanos` is a second or more.
     pub fn new(seconds: i64, nanos: u32) -> Option<Timestamp> {
         ((FIRST_SECOND..=LAST_SECOND).contains(&seconds) && i128::from(nanos) < NANOS_PER_SECOND)
-            .then_some(Timestamp { seconds, nanos })
+            .then_some(Timestamp { seconds, nanos, offset_minutes: 0 })
+    }
+
+    /// The canonical identity of the time, without its offset.
+    pub(crate) fn canonical(self) -> String {
+        format!("{}.{:09}", self.seconds, self.nanos)
     }
 
     /// Whole seconds since 1970, rounded down.
@@ -53,37 +104,71 @@ impl Timestamp {
 
     /// Adds nanoseconds.
     pub(crate) fn plus(self, nanos: i64) -> Result<Timestamp, EvalError> {
-        Timestamp::from_nanoseconds(self.nanoseconds() + i128::from(nanos))
+        let sum = Timestamp::from_nanoseconds(self.nanoseconds() + i128::from(nanos))?;
+        Ok(Timestamp { offset_minutes: self.offset_minutes, ..sum })
     }
 
     /// Nanoseconds since `earlier`.
     pub(crate) fn since(self, earlier: Timestamp) -> Result<i64, EvalError> {
         i64::try_from(self.nanoseconds() - earlier.nanoseconds())
-            .map_err(|_| EvalError::failed("duration overflow"))
+            .map_err(|_| EvalError::failed("integer overflow"))
     }
 
     /// Date and time of day in a time zone; in UTC without a zone.
-    pub(crate) fn in_zone(self, zone: Option<&str>) -> Result<DateTime, EvalError> {
+    pub(crate) fn in_zone(self, zone: Option<&str>) -> Result<CivilTime, EvalError> {
         let offset = match zone {
             None => 0,
             Some(zone) => zones::offset(zone, self.seconds)?,
         };
-        self.civil_time(i64::from(offset)).ok_or_else(overflow_error)
+        Ok(self.civil_time(i64::from(offset)))
     }
 
-    /// Date and time of day at an offset from UTC in seconds; None if the year is out of range.
-    fn civil_time(self, offset: i64) -> Option<DateTime> {
-        let nanos = i32::try_from(self.nanos).ok()?;
-        EPOCH.checked_add(SignedDuration::new(self.seconds + offset, nanos)).ok()
+    /// Date and time of day at an offset from UTC in seconds, in the Gregorian calendar of any year.
+    fn civil_time(self, offset: i64) -> CivilTime {
+        const DAY: i64 = 86_400;
+        let local = self.seconds.saturating_add(offset);
+        let (days, clock) = (local.div_euclid(DAY), local.rem_euclid(DAY));
+        // Years that begin in March, in eras of 400 years, make the leap day the last day of a year.
+        let shifted = days + 719_468;
+        let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+        let year_of_era =
+            (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+        let day_since_march = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+        let month_since_march = (5 * day_since_march + 2) / 153;
+        let month = if month_since_march < 10 { month_since_march + 3 } else { month_since_march - 9 };
+        let year = era * 400 + year_of_era + i64::from(month < 3);
+        let is_leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+        let day_of_year =
+            if month < 3 { day_since_march - 305 } else { day_since_march + 60 + i64::from(is_leap) };
+        CivilTime {
+            year,
+            month,
+            day: day_since_march - (153 * month_since_march + 2) / 5 + 1,
+            day_of_year,
+            weekday: (days + 4).rem_euclid(7),
+            hour: clock / 3_600,
+            minute: clock / 60 % 60,
+            second: clock % 60,
+            nanos: self.nanos,
+        }
     }
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.civil_time(0) {
-            Some(utc) => write!(f, "{utc}Z"),
-            None => write!(f, "{}s", self.seconds),
+        let minutes = self.offset_minutes;
+        let CivilTime { year, month, day, hour, minute, second, nanos, .. } =
+            self.civil_time(i64::from(minutes) * 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if nanos > 0 {
+            let fraction = format!("{nanos:09}");
+            write!(f, ".{}", fraction.trim_end_matches('0'))?;
         }
+        if minutes == 0 {
+            return f.write_str("Z");
+        }
+        let sign = if minutes < 0 { '-' } else { '+' };
+        write!(f, "{sign}{:02}:{:02}", minutes.abs() / 60, minutes.abs() % 60)
     }
 }
 
@@ -95,7 +180,9 @@ fn overflow_error() -> EvalError {
 
 /// Parses an RFC 3339 timestamp with capital `T` and `Z`, seconds and an offset.
 pub(crate) fn parse_timestamp(text: &str) -> Result<Timestamp, EvalError> {
-    rfc_3339(text).ok_or_else(|| EvalError::failed(format!("invalid timestamp `{text}`")))
+    rfc_3339(text).ok_or_else(|| {
+        EvalError::failed("type conversion error from 'string' to 'google.protobuf.Timestamp'")
+    })
 }
 
 /// Parses a field of format `date` or `date-time`. Lower-case `t` and `z` are allowed.
@@ -155,16 +242,17 @@ fn rfc_3339(text: &str) -> Option<Timestamp> {
 }
 
 fn from_civil_time(time: DateTime, nanos: u32, offset: i64) -> Option<Timestamp> {
-    Timestamp::new(time.duration_since(EPOCH).as_secs() - offset, nanos)
+    let time = Timestamp::new(time.duration_since(EPOCH).as_secs() - offset, nanos)?;
+    Some(Timestamp { offset_minutes: i16::try_from(offset / 60).ok()?, ..time })
 }
 
 /// Parses a duration such as `1h30m`, `-1.5s` or `100ms` to nanoseconds.
 pub(crate) fn parse_duration(text: &str) -> Result<i64, EvalError> {
+    let failed = || EvalError::failed("type conversion error from 'string' to 'google.protobuf.Duration'");
     if text.len() > MAX_DURATION_BYTES {
-        return Err(EvalError::failed("invalid duration: the text is too long"));
+        return Err(failed());
     }
-    apimachinery::duration::parse_nanos(text)
-        .map_err(|_| EvalError::failed(format!("invalid duration `{text}`")))
+    apimachinery::duration::parse_nanos(text).map_err(|_| failed())
 }
 
 /// Formats a duration in seconds with the necessary decimals and the suffix `s`.
@@ -208,7 +296,7 @@ mod tests {
     fn timestamps_are_parsed_as_rfc_3339() {
         for (text, expected) in [
             ("2021-01-01T00:00:00Z", Some("2021-01-01T00:00:00Z")),
-            ("2021-01-01T00:00:00.123456789+05:30", Some("2020-12-31T18:30:00.123456789Z")),
+            ("2021-01-01T00:00:00.123456789+05:30", Some("2021-01-01T00:00:00.123456789+05:30")),
             ("2021-01-01T00:00:00.5000000009Z", Some("2021-01-01T00:00:00.5Z")),
             ("9999-12-31T23:59:59.999999999Z", Some("9999-12-31T23:59:59.999999999Z")),
             ("0001-01-01T00:00:00Z", Some("0001-01-01T00:00:00Z")),

@@ -41,11 +41,12 @@ pub enum Type {
     Object(Arc<ObjectType>),
     /// An optional value.
     Optional(Arc<Type>),
-    /// The type of type values.
-    Type,
+    /// The type of a type value: that of the type.
+    Type(Arc<Type>),
     /// A library type, by its name.
     Opaque(&'static str),
-    /// A type parameter of a function declaration, such as `A`.
+    /// A type parameter of a function declaration, such as `A`. [`Type::UNBOUND`] is a type that nothing
+    /// determines, as that of the elements of an empty list.
     Param(char),
 }
 
@@ -95,6 +96,24 @@ pub struct Field {
 }
 
 impl Type {
+    /// A type that nothing determines yet: it accepts every type, and is displayed as `dyn`.
+    pub const UNBOUND: Type = Type::Param('_');
+
+    /// The variable with this number: a type that a later use of the value determines.
+    pub(crate) fn variable(number: u32) -> Type {
+        char::from_u32(FIRST_VARIABLE + number % VARIABLES).map_or(Type::UNBOUND, Type::Param)
+    }
+
+    /// Whether only evaluation determines the type.
+    pub fn is_dynamic(&self) -> bool {
+        matches!(self, Type::Dyn | Type::Param(_))
+    }
+
+    /// The type of a type value.
+    pub fn type_of(ty: Type) -> Type {
+        Type::Type(Arc::new(ty))
+    }
+
     /// A list type with the semantics of an ordered list.
     pub fn list(element: Type) -> Type {
         Type::List(Arc::new(ListType { element, kind: ListKind::Atomic }))
@@ -130,14 +149,49 @@ impl Type {
     /// The call binds type parameters in `bindings`.
     pub(crate) fn is_assignable_to(&self, expected: &Type, bindings: &mut Bindings) -> bool {
         match (self, expected) {
+            (_, Type::Param('_')) | (Type::Param('_'), _) => true,
+            (Type::Param(variable), Type::Param(p)) if is_variable(*variable) => {
+                match (bindings.find(*variable), bindings.find(*p)) {
+                    (Some(own), _) => own.is_assignable_to(expected, bindings),
+                    (None, None) => {
+                        bindings.set(*p, self.clone());
+                        true
+                    }
+                    (None, Some(binding)) => {
+                        if binding != *self {
+                            bindings.set(*variable, binding);
+                        }
+                        true
+                    }
+                }
+            }
+            (Type::Param(variable), _) if is_variable(*variable) => match bindings.find(*variable) {
+                Some(own) => own.is_assignable_to(expected, bindings),
+                None => {
+                    bindings.set(*variable, expected.substitute(bindings));
+                    true
+                }
+            },
             (_, Type::Param(p)) => match bindings.find(*p) {
-                Some(Type::Dyn) | None => {
+                Some(Type::Param(variable)) if is_variable(variable) => {
+                    bindings.set(variable, self.clone());
                     bindings.set(*p, self.clone());
                     true
                 }
-                Some(binding) => *self == Type::Dyn || self.is_compatible_with(&binding),
+                Some(binding) if !binding.is_dynamic() => {
+                    let is_compatible = self.is_compatible_with(&binding);
+                    if is_compatible {
+                        bindings.set(*p, binding.more_general(self));
+                    }
+                    is_compatible
+                }
+                Some(Type::Dyn) => true,
+                _ => {
+                    bindings.set(*p, self.clone());
+                    true
+                }
             },
-            (Type::Dyn, _) | (_, Type::Dyn) => true,
+            (Type::Dyn, _) | (_, Type::Dyn) | (Type::Type(_), Type::Type(_)) => true,
             (Type::List(a), Type::List(b)) => a.element.is_assignable_to(&b.element, bindings),
             (Type::Map(a), Type::Map(b)) => {
                 a.0.is_assignable_to(&b.0, bindings) && a.1.is_assignable_to(&b.1, bindings)
@@ -150,11 +204,62 @@ impl Type {
     /// Whether a value of one type can be used where the other type is expected.
     pub(crate) fn is_compatible_with(&self, other: &Type) -> bool {
         match (self, other) {
-            (Type::Dyn, _) | (_, Type::Dyn) => true,
+            (Type::Dyn | Type::Param(_), _) | (_, Type::Dyn | Type::Param(_)) => true,
+            (Type::Type(_), Type::Type(_)) => true,
             (Type::List(a), Type::List(b)) => a.element.is_compatible_with(&b.element),
             (Type::Map(a), Type::Map(b)) => a.0.is_compatible_with(&b.0) && a.1.is_compatible_with(&b.1),
             (Type::Optional(a), Type::Optional(b)) => a.is_compatible_with(b),
             _ => self == other || self.is_null_assignable_to(other) || other.is_null_assignable_to(self),
+        }
+    }
+
+    /// The type that accepts the values of both compatible types.
+    pub(crate) fn more_general(&self, other: &Type) -> Type {
+        match (self, other) {
+            (Type::Param(_), other) => other.clone(),
+            (own, Type::Param(_)) => own.clone(),
+            (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
+            (Type::List(a), Type::List(b)) => {
+                Type::list_of_kind(a.element.more_general(&b.element), a.kind.clone())
+            }
+            (Type::Map(a), Type::Map(b)) => Type::map(a.0.more_general(&b.0), a.1.more_general(&b.1)),
+            (Type::Optional(a), Type::Optional(b)) => Type::optional(a.more_general(b)),
+            (Type::Null, other) => other.clone(),
+            _ => self.clone(),
+        }
+    }
+
+    /// Whether both types are the same, except for parts that nothing determines.
+    pub(crate) fn is_equivalent_to(&self, other: &Type) -> bool {
+        match (self, other) {
+            (Type::Param(_), _) | (_, Type::Param(_)) => true,
+            (Type::List(a), Type::List(b)) => a.element.is_equivalent_to(&b.element),
+            (Type::Map(a), Type::Map(b)) => a.0.is_equivalent_to(&b.0) && a.1.is_equivalent_to(&b.1),
+            (Type::Optional(a), Type::Optional(b)) | (Type::Type(a), Type::Type(b)) => a.is_equivalent_to(b),
+            _ => self == other,
+        }
+    }
+
+    /// The type with dynamic parts in place of those that nothing determines.
+    pub(crate) fn with_dynamic_parts(&self) -> Type {
+        match self {
+            Type::Param(_) => Type::Dyn,
+            Type::List(list) => Type::list_of_kind(list.element.with_dynamic_parts(), list.kind.clone()),
+            Type::Map(types) => Type::map(types.0.with_dynamic_parts(), types.1.with_dynamic_parts()),
+            Type::Optional(inner) => Type::optional(inner.with_dynamic_parts()),
+            Type::Type(of) => Type::type_of(of.with_dynamic_parts()),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether nothing determines the type or a part of the type.
+    pub(crate) fn has_unbound(&self) -> bool {
+        match self {
+            Type::Param(_) => true,
+            Type::List(list) => list.element.has_unbound(),
+            Type::Map(types) => types.0.has_unbound() || types.1.has_unbound(),
+            Type::Optional(inner) | Type::Type(inner) => inner.has_unbound(),
+            _ => false,
         }
     }
 
@@ -172,7 +277,8 @@ impl Type {
                     && pairs
                         .all(|((mine, a), (theirs, b))| mine == theirs && a.ty.has_same_structure_as(&b.ty))
             }
-            _ => self.is_compatible_with(other),
+            (Type::Param(_), _) | (_, Type::Param(_)) => true,
+            _ => self == other,
         }
     }
 
@@ -190,10 +296,18 @@ impl Type {
     /// Replaces type parameters by their bindings; unbound parameters become dynamic.
     pub(crate) fn substitute(&self, bindings: &Bindings) -> Type {
         match self {
-            Type::Param(p) => bindings.find(*p).unwrap_or(Type::Dyn),
+            Type::Param(p) if is_variable(*p) => match bindings.find(*p) {
+                Some(binding) if binding != *self => binding.substitute(bindings),
+                _ => self.clone(),
+            },
+            Type::Param(p) => bindings.find(*p).map_or(Type::UNBOUND, |binding| match binding {
+                Type::Param(variable) if is_variable(variable) => binding.substitute(bindings),
+                binding => binding,
+            }),
             Type::List(l) => Type::list_of_kind(l.element.substitute(bindings), l.kind.clone()),
             Type::Map(m) => Type::map(m.0.substitute(bindings), m.1.substitute(bindings)),
             Type::Optional(o) => Type::optional(o.substitute(bindings)),
+            Type::Type(of) => Type::type_of(of.substitute(bindings)),
             other => other.clone(),
         }
     }
@@ -206,6 +320,7 @@ impl Type {
             return match head {
                 "list" => Type::list(Type::parse(inner)),
                 "optional" => Type::optional(Type::parse(inner)),
+                "type" => Type::type_of(Type::parse(inner)),
                 _ => {
                     let (key, value) = inner.split_once(',').unwrap_or((inner, "dyn"));
                     Type::map(Type::parse(key), Type::parse(value))
@@ -223,7 +338,6 @@ impl Type {
             "bytes" => Type::Bytes,
             "timestamp" => Type::Timestamp,
             "duration" => Type::Duration,
-            "type" => Type::Type,
             _ => match text.chars().next() {
                 Some(first) if text.len() == 1 && first.is_ascii_uppercase() => Type::Param(first),
                 _ => Type::Opaque(text),
@@ -236,7 +350,7 @@ impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Type::Dyn => f.write_str("dyn"),
-            Type::Null => f.write_str("null_type"),
+            Type::Null => f.write_str("null"),
             Type::Bool => f.write_str("bool"),
             Type::Int => f.write_str("int"),
             Type::Uint => f.write_str("uint"),
@@ -249,8 +363,9 @@ impl fmt::Display for Type {
             Type::Map(m) => write!(f, "map({}, {})", m.0, m.1),
             Type::Object(o) => f.write_str(&o.name),
             Type::Optional(o) => write!(f, "optional_type({o})"),
-            Type::Type => f.write_str("type"),
+            Type::Type(of) => write!(f, "type({of})"),
             Type::Opaque(name) => f.write_str(name),
+            Type::Param(p) if *p == '_' || is_variable(*p) => f.write_str("dyn"),
             Type::Param(p) => write!(f, "{p}"),
         }
     }
@@ -264,11 +379,30 @@ pub(crate) fn without_optional(ty: &Type) -> &Type {
     }
 }
 
-/// Bindings of type parameters for one call.
-#[derive(Default)]
+/// First and number of the characters that stand for variables: a private use area of Unicode.
+const FIRST_VARIABLE: u32 = 0xf_0000;
+const VARIABLES: u32 = 0xffff;
+
+/// Whether the name of a type parameter is that of a variable.
+fn is_variable(name: char) -> bool {
+    u32::from(name) >= FIRST_VARIABLE
+}
+
+/// Bindings of type parameters for one call, and of variables.
+#[derive(Clone, Default)]
 pub(crate) struct Bindings(Vec<(char, Type)>);
 
 impl Bindings {
+    /// Keeps the bindings of variables only.
+    pub(crate) fn into_variables(mut self) -> Bindings {
+        self.0.retain(|(name, _)| is_variable(*name));
+        self
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn find(&self, name: char) -> Option<Type> {
         self.0.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone())
     }
@@ -291,6 +425,13 @@ pub(crate) struct Overload {
     pub(crate) arguments: Vec<Type>,
     /// Result type.
     pub(crate) result: Type,
+}
+
+impl Overload {
+    /// Declared type of a parameter.
+    pub(crate) fn parameter(&self, at: usize) -> &Type {
+        self.arguments.get(at).unwrap_or(&Type::Dyn)
+    }
 }
 
 /// A declaration: function name, member flag and types.
@@ -383,7 +524,20 @@ mod tests {
         let expected = Type::parse("list(A)");
         assert!(Type::list(Type::Int).is_assignable_to(&expected, &mut bindings));
         assert!(!Type::String.is_assignable_to(&Type::Param('A'), &mut bindings));
-        assert!(Type::Dyn.is_assignable_to(&Type::Param('A'), &mut bindings));
         assert_eq!(expected.substitute(&bindings).to_string(), "list(int)");
+        // A dynamic argument makes the parameter dynamic.
+        assert!(Type::Dyn.is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert_eq!(expected.substitute(&bindings).to_string(), "list(dyn)");
+        // A use determines the element type of an empty list.
+        let mut bindings = Bindings::default();
+        let empty = Type::list(Type::variable(1));
+        assert!(empty.is_assignable_to(&Type::parse("list(int)"), &mut bindings));
+        assert_eq!(empty.substitute(&bindings.into_variables()).to_string(), "list(int)");
+        let unbound = Type::list(Type::UNBOUND);
+        let mut bindings = Bindings::default();
+        assert!(unbound.is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert!(Type::list(Type::Int).is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert_eq!(Type::Param('A').substitute(&bindings).to_string(), "list(int)");
+        assert_eq!(unbound.to_string(), "list(dyn)");
     }
 }

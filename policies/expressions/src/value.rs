@@ -17,7 +17,7 @@ use serde_json::{Map as JsonMap, Value as Json};
 use crate::error::EvalError;
 use crate::list::List;
 use crate::map::Map;
-use crate::numbers::{compare_exact, double_to_int, to_integer_if_integral};
+use crate::numbers::{double_to_int, int_to_double, to_integer_if_integral, uint_to_double};
 use crate::time::{self, Timestamp};
 use crate::types::Type;
 
@@ -86,6 +86,10 @@ pub trait Opaque: Any + Send + Sync {
     /// Bytes of the text in the value that its functions read.
     fn text_bytes(&self) -> u64 {
         0
+    }
+    /// Text of the value, as the conversion to a string gives where one exists.
+    fn text(&self) -> String {
+        String::new()
     }
 }
 
@@ -262,7 +266,7 @@ impl<'a> Value<'a> {
             },
             Value::String(s) => append(b's', s.as_str().as_bytes()),
             Value::Bytes(b) => append(b'b', b),
-            Value::Timestamp(t) => append(b't', t.to_string().as_bytes()),
+            Value::Timestamp(t) => append(b't', t.canonical().as_bytes()),
             Value::Duration(d) => append(b'u', &d.to_be_bytes()),
             Value::Type(t) => append(b'T', t.as_str().as_bytes()),
             Value::Optional(None) => append(b'o', &[]),
@@ -320,10 +324,11 @@ impl<'a> Value<'a> {
             (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
             (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
             (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
-            (Value::Int(a), Value::Double(b)) => compare_exact(i128::from(*a), *b),
-            (Value::Uint(a), Value::Double(b)) => compare_exact(i128::from(*a), *b),
-            (Value::Double(a), Value::Int(b)) => compare_exact(i128::from(*b), *a).map(Ordering::reverse),
-            (Value::Double(a), Value::Uint(b)) => compare_exact(i128::from(*b), *a).map(Ordering::reverse),
+            // As in cel-go, integers are compared with floating-point numbers after a conversion that rounds.
+            (Value::Int(a), Value::Double(b)) => int_to_double(*a).partial_cmp(b),
+            (Value::Uint(a), Value::Double(b)) => uint_to_double(*a).partial_cmp(b),
+            (Value::Double(a), Value::Int(b)) => a.partial_cmp(&int_to_double(*b)),
+            (Value::Double(a), Value::Uint(b)) => a.partial_cmp(&uint_to_double(*b)),
             _ => return None,
         })
     }
@@ -344,6 +349,26 @@ impl<'a> Value<'a> {
                 order.ok_or_else(|| EvalError::failed("NaN values cannot be ordered"))?
             }
         })
+    }
+
+    /// Whether the value is a number.
+    pub(crate) fn is_number(&self) -> bool {
+        matches!(self, Value::Int(_) | Value::Uint(_) | Value::Double(_))
+    }
+
+    /// Whether the value is a timestamp or a duration.
+    pub(crate) fn is_time(&self) -> bool {
+        matches!(self, Value::Timestamp(_) | Value::Duration(_))
+    }
+
+    /// Whether the operator `+` accepts values of the type, apart from lists.
+    pub(crate) fn is_summable(&self) -> bool {
+        self.is_number() || self.is_time() || matches!(self, Value::String(_) | Value::Bytes(_))
+    }
+
+    /// Whether values of the type have an order.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.is_summable() || matches!(self, Value::Bool(_))
     }
 
     /// Whether the value is the zero value of its type.
@@ -393,17 +418,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_comparison_is_exact_across_types() {
+    fn integers_are_compared_with_doubles_as_doubles() {
         let order = |a: Value<'static>, b: Value<'static>| a.compare_numbers(&b);
         let cases = [
             (Value::Int(1), Value::Double(1.5), Some(Ordering::Less)),
             (Value::Int(-1), Value::Double(-1.5), Some(Ordering::Greater)),
             (Value::Int(i64::MAX), Value::Double(9.3e18), Some(Ordering::Less)),
-            (Value::Int(i64::MAX), Value::Double(9_223_372_036_854_775_808.0), Some(Ordering::Less)),
+            (Value::Int(i64::MAX), Value::Double(9_223_372_036_854_775_808.0), Some(Ordering::Equal)),
             (
                 Value::Int(9_007_199_254_740_993),
                 Value::Double(9_007_199_254_740_992.0),
-                Some(Ordering::Greater),
+                Some(Ordering::Equal),
             ),
             (Value::Uint(u64::MAX), Value::Int(-1), Some(Ordering::Greater)),
             (Value::Double(2.0), Value::Uint(2), Some(Ordering::Equal)),

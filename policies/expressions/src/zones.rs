@@ -22,8 +22,11 @@ pub(crate) fn offset(zone: &str, seconds: i64) -> Result<i32, EvalError> {
         return Ok(0);
     }
     let unknown_zone = || EvalError::failed(format!("unknown time zone {zone}"));
-    if zone.contains(':') {
-        return parse_offset(zone).ok_or_else(unknown_zone);
+    if let Some((hours, minutes)) = zone.split_once(':') {
+        return parse_offset(hours, minutes);
+    }
+    if zone.contains("..") || zone.starts_with(['/', '\\']) {
+        return Err(EvalError::failed("time: invalid location name"));
     }
     let (name, zone_cell) = ZONES.get_key_value(zone).ok_or_else(unknown_zone)?;
     let time_zone = zone_cell.get_or_init(|| {
@@ -36,16 +39,18 @@ pub(crate) fn offset(zone: &str, seconds: i64) -> Result<i32, EvalError> {
     Ok(time_zone.to_offset(time).seconds())
 }
 
-/// Parses hours and minutes with an optional sign.
-fn parse_offset(text: &str) -> Option<i32> {
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(rest) => (-1, rest),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
+/// Parses hours with an optional sign, and minutes in the direction of the sign. As in cel-go, any number of
+/// both is an offset.
+fn parse_offset(hours: &str, minutes: &str) -> Result<i32, EvalError> {
+    let number = |text: &str| {
+        text.parse::<i32>().map_err(|_| {
+            let shown = crate::quote::quote(text);
+            EvalError::failed(format!("strconv.Atoi: parsing {shown}: invalid syntax"))
+        })
     };
-    let (hours, minutes) = digits.split_once(':')?;
-    let number = |part: &str| part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse::<i32>().ok())?;
-    let (hours, minutes) = (number(hours)?, number(minutes)?);
-    (hours < 24 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
+    let (hour, minute) = (number(hours)?, number(minutes)?);
+    let sign = if hours.starts_with('-') { -1 } else { 1 };
+    Ok(hour.saturating_mul(60).saturating_add(minute.saturating_mul(sign)).saturating_mul(60))
 }
 
 #[cfg(test)]
@@ -71,8 +76,8 @@ mod tests {
             ("+05:30", Some(19_800)),
             ("-08:00", Some(-28_800)),
             ("2:00", Some(7_200)),
-            ("24:00", None),
-            ("1:60", None),
+            ("24:00", Some(86_400)),
+            ("1:60", Some(7_200)),
             ("1:", None),
             ("+-1:00", None),
             ("Local", None),

@@ -1,8 +1,8 @@
 //! Table tests of the language and its libraries: one file and one test per subject.
 //! The files are in `testdata/language`.
 //!
-//! A row is `EXPRESSION ==> OUTCOME`. The outcome is a value, `compile: ` with the first error, or `error: `
-//! with the evaluation error. Of a syntax error the first words are enough. A suffix `@ UNITS` is the cost of
+//! A row is `EXPRESSION ==> OUTCOME`. The outcome is a value, `compile: ` with the first error, `plan: ` with the
+//! error of a constant part, or `error: ` with the evaluation error. Of a syntax error the first words are enough. A suffix `@ UNITS` is the cost of
 //! the evaluation. `var NAME = JSON` declares a variable of dynamic type for the following rows. `stored`
 //! uses the environment for stored expressions in the whole file.
 
@@ -20,6 +20,7 @@ fn folder() -> PathBuf {
 fn outcome(environment: &Environment, variables: &[(String, Json)], source: &str) -> (String, u64) {
     let program = match environment.compile(source) {
         Ok(program) => program,
+        Err(expressions::CompileError { plan: Some(reason), .. }) => return (format!("plan: {reason}"), 0),
         Err(error) => {
             let first = error.issues.first().map(|issue| issue.message.clone()).unwrap_or_default();
             return (format!("compile: {first}"), 0);

@@ -1,10 +1,7 @@
 //! The compiled form of a schema node. Absent parts take one word, so that an idle schema stays small.
 
-use std::sync::OnceLock;
-
 use apimachinery::object::Value;
 use expressions::{ListKind, SchemaType};
-use regex::Regex;
 
 use super::node_rules::Rules;
 
@@ -33,9 +30,8 @@ pub(super) struct Property {
 /// The list type of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) enum ListType {
-    /// The schema sets no list type: lists merge as atomic, but ratcheting correlates items by index.
+    /// Also the type of a list without a list type.
     #[default]
-    Unspecified,
     Atomic,
     Set,
     Map(Box<[Box<str>]>),
@@ -103,22 +99,20 @@ pub(super) struct Junctors {
     pub(super) not: Option<Box<Node>>,
 }
 
-/// A regular expression, compiled on first use.
+/// A regular expression. Equal expressions share one compiled form, see [`expressions::pattern`].
 #[derive(Debug)]
 pub(super) struct Pattern {
     pub(super) source: Box<str>,
-    pub(super) regex: OnceLock<Option<Box<Regex>>>,
 }
 
 impl Pattern {
     pub(super) fn new(source: &str) -> Pattern {
-        Pattern { source: source.into(), regex: OnceLock::new() }
+        Pattern { source: source.into() }
     }
 
     /// Whether a text contains a match. A malformed pattern matches nothing.
     pub(super) fn is_match(&self, text: &str) -> bool {
-        let compiled = self.regex.get_or_init(|| expressions::pattern(&self.source).ok().map(Box::new));
-        compiled.as_ref().is_some_and(|regex| regex.is_match(text))
+        expressions::pattern(&self.source).is_ok_and(|regex| regex.is_match(text))
     }
 }
 
@@ -204,7 +198,7 @@ impl expressions::Schema for Node {
         match &self.list {
             ListType::Set => ListKind::Set,
             ListType::Map(keys) => ListKind::Map(keys.iter().map(|key| key.to_string()).collect()),
-            ListType::Unspecified | ListType::Atomic => ListKind::Atomic,
+            ListType::Atomic => ListKind::Atomic,
         }
     }
 

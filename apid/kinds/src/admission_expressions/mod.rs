@@ -18,6 +18,7 @@ mod types;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use apimachinery::names::Preset;
 use expressions::{CompileError, Environment, Field, ObjectType, Parsed, Program, Type};
 
 pub use object_types::object_type;
@@ -96,11 +97,16 @@ impl Purpose {
     }
 }
 
+/// Chooses the dialect of the expressions of this process. Only the first call has an effect.
+pub fn choose_dialect(preset: Preset) {
+    expressions::Dialect::of(preset).choose();
+}
+
 /// The error of an invalid expression, with the text of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ExpressionError {
     /// The compilation fails.
-    #[error("compilation failed: {0}")]
+    #[error("{}", .0.reason())]
     Compilation(CompileError),
     /// The result type is not the type that the purpose requires.
     #[error("must evaluate to {expected} but got {actual}")]

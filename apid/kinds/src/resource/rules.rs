@@ -68,7 +68,7 @@ pub(super) fn validate_selectors(selectors: &Field<'_, '_>, errors: &mut FieldEr
         }
         let expression = cel.child("expression");
         match Environment::new().variable("device", DEVICE.clone()).compile(expression.text()) {
-            Err(error) => errors.push(expression.invalid(&format!("compilation failed: {error}"))),
+            Err(error) => errors.push(expression.invalid(&error.reason())),
             Ok(program) if !matches!(program.result_type(), Type::Bool | Type::Dyn) => {
                 let found = program.result_type();
                 let detail = format!("must evaluate to bool or the unknown type, not {found}");

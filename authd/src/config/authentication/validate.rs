@@ -119,31 +119,21 @@ struct Validation<'v> {
 /// The required type of an expression.
 #[derive(Clone, Copy)]
 enum ResultType {
+    /// The result of a rule.
     Bool,
-    Text,
-    Texts,
+    /// The result of a mapping, a string or a list of strings.
+    Mapping,
 }
 
 impl ResultType {
-    /// Whether an expression with the static type `ty` can have a result of the required type.
-    /// As in kube-apiserver, only a condition must have a known type; an attribute may have a dynamic type.
+    /// Whether an expression with the static type `ty` is valid.
+    ///
+    /// As in kube-apiserver, a mapping may have any static type. A token for which the result has a wrong type is
+    /// rejected.
     fn fits(self, ty: &Type) -> bool {
-        match (self, ty) {
-            (ResultType::Bool, ty) => *ty == Type::Bool,
-            (ResultType::Text | ResultType::Texts, Type::String | Type::Dyn)
-            | (ResultType::Texts, Type::Null) => true,
-            (ResultType::Texts, Type::List(list)) => {
-                matches!(list.element, Type::String | Type::Dyn | Type::Param(_))
-            }
-            _ => false,
-        }
-    }
-
-    fn description(self) -> &'static str {
         match self {
-            ResultType::Bool => "must evaluate to bool",
-            ResultType::Text => "must evaluate to string",
-            ResultType::Texts => "must evaluate to string or list of strings",
+            ResultType::Bool => *ty == Type::Bool,
+            ResultType::Mapping => true,
         }
     }
 }
@@ -171,11 +161,11 @@ impl Validation<'_> {
         let rules = &authenticator.claim_validation_rules;
         let claim_rules = self.claim_rules(rules, &path.child("claimValidationRules"));
         let (mappings, mappings_path) = (&authenticator.claim_mappings, path.child("claimMappings"));
-        let username = self.mapping(&mappings.username, &mappings_path.child("username"), ResultType::Text);
+        let username = self.mapping(&mappings.username, &mappings_path.child("username"));
         if mappings.username == PrefixedClaimOrExpression::default() {
             self.add_required(&mappings_path.child("username"), "claim or expression is required");
         }
-        let groups = self.mapping(&mappings.groups, &mappings_path.child("groups"), ResultType::Texts);
+        let groups = self.mapping(&mappings.groups, &mappings_path.child("groups"));
         let uid = self.uid(&mappings.uid, &mappings_path.child("uid"));
         let extra = self.extra(&mappings.extra, &mappings_path.child("extra"));
         self.check_email_verified(authenticator, &mappings_path);
@@ -303,12 +293,7 @@ impl Validation<'_> {
     }
 
     /// Validates and compiles a mapping with a prefix (requirements A-JWT-34 to A-JWT-39, A-JWT-43).
-    fn mapping(
-        &self,
-        mapping: &PrefixedClaimOrExpression,
-        path: &FieldPath,
-        result_type: ResultType,
-    ) -> Option<MappingSource> {
+    fn mapping(&self, mapping: &PrefixedClaimOrExpression, path: &FieldPath) -> Option<MappingSource> {
         match (mapping.claim.as_str(), mapping.expression.as_str()) {
             ("", "") => {
                 // A prefix without a claim would otherwise be ignored.
@@ -331,7 +316,8 @@ impl Validation<'_> {
                     self.add_invalid(&path.child("prefix"), prefix, detail);
                 }
                 let path = path.child("expression");
-                self.compile(&self.claims, expression, &path, result_type).map(MappingSource::Expression)
+                self.compile(&self.claims, expression, &path, ResultType::Mapping)
+                    .map(MappingSource::Expression)
             }
             _ => {
                 self.add_invalid(path, "", NOT_BOTH);
@@ -346,7 +332,7 @@ impl Validation<'_> {
             prefix: (!mapping.claim.is_empty()).then(String::new),
             ..mapping.clone()
         };
-        self.mapping(&mapping, path, ResultType::Text)
+        self.mapping(&mapping, path)
     }
 
     /// Validates and compiles the extra mappings (requirements A-JWT-49 to A-JWT-57).
@@ -365,7 +351,7 @@ impl Validation<'_> {
                 self.add_required(&path, "");
                 continue;
             }
-            let compiled = self.compile(&self.claims, &mapping.value_expression, &path, ResultType::Texts);
+            let compiled = self.compile(&self.claims, &mapping.value_expression, &path, ResultType::Mapping);
             validated.extend(compiled.map(|expression| (mapping.key.clone(), expression)));
         }
         validated
@@ -466,11 +452,15 @@ impl Validation<'_> {
                     format!("ERROR: <input>:{}:{}: {}", issue.line, issue.column, issue.message)
                 });
                 let issues: Vec<String> = issues.collect();
-                self.add_invalid(path, text, &format!("compilation failed: {}", issues.join("; ")));
+                let detail = match error.plan {
+                    Some(_) => error.reason(),
+                    None => format!("compilation failed: {}", issues.join("; ")),
+                };
+                self.add_invalid(path, text, &detail);
                 None
             }
             Ok(program) if !result_type.fits(program.result_type()) => {
-                self.add_invalid(path, text, result_type.description());
+                self.add_invalid(path, text, "must evaluate to bool");
                 None
             }
             Ok(program) => Some(Expression { text: text.to_owned(), program }),

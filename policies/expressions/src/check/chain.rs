@@ -16,8 +16,8 @@ impl Checker<'_> {
                 return (Node::Slot(slot), ty);
             }
             // A dotted type name, such as `google.protobuf.Timestamp`.
-            if let Some(value) = type_constant(&path) {
-                return (Node::Const(value), Type::Type);
+            if let Some(constant) = type_constant(&path) {
+                return constant;
             }
         }
         let (operand, link, is_optional) = match &expr.kind {
@@ -33,10 +33,11 @@ impl Checker<'_> {
             _ => return self.check(expr),
         };
         let (root, ty) = self.check(operand);
+        let ty = self.resolve(ty);
         let Some((step, result)) = self.check_link(expr.at, &ty, link, is_optional) else {
             return (root, Type::Dyn);
         };
-        (append(root, step, result.clone()), result)
+        (append(root, step), result)
     }
 
     fn check_link(
@@ -55,23 +56,32 @@ impl Checker<'_> {
             }
             Link::Index(index) => {
                 let operator = if is_optional { "_[?_]" } else { "_[_]" };
-                let (node, ty) = self.check_index(at, inner, index, operator)?;
+                let (node, ty) = self.check_index(at, operand, index, operator)?;
                 (StepTarget::Index(node), ty)
             }
         };
         let ty = match (operand, ty) {
             (_, ty @ Type::Optional(_)) => ty,
+            // The overloads of an optional index have different results for a dynamic operand.
+            (Type::Dyn | Type::Param(_), _) if is_optional && matches!(target, StepTarget::Index(_)) => {
+                Type::Dyn
+            }
             (operand, ty) if is_optional || matches!(operand, Type::Optional(_)) => Type::optional(ty),
             (_, ty) => ty,
         };
-        Some((Step { target, is_optional }, ty))
+        Some((Step { target, is_optional, ty: ty.clone() }, ty))
     }
 
     /// Returns the name in the data and the type of a field. None: the type has no such field; an error is
     /// reported.
     pub(super) fn check_field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
         match operand {
-            Type::Dyn => Some((field.to_owned(), Type::Dyn)),
+            Type::Dyn | Type::Param(_) => Some((field.to_owned(), Type::Dyn)),
+            // Library types that cel-go's checker takes for messages.
+            Type::Opaque(name) if name.starts_with("kubernetes.") => {
+                self.report(at, format!("unexpected failed resolution of '{name}'"));
+                None
+            }
             Type::Map(types) if types.0.is_compatible_with(&Type::String) => {
                 Some((field.to_owned(), types.1.clone()))
             }
@@ -100,8 +110,8 @@ impl Checker<'_> {
         operator: &str,
     ) -> Option<(Node, Type)> {
         let (node, index_type) = self.check(index);
-        let result = match operand {
-            Type::Dyn => Some(Type::Dyn),
+        let result = match without_optional(operand) {
+            Type::Dyn | Type::Param(_) | Type::Null => Some(Type::Dyn),
             Type::List(list) if index_type.is_compatible_with(&Type::Int) => Some(list.element.clone()),
             Type::Map(types) if index_type.is_compatible_with(&types.0) => Some(types.1.clone()),
             _ => None,
@@ -119,11 +129,11 @@ impl Checker<'_> {
             return self.report(argument.at, "invalid argument to has() macro".to_owned());
         };
         let (root, ty) = self.check(operand);
-        let Some((field, _)) = self.check_field(argument.at.max(at), without_optional(&ty), field) else {
+        let Some((field, _)) = self.check_field(at, without_optional(&ty), field) else {
             return (root, Type::Bool);
         };
         let (root, steps) = match root {
-            Node::Chain { root, steps, .. } => (root, steps),
+            Node::Chain { root, steps } => (root, steps),
             other => (Box::new(other), Vec::new()),
         };
         (Node::Has { root, steps, field }, Type::Bool)
@@ -136,13 +146,13 @@ enum Link<'e> {
     Index(&'e Expr),
 }
 
-/// Appends a link to the chain `root`; `ty` is the type of the resulting value.
-fn append(root: Node, step: Step, ty: Type) -> Node {
+/// Appends a link to the chain `root`.
+fn append(root: Node, step: Step) -> Node {
     match root {
-        Node::Chain { root, mut steps, .. } => {
+        Node::Chain { root, mut steps } => {
             steps.push(step);
-            Node::Chain { root, steps, ty }
+            Node::Chain { root, steps }
         }
-        other => Node::Chain { root: Box::new(other), steps: vec![step], ty },
+        other => Node::Chain { root: Box::new(other), steps: vec![step] },
     }
 }

@@ -33,7 +33,8 @@ impl Checker<'_> {
             }
             nodes.push((Node::Const(Value::text(&field.name)), node, field.is_optional));
         }
-        (Node::Map { message: Some(name.to_owned()), entries: nodes }, Type::object(name, []))
+        let ty = Type::object(name, []);
+        (Node::Map { message: Some(name.to_owned()), entries: nodes, ty: ty.clone() }, ty)
     }
 
     /// Returns the type of a field that an expression selects from a message; None for other types and

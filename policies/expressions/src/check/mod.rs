@@ -5,6 +5,7 @@
 //! wording of cel-go's checker. Each message has the position of its node.
 
 mod chain;
+mod constants;
 mod macros;
 mod messages;
 
@@ -12,7 +13,7 @@ use crate::ast::{Expr, Kind, Literal};
 use crate::env::{Environment, Parsed};
 use crate::error::{CompileError, Issue};
 use crate::library::{Function, Table};
-use crate::program::{Node, Program};
+use crate::program::{Call, Node, Program};
 use crate::types::{Bindings, ListKind, Overload, Type};
 use crate::value::{Text, Value};
 
@@ -28,35 +29,54 @@ impl Environment {
     /// Type-checks a parsed expression.
     ///
     /// # Errors
-    /// All errors, with their positions.
+    /// All errors, with their positions; or the error of a constant part, unless the expression is stored.
     pub fn check(&self, parsed: &Parsed) -> Result<Program, CompileError> {
         let variables = self.variables.iter().enumerate();
         let scopes = variables.map(|(slot, (name, ty))| (name.clone(), slot, ty.clone())).collect();
         let slots = self.variables.len();
         let mut checker = Checker {
             has_mutation_types: self.has_mutation_types,
-            functions: &self.functions,
+            functions: self.functions,
             source: &parsed.source,
             declared: slots,
             scopes,
             slots,
             allows_mixed: false,
             issues: Vec::new(),
+            constant_issues: Vec::new(),
+            element_types: Vec::new(),
+            variables: Bindings::default(),
+            next_variable: 0,
         };
         let (root, result) = checker.check(&parsed.tree);
-        if checker.issues.is_empty() {
-            return Ok(Program { root, variables: self.variables.clone(), slots: checker.slots, result });
-        }
         let mut issues = checker.issues;
+        if issues.is_empty() && !self.is_stored {
+            issues = checker.constant_issues;
+        }
+        if issues.is_empty() {
+            let root = crate::plan::plan(root, self.dialect, self.is_stored, &checker.variables)
+                .map_err(CompileError::of_plan)?;
+            let result = result.substitute(&checker.variables);
+            return Ok(Program {
+                root,
+                variables: self.variables.clone(),
+                slots: checker.slots,
+                result: result.with_dynamic_parts(),
+                list_literal_cost: self.dialect.list_literal_cost,
+            });
+        }
         issues.sort_by_key(|issue| (issue.line, issue.column));
-        Err(CompileError { issues })
+        Err(CompileError { issues, plan: None })
     }
 }
+
+/// Maximum number of empty literals whose type later uses determine; that of others stays dynamic.
+const MAX_VARIABLES: u32 = 64;
 
 struct Checker<'e> {
     /// Whether expressions can contain the message types and the functions of mutations.
     has_mutation_types: bool,
-    functions: &'e Table,
+    functions: &'static Table,
     source: &'e str,
     /// Number of variables that the environment declares.
     declared: usize,
@@ -67,16 +87,28 @@ struct Checker<'e> {
     /// Whether the elements of a list or map literal may have different types.
     allows_mixed: bool,
     issues: Vec<Issue>,
+    /// Errors of constant parts, such as literals of mixed types. They count only without other errors, and
+    /// not for stored expressions.
+    constant_issues: Vec<Issue>,
+    /// Types of the elements of the last checked list literal.
+    element_types: Vec<Type>,
+    /// Types that uses of empty literals determined.
+    variables: Bindings,
+    next_variable: u32,
 }
 
 /// A checked node and its type. After an error the type is dynamic: the error is reported only once.
 type TypedNode = (Node, Type);
 
-impl<'e> Checker<'e> {
-    /// Returns the overloads of a global or member function; None: there is no such function.
-    fn overloads(&self, name: &str, member: bool) -> Option<&'e [(Overload, &'static Function)]> {
-        let mutation_overloads = || self.has_mutation_types.then(Table::for_mutations)?.find(name, member);
-        self.functions.find(name, member).or_else(mutation_overloads)
+/// Overloads of a function with their code.
+type Overloads = &'static [(Overload, &'static Function)];
+
+impl Checker<'_> {
+    /// Returns the overloads of a global or member function, empty if the function has only the other form;
+    /// None: there is no such function.
+    fn overloads(&self, name: &str, member: bool) -> Option<(&'static str, Overloads)> {
+        let mutations = || self.has_mutation_types.then(Table::for_mutations)?.find(name, member);
+        self.functions.find(name, member).or_else(mutations)
     }
 }
 
@@ -115,7 +147,7 @@ impl Checker<'_> {
 
     fn lookup(&self, name: &str) -> Option<(usize, Type)> {
         let found = self.scopes.iter().rev().find(|(known, ..)| known == name);
-        found.map(|(_, slot, ty)| (*slot, ty.clone()))
+        found.map(|(_, slot, ty)| (*slot, self.resolve(ty.clone())))
     }
 
     /// Finds a variable with a dotted name, unless a comprehension variable with its first part hides it.
@@ -133,56 +165,86 @@ impl Checker<'_> {
             return (Node::Slot(slot), ty);
         }
         match type_constant(name) {
-            Some(value) => (Node::Const(value), Type::Type),
+            Some(constant) => constant,
             None => self.report(at, format!("undeclared reference to '{name}' (in container '')")),
         }
     }
 
     fn check_list(&mut self, elements: &[(Expr, bool)]) -> TypedNode {
         let mut element: Option<Type> = None;
+        let mut types = Vec::with_capacity(elements.len());
         let mut nodes = Vec::with_capacity(elements.len());
         for (expr, optional) in elements {
             let (node, ty) = self.check(expr);
             let ty = if *optional { self.unwrap_optional(expr.at, ty) } else { ty };
-            element = Some(self.common_type(expr.at, element, ty));
+            element = Some(common_type(element, &ty));
+            types.push((expr.at, ty));
             nodes.push((node, *optional));
         }
-        (Node::List(nodes), Type::list(element.unwrap_or(Type::Dyn)))
+        self.require_equal_types(&types);
+        self.element_types = types.into_iter().map(|(_, ty)| ty).collect();
+        let ty = Type::list(element.unwrap_or_else(|| self.new_variable()));
+        (Node::List(nodes, ty.clone()), ty)
     }
 
     fn check_map(&mut self, entries: &[(Expr, Expr, bool)]) -> TypedNode {
         let (mut key, mut value) = (None, None);
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
         let mut nodes = Vec::with_capacity(entries.len());
         for (k, v, optional) in entries {
             let (key_node, key_type) = self.check(k);
             let (value_node, value_type) = self.check(v);
             let value_type = if *optional { self.unwrap_optional(v.at, value_type) } else { value_type };
-            key = Some(self.common_type(k.at, key, key_type));
-            value = Some(self.common_type(v.at, value, value_type));
+            key = Some(common_type(key, &key_type));
+            value = Some(common_type(value, &value_type));
+            keys.push((k.at, key_type));
+            values.push((v.at, value_type));
             nodes.push((key_node, value_node, *optional));
         }
-        let node = Node::Map { message: None, entries: nodes };
-        (node, Type::map(key.unwrap_or(Type::Dyn), value.unwrap_or(Type::Dyn)))
+        self.require_equal_types(&keys);
+        self.require_equal_types(&values);
+        let key = key.unwrap_or_else(|| self.new_variable());
+        let ty = Type::map(key, value.unwrap_or_else(|| self.new_variable()));
+        (Node::Map { message: None, entries: nodes, ty: ty.clone() }, ty)
     }
 
-    /// Returns the common type of the elements of a literal so far. Reports an error for incompatible types.
-    fn common_type(&mut self, at: usize, before: Option<Type>, ty: Type) -> Type {
-        match before {
-            None => ty,
-            Some(before) if before == Type::Dyn || ty == Type::Dyn => Type::Dyn,
-            Some(before) if self.allows_mixed && before != ty => Type::Dyn,
-            Some(before) => {
-                self.expect(at, &ty, &before);
-                before
-            }
+    /// A type that a later use determines.
+    ///
+    /// The number of variables is limited, because each call copies their types.
+    fn new_variable(&mut self) -> Type {
+        if self.next_variable >= MAX_VARIABLES {
+            return Type::UNBOUND;
         }
+        self.next_variable += 1;
+        Type::variable(self.next_variable)
+    }
+
+    /// The type with the variables that uses have determined.
+    fn resolve(&self, ty: Type) -> Type {
+        if self.variables.is_empty() || !ty.has_unbound() { ty } else { ty.substitute(&self.variables) }
+    }
+
+    /// Reports the first element of a literal whose type differs from that of the first element.
+    fn require_equal_types(&mut self, types: &[(usize, Type)]) {
+        if self.allows_mixed {
+            return;
+        }
+        let Some(((_, first), rest)) = types.split_first() else { return };
+        if let Some((at, other)) = rest.iter().find(|(_, other)| !first.is_equivalent_to(other)) {
+            self.report_constant(*at, format!("expected type '{first}' but found '{other}'"));
+        }
+    }
+
+    /// Reports an error of a constant part.
+    fn report_constant(&mut self, at: usize, message: String) {
+        self.constant_issues.push(Issue::at(self.source, at, message));
     }
 
     /// Returns the type inside an optional; reports an error for a type that is not optional.
     fn unwrap_optional(&mut self, at: usize, ty: Type) -> Type {
         match ty {
             Type::Optional(inner) => inner.as_ref().clone(),
-            Type::Dyn => Type::Dyn,
+            other if other.is_dynamic() => other,
             other => {
                 self.report(at, format!("expected type 'optional_type({other})' but found '{other}'"));
                 Type::Dyn
@@ -233,17 +295,19 @@ impl Checker<'_> {
         let (condition_node, condition_type) = self.check(condition);
         let (yes_node, yes_type) = self.check(yes);
         let (no_node, no_type) = self.check(no);
-        if !condition_type.is_compatible_with(&Type::Bool) || !yes_type.is_compatible_with(&no_type) {
+        let (yes_type, no_type) = (self.resolve(yes_type), self.resolve(no_type));
+        let mut bindings = self.variables.clone();
+        let branch = Type::Param('A');
+        let is_checked = condition_type.is_compatible_with(&Type::Bool)
+            && yes_type.is_assignable_to(&branch, &mut bindings)
+            && no_type.is_assignable_to(&branch, &mut bindings);
+        if !is_checked {
             let types = format!("({condition_type}, {yes_type}, {no_type})");
             return self.report_no_overload(at, "_?_:_", &types);
         }
-        let result = match (yes_type, no_type) {
-            (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
-            // The literal of an empty list takes the type of the other list.
-            (Type::List(_), other @ Type::List(_)) if is_empty_list(&yes_node) => other,
-            (Type::Null, other) | (other, _) => other,
-        };
-        (Node::Conditional(Box::new((condition_node, yes_node, no_node))), result)
+        self.variables = bindings.into_variables();
+        let result = self.resolve(common_type(Some(yes_type), &no_type));
+        (Node::Conditional(Box::new((condition_node, yes_node, no_node)), result.clone()), result)
     }
 
     /// Checks a call and selects the functions with an overload for its argument types.
@@ -254,7 +318,7 @@ impl Checker<'_> {
         target: Option<&Expr>,
         arguments: &[Expr],
     ) -> TypedNode {
-        let Some(known) = self.overloads(name, target.is_some()) else {
+        let Some((name, known)) = self.overloads(name, target.is_some()) else {
             // The arguments are checked only to report their errors as well.
             for argument in target.into_iter().chain(arguments) {
                 self.check(argument);
@@ -272,22 +336,24 @@ impl Checker<'_> {
             nodes.push(node);
             types.push(ty);
         }
+        // The check of a later argument can determine the type of an earlier one.
+        let mut types: Vec<Type> = types.into_iter().map(|ty| self.resolve(ty)).collect();
         // Lists of objects with different type names but equal fields can be concatenated. The operand types
         // are made equal here, because the overload requires equal types.
         if name == "_+_"
             && let [left @ Type::List(_), right @ Type::List(_)] = types.as_mut_slice()
             && left.has_same_structure_as(right)
         {
-            match nodes.first() {
-                // The literal of an empty list takes the type of the other list.
-                Some(node) if is_empty_list(node) => *left = right.clone(),
-                _ => *right = left.clone(),
+            if left.has_unbound() {
+                *left = right.clone();
+            } else {
+                *right = left.clone();
             }
         }
-        let mut functions: Vec<&'static Function> = Vec::new();
+        let mut candidates: Vec<(&'static Overload, &'static Function)> = Vec::new();
         let mut result: Option<Type> = None;
         for (overload, function) in known {
-            let mut bindings = Bindings::default();
+            let mut bindings = self.variables.clone();
             if overload.arguments.len() != types.len()
                 || !types
                     .iter()
@@ -296,10 +362,10 @@ impl Checker<'_> {
             {
                 continue;
             }
-            if !functions.iter().any(|candidate| std::ptr::eq(*candidate, *function)) {
-                functions.push(function);
-            }
+            candidates.push((overload, function));
             let overload_result = overload.result.substitute(&bindings);
+            // The first overload determines the types of variables.
+            self.variables = bindings.into_variables();
             result = Some(match result {
                 None => overload_result,
                 Some(before) if before == overload_result => overload_result,
@@ -315,23 +381,19 @@ impl Checker<'_> {
         {
             result = Type::list_of_kind(sum.element.clone(), left.kind.clone());
         }
-        if let [only] = functions.as_slice()
-            && let Some(constant) = &only.constant
-            && let Some(Node::Const(value)) = nodes.get_mut(constant.argument)
-            && let Some(text) = value.as_str()
-        {
-            match (constant.parse)(text) {
-                Ok(parsed) => *value = parsed,
-                Err(error) => return self.report(at, error.to_string()),
-            }
-        }
-        (Node::Call { functions, arguments: nodes, ty: result.clone() }, result)
+        self.check_constant_arguments(name, target, arguments);
+        let call = Call { name, candidates, arguments: nodes, ty: result.clone(), is_membership: false };
+        (Node::Call(Box::new(call)), result)
     }
 }
 
-/// Whether a node is the literal of an empty list.
-fn is_empty_list(node: &Node) -> bool {
-    matches!(node, Node::List(elements) if elements.is_empty())
+/// Returns the common type of the elements of a literal so far, or of the branches of a conditional.
+fn common_type(before: Option<Type>, ty: &Type) -> Type {
+    match before {
+        None => ty.clone(),
+        Some(before) if before.is_compatible_with(ty) => before.more_general(ty),
+        Some(_) => Type::Dyn,
+    }
 }
 
 /// Formats the argument types of a call for messages.
@@ -366,21 +428,41 @@ fn constant(literal: &Literal) -> TypedNode {
 }
 
 /// Returns the type value with this name; None: there is no such type.
-fn type_constant(name: &str) -> Option<Value<'static>> {
-    const NAMES: [&str; 13] = [
-        "bool",
-        "bytes",
-        "double",
-        "google.protobuf.Duration",
-        "google.protobuf.Timestamp",
-        "int",
-        "list",
-        "map",
-        "null_type",
-        "optional_type",
-        "string",
-        "type",
-        "uint",
-    ];
-    NAMES.iter().find(|known| **known == name).map(|known| Value::Type(Text::Borrowed(known)))
+fn type_constant(name: &str) -> Option<TypedNode> {
+    let ty = match name {
+        "bool" => Type::Bool,
+        "bytes" => Type::Bytes,
+        "double" => Type::Double,
+        "google.protobuf.Duration" => Type::Duration,
+        "google.protobuf.Timestamp" => Type::Timestamp,
+        "int" => Type::Int,
+        "list" => Type::list(Type::Dyn),
+        "map" => Type::map(Type::Dyn, Type::Dyn),
+        "null_type" => Type::Null,
+        "optional_type" => Type::optional(Type::Dyn),
+        "string" => Type::String,
+        "type" => Type::type_of(Type::Dyn),
+        "uint" => Type::Uint,
+        "net.IP" => Type::Opaque("net.IP"),
+        "net.CIDR" => Type::Opaque("net.CIDR"),
+        _ => return None,
+    };
+    let value_name = match &ty {
+        Type::Duration => "google.protobuf.Duration",
+        Type::Timestamp => "google.protobuf.Timestamp",
+        Type::List(_) => "list",
+        Type::Map(_) => "map",
+        Type::Null => "null_type",
+        Type::Optional(_) => "optional_type",
+        Type::Type(_) => "type",
+        Type::Opaque(name) => name,
+        Type::Bool => "bool",
+        Type::Bytes => "bytes",
+        Type::Double => "double",
+        Type::Int => "int",
+        Type::Uint => "uint",
+        _ => "string",
+    };
+    let ty = Type::type_of(ty);
+    Some((Node::TypeName(Value::Type(Text::Borrowed(value_name)), ty.clone()), ty))
 }

@@ -38,11 +38,12 @@ impl<'a> Evaluator<'a, '_> {
         link_value(found, step.is_optional, || no_such_key_error(name))
     }
 
-    /// Evaluates `has()`: the test is free, and each preceding link costs one unit.
+    /// Evaluates `has()`. Each link costs one unit, also the tested one, and the variable nothing.
     pub(super) fn evaluate_has(&mut self, root: &'a Node, steps: &'a [Step], field: &str) -> Outcome<'a> {
         if let (Node::Slot(slot), [], Some((lazy, fields))) = (root, steps, self.lazy)
             && *slot == lazy
         {
+            self.cost.charge(1)?;
             return Ok(Value::Bool(fields.has(field)));
         }
         let value = self.evaluate_chain(root, steps)?;
@@ -51,9 +52,11 @@ impl<'a> Evaluator<'a, '_> {
             Value::Optional(Some(inner)) => inner.as_ref(),
             value => value,
         };
+        self.cost.charge(1)?;
         match operand {
             Value::Map(map) => Ok(Value::Bool(map.field(field).is_some())),
-            _ => Err(no_such_key_error(field)),
+            Value::List(_) => Err(unsupported_index_error("string")),
+            _ => Ok(Value::Bool(false)),
         }
     }
 
@@ -61,34 +64,41 @@ impl<'a> Evaluator<'a, '_> {
         // Links after an optional link apply to the inner value, if present, and stay optional.
         let is_optional = step.is_optional || matches!(value, Value::Optional(_));
         let operand = match value {
-            Value::Optional(inner) => inner.as_deref(),
-            value => Some(value),
+            Value::Optional(None) => return Ok(Value::Optional(None)),
+            Value::Optional(Some(inner)) => inner.as_ref(),
+            value => value,
         };
         match &step.target {
             StepTarget::Field(name) => {
-                self.cost.charge(1)?;
                 let found = match operand {
-                    None => None,
-                    Some(Value::Map(map)) => map.field(name).transpose()?,
-                    Some(_) => return Err(no_such_key_error(name)),
+                    Value::Map(map) => map.field(name).transpose(),
+                    Value::List(_) => Err(unsupported_index_error("string")),
+                    _ => Ok(None),
                 };
-                link_value(found, is_optional, || no_such_key_error(name))
+                self.charge_link(is_optional, &found)?;
+                link_value(found?, is_optional, || no_such_key_error(name))
             }
             StepTarget::Index(index) => {
                 let index = self.evaluate_index(index)?;
-                let found = operand.map_or(Ok(None), |operand| element_at(operand, &index))?;
-                link_value(found, is_optional, || missing_key_error(value, &index))
+                let found = element_at(operand, &index);
+                self.charge_link(is_optional, &found)?;
+                link_value(found?, is_optional, || missing_key_error(operand, &index))
             }
         }
     }
 
-    /// Value of an index. The link costs one unit, unless the index is a variable or a chain, which costs a
-    /// unit itself.
+    /// Charges a link: one unit, except for an optional link that selects nothing.
+    fn charge_link(
+        &mut self,
+        is_optional: bool,
+        found: &Result<Option<Value<'a>>, EvalError>,
+    ) -> Result<(), EvalError> {
+        if is_optional && !matches!(found, Ok(Some(_))) { Ok(()) } else { self.cost.charge(1) }
+    }
+
+    /// Value of an index. An index that is a variable costs nothing beside the link, and a chain only its links.
     fn evaluate_index(&mut self, index: &'a Node) -> Outcome<'a> {
-        if !matches!(index, Node::Slot(_) | Node::Chain { .. }) {
-            self.cost.charge(1)?;
-        }
-        self.evaluate(index)
+        self.evaluate_branch(index)
     }
 }
 
@@ -111,18 +121,22 @@ fn element_at<'a>(value: &Value<'a>, index: &Value<'a>) -> Result<Option<Value<'
             let index = match index {
                 Value::Int(i) => usize::try_from(*i).ok(),
                 Value::Uint(u) => usize::try_from(*u).ok(),
-                Value::Double(d) => match crate::numbers::double_to_int(*d)? {
+                Value::Double(d) => match crate::numbers::double_to_int(*d) {
                     #[expect(clippy::cast_precision_loss, clippy::float_cmp, reason = "whole numbers only")]
-                    i if i as f64 == *d => usize::try_from(i).ok(),
-                    _ => return Err(EvalError::NoOverload),
+                    Ok(i) if i as f64 == *d => usize::try_from(i).ok(),
+                    _ => return Err(EvalError::failed(format!("unsupported index value {d} in list"))),
                 },
-                _ => return Err(EvalError::NoOverload),
+                other => return Err(unsupported_index_error(&other.type_name())),
             };
             index.and_then(|i| list.at(i)).transpose()
         }
         Value::Map(map) => map.value(index),
-        _ => Err(EvalError::NoOverload),
+        _ => Ok(None),
     }
+}
+
+fn unsupported_index_error(ty: &str) -> EvalError {
+    EvalError::failed(format!("unsupported index type '{ty}' in list"))
 }
 
 fn missing_key_error(value: &Value<'_>, index: &Value<'_>) -> EvalError {

@@ -10,11 +10,10 @@ mod comprehension;
 
 use std::sync::Arc;
 
-use crate::cost::{Cost, LIST_LITERAL, MAP_LITERAL, MESSAGE_LITERAL};
+use crate::cost::{Cost, MAP_LITERAL, MESSAGE_LITERAL};
 use crate::error::EvalError;
-use crate::library::Function;
 use crate::map::MapBuilder;
-use crate::program::{Node, Program};
+use crate::program::{Call, Node, Program};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -79,7 +78,8 @@ impl Program {
                 *entry = Some(value.clone());
             }
         }
-        Evaluator { variables: &self.variables, slots, lazy, cost }.evaluate(&self.root)
+        let list_literal_cost = self.list_literal_cost;
+        Evaluator { variables: &self.variables, slots, lazy, list_literal_cost, cost }.evaluate(&self.root)
     }
 }
 
@@ -88,6 +88,7 @@ struct Evaluator<'a, 'c> {
     variables: &'a [(String, Type)],
     slots: Vec<Option<Value<'a>>>,
     lazy: Option<LazySlot<'a, 'c>>,
+    list_literal_cost: u64,
     cost: &'c mut Cost,
 }
 
@@ -105,37 +106,39 @@ impl<'a> Evaluator<'a, '_> {
 
     fn evaluate_unlimited(&mut self, node: &'a Node) -> Outcome<'a> {
         match node {
-            Node::Const(value) => Ok(value.clone()),
+            Node::Const(value) | Node::TypeName(value, _) | Node::Folded { value, .. } => Ok(value.clone()),
             Node::Slot(slot) => {
                 self.cost.charge(1)?;
                 self.read_slot(*slot)
             }
-            Node::Chain { root, steps, .. } => {
-                self.cost.charge(1)?;
+            Node::Chain { root, steps } => {
+                // A chain on a conditional belongs to its branches, which cost no unit of their own.
+                if !matches!(**root, Node::Conditional(..)) {
+                    self.cost.charge(1)?;
+                }
                 self.evaluate_chain(root, steps)
             }
             Node::Has { root, steps, field } => self.evaluate_has(root, steps, field),
-            Node::Call { functions, arguments, .. } => self.evaluate_call(functions, arguments),
+            Node::Call(call) => self.evaluate_call(call),
             Node::And(operands) => self.evaluate_logic(&operands.0, &operands.1, false),
             Node::Or(operands) => self.evaluate_logic(&operands.0, &operands.1, true),
-            Node::Conditional(parts) => match self.evaluate(&parts.0)? {
-                Value::Bool(true) => self.evaluate(&parts.1),
-                Value::Bool(false) => self.evaluate(&parts.2),
+            Node::Conditional(parts, _) => match self.evaluate(&parts.0)? {
+                Value::Bool(true) => self.evaluate_branch(&parts.1),
+                Value::Bool(false) => self.evaluate_branch(&parts.2),
                 _ => Err(EvalError::NoOverload),
             },
-            Node::OrElse { operand, unwrap } => {
+            Node::OrElse { operand, unwrap, .. } => {
                 let Value::Optional(inner) = self.evaluate(&operand.0)? else {
                     return Err(EvalError::NoOverload);
                 };
-                self.cost.charge(1)?;
                 match inner {
                     Some(value) if *unwrap => Ok(value.as_ref().clone()),
                     Some(value) => Ok(Value::Optional(Some(value))),
                     None => self.evaluate(&operand.1),
                 }
             }
-            Node::List(elements) => {
-                self.cost.charge(LIST_LITERAL)?;
+            Node::List(elements, _) => {
+                self.cost.charge(self.list_literal_cost)?;
                 let mut items = Vec::with_capacity(elements.len());
                 for (element, optional) in elements {
                     match (self.evaluate(element)?, *optional) {
@@ -146,23 +149,40 @@ impl<'a> Evaluator<'a, '_> {
                 }
                 Ok(Value::list(items))
             }
-            Node::Map { message, entries } => self.evaluate_map(message.as_deref(), entries),
+            Node::Map { message, entries, .. } => self.evaluate_map(message.as_deref(), entries),
             Node::Comprehension(comprehension) => self.evaluate_comprehension(comprehension),
-            Node::OptionalMap { operand, slot, body, flat } => {
-                let Value::Optional(inner) = self.evaluate(operand)? else {
-                    return Err(EvalError::NoOverload);
-                };
-                // The costs of the macro expansion, which tests `hasValue()` and then reads the value.
+            Node::OptionalMap { operand, slot, body, flat, is_used, .. } => {
+                let before = self.cost.used();
+                let operand = self.evaluate(operand);
+                let operand_cost = self.cost.used() - before;
+                // The costs of the macro expansion, which tests `hasValue()` and then reads the value, if the
+                // body uses the variable.
                 self.cost.charge(1)?;
+                let Value::Optional(inner) = operand? else { return Err(EvalError::NoOverload) };
                 let Some(value) = inner else {
                     self.cost.charge(1)?;
                     return Ok(Value::Optional(None));
                 };
-                self.cost.charge(12)?;
+                if *is_used {
+                    self.cost.charge(operand_cost + 1)?;
+                }
                 self.write_slot(*slot, value.as_ref().clone());
-                let result = self.evaluate(body)?;
-                if *flat { Ok(result) } else { Ok(Value::Optional(Some(Arc::new(result)))) }
+                let result = self.evaluate(body);
+                if *flat {
+                    return result;
+                }
+                self.cost.charge(1)?;
+                Ok(Value::Optional(Some(Arc::new(result?))))
             }
+        }
+    }
+
+    /// Evaluates a branch of a conditional. A variable costs nothing, and a chain only its links.
+    fn evaluate_branch(&mut self, node: &'a Node) -> Outcome<'a> {
+        match node {
+            Node::Slot(slot) => self.read_slot(*slot),
+            Node::Chain { root, steps } => self.evaluate_chain(root, steps),
+            other => self.evaluate(other),
         }
     }
 
@@ -197,38 +217,77 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    fn evaluate_call(&mut self, functions: &'a [&'static Function], arguments: &'a [Node]) -> Outcome<'a> {
-        match arguments {
+    fn evaluate_call(&mut self, call: &'a Call) -> Outcome<'a> {
+        match call.arguments.as_slice() {
             [one] => {
-                let values = [self.evaluate(one)?];
-                self.apply(functions, &values)
+                let one = self.evaluate(one);
+                self.apply(call, [one])
+            }
+            [one, Node::Folded { value: Value::List(constants), .. }] if call.is_membership => {
+                let value = self.evaluate(one)?;
+                constants.contains(&value).map(Value::Bool)
+            }
+            // A match with a constant pattern ends at an error of the text, without a charge.
+            [text, Node::Folded { value: pattern @ Value::Opaque(_), original }]
+                if matches!(**original, Node::Const(_)) =>
+            {
+                let text = self.evaluate(text)?;
+                self.call(call, &[text, pattern.clone()])
             }
             [one, two] => {
-                let values = [self.evaluate(one)?, self.evaluate(two)?];
-                self.apply(functions, &values)
+                let one = continue_after(self.evaluate(one))?;
+                let two = self.evaluate(two);
+                self.apply(call, [one, two])
             }
             more => {
                 let mut values = Vec::with_capacity(more.len());
                 for argument in more {
+                    // With more than two arguments, the first error ends the call before its charge.
                     values.push(self.evaluate(argument)?);
                 }
-                self.apply(functions, &values)
+                self.call(call, &values)
             }
         }
     }
 
+    /// Calls a function with up to two arguments. An argument that is an error counts as a value of size 1, and
+    /// the first error is the result.
+    fn apply<const N: usize>(&mut self, call: &'a Call, arguments: [Outcome<'a>; N]) -> Outcome<'a> {
+        let mut error = None;
+        let mut values = [const { Value::Null }; N];
+        for (value, argument) in values.iter_mut().zip(arguments) {
+            match argument {
+                Ok(argument) => *value = argument,
+                Err(EvalError::CostLimit) => return Err(EvalError::CostLimit),
+                Err(other) => error = error.or(Some(other)),
+            }
+        }
+        let Some(error) = error else { return self.call(call, &values) };
+        let units = call.candidates.first().map_or(1, |(_, f)| f.cost.units(&values, call.overload()));
+        self.cost.charge(units)?;
+        Err(error)
+    }
+
     /// Calls the first function that has an overload for the types of the values.
-    fn apply(&mut self, functions: &'a [&'static Function], values: &[Value<'a>]) -> Outcome<'a> {
-        for function in functions {
+    fn call(&mut self, call: &'a Call, values: &[Value<'a>]) -> Outcome<'a> {
+        let overload = call.overload();
+        let mut previous = None;
+        for (_, function) in &call.candidates {
+            if previous.is_some_and(|previous| std::ptr::eq(previous, *function)) {
+                continue;
+            }
+            previous = Some(*function);
             let before = *self.cost;
-            self.cost.charge(function.cost.units(values))?;
+            self.cost.charge(function.cost.units(values, overload))?;
             let outcome = (function.body)(values);
             if !matches!(outcome, Err(EvalError::NoOverload)) {
                 return outcome;
             }
             *self.cost = before;
         }
-        Err(EvalError::NoOverload)
+        let units = call.candidates.first().map_or(1, |(_, f)| f.cost.units(values, overload));
+        self.cost.charge(units)?;
+        Err(no_overload(call.name, values))
     }
 
     fn evaluate_map(&mut self, message: Option<&'a str>, entries: &'a [(Node, Node, bool)]) -> Outcome<'a> {
@@ -242,10 +301,50 @@ impl<'a> Evaluator<'a, '_> {
                 (Value::Optional(None), true) => continue,
                 _ => return Err(EvalError::NoOverload),
             };
-            builder.insert(key, value)?;
+            builder.set(key, value);
         }
         Ok(Value::Map(builder.finish_as(message)))
     }
+}
+
+/// Evaluates a call of a conversion with a constant.
+pub(crate) fn apply_constant(call: &Call, value: Value<'static>) -> Result<Value<'static>, EvalError> {
+    let values = [value];
+    for (_, function) in &call.candidates {
+        let outcome = (function.body)(&values);
+        if !matches!(outcome, Err(EvalError::NoOverload)) {
+            return outcome;
+        }
+    }
+    Err(no_overload(call.name, &values))
+}
+
+/// Stops at an exceeded cost limit; returns any other outcome for later use.
+fn continue_after(outcome: Outcome<'_>) -> Result<Outcome<'_>, EvalError> {
+    match outcome {
+        Err(EvalError::CostLimit) => Err(EvalError::CostLimit),
+        outcome => Ok(outcome),
+    }
+}
+
+/// The error of a call for whose values there is no overload, with the words of cel-go.
+fn no_overload(name: &str, values: &[Value<'_>]) -> EvalError {
+    let first = values.first();
+    let is_supported = match name {
+        "!_" | "-_" | "@in" | "startsWith" | "endsWith" | "contains" | "matches" | "find" | "findAll"
+        | "containsIP" | "containsCIDR" => true,
+        "_<_" | "_<=_" | "_>_" | "_>=_" => first.is_some_and(Value::is_ordered),
+        "_+_" => first.is_some_and(|value| matches!(value, Value::List(_)) || value.is_summable()),
+        "_-_" => first.is_some_and(|value| value.is_number() || value.is_time()),
+        "_*_" | "_/_" => first.is_some_and(Value::is_number),
+        "_%_" => matches!(first, Some(Value::Int(_) | Value::Uint(_))),
+        "size" => false,
+        _ => {
+            let types: Vec<_> = values.iter().map(Value::type_name).collect();
+            return EvalError::failed(format!("no such overload: {name}({})", types.join(", ")));
+        }
+    };
+    if is_supported { EvalError::NoOverload } else { EvalError::failed(format!("no such overload: {name}")) }
 }
 
 /// Returns a boolean, or an error that a logical operator may ignore. The outer error is the exceeded cost

@@ -7,15 +7,30 @@
 
 use std::sync::Arc;
 
-use crate::cost::CallCost::{Fixed, Text};
+use crate::cost::CallCost::{Custom, Fixed};
+use crate::cost::{CallCost, LIST_LITERAL, MESSAGE_LITERAL, READ};
 use crate::error::EvalError;
 use crate::types::Type;
 use crate::value::{Opaque, Value};
+use crate::value_facts::{Estimate, ValueFacts};
 
 use super::{Function, Library, library_value};
 
 /// Cost of one authorization check, in cost units.
 const CHECK_COST: u64 = 350_000;
+
+/// Cost of parsing a selector: a list, reading the text, and a structure with a list for each two characters.
+const SELECTOR_COST: CallCost = Custom(
+    "10 + size/10 + 50 x size/2",
+    |a, _| selector_estimate(Estimate::exactly(a.get(1).map_or(1, Value::size))).max,
+    |a, _| selector_estimate(a.get(1).map_or(Estimate::UNKNOWN, ValueFacts::size)),
+);
+
+fn selector_estimate(length: Estimate) -> Estimate {
+    #[expect(clippy::cast_precision_loss, reason = "small constants")]
+    let requirement = (LIST_LITERAL + MESSAGE_LITERAL) as f64;
+    Estimate::exactly(LIST_LITERAL) + length.scaled(READ) + length.scaled(0.5).scaled(requirement)
+}
 
 /// An authorization check of an expression. A text that the expression does not set is `""`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -188,14 +203,14 @@ pub(super) static SELECTORS: Library = Library {
     functions: &[
         builder_step!(
             ".kubernetes.authorization.ResourceCheck.fieldSelector(string) -> kubernetes.authorization.ResourceCheck",
-            Text(1),
+            SELECTOR_COST,
             RESOURCE,
             RESOURCE,
             |check, text| check.field_selector = Some(text)
         ),
         builder_step!(
             ".kubernetes.authorization.ResourceCheck.labelSelector(string) -> kubernetes.authorization.ResourceCheck",
-            Text(1),
+            SELECTOR_COST,
             RESOURCE,
             RESOURCE,
             |check, text| check.label_selector = Some(text)

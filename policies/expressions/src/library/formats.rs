@@ -2,13 +2,12 @@
 //!
 //! `format.<name>()` is a format. Its method `validate` returns the list of violations, or an empty optional.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use base64::Engine as _;
-use regex::Regex;
+use apimachinery::format;
 
 use crate::cost::CallCost::{Custom, Fixed};
-use crate::cost::regex_cost;
+use crate::cost::{READ, regex_cost};
 use crate::error::EvalError;
 use crate::time;
 use crate::value::{Opaque, Value};
@@ -28,50 +27,42 @@ struct Format {
     pattern_length: u64,
 }
 
-/// Pattern length for the cost of formats without a regular expression.
-const DEFAULT_PATTERN_LENGTH: u64 = 1_000;
-
 /// All formats; the function of each is `format.<name>`.
 static FORMATS: &[Format] = &[
-    Format { name: "dns1123Label", rule: |s| dns_label(s, &LABEL_1123, 63), pattern_length: 30 },
-    Format { name: "dns1123Subdomain", rule: |s| dns_label(s, &SUBDOMAIN, 253), pattern_length: 60 },
-    Format { name: "dns1035Label", rule: |s| dns_label(s, &LABEL_1035, 63), pattern_length: 30 },
+    Format { name: "dns1123Label", rule: format::label, pattern_length: 30 },
+    Format { name: "dns1123Subdomain", rule: format::subdomain, pattern_length: 60 },
+    Format { name: "dns1035Label", rule: format::label_1035, pattern_length: 30 },
     Format { name: "qualifiedName", rule: qualified_name, pattern_length: 60 },
-    Format {
-        name: "dns1123LabelPrefix",
-        rule: |s| dns_label(&without_dash(s), &LABEL_1123, 63),
-        pattern_length: 30,
-    },
+    Format { name: "dns1123LabelPrefix", rule: |s| format::label(&without_dash(s)), pattern_length: 30 },
     Format {
         name: "dns1123SubdomainPrefix",
-        rule: |s| dns_label(&without_dash(s), &SUBDOMAIN, 253),
+        rule: |s| format::subdomain(&without_dash(s)),
         pattern_length: 60,
     },
-    Format {
-        name: "dns1035LabelPrefix",
-        rule: |s| dns_label(&without_dash(s), &LABEL_1035, 63),
-        pattern_length: 30,
-    },
-    Format { name: "labelValue", rule: label_value, pattern_length: 40 },
+    Format { name: "dns1035LabelPrefix", rule: |s| format::label_1035(&without_dash(s)), pattern_length: 30 },
+    Format { name: "labelValue", rule: format::label_value, pattern_length: 40 },
     Format {
         name: "uri",
-        rule: |s| violation_unless(super::urls::is_url(s), "must be an absolute URL or path"),
-        pattern_length: DEFAULT_PATTERN_LENGTH,
+        rule: |s| super::urls::request_uri_error(s).into_iter().collect(),
+        pattern_length: 1_104,
     },
-    Format { name: "uuid", rule: |s| check_pattern(s, &UUID), pattern_length: 70 },
-    Format { name: "byte", rule: byte, pattern_length: DEFAULT_PATTERN_LENGTH },
-    Format { name: "date", rule: date, pattern_length: DEFAULT_PATTERN_LENGTH },
+    Format { name: "uuid", rule: uuid, pattern_length: 70 },
+    Format { name: "byte", rule: byte, pattern_length: 84 },
+    Format { name: "date", rule: date, pattern_length: 70 },
     Format {
         name: "datetime",
-        rule: |s| violation_unless(time::parse_timestamp(s).is_ok(), "must be a date-time of RFC 3339"),
-        pattern_length: DEFAULT_PATTERN_LENGTH,
+        rule: |s| violation_unless(is_date_time(s), "invalid datetime"),
+        pattern_length: 70,
     },
 ];
+
+/// Pattern length for the estimated cost of every format.
+const LONGEST_PATTERN: f64 = 128.0;
 
 /// Declares a function that returns the format with this name.
 macro_rules! format_function {
     ($name:literal) => {
-        Function::new(&[concat!("format.", $name, "() -> format.Format")], Fixed(1), |_| {
+        Function::new(&[concat!("format.", $name, "() -> kubernetes.NamedFormat")], Fixed(1), |_| {
             find($name).map(Value::opaque).ok_or(EvalError::NoOverload)
         })
     };
@@ -94,20 +85,22 @@ pub(super) static LIBRARY: Library = Library {
         format_function!("byte"),
         format_function!("date"),
         format_function!("datetime"),
-        Function::new(&["format.named(string) -> optional(format.Format)"], Fixed(1), |a| {
+        Function::new(&["format.named(string) -> optional(kubernetes.NamedFormat)"], Fixed(1), |a| {
             Ok(Value::Optional(find(single_text(a)?).map(|format| Arc::new(Value::opaque(format)))))
         }),
         Function::new(
-            &[".format.Format.validate(string) -> optional(list(string))"],
+            &[".kubernetes.NamedFormat.validate(string) -> optional(list(string))"],
             Custom(
-                |a| match a {
-                    [format, text] => {
-                        regex_cost(text.size(), format.downcast::<Format>().map_or(1, |f| f.pattern_length))
-                    }
+                "(1 + size)/10 x pattern/4; estimate: size/10 x 32",
+                |a, _| match a {
+                    [format, text] => match format.downcast::<Format>() {
+                        Some(format) => regex_cost(text.size(), format.pattern_length),
+                        None => 1,
+                    },
                     _ => 1,
                 },
-                |a| match a {
-                    [_, text] => Estimate { min: 1, max: regex_cost(text.size.max, DEFAULT_PATTERN_LENGTH) },
+                |a, _| match a {
+                    [_, text] => text.size().scaled(READ).scaled(LONGEST_PATTERN / 4.0),
                     _ => Estimate::UNKNOWN,
                 },
             ),
@@ -126,7 +119,7 @@ pub(super) static LIBRARY: Library = Library {
 
 impl Opaque for Format {
     fn type_name(&self) -> &'static str {
-        "format.Format"
+        "kubernetes.NamedFormat"
     }
 
     fn equals(&self, other: &dyn Opaque) -> bool {
@@ -138,63 +131,8 @@ fn find(name: &str) -> Option<Format> {
     FORMATS.iter().find(|format| format.name == name).copied()
 }
 
-/// A regular expression and its description in messages.
-struct FormatPattern {
-    regex: Option<Regex>,
-    message: &'static str,
-}
-
-macro_rules! pattern {
-    ($id:ident, $pattern:literal, $message:literal) => {
-        static $id: LazyLock<FormatPattern> = LazyLock::new(|| FormatPattern {
-            regex: Regex::new($pattern).ok(),
-            message: concat!($message, " (", $pattern, ")"),
-        });
-    };
-}
-
-pattern!(
-    LABEL_1123,
-    "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-    "must be lower case letters, digits or '-', with a letter or digit at both ends"
-);
-pattern!(
-    LABEL_1035,
-    "^[a-z]([-a-z0-9]*[a-z0-9])?$",
-    "must be lower case letters, digits or '-', with a letter first and a letter or digit last"
-);
-pattern!(
-    SUBDOMAIN,
-    "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-    "must be labels of lower case letters, digits or '-', separated by dots"
-);
-pattern!(
-    NAME_PART,
-    "^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$",
-    "must be letters, digits, '-', '_' or '.', with a letter or digit at both ends"
-);
-pattern!(
-    UUID,
-    "^[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}$",
-    "does not match the form of a UUID"
-);
-
-fn check_pattern(s: &str, pattern: &FormatPattern) -> Vec<String> {
-    violation_unless(pattern.regex.as_ref().is_some_and(|regex| regex.is_match(s)), pattern.message)
-}
-
 fn violation_unless(is_valid: bool, message: &str) -> Vec<String> {
     if is_valid { Vec::new() } else { vec![message.to_owned()] }
-}
-
-fn too_long(s: &str, max_bytes: usize) -> Option<String> {
-    (s.len() > max_bytes).then(|| format!("must be no more than {max_bytes} bytes"))
-}
-
-fn dns_label(s: &str, pattern: &FormatPattern, max_bytes: usize) -> Vec<String> {
-    let mut violations: Vec<String> = too_long(s, max_bytes).into_iter().collect();
-    violations.extend(check_pattern(s, pattern));
-    violations
 }
 
 /// Replaces a dash at the end of a text with a letter.
@@ -202,39 +140,48 @@ fn dns_label(s: &str, pattern: &FormatPattern, max_bytes: usize) -> Vec<String> 
 /// A `generateName` prefix may end with a dash; validation checks it like a name.
 fn without_dash(s: &str) -> String {
     match s.strip_suffix('-') {
-        Some(head) if !head.is_empty() => format!("{head}a"),
+        Some(head) if !head.is_empty() => {
+            let mut chars = head.chars();
+            chars.next_back();
+            format!("{}a", chars.as_str())
+        }
         _ => s.to_owned(),
     }
 }
 
 fn qualified_name(s: &str) -> Vec<String> {
-    let (mut violations, name) = match s.split_once('/') {
-        None => (Vec::new(), s),
-        Some(("", name)) => (vec!["prefix part must be non-empty".to_owned()], name),
-        Some((prefix, name)) => (dns_label(prefix, &SUBDOMAIN, 253), name),
-    };
-    if name.is_empty() {
-        violations.push("name part must be non-empty".to_owned());
-    }
-    violations.extend(too_long(name, 63));
-    violations.extend(check_pattern(name, &NAME_PART));
-    violations
+    let violations = format::qualified_name(s);
+    violations.iter().map(|text| text.replacen("a valid label key", "a qualified name", 1)).collect()
 }
 
-fn label_value(s: &str) -> Vec<String> {
-    let mut violations: Vec<String> = too_long(s, 63).into_iter().collect();
-    if !s.is_empty() {
-        violations.extend(check_pattern(s, &NAME_PART));
-    }
-    violations
+/// Five groups of hexadecimal digits, with or without dashes between them.
+fn uuid(s: &str) -> Vec<String> {
+    let mut rest = s;
+    let is_valid = [8, 4, 4, 4, 12].iter().enumerate().all(|(at, length)| {
+        rest = if at > 0 { rest.strip_prefix('-').unwrap_or(rest) } else { rest };
+        let Some((group, after)) = rest.split_at_checked(*length) else { return false };
+        rest = after;
+        group.bytes().all(|b| b.is_ascii_hexdigit())
+    });
+    violation_unless(is_valid && rest.is_empty(), "does not match the UUID format")
 }
 
+/// Padded standard base64 of at least one group.
 fn byte(s: &str) -> Vec<String> {
-    violation_unless(base64::engine::general_purpose::STANDARD.decode(s).is_ok(), "must be base64")
+    let digits = s.strip_suffix("==").or_else(|| s.strip_suffix('=')).unwrap_or(s);
+    let is_digit = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
+    let is_valid = !s.is_empty() && s.len().is_multiple_of(4) && digits.bytes().all(is_digit);
+    violation_unless(is_valid, "invalid base64")
 }
 
 fn date(s: &str) -> Vec<String> {
-    violation_unless(s.len() == 10 && time::parse_field(s).is_ok(), "must be a date such as 2006-01-02")
+    violation_unless(s.len() == 10 && time::parse_field(s).is_ok(), "invalid date")
+}
+
+/// A date and a time of day with an offset, in the forms that go-openapi accepts.
+fn is_date_time(s: &str) -> bool {
+    let upper = s.to_ascii_uppercase();
+    time::parse_timestamp(&upper).is_ok()
 }
 
 #[cfg(test)]
@@ -242,14 +189,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_format_has_function_and_valid_pattern() {
+    fn every_format_has_function() {
         let declared: Vec<&str> = LIBRARY.functions.iter().flat_map(|f| f.declares.iter().copied()).collect();
         for format in FORMATS {
-            let text = format!("format.{}() -> format.Format", format.name);
+            let text = format!("format.{}() -> kubernetes.NamedFormat", format.name);
             assert!(declared.contains(&text.as_str()), "{text}");
-        }
-        for pattern in [&LABEL_1123, &LABEL_1035, &SUBDOMAIN, &NAME_PART, &UUID] {
-            assert!(pattern.regex.is_some(), "{}", pattern.message);
         }
     }
 }

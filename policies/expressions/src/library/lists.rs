@@ -48,8 +48,9 @@ pub(super) static LIBRARY: Library = Library {
             let mut previous: Option<Value<'_>> = None;
             for item in single_list(a)?.iter() {
                 let item = item?;
+                require_order(&item, previous.is_none())?;
                 if let Some(previous) = &previous
-                    && previous.compare(&item)? == Ordering::Greater
+                    && previous.compare(&item).is_ok_and(Ordering::is_gt)
                 {
                     return Ok(Value::Bool(false));
                 }
@@ -96,14 +97,25 @@ fn index_value<'a>(found: Option<usize>) -> Outcome<'a> {
     Ok(Value::Int(found.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1)))
 }
 
+/// An error for a value without an order. The type of the first element decides about the overload.
+fn require_order(item: &Value<'_>, is_first: bool) -> Result<(), EvalError> {
+    match (item.is_ordered(), is_first) {
+        (true, _) => Ok(()),
+        (false, true) => Err(EvalError::NoOverload),
+        (false, false) => Err(EvalError::failed("no such overload")),
+    }
+}
+
 /// Returns the minimum or maximum of a list: the element whose comparison with each other element gives `better`.
+/// As in kube-apiserver, a comparison that is an error keeps the earlier element.
 fn extreme<'a>(arguments: &[Value<'a>], name: &str, better: Ordering) -> Outcome<'a> {
     let mut best: Option<Value<'a>> = None;
     for item in single_list(arguments)?.iter() {
         let item = item?;
+        require_order(&item, best.is_none())?;
         let is_better = match &best {
             None => true,
-            Some(best) => item.compare(best)? == better,
+            Some(best) => item.compare(best).is_ok_and(|order| order == better),
         };
         if is_better {
             best = Some(item);
@@ -117,12 +129,14 @@ fn sum<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     for item in single_list(arguments)?.iter() {
         let item = item?;
         total = Some(match (total, item) {
-            (None, item) => item,
+            (None, item) if item.is_number() || matches!(item, Value::Duration(_)) => item,
+            (None, _) => return Err(EvalError::NoOverload),
             (Some(Value::Duration(a)), Value::Duration(b)) => {
-                Value::Duration(a.checked_add(b).ok_or_else(|| EvalError::failed("duration overflow"))?)
+                Value::Duration(a.checked_add(b).ok_or_else(|| EvalError::failed("integer overflow"))?)
             }
             (Some(total), item) => {
-                arithmetic::apply(Operator::Add, &total, &item).unwrap_or(Err(EvalError::NoOverload))?
+                let no_overload = || Err(EvalError::failed("no such overload"));
+                arithmetic::apply(Operator::Add, &total, &item).unwrap_or_else(no_overload)?
             }
         });
     }

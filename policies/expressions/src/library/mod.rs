@@ -11,6 +11,7 @@ mod json_patches;
 mod lists;
 mod operators;
 mod optionals;
+pub(crate) mod patterns;
 mod quantities;
 mod re2;
 pub(crate) mod regexes;
@@ -22,17 +23,22 @@ mod times;
 pub(crate) mod urls;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use crate::cost::{CallCost, ResultSize};
+use crate::dialect::Dialect;
 use crate::error::EvalError;
 use crate::types::{Declaration, Overload};
 use crate::value::Value;
 
+pub(crate) use patterns::is_valid as is_valid_pattern;
+pub(crate) use regexes::constant_pattern;
+pub(crate) use text_format::constant_error as constant_format_error;
+
 /// Minor release whose libraries new expressions may use.
 const SERVED_RELEASE: u32 = 33;
 
-/// All libraries, except that of mutations.
+/// All libraries, except that of mutations and those in which dialects differ.
 static LIBRARIES: &[&Library] = &[
     &operators::LIBRARY,
     &conversions::LIBRARY,
@@ -44,6 +50,7 @@ static LIBRARIES: &[&Library] = &[
     &optionals::LIBRARY,
     &sets::LIBRARY,
     &urls::LIBRARY,
+    &urls::ADDITIONS,
     &ips::IP,
     &ips::CIDR,
     &quantities::LIBRARY,
@@ -53,13 +60,31 @@ static LIBRARIES: &[&Library] = &[
     &authorization::SELECTORS,
 ];
 
-/// Iterates over all overloads in the notation of declarations, in the order of the libraries.
-///
-/// The number is the minor release since which new expressions may use the overload (0: all releases).
-pub fn functions() -> impl Iterator<Item = (u32, &'static str)> {
-    LIBRARIES.iter().copied().chain([&json_patches::LIBRARY]).flat_map(|library| {
-        let declarations = library.functions.iter().flat_map(|function| function.declares.iter());
-        declarations.map(|text| (library.since, *text))
+/// An overload of a function, for the table of all functions.
+#[derive(Clone, Debug)]
+pub struct FunctionRow {
+    /// Minor release since which new expressions may use the overload; 0 for all releases.
+    pub since: u32,
+    /// The overload in the notation of declarations.
+    pub declaration: &'static str,
+    /// Rule of the cost of a call.
+    pub cost: String,
+    /// Rule of the size of the result in estimates; `-` without a rule.
+    pub size: String,
+}
+
+/// Iterates over all overloads, in the order of the libraries.
+pub fn functions() -> impl Iterator<Item = FunctionRow> {
+    let others = [&ips::CIDR_TEXT, &quantities::SIGN, &json_patches::LIBRARY];
+    LIBRARIES.iter().copied().chain(others).flat_map(|library| {
+        library.functions.iter().flat_map(|function| {
+            function.declares.iter().map(|declaration| FunctionRow {
+                since: library.since,
+                declaration,
+                cost: function.cost.to_string(),
+                size: function.size.to_string(),
+            })
+        })
     })
 }
 
@@ -68,13 +93,6 @@ pub(crate) struct Library {
     /// Minor release since which new expressions may use the library; 0 for all releases.
     pub(crate) since: u32,
     pub(crate) functions: &'static [Function],
-}
-
-/// Replacement of a constant text argument by a parsed value when an expression is compiled.
-pub(crate) struct ConstantParser {
-    /// Position of the argument.
-    pub(crate) argument: usize,
-    pub(crate) parse: fn(&str) -> Result<Value<'static>, EvalError>,
 }
 
 /// A function: overloads, code and cost.
@@ -87,18 +105,16 @@ pub(crate) struct Function {
     pub(crate) cost: CallCost,
     /// Rule for the estimated size of the result.
     pub(crate) size: ResultSize,
-    /// Parser of a constant argument.
-    pub(crate) constant: Option<ConstantParser>,
 }
 
 impl Function {
-    /// A function without compile-time check and without result size estimate.
+    /// A function without result size estimate.
     pub(crate) const fn new(
         declares: &'static [&'static str],
         cost: CallCost,
         body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     ) -> Function {
-        Function { declares, body, cost, size: ResultSize::Unknown, constant: None }
+        Function { declares, body, cost, size: ResultSize::Unknown }
     }
 
     /// Sets the estimate of the result size.
@@ -127,9 +143,22 @@ fn single_text<'v>(arguments: &'v [Value<'_>]) -> Result<&'v str, EvalError> {
 /// Overloads by function name: the first map has the global functions, the second the member functions.
 pub(crate) struct Table([HashMap<&'static str, Vec<(Overload, &'static Function)>>; 2]);
 
+/// The overloads of a function that exists only in the other form.
+static NONE: &[(Overload, &Function)] = &[];
+
 impl Table {
-    fn up_to_release(release: u32) -> Table {
-        Table::from_libraries(LIBRARIES.iter().copied().filter(|library| library.since <= release))
+    fn of_release(release: u32, dialect: Dialect) -> Table {
+        let common = LIBRARIES.iter().copied().filter(|library| library.since <= release);
+        let blocks =
+            if dialect.has_cidr_host_bits { &ips::CIDR_TEXT } else { &ips::CIDR_TEXT_WITHOUT_HOST_BITS };
+        let has_sign = dialect.has_quantity_sign || release > SERVED_RELEASE;
+        let sign = has_sign.then_some(&quantities::SIGN);
+        Table::from_libraries(common.chain([blocks]).chain(sign))
+    }
+
+    /// The tables of both dialects: that of Kubernetes first.
+    fn of_dialects(release: u32) -> [Table; 2] {
+        [Dialect::KUBERNETES, Dialect::SPECIFICATION].map(|dialect| Table::of_release(release, dialect))
     }
 
     fn from_libraries(libraries: impl Iterator<Item = &'static Library>) -> Table {
@@ -147,15 +176,17 @@ impl Table {
     }
 
     /// Functions for new expressions: those up to the served release.
-    pub(crate) fn served() -> Arc<Table> {
-        static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::up_to_release(SERVED_RELEASE)));
-        TABLE.clone()
+    pub(crate) fn served(dialect: Dialect) -> &'static Table {
+        static TABLES: LazyLock<[Table; 2]> = LazyLock::new(|| Table::of_dialects(SERVED_RELEASE));
+        let [kubernetes, specification] = &*TABLES;
+        if dialect.has_cidr_host_bits { kubernetes } else { specification }
     }
 
     /// Functions for stored expressions: those of all releases.
-    pub(crate) fn all() -> Arc<Table> {
-        static TABLE: LazyLock<Arc<Table>> = LazyLock::new(|| Arc::new(Table::up_to_release(u32::MAX)));
-        TABLE.clone()
+    pub(crate) fn all(dialect: Dialect) -> &'static Table {
+        static TABLES: LazyLock<[Table; 2]> = LazyLock::new(|| Table::of_dialects(u32::MAX));
+        let [kubernetes, specification] = &*TABLES;
+        if dialect.has_cidr_host_bits { kubernetes } else { specification }
     }
 
     /// Functions of mutations, in addition to those of the other tables.
@@ -165,10 +196,18 @@ impl Table {
         &TABLE
     }
 
-    /// Overloads of a function with this name; `member` selects member functions instead of global ones.
-    pub(crate) fn find(&self, name: &str, member: bool) -> Option<&[(Overload, &'static Function)]> {
+    /// Overloads of a function with this name; `member` selects member functions instead of global ones. A
+    /// function that exists only in the other form has no overloads.
+    pub(crate) fn find(
+        &'static self,
+        name: &str,
+        member: bool,
+    ) -> Option<(&'static str, &'static [(Overload, &'static Function)])> {
         let [global, members] = &self.0;
-        let table = if member { members } else { global };
-        table.get(name).map(Vec::as_slice)
+        let (table, other) = if member { (members, global) } else { (global, members) };
+        match table.get_key_value(name) {
+            Some((name, overloads)) => Some((name, overloads)),
+            None => other.get_key_value(name).map(|(name, _)| (*name, NONE)),
+        }
     }
 }

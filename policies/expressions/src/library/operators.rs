@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
-use crate::cost::CallCost::{Custom, Fixed, PassValue, Shorter};
-use crate::cost::{ResultSize, read_cost};
+use crate::cost::CallCost::{Custom, Fixed, Operator as Priced, PassValue};
+use crate::cost::{OperatorCost, ResultSize};
 use crate::error::EvalError;
-use crate::types::Type;
+use crate::types::{Overload, Type};
 use crate::value::{Text, Value};
 use crate::value_facts::{Estimate, ValueFacts};
 
@@ -38,18 +38,30 @@ macro_rules! order_overloads {
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        Function::new(&["_==_(A, A) -> bool"], Shorter, |a| match a {
-            [left, right] => Ok(Value::Bool(left.equals(right))),
-            _ => Err(EvalError::NoOverload),
-        }),
-        Function::new(&["_!=_(A, A) -> bool"], Shorter, |a| match a {
+        Function::new(
+            &["_==_(A, A) -> bool"],
+            Custom("smaller size/10; 1 of library values", equality_cost, equality_estimate),
+            |a| match a {
+                [left, right] => Ok(Value::Bool(left.equals(right))),
+                _ => Err(EvalError::NoOverload),
+            },
+        ),
+        Function::new(&["_!=_(A, A) -> bool"], Priced(OperatorCost::Equality), |a| match a {
             [left, right] => Ok(Value::Bool(!left.equals(right))),
             _ => Err(EvalError::NoOverload),
         }),
-        Function::new(order_overloads!("_<_"), Shorter, |a| compare_with(a, |o| o == Ordering::Less)),
-        Function::new(order_overloads!("_<=_"), Shorter, |a| compare_with(a, |o| o != Ordering::Greater)),
-        Function::new(order_overloads!("_>_"), Shorter, |a| compare_with(a, |o| o == Ordering::Greater)),
-        Function::new(order_overloads!("_>=_"), Shorter, |a| compare_with(a, |o| o != Ordering::Less)),
+        Function::new(order_overloads!("_<_"), Priced(OperatorCost::Order), |a| {
+            compare_with(a, |o| o == Ordering::Less)
+        }),
+        Function::new(order_overloads!("_<=_"), Priced(OperatorCost::Order), |a| {
+            compare_with(a, |o| o != Ordering::Greater)
+        }),
+        Function::new(order_overloads!("_>_"), Priced(OperatorCost::Order), |a| {
+            compare_with(a, |o| o == Ordering::Greater)
+        }),
+        Function::new(order_overloads!("_>=_"), Priced(OperatorCost::Order), |a| {
+            compare_with(a, |o| o != Ordering::Less)
+        }),
         Function::new(
             &[
                 "_+_(int, int) -> int",
@@ -62,28 +74,18 @@ pub(super) static LIBRARY: Library = Library {
                 "_+_(duration, timestamp) -> timestamp",
                 "_+_(duration, duration) -> duration",
             ],
-            Custom(
-                |a| match a {
-                    [x @ (Value::String(_) | Value::Bytes(_)), y] => read_cost(x.size() + y.size()),
-                    // The concatenation of set and map lists processes every element.
-                    [Value::List(x), Value::List(y)] if x.joins_elements() => {
-                        (x.len() as u64 + y.len() as u64).div_ceil(4).max(1)
-                    }
-                    _ => 1,
-                },
-                |a| match a {
-                    [x, y] if matches!(x.ty, Type::String | Type::Bytes | Type::Dyn) => {
-                        (x.size + y.size).map(read_cost)
-                    }
-                    _ => Estimate::exactly(1),
-                },
-            ),
+            Priced(OperatorCost::Add),
             add,
         )
-        .with_result_size(ResultSize::Custom(|a, ty| match a {
-            [x, y] if !x.is_scalar() => x.clone().concatenate(y.clone(), ty),
-            _ => ValueFacts::from_type(ty),
-        })),
+        .with_result_size(ResultSize::Custom(
+            "sum of sizes of texts and lists",
+            |a, overload| match (a, overload.parameter(0)) {
+                ([left, right], Type::String | Type::Bytes | Type::List(_)) => {
+                    Some(left.size() + right.size())
+                }
+                _ => None,
+            },
+        )),
         Function::new(
             &[
                 "_-_(int, int) -> int",
@@ -122,17 +124,7 @@ pub(super) static LIBRARY: Library = Library {
         }),
         Function::new(
             &["@in(A, list(A)) -> bool", "@in(A, map(A, B)) -> bool"],
-            Custom(
-                |a| match a {
-                    [_, list @ Value::List(_)] => list.size().max(read_cost(list.contents(u64::MAX))),
-                    _ => 1,
-                },
-                |a| match a {
-                    [_, range] if matches!(range.ty, Type::Map(_)) => Estimate::exactly(1),
-                    [_, range] => range.size,
-                    _ => Estimate::UNKNOWN,
-                },
-            ),
+            Priced(OperatorCost::In),
             |a| match a {
                 [value, Value::List(list)] => list.contains(value).map(Value::Bool),
                 [key, Value::Map(map)] => Ok(Value::Bool(map.value(key)?.is_some())),
@@ -158,7 +150,7 @@ pub(super) static LIBRARY: Library = Library {
                 _ => Err(EvalError::NoOverload),
             },
         ),
-        Function::new(&["type(A) -> type"], Fixed(1), |a| match a {
+        Function::new(&["type(A) -> type(A)"], Fixed(1), |a| match a {
             [v] => Ok(Value::Type(Text::Shared(v.type_name().into()))),
             _ => Err(EvalError::NoOverload),
         }),
@@ -168,6 +160,31 @@ pub(super) static LIBRARY: Library = Library {
         }),
     ],
 };
+
+fn equality_cost(arguments: &[Value<'_>], overload: Option<&Overload>) -> u64 {
+    match arguments {
+        [Value::Opaque(_), _] => 1,
+        _ => Priced(OperatorCost::Equality).units(arguments, overload),
+    }
+}
+
+/// Estimate of the cost of `==`: values of the library types have short texts.
+fn equality_estimate(arguments: &[ValueFacts<'_>], overload: &Overload) -> Estimate {
+    match arguments {
+        [left, right] if matches!(left.ty, Type::Opaque(_)) && left.ty == right.ty => match &left.ty {
+            Type::Opaque("kubernetes.NamedFormat") => Estimate { min: 1, max: FORMAT_SIZE },
+            Type::Opaque("kubernetes.URL") => match right.known_size() {
+                Some(size) => Estimate { min: 1, max: size.max }.scaled(crate::cost::READ),
+                None => Estimate::ONE,
+            },
+            _ => Estimate::ONE,
+        },
+        _ => Priced(OperatorCost::Equality).estimate(arguments, overload),
+    }
+}
+
+/// Estimated maximum cost of reading the text of a named format.
+const FORMAT_SIZE: u64 = 7;
 
 fn compare_with<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, EvalError> {
     match arguments {
@@ -192,7 +209,7 @@ fn add<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
             t.plus(*d).map(Value::Timestamp)
         }
         [Value::Duration(a), Value::Duration(b)] => {
-            a.checked_add(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))
+            a.checked_add(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("integer overflow"))
         }
         _ => arithmetic(Operator::Add, arguments),
     }
@@ -202,11 +219,11 @@ fn subtract<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
         [Value::Timestamp(a), Value::Timestamp(b)] => a.since(*b).map(Value::Duration),
         [Value::Timestamp(t), Value::Duration(d)] => {
-            let back = d.checked_neg().ok_or_else(|| EvalError::failed("duration overflow"))?;
+            let back = d.checked_neg().ok_or_else(|| EvalError::failed("integer overflow"))?;
             t.plus(back).map(Value::Timestamp)
         }
         [Value::Duration(a), Value::Duration(b)] => {
-            a.checked_sub(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("duration overflow"))
+            a.checked_sub(*b).map(Value::Duration).ok_or_else(|| EvalError::failed("integer overflow"))
         }
         _ => arithmetic(Operator::Subtract, arguments),
     }

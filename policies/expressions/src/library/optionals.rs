@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::cost::CallCost::Fixed;
-use crate::cost::ResultSize;
 use crate::error::EvalError;
 use crate::value::Value;
 
@@ -33,7 +32,6 @@ pub(super) static LIBRARY: Library = Library {
             [Value::Optional(Some(inner))] => Ok(inner.as_ref().clone()),
             [Value::Optional(None)] => Err(EvalError::failed("optional.none() dereference")),
             _ => Err(EvalError::NoOverload),
-        })
-        .with_result_size(ResultSize::First),
+        }),
     ],
 };

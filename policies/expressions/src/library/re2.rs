@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //! The translation rejects all patterns that RE2 rejects: lookaround, backreferences and flags other than
-//! `imsU`. It also rejects repetitions above 1,000, where nested repetitions multiply. The translation
+//! `imsU`. It also rejects repetitions above 1,000, where nested repetitions multiply, and patterns above the size
+//! limit of Go. Messages have the words of Go. The translation
 //! rewrites syntax that both accept with different meanings. `\d \w \s \b` are ASCII; brackets and `&&` in
 //! classes are literals; so is a `{` that starts no repetition. The translation supports octal escapes.
 //! The translated groups do not capture, because no function of the libraries returns captures.
@@ -12,8 +13,8 @@ use std::str::Chars;
 
 /// Maximum repetition count, also of the product of nested repetitions; a higher count is an error.
 const MAX_REPETITIONS: u64 = 1_000;
-/// Maximum weight of a pattern, in approximate states of the compiled pattern; a higher weight is an error.
-const MAX_WEIGHT: u64 = 200_000;
+/// Maximum size of a pattern with expanded repetitions, in instructions of Go's RE2; a larger size is an error.
+const MAX_SIZE: u64 = (128 << 20) / 40;
 /// Weight of a Unicode class, in approximate states of the compiled pattern.
 const UNICODE_CLASS: u64 = 200;
 
@@ -27,129 +28,215 @@ pub(super) struct Translated {
 /// Translates an RE2 pattern.
 ///
 /// # Errors
-/// The reason why RE2 rejects the pattern, or that the pattern is too large.
-pub(super) fn translate(pattern: &str) -> Result<Translated, &'static str> {
-    let mut translator =
-        Translator { chars: pattern.chars().peekable(), out: String::new(), outer_levels: Vec::new() };
-    let mut level = GroupLevel::default();
-    while let Some(c) = translator.chars.next() {
-        match c {
-            '(' => {
-                if translator.translate_group()? {
-                    translator.outer_levels.push(std::mem::take(&mut level));
-                }
-                continue;
-            }
-            ')' => {
-                let inner = level.finish();
-                level = translator.outer_levels.pop().ok_or("unexpected )")?;
-                translator.out.push(')');
-                level.add_atom(inner.0, inner.1);
-                continue;
-            }
-            '|' => {
-                level.add_last_atom();
-                translator.out.push('|');
-                continue;
-            }
-            '*' | '+' | '?' => {
-                level.repeat(1)?;
-                translator.out.push(c);
-                translator.translate_lazy_mark();
-            }
-            '{' => match translator.parse_repetition() {
-                Some((text, max_count)) => {
-                    if max_count > MAX_REPETITIONS {
-                        return Err("invalid repeat count");
-                    }
-                    level.repeat(max_count.max(1))?;
-                    translator.out.push_str(&text);
-                    translator.translate_lazy_mark();
-                }
-                None => level.add_atom(translator.write_literal('{'), 1),
-            },
-            '[' => {
-                let weight = translator.translate_class()?;
-                level.add_atom(weight, 1);
-            }
-            '\\' => translator.translate_escape(&mut level)?,
-            '.' | '^' | '$' => {
-                translator.out.push(c);
-                level.add_atom(1, 1);
-            }
-            other => level.add_atom(translator.write_literal(other), 1),
-        }
-        if level.weight > MAX_WEIGHT {
-            return Err("expression is too large");
-        }
+/// The reason why RE2 rejects the pattern, and the part of the pattern.
+pub(super) fn translate(pattern: &str) -> Result<Translated, String> {
+    let mut translator = Translator {
+        chars: Cursor { chars: pattern.chars().peekable(), offset: 0 },
+        out: String::new(),
+        outer_levels: Vec::new(),
+        token: 0,
+        previous_token: 0,
+    };
+    match translator.translate_pattern() {
+        Ok(weight) => Ok(Translated { pattern: translator.out, weight }),
+        Err(reason) => Err(format!("{reason}: `{}`", translator.failed_part(pattern, reason))),
     }
-    if !translator.outer_levels.is_empty() {
-        return Err("missing closing )");
+}
+
+/// Characters of a pattern, with the byte offset of the next one.
+#[derive(Clone)]
+struct Cursor<'p> {
+    chars: Peekable<Chars<'p>>,
+    offset: usize,
+}
+
+impl Iterator for Cursor<'_> {
+    type Item = char;
+
+    fn next(&mut self) -> Option<char> {
+        let c = self.chars.next()?;
+        self.offset += c.len_utf8();
+        Some(c)
     }
-    let (weight, _) = level.finish();
-    if weight > MAX_WEIGHT {
-        return Err("expression is too large");
+}
+
+impl Cursor<'_> {
+    fn peek(&mut self) -> Option<&char> {
+        self.chars.peek()
     }
-    Ok(Translated { pattern: translator.out, weight })
+
+    fn next_if(&mut self, holds: impl FnOnce(&char) -> bool) -> Option<char> {
+        if self.peek().is_some_and(holds) { self.next() } else { None }
+    }
+
+    fn next_if_eq(&mut self, expected: &char) -> Option<char> {
+        self.next_if(|c| c == expected)
+    }
+}
+
+/// An expression that a repetition can follow, or a sequence of them.
+#[derive(Clone, Copy, Default)]
+struct Atom {
+    /// Approximate number of states of the compiled pattern.
+    weight: u64,
+    /// Number of instructions in RE2.
+    size: u64,
+    /// Maximum product of nested repetition counts.
+    repetitions: u64,
 }
 
 /// State of the group under translation, or of the whole pattern.
 #[derive(Default)]
 struct GroupLevel {
-    /// Weight of all atoms before the last.
-    weight: u64,
-    /// Maximum product of nested repetition counts in these atoms.
-    repetitions: u64,
-    /// Weight and product of repetition counts of the last atom, and whether an operator already repeats it.
-    last: Option<(u64, u64, bool)>,
+    /// Sums of all atoms before the last.
+    sum: Atom,
+    /// The last atom, and whether an operator already repeats it.
+    last: Option<(Atom, bool)>,
 }
 
 impl GroupLevel {
-    /// Adds the last atom to the totals.
+    /// Adds the last atom to the sums.
     fn add_last_atom(&mut self) {
-        if let Some((weight, repetitions, _)) = self.last.take() {
-            self.weight = self.weight.saturating_add(weight);
-            self.repetitions = self.repetitions.max(repetitions);
+        if let Some((atom, _)) = self.last.take() {
+            self.sum.weight = self.sum.weight.saturating_add(atom.weight);
+            self.sum.size = self.sum.size.saturating_add(atom.size);
+            self.sum.repetitions = self.sum.repetitions.max(atom.repetitions);
         }
     }
 
-    fn add_atom(&mut self, weight: u64, repetitions: u64) {
+    /// Adds a character or a class.
+    fn add_atom(&mut self, weight: u64) {
+        self.add_group(Atom { weight, size: 1, repetitions: 1 });
+    }
+
+    fn add_group(&mut self, atom: Atom) {
         self.add_last_atom();
-        self.last = Some((weight, repetitions, false));
+        self.last = Some((atom, false));
     }
 
     /// Repeats the last atom up to `max_count` times.
     fn repeat(&mut self, max_count: u64) -> Result<(), &'static str> {
-        let Some((weight, repetitions, repeated)) = &mut self.last else {
+        let Some((atom, repeated)) = &mut self.last else {
             return Err("missing argument to repetition operator");
         };
         if *repeated {
             return Err("invalid nested repetition operator");
         }
         *repeated = true;
-        *repetitions = repetitions.saturating_mul(max_count);
-        *weight = weight.saturating_mul(max_count);
-        if *repetitions > MAX_REPETITIONS {
+        atom.repetitions = atom.repetitions.saturating_mul(max_count);
+        atom.weight = atom.weight.saturating_mul(max_count);
+        atom.size = atom.size.saturating_mul(max_count).saturating_add(max_count);
+        if atom.repetitions > MAX_REPETITIONS {
             return Err("invalid repeat count");
         }
         Ok(())
     }
 
-    /// Returns the weight and the maximum product of repetition counts of the whole group.
-    fn finish(mut self) -> (u64, u64) {
+    /// Returns the whole group as one atom.
+    fn finish(mut self) -> Atom {
         self.add_last_atom();
-        (self.weight.saturating_add(1), self.repetitions.max(1))
+        let Atom { weight, size, repetitions } = self.sum;
+        Atom {
+            weight: weight.saturating_add(1),
+            size: size.saturating_add(2),
+            repetitions: repetitions.max(1),
+        }
     }
 }
 
 struct Translator<'p> {
-    chars: Peekable<Chars<'p>>,
+    chars: Cursor<'p>,
     out: String,
     /// Groups around the group under translation, the outermost first.
     outer_levels: Vec<GroupLevel>,
+    /// Byte offset of the token under translation, and of the token before.
+    token: usize,
+    previous_token: usize,
 }
 
 impl Translator<'_> {
+    /// Translates the whole pattern and returns its weight.
+    fn translate_pattern(&mut self) -> Result<u64, &'static str> {
+        let mut level = GroupLevel::default();
+        loop {
+            self.previous_token = std::mem::replace(&mut self.token, self.chars.offset);
+            let Some(c) = self.chars.next() else { break };
+            match c {
+                '(' => {
+                    if self.translate_group()? {
+                        self.outer_levels.push(std::mem::take(&mut level));
+                    }
+                    continue;
+                }
+                ')' => {
+                    let inner = level.finish();
+                    level = self.outer_levels.pop().ok_or("unexpected )")?;
+                    self.out.push(')');
+                    level.add_group(inner);
+                    continue;
+                }
+                '|' => {
+                    level.add_last_atom();
+                    self.out.push('|');
+                    continue;
+                }
+                '*' | '+' | '?' => {
+                    self.out.push(c);
+                    self.translate_lazy_mark();
+                    level.repeat(1)?;
+                }
+                '{' => match self.parse_repetition() {
+                    Some((text, max_count)) => {
+                        self.out.push_str(&text);
+                        self.translate_lazy_mark();
+                        if max_count > MAX_REPETITIONS {
+                            return Err("invalid repeat count");
+                        }
+                        level.repeat(max_count.max(1))?;
+                    }
+                    None => level.add_atom(self.write_literal('{')),
+                },
+                '[' => {
+                    let class = self.token;
+                    let weight = self.translate_class(class)?;
+                    level.add_atom(weight);
+                }
+                '\\' => self.translate_escape(&mut level)?,
+                '.' | '^' | '$' => {
+                    self.out.push(c);
+                    level.add_atom(1);
+                }
+                other => level.add_atom(self.write_literal(other)),
+            }
+            if level.sum.size > MAX_SIZE {
+                return Err("expression too large");
+            }
+        }
+        if !self.outer_levels.is_empty() {
+            return Err("missing closing )");
+        }
+        let whole = level.finish();
+        if whole.size > MAX_SIZE { Err("expression too large") } else { Ok(whole.weight) }
+    }
+
+    /// The part of a pattern that the message about an error shows.
+    fn failed_part<'s>(&self, pattern: &'s str, reason: &str) -> &'s str {
+        let end = self.chars.offset;
+        let part = match reason {
+            "missing argument to repetition operator"
+            | "invalid repeat count"
+            | "invalid escape sequence"
+            | "invalid character class range"
+            | "invalid or unsupported Perl syntax"
+            | "invalid named capture" => pattern.get(self.token..end),
+            "invalid nested repetition operator" => pattern.get(self.previous_token..end),
+            "missing closing ]" => pattern.get(self.token..),
+            "trailing backslash at end of expression" => Some(""),
+            _ => None,
+        };
+        part.unwrap_or(pattern)
+    }
+
     /// Writes a literal character and returns its weight.
     fn write_literal(&mut self, c: char) -> u64 {
         if c.is_ascii_punctuation() || c.is_ascii_control() {
@@ -244,27 +331,27 @@ impl Translator<'_> {
                     if c == '\\' && self.chars.next_if_eq(&'E').is_some() {
                         return Ok(());
                     }
-                    level.add_atom(self.write_literal(c), 1);
+                    level.add_atom(self.write_literal(c));
                 }
                 return Ok(());
             }
             'p' | 'P' => {
                 let name = self.unicode_class(c)?;
                 self.out.push_str(&name);
-                level.add_atom(UNICODE_CLASS, 1);
+                level.add_atom(UNICODE_CLASS);
                 return Ok(());
             }
             other => match perl_class(other) {
                 Some(class) => class,
                 None => {
                     let value = self.parse_character(other)?;
-                    level.add_atom(self.write_literal(value), 1);
+                    level.add_atom(self.write_literal(value));
                     return Ok(());
                 }
             },
         };
         self.out.push_str(simple);
-        level.add_atom(1, 1);
+        level.add_atom(1);
         Ok(())
     }
 
@@ -325,8 +412,8 @@ impl Translator<'_> {
         char::from_u32(code).ok_or(bad)
     }
 
-    /// Translates a bracket class after its `[` and returns its weight.
-    fn translate_class(&mut self) -> Result<u64, &'static str> {
+    /// Translates a bracket class after its `[`, whose offset is `class`, and returns its weight.
+    fn translate_class(&mut self, class: usize) -> Result<u64, &'static str> {
         let unclosed = "missing closing ]";
         self.out.push('[');
         if self.chars.next_if_eq(&'^').is_some() {
@@ -335,8 +422,10 @@ impl Translator<'_> {
         let mut weight = 1;
         let mut first = true;
         loop {
+            self.token = if self.chars.peek().is_some() { self.chars.offset } else { class };
             let c = self.chars.next().ok_or(unclosed)?;
             if c == ']' && !first {
+                self.token = class;
                 break;
             }
             first = false;

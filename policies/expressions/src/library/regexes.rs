@@ -1,70 +1,51 @@
 //! Regular expressions: `matches`, and `find` and `findAll` of the extension.
 //!
-//! The syntax is RE2, see [`re2`](super::re2). A constant pattern is compiled once, with the expression; any
-//! other pattern is compiled at each evaluation.
+//! The syntax is RE2, see [`re2`](super::re2). Compiled patterns are shared, see [`patterns`](super::patterns).
+
+use std::sync::Arc;
 
 use regex::Regex;
 
-use crate::cost::{CallCost, ResultSize, regex_cost};
+use crate::cost::{CallCost, READ, ResultSize, regex_cost};
 use crate::error::EvalError;
-use crate::types::Type;
+use crate::types::Overload;
 use crate::value::{Opaque, Value, char_count};
 use crate::value_facts::{Estimate, ValueFacts};
 
+use super::patterns::{self, PatternError};
 use super::re2::translate;
-use super::{ConstantParser, Function, Library};
+use super::{Function, Library};
 
-/// Cost of compiling a minimal pattern, in cost units; each state of the compiled pattern adds one unit.
-const COMPILE_COST: u64 = 32;
+/// States of a compiled pattern that cost one unit, if the pattern is not constant.
+const STATES_PER_UNIT: u64 = 64;
 
-const MATCH_COST: CallCost = CallCost::Custom(cost, estimate);
+const FIND_COST: CallCost = CallCost::Custom("(1 + size)/10 x size of the pattern/4", cost, estimate);
 
 /// Size of the result: at most the whole text, or a list with one item per character.
-const MATCH_SIZE: ResultSize = ResultSize::Custom(|arguments, ty| {
-    let part_size = Estimate { min: 0, max: arguments.first().map_or(u64::MAX, |text| text.size.max) };
-    ValueFacts::with_elements(ty, part_size, ValueFacts::with_size(Type::String, part_size))
-});
-
-/// Size limit of a compiled pattern in bytes; the compilation of a larger pattern fails.
-const COMPILED_LIMIT: usize = 2 << 20;
+const FIND_SIZE: ResultSize = ResultSize::UpToFirst;
 
 /// Functions of all releases.
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        Function {
-            declares: &[".string.matches(string) -> bool", "matches(string, string) -> bool"],
-            cost: MATCH_COST,
-            size: ResultSize::Unknown,
-            constant: Some(CONSTANT_PATTERN),
-            body: |a| match a {
-                [Value::String(s), pattern] => {
-                    with_regex(pattern, |regex| Value::Bool(regex.is_match(s.as_str())))
-                }
-                _ => Err(EvalError::NoOverload),
-            },
-        },
-        Function {
-            declares: &[".string.find(string) -> string"],
-            cost: MATCH_COST,
-            size: MATCH_SIZE,
-            constant: Some(CONSTANT_PATTERN),
-            body: |a| match a {
-                [Value::String(s), pattern] => with_regex(pattern, |regex| {
-                    Value::text(regex.find(s.as_str()).map_or("", |found| found.as_str()))
-                }),
-                _ => Err(EvalError::NoOverload),
-            },
-        },
-        Function {
-            declares: &[
-                ".string.findAll(string) -> list(string)",
-                ".string.findAll(string, int) -> list(string)",
-            ],
-            cost: MATCH_COST,
-            size: MATCH_SIZE,
-            constant: Some(CONSTANT_PATTERN),
-            body: |a| {
+        Function::new(&[".string.matches(string) -> bool"], FIND_COST, matches),
+        // kube-apiserver counts one unit for this form; a long text costs more here.
+        Function::new(
+            &["matches(string, string) -> bool"],
+            CallCost::Custom("1", |a, overload| (cost(a, overload) / 256).max(1), |_, _| Estimate::ONE),
+            matches,
+        ),
+        Function::new(&[".string.find(string) -> string"], FIND_COST, |a| match a {
+            [Value::String(s), pattern] => with_regex(pattern, |regex| {
+                Value::text(regex.find(s.as_str()).map_or("", |found| found.as_str()))
+            }),
+            _ => Err(EvalError::NoOverload),
+        })
+        .with_result_size(FIND_SIZE),
+        Function::new(
+            &[".string.findAll(string) -> list(string)", ".string.findAll(string, int) -> list(string)"],
+            FIND_COST,
+            |a| {
                 let (text, pattern, limit) = match a {
                     [Value::String(s), pattern] => (s, pattern, -1),
                     [Value::String(s), pattern, Value::Int(limit)] => (s, pattern, *limit),
@@ -76,16 +57,16 @@ pub(super) static LIBRARY: Library = Library {
                     Value::list(found.map(|found| Value::text(found.as_str())).collect())
                 })
             },
-        },
+        )
+        .with_result_size(FIND_SIZE),
     ],
 };
 
-/// The error of a malformed or too large pattern.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("error parsing regexp: {reason}: `{pattern}`")]
-pub struct PatternError {
-    pattern: String,
-    reason: String,
+fn matches<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+    match arguments {
+        [Value::String(s), pattern] => with_regex(pattern, |regex| Value::Bool(regex.is_match(s.as_str()))),
+        _ => Err(EvalError::NoOverload),
+    }
 }
 
 impl From<PatternError> for EvalError {
@@ -94,13 +75,13 @@ impl From<PatternError> for EvalError {
     }
 }
 
-/// A compiled constant pattern.
-struct CompiledPattern {
-    regex: Regex,
+/// A constant pattern of an expression. Its compiled form is in the cache of patterns.
+struct ConstantPattern {
+    text: Arc<str>,
     length: u64,
 }
 
-impl Opaque for CompiledPattern {
+impl Opaque for ConstantPattern {
     fn type_name(&self) -> &'static str {
         "string"
     }
@@ -114,67 +95,50 @@ impl Opaque for CompiledPattern {
     }
 }
 
-/// A constant pattern is compiled once.
-const CONSTANT_PATTERN: ConstantParser = ConstantParser {
-    argument: 1,
-    parse: |pattern| {
-        let compiled = CompiledPattern { regex: compile(pattern)?, length: char_count(pattern) };
-        Ok(Value::opaque(compiled))
-    },
-};
+/// The value of a constant pattern.
+///
+/// # Errors
+/// The pattern is malformed or too large.
+pub(crate) fn constant_pattern(text: &str) -> Result<Value<'static>, EvalError> {
+    patterns::check(text)?;
+    Ok(Value::opaque(ConstantPattern { text: text.into(), length: char_count(text) }))
+}
 
 fn with_regex<'a>(
     pattern: &Value<'a>,
     run: impl FnOnce(&Regex) -> Value<'a>,
 ) -> Result<Value<'a>, EvalError> {
-    match (pattern.downcast::<CompiledPattern>(), pattern.as_str()) {
-        (Some(pattern), _) => Ok(run(&pattern.regex)),
-        (None, Some(text)) => Ok(run(&compile(text)?)),
-        (None, None) => Err(EvalError::NoOverload),
-    }
+    let text = match (pattern.downcast::<ConstantPattern>(), pattern.as_str()) {
+        (Some(pattern), _) => pattern.text.as_ref(),
+        (None, Some(text)) => text,
+        (None, None) => return Err(EvalError::NoOverload),
+    };
+    Ok(run(&*patterns::compiled(text)?))
 }
 
-/// Compiles an RE2 pattern. Groups do not capture.
-///
-/// # Errors
-///
-/// The pattern is malformed or too large.
-pub fn compile(pattern: &str) -> Result<Regex, PatternError> {
-    let pattern_error =
-        |reason: &str| PatternError { pattern: pattern.to_owned(), reason: reason.to_owned() };
-    let translated = translate(pattern).map_err(pattern_error)?;
-    let compiled = regex::RegexBuilder::new(&translated.pattern).size_limit(COMPILED_LIMIT).build();
-    compiled.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => pattern_error("expression is too large"),
-        other => {
-            pattern_error(other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: "))
-        }
-    })
-}
-
-/// Cost of a match: [`regex_cost`], and the compilation of a pattern that is not constant.
-fn cost(arguments: &[Value<'_>]) -> u64 {
+/// Cost of a match: [`regex_cost`], and the compilation of a large pattern that is not constant.
+fn cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
     let size = |i: usize| arguments.get(i).map_or(0, Value::size);
     let compile_cost = match arguments.get(1).and_then(Value::as_str) {
-        Some(pattern) => COMPILE_COST + translate(pattern).map_or(0, |translated| translated.weight),
+        Some(pattern) => translate(pattern).map_or(0, |translated| translated.weight) / STATES_PER_UNIT,
         None => 0,
     };
     regex_cost(size(0), size(1)).saturating_add(compile_cost)
 }
 
-fn estimate(arguments: &[ValueFacts<'_>]) -> Estimate {
+fn estimate(arguments: &[ValueFacts<'_>], _: &Overload) -> Estimate {
     match arguments {
-        [text, pattern, ..] => Estimate {
-            min: regex_cost(text.size.min, pattern.size.min),
-            max: regex_cost(text.size.max, pattern.size.max),
-        },
+        [text, pattern, ..] => {
+            let text = (text.size() + Estimate::ONE).scaled(READ);
+            text.times(pattern.size().scaled(0.25))
+        }
         _ => Estimate::UNKNOWN,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::compile;
+    use crate::library::patterns::{check, compile};
 
     #[test]
     fn regex_patterns_have_re2_semantics() {
@@ -265,9 +229,8 @@ mod tests {
         ] {
             assert!(compile(bad).is_err(), "{bad}");
         }
-        // Large patterns fail fast as well.
-        for large in [r"\pL{1000}\pL{1000}", &"(a{1000})".repeat(300)] {
-            assert!(compile(large).is_err(), "{}", large.len());
-        }
+        // The check of a pattern beyond the size limit does not compile the pattern.
+        assert!(check(&"(a{1000})".repeat(4_000)).is_err());
+        assert!(check(&"(a{1000})".repeat(300)).is_ok());
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Positions and lengths count characters, not bytes.
 
-use crate::cost::CallCost::{Contains, Custom, Second, Text, Traversal};
-use crate::cost::{ResultSize, read_cost};
+use crate::cost::CallCost::{Custom, Operator as Priced, Text, Traversal};
+use crate::cost::{OperatorCost, READ, ResultSize, read_cost};
 use crate::error::EvalError;
-use crate::types::Type;
+use crate::types::Overload;
 use crate::value::Value;
 use crate::value_facts::{Estimate, ValueFacts};
 
@@ -17,13 +17,13 @@ type Outcome<'a> = Result<Value<'a>, EvalError>;
 pub(super) static STANDARD: Library = Library {
     since: 0,
     functions: &[
-        Function::new(&[".string.contains(string) -> bool"], Contains, |a| {
+        Function::new(&[".string.contains(string) -> bool"], Priced(OperatorCost::Contains), |a| {
             test_texts(a, |s, t| s.contains(t))
         }),
-        Function::new(&[".string.startsWith(string) -> bool"], Second, |a| {
+        Function::new(&[".string.startsWith(string) -> bool"], Priced(OperatorCost::Affix), |a| {
             test_texts(a, |s, t| s.starts_with(t))
         }),
-        Function::new(&[".string.endsWith(string) -> bool"], Second, |a| {
+        Function::new(&[".string.endsWith(string) -> bool"], Priced(OperatorCost::Affix), |a| {
             test_texts(a, |s, t| s.ends_with(t))
         }),
     ],
@@ -35,10 +35,9 @@ pub(super) static LIBRARY: Library = Library {
     functions: &[
         Function::new(
             &[".string.charAt(int) -> string"],
-            Custom(char_at_cost, |_| Estimate::exactly(1)),
+            Custom("1", char_at_cost, |_, _| Estimate::ONE),
             char_at,
-        )
-        .with_result_size(ResultSize::Custom(|_, ty| ValueFacts::with_size(ty, Estimate { min: 0, max: 1 }))),
+        ),
         Function::new(
             &[".string.indexOf(string) -> int", ".string.indexOf(string, int) -> int"],
             Traversal,
@@ -61,24 +60,26 @@ pub(super) static LIBRARY: Library = Library {
             .with_result_size(ResultSize::First),
         Function::new(
             &[".string.replace(string, string) -> string", ".string.replace(string, string, int) -> string"],
-            Custom(replace_cost, |a| {
-                a.first().map_or(Estimate::UNKNOWN, |text| read_and_write_cost(text.size))
+            Custom("2 x size/10", replace_cost, |a, _| {
+                a.first().map_or(Estimate::UNKNOWN, |text| text.size().scaled(2.0 * READ))
             }),
             replace,
         )
-        .with_result_size(ResultSize::Custom(replaced_size)),
+        .with_result_size(ResultSize::Custom("replacements x size + rest", replaced_size)),
         Function::new(
             &[".string.split(string) -> list(string)", ".string.split(string, int) -> list(string)"],
             Text(2),
             split,
         )
-        .with_result_size(ResultSize::Custom(split_size)),
+        .with_result_size(ResultSize::Custom("0 to limit or size", split_size)),
         Function::new(
             &[".list(string).join() -> string", ".list(string).join(string) -> string"],
-            Custom(join_cost, |a| read_and_write_cost(joined_size(a))),
+            Custom("2 x size of the result/10; estimate: size of the result/10", join_cost, |a, _| {
+                joined_size(a).scaled(READ)
+            }),
             join,
         )
-        .with_result_size(ResultSize::Custom(|a, ty| ValueFacts::with_size(ty, joined_size(a)))),
+        .with_result_size(ResultSize::Custom("parts and separators", |a, _| Some(joined_size(a)))),
         Function::new(
             &[".string.substring(int) -> string", ".string.substring(int, int) -> string"],
             Text(1),
@@ -88,15 +89,17 @@ pub(super) static LIBRARY: Library = Library {
         Function::new(&["strings.quote(string) -> string"], Text(1), |a| {
             Ok(Value::text(quote(single_text(a)?)))
         })
-        .with_result_size(ResultSize::Custom(|a, ty| {
-            let length = a.first().map_or(u64::MAX, |text| text.size.max);
-            // Escaping may double every character; two quotation marks are added.
-            let longest = length.saturating_mul(2).saturating_add(2);
-            ValueFacts::with_size(ty, Estimate { min: 2, max: longest })
+        // Escaping may double every character; two quotation marks are added.
+        .with_result_size(ResultSize::Custom("2 + size to 2 + 2 x size", |a, _| {
+            let size = a.first().map_or(Estimate::UNKNOWN, ValueFacts::size);
+            let max = size.max.wrapping_mul(2).wrapping_add(2);
+            Some(Estimate { min: size.min.saturating_add(2), max })
         })),
         Function::new(
             &[".string.format(list(dyn)) -> string"],
-            Custom(format_cost, |a| a.first().map_or(Estimate::UNKNOWN, |text| text.size.map(read_cost))),
+            Custom("1; estimate: size/10", format_cost, |a, _| {
+                a.first().map_or(Estimate::UNKNOWN, |text| text.size().scaled(READ))
+            }),
             |a| match a {
                 [Value::String(s), Value::List(values)] => {
                     super::text_format::format(s.as_str(), &values.to_vec()?).map(Value::text)
@@ -114,13 +117,8 @@ fn test_texts<'a>(arguments: &[Value<'a>], f: fn(&str, &str) -> bool) -> Outcome
     }
 }
 
-/// Cost of reading a text and writing another of the same size.
-fn read_and_write_cost(size: Estimate) -> Estimate {
-    size.map(|size| read_cost(size.saturating_mul(2)))
-}
-
 /// Cost of `charAt`: one unit, and more for many skipped characters.
-fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
+fn char_at_cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
     match arguments {
         [Value::String(s), Value::Int(index)] => {
             u64::try_from(*index).unwrap_or(0).min(s.as_str().len() as u64) / 32
@@ -130,9 +128,12 @@ fn char_at_cost(arguments: &[Value<'_>]) -> u64 {
     .max(1)
 }
 
-/// Cost of `replace`: reading the text twice, or writing a longer result.
-fn replace_cost(arguments: &[Value<'_>]) -> u64 {
-    let [text @ Value::String(s), Value::String(old), Value::String(new), ..] = arguments else { return 1 };
+/// Cost of `replace`: reading the text twice, or writing a result that is many times as long.
+fn replace_cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
+    let Some(text) = arguments.first() else { return 1 };
+    let [Value::String(s), Value::String(old), Value::String(new), ..] = arguments else {
+        return read_cost(text.size() * 2);
+    };
     let (s, old, new) = (s.as_str(), old.as_str(), new.as_str());
     let max_count = match arguments.get(3) {
         Some(Value::Int(count)) => usize::try_from(*count).unwrap_or(usize::MAX),
@@ -144,53 +145,84 @@ fn replace_cost(arguments: &[Value<'_>]) -> u64 {
     } else {
         0
     };
-    read_cost((text.size() * 2).max(result))
+    read_cost(text.size() * 2).max(result / LONG_RESULT)
 }
 
-/// Size of the result of `replace`: the maximum is that of a text of shortest possible matches only.
-fn replaced_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
-    let [text, old, new, ..] = arguments else { return ValueFacts::from_type(ty) };
-    let longest = match old.size.min {
-        0 => text.size.max.saturating_add(1).saturating_mul(new.size.max).saturating_add(text.size.max),
-        shortest if new.size.max <= shortest => text.size.max,
-        shortest => text.size.max.div_ceil(shortest).saturating_mul(new.size.max).max(text.size.max),
+/// Bytes of a result that cost one unit beyond the cost of the arguments.
+const LONG_RESULT: u64 = 1_024;
+
+/// Size of the result of `replace`, with the limits of kube-apiserver.
+fn replaced_size(arguments: &[ValueFacts<'_>], _: &Overload) -> Option<Estimate> {
+    let [text, old, new, ..] = arguments else { return None };
+    let (text, old, new) = (text.size(), old.size(), new.size());
+    // An empty old text is found before each character and at the end.
+    let (max_count, max_kept) = match old.min {
+        0 => (text.max.saturating_add(1), text.max),
+        shortest if new.max <= shortest => (0, text.max),
+        shortest => (count(text.max, shortest), 0),
     };
-    ValueFacts::with_size(ty, Estimate { min: 0, max: longest })
+    let (min_count, min_kept) = match old.max {
+        0 => (text.min.saturating_add(1), text.min),
+        longest if longest <= new.min => (0, text.min),
+        longest => (count(text.min, longest), 0),
+    };
+    let counts = Estimate { min: min_count, max: max_count };
+    Some(counts.times(new) + Estimate { min: min_kept, max: max_kept })
 }
 
-/// Size of the result of `split`: each character may be a part, and one part may be the whole text.
-fn split_size<'b>(arguments: &[ValueFacts<'b>], ty: Type) -> ValueFacts<'b> {
-    let text = arguments.first().map_or(u64::MAX, |text| text.size.max);
-    let each = ValueFacts::with_size(Type::String, Estimate { min: 0, max: text });
-    ValueFacts::with_elements(ty, Estimate { min: 0, max: text.saturating_add(1) }, each)
+/// Number of texts of a length in a longer text, rounded up with the precision of a floating-point number.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the conversion to an integer saturates"
+)]
+fn count(whole: u64, part: u64) -> u64 {
+    (whole as f64 / part as f64).ceil() as u64
 }
 
-/// Cost of `join`: reading the parts and writing the text, or a tenth of a unit for each separator if that is
-/// more.
-fn join_cost(arguments: &[Value<'_>]) -> u64 {
+/// Size of the result of `split`: a literal limit, or one part for each character.
+fn split_size(arguments: &[ValueFacts<'_>], _: &Overload) -> Option<Estimate> {
+    let text = arguments.first()?;
+    let limit = arguments.get(2).and_then(|limit| limit.literal);
+    // As in kube-apiserver, a negative limit is taken for a very large number.
+    let max = limit.map_or(text.size().max, i64::cast_unsigned);
+    Some(Estimate { min: 0, max })
+}
+
+/// Cost of `join`: reading and writing the text; a long list of empty parts also costs.
+fn join_cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
     let Some(Value::List(list)) = arguments.first() else { return 1 };
     let separators = (list.len() as u64).saturating_sub(1);
     let separator = arguments.get(1).map_or(0, Value::size);
-    let parts: u64 = list.iter().filter_map(Result::ok).map(|part| part.size()).sum();
-    let size = separators.saturating_mul(separator).saturating_add(parts);
-    read_cost(size.saturating_mul(2)).max(read_cost(separators))
+    let mut size = separators.saturating_mul(separator);
+    for part in list.iter() {
+        match part {
+            Ok(Value::String(_)) => size = size.saturating_add(part.map_or(0, |part| part.size())),
+            // The result is an error, which has size 1.
+            _ => return 1,
+        }
+    }
+    read_cost(size.saturating_mul(2)).max(separators / 64)
 }
 
 fn joined_size(arguments: &[ValueFacts<'_>]) -> Estimate {
     let Some(list) = arguments.first() else { return Estimate::UNKNOWN };
-    let separators = list.size.map(|size| size.saturating_sub(1));
-    let separator = arguments.get(1).map_or(Estimate::ZERO, |separator| separator.size);
-    let size = list.size.times(list.element().size) + separators.times(separator);
-    // Evaluation charges a tenth of a unit for each separator, also an empty one; the caller doubles this
-    // size.
-    Estimate { min: size.min, max: size.max.max(separators.max.div_ceil(2)) }
+    let parts = match list.first_parameter() {
+        Some(_) => list.size().times(list.element_size()),
+        None => Estimate::ZERO,
+    };
+    let separators = list.size().map(|size| size.saturating_sub(1));
+    let separator = arguments.get(1).map_or(Estimate::ZERO, ValueFacts::size);
+    parts + separator.times(separators)
 }
 
-/// Cost of `format`: reading the format string and its arguments.
-fn format_cost(arguments: &[Value<'_>]) -> u64 {
+/// Cost of `format`: one unit, and more for long texts and arguments.
+fn format_cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
     let [text, Value::List(values)] = arguments else { return 1 };
     let contents: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
-    read_cost(text.size().max(contents.saturating_mul(8).saturating_sub(8 * values.len() as u64)))
+    let nested = contents.saturating_sub(values.len() as u64);
+    (text.text_bytes() / LONG_RESULT).max(nested / 8).max(1)
 }
 
 fn out_of_range(index: i64) -> EvalError {
@@ -226,7 +258,8 @@ fn index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
     if t.is_empty() {
         return Ok(Value::Int(from));
     }
-    let start = offset(s, from)?;
+    let nth = usize::try_from(from).map_err(|_| out_of_range(from))?;
+    let Some((start, _)) = s.char_indices().nth(nth) else { return Ok(Value::Int(-1)) };
     let found = s.get(start..).and_then(|rest| rest.find(t));
     Ok(found.map_or(Value::Int(-1), |at| character_index(s, start + at)))
 }
@@ -239,12 +272,22 @@ fn last_index_of<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         }
         _ => return Err(EvalError::NoOverload),
     };
+    if t.is_empty() {
+        return Ok(max_start.map_or_else(|| character_index(s, s.len()), Value::Int));
+    }
     let last = match max_start {
-        Some(max_start) => offset(s, max_start)?,
+        Some(max_start) => {
+            let nth = usize::try_from(max_start).map_err(|_| out_of_range(max_start))?;
+            match s.char_indices().nth(nth) {
+                Some((offset, _)) => offset,
+                None => return Ok(Value::Int(-1)),
+            }
+        }
         None => s.len(),
     };
-    if t.is_empty() {
-        return Ok(character_index(s, last));
+    if s.is_empty() {
+        // As in cel-go, the search begins before the first character.
+        return Err(out_of_range(-1));
     }
     // A match may start at this offset at the latest.
     let end = s.len().min(last + t.len());
@@ -262,18 +305,15 @@ fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
         [Value::String(s), Value::Int(start), Value::Int(end)] => (s.as_str(), *start, Some(*end)),
         _ => return Err(EvalError::NoOverload),
     };
+    if let Some(end) = end.filter(|end| start > *end) {
+        return Err(EvalError::failed(format!("invalid substring range. start: {start}, end: {end}")));
+    }
     let start_offset = offset(s, start)?;
     let end_offset = match end {
         Some(end) => offset(s, end)?,
         None => s.len(),
     };
-    match s.get(start_offset..end_offset) {
-        Some(part) if start_offset <= end_offset => Ok(Value::text(part)),
-        _ => {
-            let end = end.unwrap_or_default();
-            Err(EvalError::failed(format!("invalid substring range. start: {start}, end: {end}")))
-        }
-    }
+    Ok(Value::text(s.get(start_offset..end_offset).unwrap_or_default()))
 }
 
 fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {

@@ -1,14 +1,11 @@
 //! Timestamps and durations: constructors and calendar fields.
 
-use jiff::civil::DateTime;
-
 use crate::cost::CallCost::Fixed;
-use crate::cost::ResultSize;
 use crate::error::EvalError;
-use crate::time::{self, Timestamp};
+use crate::time::{self, CivilTime, Timestamp};
 use crate::value::Value;
 
-use super::{ConstantParser, Function, Library};
+use super::{Function, Library};
 
 /// Declares a function that returns a calendar field of a timestamp, in UTC or in a time zone.
 macro_rules! getter {
@@ -45,19 +42,14 @@ macro_rules! clock {
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        Function {
-            declares: &[
+        Function::new(
+            &[
                 "timestamp(string) -> timestamp",
                 "timestamp(timestamp) -> timestamp",
                 "timestamp(int) -> timestamp",
             ],
-            cost: Fixed(1),
-            size: ResultSize::Unknown,
-            constant: Some(ConstantParser {
-                argument: 0,
-                parse: |text| time::parse_timestamp(text).map(Value::Timestamp),
-            }),
-            body: |a| match a {
+            Fixed(1),
+            |a| match a {
                 [Value::String(s)] => time::parse_timestamp(s.as_str()).map(Value::Timestamp),
                 [Value::Timestamp(t)] => Ok(Value::Timestamp(*t)),
                 [Value::Int(seconds)] => Timestamp::new(*seconds, 0)
@@ -65,39 +57,34 @@ pub(super) static LIBRARY: Library = Library {
                     .ok_or_else(|| EvalError::failed("timestamp overflow")),
                 _ => Err(EvalError::NoOverload),
             },
-        },
-        Function {
-            declares: &[
-                "duration(string) -> duration",
-                "duration(duration) -> duration",
-                "duration(int) -> duration",
-            ],
-            cost: Fixed(1),
-            size: ResultSize::Unknown,
-            constant: Some(ConstantParser {
-                argument: 0,
-                parse: |text| time::parse_duration(text).map(Value::Duration),
-            }),
-            body: |a| match a {
+        ),
+        Function::new(
+            &["duration(string) -> duration", "duration(duration) -> duration", "duration(int) -> duration"],
+            Fixed(1),
+            |a| match a {
                 [Value::String(s)] => time::parse_duration(s.as_str()).map(Value::Duration),
-                [Value::Duration(d) | Value::Int(d)] => Ok(Value::Duration(*d)),
+                [Value::Duration(d)] => Ok(Value::Duration(*d)),
+                // cel-go declares the overload without an implementation.
+                [Value::Int(_)] => {
+                    Err(EvalError::failed("type conversion error from 'int' to 'google.protobuf.Duration'"))
+                }
                 _ => Err(EvalError::NoOverload),
             },
-        },
-        getter!("getFullYear", |t| i64::from(t.year())),
-        getter!("getMonth", |t| i64::from(t.month()) - 1),
-        getter!("getDate", |t| i64::from(t.day())),
-        getter!("getDayOfMonth", |t| i64::from(t.day()) - 1),
-        getter!("getDayOfWeek", |t| i64::from(t.weekday().to_sunday_zero_offset())),
-        getter!("getDayOfYear", |t| i64::from(t.day_of_year()) - 1),
-        clock!("getHours", 3_600_000_000_000, |t| i64::from(t.hour())),
-        clock!("getMinutes", 60_000_000_000, |t| i64::from(t.minute())),
-        clock!("getSeconds", 1_000_000_000, |t| i64::from(t.second())),
-        clock!("getMilliseconds", 1_000_000, |t| i64::from(t.millisecond())),
+        ),
+        getter!("getFullYear", |t| t.year),
+        getter!("getMonth", |t| t.month - 1),
+        getter!("getDate", |t| t.day),
+        getter!("getDayOfMonth", |t| t.day - 1),
+        getter!("getDayOfWeek", |t| t.weekday),
+        getter!("getDayOfYear", |t| t.day_of_year - 1),
+        clock!("getHours", 3_600_000_000_000, |t| t.hour),
+        clock!("getMinutes", 60_000_000_000, |t| t.minute),
+        clock!("getSeconds", 1_000_000_000, |t| t.second),
+        clock!("getMilliseconds", 1_000_000, |t| i64::from(t.nanos / 1_000_000)),
     ],
 };
 
-fn calendar_field<'a>(arguments: &[Value<'a>], field: fn(&DateTime) -> i64) -> Result<Value<'a>, EvalError> {
+fn calendar_field<'a>(arguments: &[Value<'a>], field: fn(&CivilTime) -> i64) -> Result<Value<'a>, EvalError> {
     match arguments {
         [Value::Timestamp(t)] => Ok(Value::Int(field(&t.in_zone(None)?))),
         [Value::Timestamp(t), Value::String(zone)] => Ok(Value::Int(field(&t.in_zone(Some(zone.as_str()))?))),

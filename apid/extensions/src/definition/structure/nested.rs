@@ -67,7 +67,7 @@ pub(super) fn validate_value_rules(
     }
     let text = schema.text("pattern");
     if !text.is_empty()
-        && let Err(reason) = expressions::pattern(text)
+        && let Err(reason) = expressions::check_pattern(text)
     {
         let detail = format!("must be a valid regular expression, but isn't: {reason}");
         errors.add(&path.field("pattern"), |path| FieldError::invalid(path, text, &detail));

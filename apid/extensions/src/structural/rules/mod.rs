@@ -18,7 +18,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-use expressions::{Environment, Type};
+use expressions::{CompileError, Environment, Type};
 
 use super::node::Node;
 use super::node_rules::{CompiledRule, CompiledRules, Rule, Rules};
@@ -109,7 +109,7 @@ impl CompiledRule {
             return compiled;
         }
         let program = match declare(environment(Expression::Rule(&rule.rule))).compile(&rule.rule) {
-            Err(error) => Err(format!("compilation failed: {error}")),
+            Err(error) => Err(error.reason()),
             Ok(program) if *program.result_type() != Type::Bool => {
                 Err("cel expression must evaluate to a bool".to_owned())
             }
@@ -120,6 +120,9 @@ impl CompiledRule {
         if let (Ok(_), Some(source)) = (&program, &rule.message_expression) {
             let message = declare(environment(Expression::Message(source))).compile(source);
             compiled.message = Some(match message {
+                Err(CompileError { plan: Some(reason), .. }) => {
+                    Err(format!("messageExpression instantiation failed: {reason}"))
+                }
                 Err(error) => Err(format!("messageExpression compilation failed: {error}")),
                 Ok(program) if *program.result_type() != Type::String => {
                     Err("messageExpression must evaluate to a string".to_owned())
