@@ -301,11 +301,11 @@ fn run(seed: u64) -> bool {
         default(&root, &mut model);
         let mut conformed = Object::from_value(object.clone()).unwrap();
         compiled.conform(&mut conformed).unwrap();
-        compiled.default(&mut conformed);
+        compiled.default(&mut conformed).unwrap();
         assert_eq!(conformed.get("spec"), model.get("spec"), "seed {seed}: defaults of {object} by {root}");
         let again = conformed.clone();
         compiled.conform(&mut conformed).unwrap();
-        compiled.default(&mut conformed);
+        compiled.default(&mut conformed).unwrap();
         assert_eq!(conformed, again, "seed {seed}: conforming twice");
         (conformed, model)
     };
@@ -313,14 +313,14 @@ fn run(seed: u64) -> bool {
     let mut expected = BTreeSet::new();
     errors(&root, &model, "", &mut expected);
     duplicates(&root, &model, "", &mut expected);
-    let found = compiled.validate(&new, None, &no_metadata_rules);
+    let found = compiled.validate(&new, None, FieldErrors::new(), &no_metadata_rules);
     if expected.len() < 100 {
         assert_eq!(paths(&found.errors), expected, "seed {seed}: {model} by {root}");
     }
     // Validation of an update: a copy with a few changes.
     let (other, _) = make(&mut rng);
     for old in [&new, &other] {
-        let update = compiled.validate(&new, Some(old), &no_metadata_rules);
+        let update = compiled.validate(&new, Some(old), FieldErrors::new(), &no_metadata_rules);
         let reported = paths(&update.errors);
         for path in expected.difference(&reported) {
             assert!(is_unchanged(&new, old, path, &root), "seed {seed}: {path} of {model} by {root}");

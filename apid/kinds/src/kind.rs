@@ -7,6 +7,7 @@
 //! contains the rules that depend on an object.
 
 use apimachinery::clock::Clock;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
 
@@ -79,6 +80,8 @@ pub struct Kind {
     /// Selectable fields in addition to `metadata.name` and `metadata.namespace`, as dotted paths.
     /// [`Strategy::field`] reads these paths and those of [`Kind::field_sources`].
     pub selectable_fields: &'static [&'static str],
+    /// Former names of selectable fields that clients may still send, each with the present name.
+    pub field_aliases: &'static [(&'static str, &'static str)],
     /// Paths that [`Strategy::field`] reads in addition to the selectable fields.
     /// The watch cache parses only these paths of a stored object.
     pub field_sources: &'static [&'static str],
@@ -103,9 +106,9 @@ impl Kind {
     }
 
     /// Cells of an object, one per column.
-    pub fn row(&self, object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    pub fn row(&self, object: &Object, clock: &dyn Clock, names: &Names) -> Vec<Value> {
         let mut cells = (self.cells)(object, clock).into_iter();
-        let cell = |column: &Column| column.source.cell(object, clock).or_else(|| cells.next());
+        let cell = |column: &Column| column.source.cell(object, clock, names).or_else(|| cells.next());
         self.columns.iter().map(cell).map(Option::unwrap_or_default).collect()
     }
 
@@ -147,6 +150,7 @@ impl Kind {
             default_propagation: DefaultPropagation::Background,
             default_propagation_warning: None,
             selectable_fields: &[],
+            field_aliases: &[],
             field_sources: &[],
             conversion: None,
             binding_action: None,
@@ -171,6 +175,7 @@ impl Kind {
     /// Facts that all custom kinds share. Their [`CustomKind`](crate::CustomKind) holds the other facts.
     pub(crate) const CUSTOM: Kind = Kind {
         metadata_checks: MetadataChecks::CHANGES,
+        restricts_finalizers: false,
         unconditional_update: false,
         generation: Generation::CountedOutsideMetadata,
         status_writes: StatusWrites::StatusOnly,

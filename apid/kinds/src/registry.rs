@@ -199,7 +199,9 @@ impl Resource {
         let translate = |text: &String| translation.translate_message(text, names);
         match self.conform(object) {
             Ok(report) => Ok(ConformReport { unknown: report.unknown.iter().map(translate).collect() }),
-            Err(error) => Err(TypeError { path: translate(&error.path), message: translate(&error.message) }),
+            Err(error) => {
+                Err(TypeError { path: translate(&error.path), message: translate(&error.message), ..error })
+            }
         }
     }
 
@@ -225,7 +227,10 @@ impl Resource {
         if matches!(field, "metadata.name" | "metadata.namespace") {
             return Some(field);
         }
-        let renamed = self.kind.facts().conversion.and_then(|conversion| conversion.stored_field(field));
+        let facts = self.kind.facts();
+        let alias =
+            facts.field_aliases.iter().find(|(former, _)| *former == field).map(|(_, present)| *present);
+        let renamed = facts.conversion.and_then(|conversion| conversion.stored_field(field)).or(alias);
         renamed.or_else(|| self.kind.selectable_fields().contains(&field).then_some(field))
     }
 
@@ -283,10 +288,25 @@ impl Resource {
     }
 
     /// Sets server-owned fields of a new object and removes fields that clients may not set.
-    /// Generates a missing name.
+    /// Generates a missing name first, because labels of some kinds contain the name.
     pub fn prepare_create(&self, object: &mut Object, namespace: &str, ctx: &Context<'_>) {
+        self.prepare_create_with_uid(object, namespace, &ctx.rng.uuid(), ctx);
+    }
+
+    /// As [`Resource::prepare_create`], for an object that has this uid already: labels of some kinds contain
+    /// the uid.
+    pub fn prepare_create_with_uid(
+        &self,
+        object: &mut Object,
+        namespace: &str,
+        uid: &str,
+        ctx: &Context<'_>,
+    ) {
         let namespace = if self.kind.namespaced() { namespace } else { "" };
-        metadata::prepare_create(object, namespace, ctx);
+        metadata::prepare_create(object, namespace, uid, ctx);
+        if object.name().is_empty() {
+            metadata::generate_name(object, ctx.rng);
+        }
         match self.kind.facts().generation {
             Generation::None => {}
             Generation::Fixed | Generation::Counted(_) | Generation::CountedOutsideMetadata => {
@@ -295,9 +315,6 @@ impl Resource {
         }
         status::prepare_create(&self.kind, object);
         self.kind.strategy().prepare_create(object, ctx);
-        if object.name().is_empty() {
-            metadata::generate_name(object, ctx.rng);
-        }
     }
 
     /// Restores immutable fields from the stored object and maintains the generation.
@@ -320,6 +337,11 @@ impl Resource {
                 new.set_meta("generation", old.generation() + 1);
             }
         }
+    }
+
+    /// Completes a new object after mutating admission; see [`crate::Strategy::complete_new`]. Returns warnings.
+    pub fn complete_new(&self, object: &mut Object, ctx: &Context<'_>) -> Vec<String> {
+        self.kind.strategy().complete_new(object, ctx)
     }
 
     /// Sets fields that follow from other fields, after admission; see [`crate::Strategy::canonicalize`].
@@ -634,6 +656,11 @@ impl Registry {
     /// then the custom resources.
     pub fn resources(&self) -> &[Arc<Resource>] {
         self.served.all.get(UNLISTED_KINDS.len()..).unwrap_or_default()
+    }
+
+    /// The built-in resources, also those that discovery does not list.
+    pub fn built_in(&self) -> &[Arc<Resource>] {
+        self.served.all.get(..self.built_in).unwrap_or_default()
     }
 
     /// The custom resources, including storage versions that are not served.

@@ -116,8 +116,12 @@ fn selector(object: &Object) -> String {
     }
 }
 
-/// Validates a Scale.
-pub fn validate(scale: &Object, names: &Names) -> FieldErrors {
+/// Validates a Scale for an object of a kind. A Scale of a custom object has no rules of its own: the rules of the
+/// object limit the number of replicas.
+pub fn validate(kind: &KindRef, scale: &Object, names: &Names) -> FieldErrors {
+    if matches!(kind, KindRef::Custom(_)) {
+        return FieldErrors::new();
+    }
     let rules = metadata::Rules {
         name: NameRule::Subdomain,
         namespaced: true,
@@ -229,7 +233,7 @@ mod tests {
             object(json!({"metadata": identity, "spec": {"replicas": 5}, "status": {"replicas": 9}}));
         schema().conform(&mut scale).unwrap();
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        assert!(validate(&scale, &names).is_empty());
+        assert!(validate(&BUILT_IN, &scale, &names).is_empty());
         apply(&BUILT_IN, &mut deployment, &scale);
         assert_eq!(
             deployment.clone().into_value(),
@@ -238,7 +242,8 @@ mod tests {
         apply(&BUILT_IN, &mut deployment, &object(json!({})));
         assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale without replicas sets zero");
         let finalizers = json!({"name": "w", "namespace": "team", "finalizers": ["bad"]});
-        let errors = validate(&object(json!({"metadata": finalizers, "spec": {"replicas": -1}})), &names);
+        let errors =
+            validate(&BUILT_IN, &object(json!({"metadata": finalizers, "spec": {"replicas": -1}})), &names);
         assert_eq!(
             errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [

@@ -62,24 +62,42 @@ impl Path<'_> {
             (Value::Number(n), Type::Int32 | Type::Int64 | Type::IntOrString | Type::Float64) => {
                 format!("number {}", format_number(n))
             }
-            (Value::Number(_), _) => "number".to_owned(),
-            (Value::Null, _) => "null".to_owned(),
-            (Value::Bool(_), _) => "bool".to_owned(),
-            (Value::String(_), _) => "string".to_owned(),
-            (Value::Array(_), _) => "array".to_owned(),
-            (Value::Object(_), _) => "object".to_owned(),
+            (value, _) => json_type(value).to_owned(),
         };
-        let message = format!(
-            "json: cannot unmarshal {found} into Go struct field {} of type {}",
-            self.go_field(),
-            ty.display_name()
-        );
-        TypeError { path: self.render(), message }
+        self.unmarshal_error(&found, &ty.display_name())
+    }
+
+    /// The error for an item of an array of numbers that stands for bytes.
+    pub(crate) fn not_a_byte(&self, item: &Value) -> TypeError {
+        let found = match item {
+            Value::Number(n) => format!("number {}", format_number(n)),
+            item => json_type(item).to_owned(),
+        };
+        self.unmarshal_error(&found, "uint8")
+    }
+
+    fn unmarshal_error(&self, found: &str, type_name: &str) -> TypeError {
+        let field = self.go_field();
+        let message =
+            format!("json: cannot unmarshal {found} into Go struct field {field} of type {type_name}");
+        TypeError::new(self.render(), message)
     }
 
     /// The error for a text in the wrong format.
     pub(crate) fn malformed(&self, message: impl Into<String>) -> TypeError {
-        TypeError { path: self.render(), message: message.into() }
+        TypeError::new(self.render(), message)
+    }
+}
+
+/// The name of a JSON type in messages.
+fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Number(_) => "number",
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
     }
 }
 

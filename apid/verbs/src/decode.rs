@@ -9,7 +9,7 @@ use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::{Resource, metadata};
-use schema::Schema;
+use schema::{Schema, TypeError};
 use serde_json::{Map, Value};
 
 use super::envelope;
@@ -83,6 +83,14 @@ pub fn decode_error_status(error: &DecodeError, malformed: impl FnOnce(&str) -> 
     Status::too_large(format!("Request entity too large: {text} (the limit is set by {flag})"))
 }
 
+/// Returns 413 for an object whose defaults exceed the decode limits; `mismatch` builds the Status of any other error.
+pub(super) fn type_error_status(error: &TypeError, mismatch: impl FnOnce(&str) -> Status) -> Status {
+    match &error.excess {
+        Some(excess) => decode_error_status(excess, mismatch),
+        None => mismatch(&error.message),
+    }
+}
+
 /// Decodes the body of a write to an object with stored field names, and sets its `kind` and `apiVersion`.
 /// Returns warnings about unknown fields, duplicate keys and duplicate owner references.
 ///
@@ -100,6 +108,10 @@ pub(super) fn decode(
     // As in the reference, only the warnings about JSON of built-in kinds follow the order of the document.
     let ordered_json = match &payload {
         Payload::Json(bytes) if !resource.is_custom() => Some(*bytes),
+        _ => None,
+    };
+    let yaml = match &payload {
+        Payload::Yaml(bytes) => Some(*bytes),
         _ => None,
     };
     let has_stored_names = matches!(payload, Payload::Protobuf(_) | Payload::Object(_));
@@ -121,10 +133,19 @@ pub(super) fn decode(
         true => resource.conform(&mut object),
         false => resource.conform_body(&mut object, &api_state.names),
     };
-    let conformance = conformance.map_err(|error| expected.mismatch(expected.kind, &error.to_string()))?;
+    let conformance = conformance.map_err(|error| {
+        let mismatch = |reason: &str| expected.mismatch(expected.kind, reason);
+        type_error_status(&error, mismatch)
+    })?;
     let reject = |reason: String| expected.mismatch(expected.kind, &reason);
     let names = &api_state.names;
-    let mut warnings = validation.report(&duplicates, &conformance.unknown, ordered_json, names, reject)?;
+    let mut warnings = match yaml.filter(|_| !duplicates.is_empty()) {
+        Some(yaml) => {
+            let duplicate_keys = codec::yaml::duplicate_keys(yaml, api_state.body_limits);
+            validation.report_yaml(&duplicate_keys, &conformance.unknown, names, reject)?
+        }
+        None => validation.report(&duplicates, &conformance.unknown, ordered_json, names, reject)?,
+    };
     let duplicate_owners = metadata::remove_duplicate_owners(&mut object);
     if !duplicate_owners.is_empty() {
         warnings.push(format!("{DUPLICATE_OWNERS}{}", shorten(&duplicate_owners.join(", "))));
@@ -159,12 +180,7 @@ impl ExpectedType<'_> {
 
     /// Go package of the internal type in kube-apiserver, for messages about other kinds.
     fn internal_package(&self) -> &str {
-        match self.type_name.and_then(|name| name.split_once('/')) {
-            // An Event of the group `events` has the internal type of the core group.
-            Some(("events", _)) => "core",
-            Some((package, _)) => package,
-            None => self.group,
-        }
+        kinds::internal_package(self.type_name, self.group)
     }
 
     fn mismatch(&self, kind: &str, reason: &str) -> Status {
@@ -201,6 +217,10 @@ fn read(
             expected.kind
         ))
     };
+    let sent: &[u8] = match &payload {
+        Payload::Json(bytes) | Payload::Yaml(bytes) | Payload::Cbor(bytes) => bytes,
+        Payload::Protobuf(_) | Payload::Object(_) => b"",
+    };
     let decoded = payload
         .parse(expected.type_name, limits)
         .map_err(|error| decode_error_status(&error, unrecognized_status))?;
@@ -217,8 +237,13 @@ fn read(
         Some(_) => Err(unrecognized_status(&format!("{field} is not a string"))),
     };
     let (kind, api_version) = (text("kind")?, text("apiVersion")?);
+    if expected.custom.is_some() && kind.is_empty() {
+        let (document, start) = (shorten(&String::from_utf8_lossy(sent)).into_owned(), summary(sent));
+        return Err(unrecognized_status(&format!("Object 'Kind' is missing in '{document}' ({start})")));
+    }
     let is_other = |text: &str, expected: &str| !text.is_empty() && text != expected;
-    let has_other_version = is_other(api_version, &expected.api_version);
+    let lacks_version = expected.custom.is_some() && api_version.is_empty();
+    let has_other_version = lacks_version || is_other(api_version, &expected.api_version);
     if expected.custom.is_none() && (is_other(kind, expected.kind) || has_other_version) {
         let kind = if kind.is_empty() { expected.kind } else { kind };
         let api_version = if api_version.is_empty() { &expected.api_version } else { api_version };
@@ -231,6 +256,22 @@ fn read(
         return Err(resource.invalid_kind(object.name(), kind));
     }
     Ok((object, decoded.duplicates))
+}
+
+/// The start of a body as kube-apiserver shows it: JSON as it is, other bytes in hexadecimal.
+fn summary(body: &[u8]) -> String {
+    /// Number of bytes that a message shows.
+    const SHOWN_MAX: usize = 30;
+    let shown = body.get(..SHOWN_MAX).unwrap_or(body);
+    let more = if shown.len() < body.len() { " ..." } else { "" };
+    match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => {
+            let digits: String = shown.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("{digits}{more}")
+        }
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub(super) async fn write(
 ) -> Result<WriteResult, Status> {
     let propose_object = |old: &Object| {
         let (scale, warnings, owners) = propose(old)?;
-        let errors = scale::validate(&scale, &call.api_state.names);
+        let errors = scale::validate(&call.collection.served.kind, &scale, &call.api_state.names);
         if !errors.is_empty() {
             return Err(Status::invalid(&body.group_kind, call.name, &errors));
         }

@@ -135,7 +135,8 @@ impl DefinitionController {
         let mut known = self.known.lock();
         for one in known.values_mut() {
             self.build_resources(one);
-            one.is_served = conditions::is_established(&one.definition);
+            one.is_served =
+                conditions::is_established(&one.definition) && !self.has_built_in_names(&one.definition);
         }
         self.serve(&known);
         Ok(())
@@ -295,12 +296,21 @@ impl DefinitionController {
         let mut in_use = BTreeMap::<String, NamesInUse>::new();
         for name in examined {
             let Some(one) = known.get(name) else { continue };
-            let accepted = has_undecided_names(&one.definition).then(|| {
+            let is_undecided =
+                has_undecided_names(&one.definition) || self.has_built_in_names(&one.definition);
+            let accepted = is_undecided.then(|| {
                 let group = group(&one.definition);
-                let in_use = in_use.entry(group.to_owned()).or_insert_with(|| names_in_use(known, group));
+                let in_use = in_use.entry(group.to_owned()).or_insert_with(|| {
+                    let mut in_use = self.built_in_names(group);
+                    add_accepted_names(&mut in_use, known, group);
+                    in_use
+                });
                 conditions::accept_names(&one.definition, in_use)
             });
             let Some(KnownDefinition { definition, .. }) = known.get_mut(name) else { continue };
+            if let Some(condition) = conditions::approval_policy(definition, names) {
+                conditions::set_condition(definition, &condition, now);
+            }
             if let Some(accepted) = accepted {
                 definition.part_mut("status").insert("acceptedNames".to_owned(), accepted.names);
                 conditions::set_condition(definition, &accepted.names_accepted, now);
@@ -311,10 +321,26 @@ impl DefinitionController {
                     in_use.add(definition);
                 }
             }
-            if let Some(condition) = conditions::approval_policy(definition, names) {
-                conditions::set_condition(definition, &condition, now);
-            }
         }
+    }
+
+    /// The names of the built-in kinds of a group.
+    fn built_in_names(&self, group: &str) -> NamesInUse {
+        let mut names = NamesInUse::default();
+        let registry = self.actor.api_state().kinds.registry();
+        let in_group = |resource: &&Arc<Resource>| resource.group_resource.group == group;
+        for resource in registry.built_in().iter().filter(in_group) {
+            let kind = &resource.kind;
+            let singular = kind.singular();
+            let resources = [kind.resource(), &singular].into_iter().chain(kind.short_names().iter());
+            names.add_built_in(resources, [kind.kind(), &resource.list_kind()]);
+        }
+        names
+    }
+
+    /// Whether a definition requests the resource or the kind of a built-in kind.
+    fn has_built_in_names(&self, definition: &Object) -> bool {
+        self.built_in_names(group(definition)).has_built_in(definition)
     }
 
     /// Replaces the snapshot of the served kinds if the set of custom kinds changes, or if one of their
@@ -417,12 +443,10 @@ fn has_undecided_names(definition: &Object) -> bool {
     !conditions::is_condition_true(definition, NAMES_ACCEPTED) || conditions::has_pending_names(definition)
 }
 
-/// Returns the accepted names of all definitions of a group.
-fn names_in_use(known: &HashMap<String, KnownDefinition>, of_group: &str) -> NamesInUse {
-    let mut in_use = NamesInUse::default();
+/// Adds the accepted names of all definitions of a group.
+fn add_accepted_names(in_use: &mut NamesInUse, known: &HashMap<String, KnownDefinition>, of_group: &str) {
     let in_group = known.values().filter(|one| group(&one.definition) == of_group);
     in_group.for_each(|one| in_use.add(&one.definition));
-    in_use
 }
 
 fn group(definition: &Object) -> &str {

@@ -69,9 +69,32 @@ impl Condition {
 pub struct NamesInUse {
     resources: BTreeSet<String>,
     kinds: BTreeSet<String>,
+    /// Names of built-in resources, which no definition may have.
+    built_in_resources: BTreeSet<String>,
+    /// Names of built-in kinds, which no definition may have.
+    built_in_kinds: BTreeSet<String>,
 }
 
 impl NamesInUse {
+    /// Adds the names of a built-in kind of the group: `resources` are plural and singular names and short names,
+    /// `kinds` are those of the kind and its list.
+    pub fn add_built_in<'a>(
+        &mut self,
+        resources: impl IntoIterator<Item = &'a str>,
+        kinds: impl IntoIterator<Item = &'a str>,
+    ) {
+        self.built_in_resources.extend(resources.into_iter().map(str::to_owned));
+        self.built_in_kinds.extend(kinds.into_iter().map(str::to_owned));
+    }
+
+    /// Whether a definition requests the resource or the kind of a built-in kind.
+    pub fn has_built_in(&self, definition: &Object) -> bool {
+        requested_names(definition).is_some_and(|names| {
+            self.built_in_resources.contains(names.text("plural"))
+                || self.built_in_kinds.contains(names.text("kind"))
+        })
+    }
+
     /// Adds the accepted names of a definition. The caller must add every definition of one group, including
     /// the definition that it passes to [`accept_names`].
     pub fn add(&mut self, definition: &Object) {
@@ -99,22 +122,25 @@ pub fn has_pending_names(definition: &Object) -> bool {
 }
 
 /// Computes the accepted names of a definition. A requested name conflicts if it is in `in_use`, except an
-/// accepted name of the same field. A short name may also equal the accepted plural or singular name.
+/// accepted name of the same field. A short name may also equal the accepted plural or singular name. A name of a
+/// built-in kind always conflicts, and a definition with such a resource or kind is not established any more.
 pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
     let empty = Map::new();
     let requested = requested_names(definition).unwrap_or(Props(&empty));
     let accepted = accepted_names(definition).unwrap_or(Props(&empty));
-    let name_conflict = |field: &str, used: &BTreeSet<String>| {
+    let name_conflict = |field: &str, used: &BTreeSet<String>, built_in: &BTreeSet<String>| {
         let name = requested.text(field);
-        (name != accepted.text(field) && used.contains(name)).then(|| already_in_use(name))
+        let is_in_use = built_in.contains(name) || name != accepted.text(field) && used.contains(name);
+        is_in_use.then(|| already_in_use(name))
     };
-    let (resources, kinds) = (&in_use.resources, &in_use.kinds);
+    let resource_conflict = |field: &str| name_conflict(field, &in_use.resources, &in_use.built_in_resources);
+    let kind_conflict = |field: &str| name_conflict(field, &in_use.kinds, &in_use.built_in_kinds);
     let decisions = [
-        ("plural", "PluralConflict", name_conflict("plural", resources)),
-        ("singular", "SingularConflict", name_conflict("singular", resources)),
-        ("shortNames", "ShortNamesConflict", short_name_conflict(requested, accepted, resources)),
-        ("kind", "KindConflict", name_conflict("kind", kinds)),
-        ("listKind", "ListKindConflict", name_conflict("listKind", kinds)),
+        ("plural", "PluralConflict", resource_conflict("plural")),
+        ("singular", "SingularConflict", resource_conflict("singular")),
+        ("shortNames", "ShortNamesConflict", short_name_conflict(requested, accepted, in_use)),
+        ("kind", "KindConflict", kind_conflict("kind")),
+        ("listKind", "ListKindConflict", kind_conflict("listKind")),
         ("categories", "", None),
     ];
     let mut names = accepted.0.clone();
@@ -134,7 +160,10 @@ pub fn accept_names(definition: &Object, in_use: &NamesInUse) -> AcceptedNames {
         None => Condition::new(NAMES_ACCEPTED, "True", "NoConflicts", "no conflicts found"),
         Some((reason, message)) => Condition::new(NAMES_ACCEPTED, "False", reason, message),
     };
-    let established = established_after_names(definition, conflict.is_none());
+    let established = match in_use.has_built_in(definition) {
+        true => Some(not_accepted()),
+        false => established_after_names(definition, conflict.is_none()),
+    };
     AcceptedNames { names: Value::Object(names), names_accepted, established }
 }
 
@@ -147,10 +176,11 @@ fn established_after_names(definition: &Object, are_accepted: bool) -> Option<Co
         let message = "the initial names have been accepted";
         return Some(Condition::new(ESTABLISHED, "False", "Installing", message));
     }
-    let message = "not all names are accepted";
-    find_condition(definition, ESTABLISHED)
-        .is_none()
-        .then(|| Condition::new(ESTABLISHED, "False", "NotAccepted", message))
+    find_condition(definition, ESTABLISHED).is_none().then(not_accepted)
+}
+
+fn not_accepted() -> Condition {
+    Condition::new(ESTABLISHED, "False", "NotAccepted", "not all names are accepted")
 }
 
 /// The condition `Established` of a definition whose names are accepted and whose kind is served.
@@ -211,6 +241,8 @@ pub fn approval_policy(definition: &Object, names: &Names) -> Option<Condition> 
 /// State of the deletion of the objects of a deleted definition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
+    /// The definition is marked, and the deletion of its objects has not begun.
+    Pending,
     /// Objects are being deleted.
     InProgress,
     /// The kind was never served, so that no objects exist.
@@ -224,6 +256,11 @@ pub enum Deletion {
 /// The condition `Terminating`.
 pub fn terminating(deletion: &Deletion) -> Condition {
     let (status, reason, message) = match deletion {
+        Deletion::Pending => (
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        ),
         Deletion::InProgress => {
             ("True", "InstanceDeletionInProgress", "CustomResource deletion is in progress")
         }
@@ -293,6 +330,14 @@ pub fn is_established(definition: &Object) -> bool {
     is_condition_true(definition, ESTABLISHED)
 }
 
+/// Sets the condition `Terminating` of a definition whose deletion begins, at the time of its deletion.
+pub fn begin_deletion(definition: &mut Object) {
+    if find_condition(definition, TERMINATING).is_none() {
+        let now = definition.meta_str("deletionTimestamp").to_owned();
+        set_condition(definition, &terminating(&Deletion::Pending), &now);
+    }
+}
+
 fn find_condition<'a>(definition: &'a Object, condition: &str) -> Option<&'a Value> {
     let conditions = definition.at(&["status", "conditions"])?.as_array()?;
     conditions.iter().find(|stored| has_type(stored, condition))
@@ -326,12 +371,15 @@ fn already_in_use(name: &str) -> String {
 }
 
 /// The message about requested short names that are in use, except the accepted names of this definition.
-fn short_name_conflict(requested: Props<'_>, accepted: Props<'_>, used: &BTreeSet<String>) -> Option<String> {
+fn short_name_conflict(requested: Props<'_>, accepted: Props<'_>, in_use: &NamesInUse) -> Option<String> {
     let held_names: BTreeSet<&str> = texts(accepted, "shortNames")
         .chain(["plural", "singular"].into_iter().filter_map(|field| accepted.get(field)?.as_str()))
         .collect();
     let mut messages: Vec<String> = texts(requested, "shortNames")
-        .filter(|name| !held_names.contains(name) && used.contains(*name))
+        .filter(|name| {
+            let is_in_use = !held_names.contains(name) && in_use.resources.contains(*name);
+            is_in_use || in_use.built_in_resources.contains(*name)
+        })
         .map(already_in_use)
         .collect();
     messages.dedup();

@@ -9,9 +9,6 @@ use super::props::Props;
 use super::spec::Spec;
 use crate::structural::is_supported_format;
 
-/// Formats of numbers, which have no effect on validation.
-const NUMBER_FORMATS: [&str; 4] = ["int32", "int64", "float", "double"];
-
 /// Maximum number of warnings of one write; further warnings are omitted.
 const WARNINGS_MAX: usize = 100;
 
@@ -28,7 +25,7 @@ fn unknown_formats(definition: &Object) -> BTreeSet<&str> {
     for schema in Spec::new(definition).schemas() {
         schema.any(&mut |part: Props<'_>| {
             let format = part.text("format");
-            if !format.is_empty() && !NUMBER_FORMATS.contains(&format) && !is_supported_format(format) {
+            if !format.is_empty() && !is_supported_format(format, part.text("type")) {
                 formats.insert(format);
             }
             false

@@ -103,10 +103,9 @@ fn read_kind(schema: &Map<String, Value>) -> SchemaType {
 
 fn read_list_type(schema: &Map<String, Value>) -> ListType {
     match schema.get(SchemaExtension::ListType.stored_name()).and_then(Value::as_str) {
-        Some("atomic") => ListType::Atomic,
         Some("set") => ListType::Set,
         Some("map") => ListType::Map(string_items(schema.get(SchemaExtension::ListMapKeys.stored_name()))),
-        _ => ListType::Unspecified,
+        _ => ListType::Atomic,
     }
 }
 
@@ -118,8 +117,9 @@ fn compile_constraints(
     let size = |keyword: &str| schema.get(keyword).and_then(Value::as_i64).map(|n| n.max(0).unsigned_abs());
     let is_set = |keyword: &str| schema.get(keyword).and_then(Value::as_bool).unwrap_or(false);
     let text = |keyword: &str| schema.get(keyword).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let ty = text("type").unwrap_or_default();
     let constraints = Constraints {
-        format: text("format").filter(|format| is_supported_format(format)).map(Into::into),
+        format: text("format").filter(|format| is_supported_format(format, ty)).map(Into::into),
         pattern: text("pattern").map(Pattern::new),
         minimum: number("minimum"),
         maximum: number("maximum"),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use apimachinery::codec::json;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Value;
 
@@ -49,7 +50,7 @@ fn check_map(items: &[Value], keys: &[Box<str>], path: &FieldPath, errors: &mut 
     for (index, item) in items.iter().enumerate() {
         let is_second = match keys {
             [key] => counts.is_second(item.get(&**key).map_or(Cow::Borrowed(""), identity_text)),
-            _ => counts.is_second(Cow::Owned(key_values(item, keys).to_string())),
+            _ => counts.is_second(Cow::Owned(json::to_text(&key_values(item, keys)))),
         };
         if is_second {
             errors.push(FieldError::duplicate(&path.index(index), key_values(item, keys)));
@@ -63,12 +64,12 @@ fn key_values(item: &Value, keys: &[Box<str>]) -> Value {
     Value::Object(present_fields.collect())
 }
 
-/// A text that is equal for two values exactly if the values are equal; never empty.
+/// A text that is equal for two values exactly if the values are equal; never empty. `1` equals `1.0`.
 fn identity_text(value: &Value) -> Cow<'_, str> {
     match value {
         // A plain string is no JSON text of any value, so the string itself identifies the value.
         Value::String(text) if !text.is_empty() && is_plain(text) => Cow::Borrowed(text),
-        other => Cow::Owned(other.to_string()),
+        other => Cow::Owned(json::to_text(other)),
     }
 }
 

@@ -25,24 +25,46 @@ pub(super) fn conform_embedded(
     fields: &mut Map<String, Value>,
 ) -> Result<Vec<String>, TypeError> {
     let mut unknown = Vec::new();
-    let visit = &mut |fields: &mut Map<String, Value>, path: &FieldPath| {
+    let visit = &mut |fields: &mut Map<String, Value>, position: &Position| {
         for name in ["apiVersion", "kind"] {
             if let Some(value) = fields.get(name).filter(|value| !value.is_string()) {
-                let path = path.child(name);
-                let message = FieldError::invalid(&path, value.clone(), "must be a string").to_string();
-                return Err(TypeError { path: path.as_str().to_owned(), message });
+                return Err(invalid_value(&position.path.child(name), value.clone(), "must be a string"));
             }
         }
-        unknown.extend(conform(fields, path)?);
+        let sent = fields.get("metadata").cloned().unwrap_or_default();
+        let path = position.path.child("metadata");
+        if let Some(found) = json_type_of_malformed(&sent) {
+            let detail = format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta");
+            return Err(invalid_value(&path, sent, &detail));
+        }
+        let conformed = conform(fields, &position.field);
+        unknown.extend(conformed.map_err(|error| invalid_value(&path, sent, &error.message))?);
         Ok(())
     };
-    each_embedded_below(root, fields, &FieldPath::root(), visit)?;
+    each_embedded_below(root, fields, &Position::default(), visit)?;
     Ok(unknown)
+}
+
+/// The error of a value at a path, as in kube-apiserver.
+fn invalid_value(path: &FieldPath, value: Value, detail: &str) -> TypeError {
+    let message = FieldError::invalid(path, value, detail).to_string();
+    TypeError::new(path.as_str(), message)
+}
+
+/// The JSON type of metadata that is no object; None for an object and for null.
+fn json_type_of_malformed(metadata: &Value) -> Option<&'static str> {
+    match metadata {
+        Value::Object(_) | Value::Null => None,
+        Value::Bool(_) => Some("bool"),
+        Value::Number(_) => Some("number"),
+        Value::String(_) => Some("string"),
+        Value::Array(_) => Some("array"),
+    }
 }
 
 /// Drops malformed types and metadata of the embedded objects of a stored object.
 pub(super) fn repair_embedded(root: &Node, fields: &mut Map<String, Value>) {
-    let visit = &mut |fields: &mut Map<String, Value>, _: &FieldPath| {
+    let visit = &mut |fields: &mut Map<String, Value>, _: &Position| {
         for name in ["apiVersion", "kind"] {
             if fields.get(name).is_some_and(|value| !value.is_string()) {
                 fields.remove(name);
@@ -51,7 +73,7 @@ pub(super) fn repair_embedded(root: &Node, fields: &mut Map<String, Value>) {
         repair(fields);
         Ok(())
     };
-    drop(each_embedded_below(root, fields, &FieldPath::root(), visit));
+    drop(each_embedded_below(root, fields, &Position::default(), visit));
 }
 
 /// Conforms `metadata` among the fields of an object at a path. Returns the paths of unknown fields.
@@ -64,14 +86,14 @@ pub(super) fn conform(fields: &mut Map<String, Value>, path: &FieldPath) -> Resu
             return Ok(Vec::new());
         }
         let message = FieldError::invalid(&path, value.clone(), "must be an object").to_string();
-        return Err(TypeError { path: path.as_str().to_owned(), message });
+        return Err(TypeError::new(path.as_str(), message));
     };
     let mut object = Object(std::mem::take(metadata));
     let conformed = schema.conform(&mut object);
     remove_null_creation_timestamp(&mut object.0);
     *metadata = object.0;
-    let report = conformed
-        .map_err(|error| TypeError { path: format!("{path}.{}", error.path), message: error.message })?;
+    let report =
+        conformed.map_err(|error| TypeError::new(format!("{path}.{}", error.path), error.message))?;
     Ok(report.unknown.into_iter().map(|field| format!("{path}.{field}")).collect())
 }
 
@@ -105,23 +127,36 @@ fn remove_null_creation_timestamp(metadata: &mut Map<String, Value>) {
     }
 }
 
-/// A visit of the fields of an embedded object at a path.
-type EmbeddedVisitor<'v> = dyn FnMut(&mut Map<String, Value>, &FieldPath) -> Result<(), TypeError> + 'v;
+/// The position of a value.
+#[derive(Default)]
+struct Position {
+    /// The path in errors: `spec.map[key].list[0]`.
+    path: FieldPath,
+    /// The path in reports of unknown fields, where keys of maps look like fields: `spec.map.key.list[0]`.
+    field: FieldPath,
+}
+
+/// A visit of the fields of an embedded object at a position.
+type EmbeddedVisitor<'v> = dyn FnMut(&mut Map<String, Value>, &Position) -> Result<(), TypeError> + 'v;
 
 /// Visits embedded objects below a node, parents first.
 fn each_embedded_below(
     node: &Node,
     fields: &mut Map<String, Value>,
-    path: &FieldPath,
+    position: &Position,
     visit: &mut EmbeddedVisitor<'_>,
 ) -> Result<(), TypeError> {
     if !node.has(Flag::HasEmbedded) {
         return Ok(());
     }
     for (name, value) in fields {
-        // In the paths of unknown fields, keys of maps look like fields.
-        if let Some(child) = node.field(name) {
-            each_embedded(child, value, &path.child(name), visit)?;
+        let (child, path) = match (node.property(name), node.additional()) {
+            (Some(child), _) => (child, position.path.child(name)),
+            (None, Some(child)) => (child, position.path.key(name)),
+            (None, None) => continue,
+        };
+        if child.has_any(&EMBEDDED) {
+            each_embedded(child, value, &Position { path, field: position.field.child(name) }, visit)?;
         }
     }
     Ok(())
@@ -130,20 +165,23 @@ fn each_embedded_below(
 fn each_embedded(
     node: &Node,
     value: &mut Value,
-    path: &FieldPath,
+    position: &Position,
     visit: &mut EmbeddedVisitor<'_>,
 ) -> Result<(), TypeError> {
     match value {
         Value::Object(fields) => {
             if node.has(Flag::Embedded) {
-                visit(fields, path)?;
+                visit(fields, position)?;
             }
-            each_embedded_below(node, fields, path, visit)
+            each_embedded_below(node, fields, position, visit)
         }
         Value::Array(items) if node.has(Flag::HasEmbedded) => {
             let Some(child) = node.items.as_deref() else { return Ok(()) };
             let mut indexed = items.iter_mut().enumerate();
-            indexed.try_for_each(|(index, item)| each_embedded(child, item, &path.index(index), visit))
+            indexed.try_for_each(|(index, item)| {
+                let (path, field) = (position.path.index(index), position.field.index(index));
+                each_embedded(child, item, &Position { path, field }, visit)
+            })
         }
         _ => Ok(()),
     }

@@ -8,9 +8,12 @@
 //! A request body passes these steps in order:
 //! 1. [`Schema::conform`] checks metadata, drops unknown fields and drops nulls that no default replaces.
 //! 2. [`Schema::default`] sets defaults.
-//! 3. [`Schema::validate`] returns the errors of the object, with ratcheting if there is an old object.
+//! 3. [`Schema::validate`] or [`Schema::validate_status`] returns the errors of the object, with ratcheting if
+//!    there is an old object.
 //!
-//! [`Schema::read`] converts a stored object. It never fails, because it drops malformed metadata.
+//! The result of a server-side apply passes [`Schema::conform_applied`] as the first step.
+//!
+//! [`Schema::read`] converts a stored object, with numbers in normal form. It never fails, because it drops malformed metadata.
 //!
 //! [`Schema::merge`] returns the merge type for server-side apply. [`Schema::check_rules`] validates the
 //! CEL rules of a definition. [`Schema::part`] compiles one node, for example to validate a default value.
@@ -47,6 +50,7 @@ mod walk;
 
 use std::sync::{Arc, OnceLock};
 
+use apimachinery::codec::{Budget, DecodeError, Limits, json};
 use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
@@ -125,23 +129,43 @@ impl Schema {
     ///
     /// The first metadata field of a wrong type; the response is 400.
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
+        self.conform_with(object, |fields| defaults::drop_nulls(self.root(), fields))
+    }
+
+    /// Converts the result of a server-side apply: as [`conform`](Self::conform), but keeps all nulls. Validation
+    /// rejects a null that is not nullable and has no default.
+    ///
+    /// # Errors
+    ///
+    /// See [`conform`](Self::conform).
+    pub fn conform_applied(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
+        self.conform_with(object, |_| {})
+    }
+
+    fn conform_with(
+        &self,
+        object: &mut Object,
+        convert_nulls: impl FnOnce(&mut Map<String, Value>),
+    ) -> Result<ConformReport, TypeError> {
         let mut unknown = metadata::conform(&mut object.0, &FieldPath::root())?;
         unknown.extend(self.prune(object));
-        defaults::drop_nulls(self.root(), &mut object.0);
+        convert_nulls(&mut object.0);
         unknown.extend(metadata::conform_embedded(self.root(), &mut object.0)?);
         unknown.truncate(prune::UNKNOWN_MAX);
         Ok(ConformReport { unknown })
     }
 
     /// Converts a stored object: as [`conform`](Self::conform), but drops malformed metadata. Then sets
-    /// defaults.
+    /// defaults, at most 1 MiB: the others stay absent.
     pub fn read(&self, object: &mut Object) {
         self.repair(object);
-        self.default(object);
+        // Defaults above the limit are not set, because the watch cache keeps the objects.
+        let _ = defaults::set(self.root(), &mut object.0, &mut Budget::new(defaults::STORED_LIMITS));
     }
 
     /// Converts an object of another version: as [`read`](Self::read), without defaults.
     pub fn repair(&self, object: &mut Object) {
+        object.0.values_mut().for_each(json::normalize_numbers);
         metadata::repair(&mut object.0);
         self.prune(object);
         defaults::drop_nulls(self.root(), &mut object.0);
@@ -160,21 +184,58 @@ impl Schema {
     }
 
     /// Sets the defaults of absent fields, and of nulls that are not nullable.
-    pub fn default(&self, object: &mut Object) {
-        defaults::set(self.root(), &mut object.0);
+    ///
+    /// # Errors
+    ///
+    /// The defaults exceed the limits of a request body, [`Limits::BODY`]. The object then has a part of them.
+    pub fn default(&self, object: &mut Object) -> Result<(), DecodeError> {
+        defaults::set(self.root(), &mut object.0, &mut Budget::new(Limits::BODY))
     }
 
     /// Validates an object. With `old` the errors of unchanged values are tolerated, and transition rules
-    /// run. `metadata` validates the metadata of embedded objects.
+    /// run. `metadata` validates the metadata of embedded objects. `of_scale` are errors of the values for the
+    /// subresource `scale`.
     ///
     /// The metadata of the object itself is not validated. If `old` has duplicates in set or map lists,
-    /// duplicates are tolerated everywhere. The order of causes is: values, metadata of embedded objects,
-    /// duplicates, rules.
-    pub fn validate(&self, new: &Object, old: Option<&Object>, metadata: MetadataRules<'_>) -> Validation {
+    /// duplicates are tolerated everywhere. The order of causes is: values, `of_scale`, metadata of embedded
+    /// objects, duplicates, rules.
+    pub fn validate(
+        &self,
+        new: &Object,
+        old: Option<&Object>,
+        of_scale: FieldErrors,
+        metadata: MetadataRules<'_>,
+    ) -> Validation {
+        let (data, old_data) = (Data::Object(&new.0), old.map(|old| Data::Object(&old.0)));
+        let mut errors = values::validate(self.root(), data, old_data, &FieldPath::root());
+        errors.extend(of_scale);
+        errors.extend(metadata::validate_embedded(self.root(), &new.0, metadata));
+        self.validate_lists_and_rules(new, old, errors)
+    }
+
+    /// Validates an object after a write to its status: like [`validate`](Self::validate), but of the values
+    /// only those of the status. The texts of errors name paths below the status.
+    pub fn validate_status(&self, new: &Object, old: &Object, of_scale: FieldErrors) -> Validation {
+        let mut errors = match self.root().property("status").zip(new.get("status")) {
+            Some((node, status)) => {
+                let old = old.get("status").map(Data::from_value);
+                values::validate(node, Data::from_value(status), old, &FieldPath::new("status"))
+            }
+            None => FieldErrors::new(),
+        };
+        errors.extend(of_scale);
+        self.validate_lists_and_rules(new, Some(old), errors)
+    }
+
+    /// Adds the errors of duplicates and of the rules to the other errors of an object.
+    fn validate_lists_and_rules(
+        &self,
+        new: &Object,
+        old: Option<&Object>,
+        mut errors: FieldErrors,
+    ) -> Validation {
         let (root, path) = (self.root(), FieldPath::root());
         let (data, old) = (Data::Object(&new.0), old.map(|old| Data::Object(&old.0)));
-        let mut errors = values::validate(root, data, old, &path);
-        errors.extend(metadata::validate_embedded(root, &new.0, metadata));
         let tolerated = old.is_some_and(|old| !lists::duplicates(root, old, &path).is_empty());
         if !tolerated {
             errors.extend(lists::duplicates(root, data, &path));

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A [`Place`] renders the path of a value and correlates the value with the old object on demand, for
-//! validation ratcheting. Fields correlate by name, items of map lists by their keys, items of lists without
-//! a list type by index. Items of atomic and set lists do not correlate.
+//! validation ratcheting. Fields correlate by name, items of map lists by their keys. Items of other lists do
+//! not correlate: the errors of such a list are tolerated only if the whole list is unchanged.
 //!
 //! # Reference
 //!
@@ -178,15 +178,12 @@ impl<'p, 'a> Place<'p, 'a> {
                 PlaceStep::Property(field) | PlaceStep::Key(field) => {
                     old.fields()?.get(field).map(Data::from_value)
                 }
-                PlaceStep::Index(index) => match &parent.node.list {
+                PlaceStep::Index(_) => match &parent.node.list {
                     ListType::Map(keys) => {
                         let old = old.items()?;
                         let items = parent.items.get_or_init(|| items_by_key(parent.node, keys, old));
                         let key = item_key(parent.node, keys, self.data.fields()?)?;
                         items.get(&key).copied().map(Data::from_value)
-                    }
-                    ListType::Unspecified => {
-                        old.items()?.get(index).filter(|item| !item.is_null()).map(Data::from_value)
                     }
                     ListType::Set | ListType::Atomic => None,
                 },
@@ -207,7 +204,8 @@ impl<'p, 'a> Place<'p, 'a> {
 
     /// Whether the value, or a part of the object that contains it, equals its old value.
     pub(super) fn is_unchanged(&self) -> bool {
-        self.old().is_some_and(|old| self.is_equal(old)) || self.parent.is_some_and(Place::is_unchanged)
+        let equals_old = !self.is_type_of_root() && self.old().is_some_and(|old| self.is_equal(old));
+        equals_old || self.parent.is_some_and(Place::is_unchanged)
     }
 
     /// Whether the value equals its old value. Without an old value, whether the nearest part above that has
@@ -251,10 +249,6 @@ fn are_items_equal(node: &Node, new: &[Value], old: &[Value]) -> bool {
                 old.is_some_and(|old| is_equal(child, Data::from_value(item), Data::from_value(old)))
             })
         }
-        (ListType::Unspecified, Some(child)) if !old.iter().any(Value::is_null) => new
-            .iter()
-            .zip(old)
-            .all(|(new, old)| is_equal(child, Data::from_value(new), Data::from_value(old))),
         _ => new == old,
     }
 }

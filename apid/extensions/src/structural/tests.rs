@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use apimachinery::codec::{DecodeError, Limits};
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use apimachinery::object::{Map, Object};
@@ -61,7 +62,7 @@ fn run(schema: &Schema, row: &Value) -> Vec<String> {
             return differences;
         }
     };
-    schema.default(&mut new);
+    schema.default(&mut new).unwrap();
     if row.get("unknown").is_some() && unknown != expected(row, "unknown") {
         differences.push(format!("unknown {unknown:?}"));
     }
@@ -70,7 +71,10 @@ fn run(schema: &Schema, row: &Value) -> Vec<String> {
         differences.push(format!("stored {stored}"));
     }
     let old = object_from_row(row, "old_object", "old");
-    let validation = schema.validate(&new, old.as_ref(), &metadata_rules);
+    let validation = match (&old, row["subresource"].as_str()) {
+        (Some(old), Some("status")) => schema.validate_status(&new, old, FieldErrors::new()),
+        (old, _) => schema.validate(&new, old.as_ref(), FieldErrors::new(), &metadata_rules),
+    };
     if texts(&validation.errors) != expected(row, "causes") {
         differences.push(format!("causes {:#?}", texts(&validation.errors)));
     }
@@ -182,6 +186,26 @@ fn stored_object_with_malformed_metadata_loses_the_field() {
 }
 
 #[test]
+fn defaults_are_charged_to_the_decode_budget() {
+    let default = "x".repeat(100_000);
+    let root = json!({"type": "object", "properties": {"list": {"type": "array", "items": {
+        "type": "object", "properties": {"a": {"type": "string", "default": default}}}}}});
+    let schema = Schema::compile(&root).unwrap();
+    let object = |items: usize| Object::from_value(json!({"list": vec![json!({}); items]})).unwrap();
+    let size = |object: &Object| object.get("list").unwrap().to_string().len();
+    let mut small = object(400);
+    assert_eq!(schema.default(&mut small), Ok(()));
+    assert!(size(&small) > 400 * 100_000);
+    let mut large = object(20_000);
+    assert_eq!(schema.default(&mut large), Err(DecodeError::TreeTooLarge(Limits::BODY.tree_bytes)));
+    assert!(size(&large) < Limits::BODY.tree_bytes + 100_000, "defaulting stops at the limit");
+    // A stored object has no part in the limits of a request, and stays in the cache.
+    let mut stored = object(20_000);
+    schema.read(&mut stored);
+    assert!((1_000_000..1_200_000).contains(&size(&stored)), "{}", size(&stored));
+}
+
+#[test]
 fn value_errors_of_a_default_have_its_path() {
     let schema = Schema::part(&json!({"type": "object", "properties": {"a": {"type": "integer"}}})).unwrap();
     let path = FieldPath::new("s.default");
@@ -208,9 +232,9 @@ fn stored_rules_may_use_newer_functions() {
     assert_eq!(schema.check_rules(&path, &StoredRules::default(), &names(), &|_| false).len(), 1);
     assert!(schema.check_rules(&path, &schema.stored_rules(), &names(), &|_| false).is_empty());
     let object = |version: &str| Object::from_value(json!({"spec": {"v": version}})).unwrap();
-    assert!(schema.validate(&object("1.2.3"), None, &metadata_rules).errors.is_empty());
+    assert!(schema.validate(&object("1.2.3"), None, FieldErrors::new(), &metadata_rules).errors.is_empty());
     assert_eq!(
-        texts(&schema.validate(&object("1.2"), None, &metadata_rules).errors),
+        texts(&schema.validate(&object("1.2"), None, FieldErrors::new(), &metadata_rules).errors),
         ["spec: Invalid value: failed rule: isSemver(self.v)"]
     );
 }

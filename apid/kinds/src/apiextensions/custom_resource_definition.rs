@@ -71,6 +71,10 @@ impl Strategy for CustomResourceDefinition {
         keywords::are_translated(names).then_some(self)
     }
 
+    fn begin_deletion(&self, object: &mut Object) {
+        definition::conditions::begin_deletion(object);
+    }
+
     /// Returns the finalizer that keeps a definition until all objects of its kind are deleted.
     fn deletion_finalizer(&self, names: &Names) -> Option<String> {
         Some(definition::conditions::cleanup_finalizer(names))

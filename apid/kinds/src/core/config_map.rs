@@ -37,7 +37,8 @@ impl Strategy for ConfigMap {
             text::check_name(&entry, key, format::config_key, &mut errors);
         }
         if text_bytes(entries(object, "data")) + base64_bytes(entries(object, "binaryData")) > DATA_MAX {
-            errors.push(FieldError::too_long(&FieldPath::root(), DATA_MAX));
+            // kube-apiserver names the whole object so.
+            errors.push(FieldError::too_long(&FieldPath::new("[]"), DATA_MAX));
         }
         errors
     }
@@ -62,4 +63,24 @@ pub(super) fn base64_bytes(map: Option<&Map<String, Value>>) -> usize {
         (text.len() / 4 * 3).saturating_sub(text.bytes().rev().take_while(|b| *b == b'=').count())
     };
     map.into_iter().flat_map(Map::values).filter_map(Value::as_str).map(decoded_len).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::{ManualClock, SeededRng};
+    use apimachinery::names::{Names, Preset};
+    use apimachinery::time;
+
+    use super::*;
+
+    #[test]
+    fn error_of_size_names_the_whole_object() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let (clock, rng) = (ManualClock::at(time::parse("2024-01-02T00:00:00Z").unwrap()), SeededRng::new(1));
+        let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
+        let object = Object::from_value(json!({"data": {"a": "x".repeat(DATA_MAX + 1)}})).unwrap();
+        let errors = ConfigMap.validate(&object, &ctx);
+        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["[]: Too long: may not be more than 1048576 bytes"]);
+    }
 }

@@ -132,6 +132,7 @@ impl<'a> Builder<'a> {
             subresources.push(Subresource::status(""));
         }
         let scale = ScalePaths::of_version(version);
+        let strategy = CustomStrategy::new(Arc::clone(&schema), scale.clone());
         if scale.is_some() {
             subresources.push(Subresource::scale());
         }
@@ -156,7 +157,7 @@ impl<'a> Builder<'a> {
             selectable_fields: selectable_fields(version),
             indexed_fields: Arc::clone(&self.indexed_fields),
             table: CustomTable::new(version.items("additionalPrinterColumns"))?,
-            strategy: CustomStrategy::new(Arc::clone(&schema)),
+            strategy,
             schema,
             deprecation_warning: deprecation_warning(definition, version, self.newest),
         })

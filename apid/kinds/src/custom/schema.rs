@@ -55,14 +55,31 @@ impl CustomSchema {
     ///
     /// # Errors
     ///
-    /// Metadata has a wrong type, or the schema cannot be compiled.
+    /// Metadata has a wrong type, the schema cannot be compiled, or the defaults exceed the decode budget.
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
-        let schema = self.compiled().map_err(|reason| TypeError {
-            path: String::new(),
-            message: format!("the schema of the definition cannot be compiled: {reason}"),
+        self.conform_with(object, Schema::conform)
+    }
+
+    /// Does the same as [`CustomSchema::conform`] with the result of a server-side apply, but keeps nulls without a
+    /// default.
+    ///
+    /// # Errors
+    ///
+    /// See [`CustomSchema::conform`].
+    pub fn conform_applied(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
+        self.conform_with(object, Schema::conform_applied)
+    }
+
+    fn conform_with(
+        &self,
+        object: &mut Object,
+        conform: fn(&Schema, &mut Object) -> Result<ConformReport, TypeError>,
+    ) -> Result<ConformReport, TypeError> {
+        let schema = self.compiled().map_err(|reason| {
+            TypeError::new("", format!("the schema of the definition cannot be compiled: {reason}"))
         })?;
-        let report = schema.conform(object)?;
-        schema.default(object);
+        let report = conform(schema, object)?;
+        schema.default(object)?;
         Ok(report)
     }
 
@@ -80,23 +97,28 @@ impl CustomSchema {
         }
     }
 
-    /// Sets the defaults of the schema in an object.
+    /// Sets the defaults of the schema in an object that [`CustomSchema::conform`] accepted.
     pub fn default(&self, object: &mut Object) {
         if let Ok(schema) = self.compiled() {
-            schema.default(object);
+            // `conform` has set all defaults before, so the budget suffices.
+            let _ = schema.default(object);
         }
     }
 
     /// Validates an object. `old` is the stored object of an update, whose invalid values are tolerated.
-    pub fn validate(&self, new: &Object, old: Option<&Object>) -> Validation {
+    /// `of_scale` are errors of the values for the subresource `scale`.
+    pub fn validate(&self, new: &Object, old: Option<&Object>, of_scale: FieldErrors) -> Validation {
         match self.compiled() {
-            Ok(schema) => schema.validate(new, old, &metadata::validate_embedded),
-            Err(reason) => {
-                let detail = format!("the schema of the definition cannot be compiled: {reason}");
-                let errors: FieldErrors =
-                    std::iter::once(FieldError::invalid(&FieldPath::root(), Value::Null, &detail)).collect();
-                Validation { errors, warnings: Vec::new() }
-            }
+            Ok(schema) => schema.validate(new, old, of_scale, &metadata::validate_embedded),
+            Err(reason) => without_schema(reason),
+        }
+    }
+
+    /// Validates an object after a write to its status; see [`CustomSchema::validate`].
+    pub fn validate_status(&self, new: &Object, old: &Object, of_scale: FieldErrors) -> Validation {
+        match self.compiled() {
+            Ok(schema) => schema.validate_status(new, old, of_scale),
+            Err(reason) => without_schema(reason),
         }
     }
 
@@ -104,4 +126,11 @@ impl CustomSchema {
     pub fn merge_type(&self) -> Merge {
         self.compiled().map_or(Merge::Untyped { atomic: false }, Schema::merge)
     }
+}
+
+/// The error of an object whose schema cannot be compiled.
+fn without_schema(reason: &str) -> Validation {
+    let detail = format!("the schema of the definition cannot be compiled: {reason}");
+    let error = FieldError::invalid(&FieldPath::root(), Value::Null, &detail);
+    Validation { errors: std::iter::once(error).collect(), warnings: Vec::new() }
 }

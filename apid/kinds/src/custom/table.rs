@@ -7,6 +7,7 @@
 //! shows the time since the date.
 
 use apimachinery::clock::Clock;
+use apimachinery::codec;
 use apimachinery::object::Object;
 use apimachinery::time;
 use extensions::structural::{JsonPath, JsonPathError};
@@ -98,7 +99,7 @@ fn cell(kind: &str, value: &Value, clock: &dyn Clock) -> Value {
     match (kind, value) {
         (_, Value::Null) => Value::Null,
         ("string", Value::String(_)) | ("boolean", Value::Bool(_)) => value.clone(),
-        ("string", _) => value.to_string().into(),
+        ("string", _) => codec::json::to_text(value).into(),
         ("number", Value::Number(_)) => value.clone(),
         ("integer", Value::Number(number)) => {
             #[expect(clippy::cast_possible_truncation, reason = "an integer column cuts the fraction")]

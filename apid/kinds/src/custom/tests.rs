@@ -162,7 +162,7 @@ fn printer_columns_have_cells_of_their_type() {
     ] {
         let mut row = object(fields);
         row.set_meta("name", "o");
-        assert_eq!(Value::from(table.cells(&row, &clock)), cells);
+        assert_eq!(Value::from(table.cells(&row, &clock, &kubernetes())), cells);
     }
     let plain = resources(&definition(&json!([{"name": "v1", "storage": true}])), &kubernetes()).unwrap();
     let names: Vec<_> = plain[0].kind.table().columns().into_iter().map(|c| (c.name, c.kind)).collect();
@@ -186,6 +186,40 @@ fn scale_follows_paths_of_definition() {
     assert_eq!(scale::check(&kind, &widget), Ok(()));
     let error = scale::check(&kind, &empty).unwrap_err();
     assert_eq!(error.to_string(), "the spec replicas field \".spec.pool.size\" does not exist");
+}
+
+#[test]
+fn values_for_scale_and_status_follow_the_written_part() {
+    let versions = json!([{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}, "scale": {
+        "specReplicasPath": ".spec.pool.size", "statusReplicasPath": ".status.size"}}}]);
+    let resource = Arc::clone(&resources(&definition(&versions), &kubernetes()).unwrap()[0]);
+    let widget = |spec: Value, status: Value| {
+        object(json!({"apiVersion": "example.com/v1", "kind": "Widget",
+            "metadata": {"name": "a", "namespace": "team", "finalizers": ["hold"]}, "spec": spec, "status": status}))
+    };
+    let causes = |errors: apimachinery::field::FieldErrors| {
+        errors.iter().map(|e| e.path.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let valid = widget(json!({"pool": {"size": 1}}), json!({}));
+    let invalid = widget(json!({"pool": {"size": -1}, "size": 10}), json!({"size": "x"}));
+    with_context("", |ctx| {
+        assert_eq!(causes(resource.validate_create(&valid, ctx)), [""; 0], "finalizers need no domain");
+        let expected = ["spec.size", ".spec.pool.size", ".status.size"];
+        assert_eq!(causes(resource.validate_create(&invalid, ctx)), expected);
+        assert_eq!(causes(resource.validate_update(&invalid, &valid, ctx)), expected);
+        let warnings = resource.warnings(&valid, None, ctx);
+        assert_eq!(
+            warnings,
+            [
+                "metadata.finalizers: \"hold\": prefer a domain-qualified finalizer name including a path (/) to avoid \
+              accidental conflicts with other finalizer writers"
+            ]
+        );
+        assert_eq!(resource.warnings(&valid, Some(&valid), ctx), [""; 0]);
+    });
+    with_context("status", |ctx| {
+        assert_eq!(causes(resource.validate_update(&invalid, &valid, ctx)), [".status.size"]);
+    });
 }
 
 #[test]

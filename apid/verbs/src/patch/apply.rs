@@ -20,8 +20,8 @@ use apply::typed::{TypingError, drop_undeclared};
 use kinds::{Resource, SchemaRef};
 
 use super::super::create::{insert, resolve_namespace};
-use super::super::decode::decode_error_status;
-use super::super::options::{FieldValidation, WriteOptions};
+use super::super::decode::{decode_error_status, type_error_status};
+use super::super::options::{FieldValidation, WriteOptions, yaml_errors};
 use super::super::ownership::{Ownership, ProposedObject};
 use super::super::update::uid_conflict;
 use super::super::{Call, WriteResult};
@@ -33,7 +33,8 @@ const KUBECTL: &str = "kubectl";
 #[derive(Clone, Debug)]
 pub(super) struct ApplyIntent {
     object: Object,
-    duplicates: Vec<String>,
+    /// Messages about duplicate keys.
+    duplicate_keys: Vec<String>,
     /// The decode limits of the body and of the result.
     pub(super) limits: Limits,
 }
@@ -47,7 +48,7 @@ impl ApplyIntent {
     pub(super) fn read(bytes: &[u8], limits: Limits) -> Result<Self, Status> {
         let decoding_error = |reason: &str| Status::bad_request(format!("error decoding YAML: {reason}"));
         let json = bytes.trim_ascii_start().starts_with(b"{").then(|| codec::json::decode(bytes, limits));
-        let Decoded { value, duplicates } = match json {
+        let Decoded { mut value, duplicates } = match json {
             Some(Ok(decoded)) => decoded,
             Some(Err(error)) if error.exceeds_budget() => {
                 return Err(decode_error_status(&error, decoding_error));
@@ -55,11 +56,14 @@ impl ApplyIntent {
             _ => codec::yaml::decode(bytes, limits)
                 .map_err(|error| decode_error_status(&error, decoding_error))?,
         };
+        codec::json::normalize_numbers(&mut value);
         let object = match value {
             Value::Null => Object::default(),
             value => Object::from_value(value).map_err(|_| decoding_error("the body is not an object"))?,
         };
-        Ok(ApplyIntent { object, duplicates, limits })
+        let duplicate_keys =
+            if duplicates.is_empty() { Vec::new() } else { codec::yaml::duplicate_keys(bytes, limits) };
+        Ok(ApplyIntent { object, duplicate_keys, limits })
     }
 
     /// Returns 400 for a type other than that of the URL.
@@ -96,7 +100,13 @@ impl ApplyIntent {
             }
             undeclared
         };
-        let warnings = validation.report(&self.duplicates, &undeclared, None, names, Status::bad_request)?;
+        if validation == FieldValidation::Strict && !self.duplicate_keys.is_empty() {
+            let errors = yaml_errors(&self.duplicate_keys);
+            let text = format!("error strict decoding YAML: error converting YAML to JSON: {errors}");
+            return Err(Status::bad_request(text));
+        }
+        let warnings =
+            validation.report_yaml(&self.duplicate_keys, &undeclared, names, Status::bad_request)?;
         Ok((object, warnings))
     }
 }
@@ -147,8 +157,10 @@ pub(super) async fn apply(
         });
         let mut object = applied?.object;
         check_result(&object, limits)?;
-        let stored = served.conform(&mut object).and_then(|_| served.to_stored(&mut object, names));
-        stored.map_err(|error| type_mismatch_status(call, &patch, &error.to_string()))?;
+        let stored = schema.conform_applied(&mut object).and_then(|_| served.to_stored(&mut object, names));
+        stored.map_err(|error| {
+            type_error_status(&error, |reason| type_mismatch_status(call, &patch, reason))
+        })?;
         resolve_namespace(call, &mut object)?;
         call.check_name(&object)?;
         Ok(ProposedObject { object, warnings: warnings.clone(), has_managed_fields: true })

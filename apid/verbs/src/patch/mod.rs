@@ -16,7 +16,7 @@ mod scale;
 
 use ::apply::{json_patch, merge_patch, strategic};
 use apimachinery::codec::{self, Limits};
-use apimachinery::field::{FieldError, FieldPath, quote};
+use apimachinery::field::{FieldError, FieldPath, format_number, quote, shorten};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
@@ -24,8 +24,8 @@ use kinds::{KindRef, Resource};
 use schema::TypeError;
 
 use super::create::resolve_namespace;
-use super::decode::decode_error_status;
-use super::options::{FieldValidation, WriteOptions};
+use super::decode::{decode_error_status, type_error_status};
+use super::options::{FieldValidation, WriteOptions, duplicate_text, unknown_text};
 use super::ownership::ProposedObject;
 use super::{Call, WriteResult};
 use crate::VerbFuture;
@@ -47,9 +47,8 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Patch {
     document: Document,
-    /// The patch as sent, cut to [`MESSAGE_PATCH_MAX`] bytes, for messages.
-    text: String,
-    duplicates: Vec<String>,
+    /// Texts about duplicate keys, and about unknown members of the operations of a JSON patch.
+    strict_errors: Vec<String>,
     /// The decode limits of the patch and of its result.
     limits: Limits,
 }
@@ -82,7 +81,7 @@ impl Patch {
         match media_type {
             Some("application/json-patch+json") => Ok(Kind::Json),
             Some("application/merge-patch+json") => Ok(Kind::Merge),
-            Some("application/strategic-merge-patch+json") => Ok(Kind::Strategic),
+            Some("application/strategic-merge-patch+json") if !is_custom => Ok(Kind::Strategic),
             Some("application/apply-patch+yaml") => Ok(Kind::Apply),
             _ if is_custom => Err(Status::unsupported_media_type(&CUSTOM_MEDIA_TYPES)),
             _ => Err(Status::unroutable_media_type()),
@@ -96,23 +95,38 @@ impl Patch {
     /// 400: not JSON, or not a patch of this type. 413: too many operations, or over the decode limits. 422:
     /// an unknown operation.
     pub fn parse(kind: Kind, bytes: &[u8], limits: Limits) -> Result<Self, Status> {
-        let text = String::from_utf8_lossy(bytes.get(..MESSAGE_PATCH_MAX).unwrap_or(bytes)).into_owned();
         if kind == Kind::Apply {
             let document = Document::Apply(apply::ApplyIntent::read(bytes, limits)?);
-            return Ok(Patch { document, text, duplicates: Vec::new(), limits });
+            return Ok(Patch { document, strict_errors: Vec::new(), limits });
         }
-        let malformed_status = |reason: &str| Status::bad_request(format!("error decoding patch: {reason}"));
+        let malformed_status = |reason: &str| match kind {
+            Kind::Strategic => Status::bad_request(reason),
+            _ => Status::bad_request(format!("error decoding patch: {reason}")),
+        };
         let decoded = codec::json::decode(bytes, limits)
             .map_err(|error| decode_error_status(&error, malformed_status))?;
+        let mut strict_errors: Vec<String> =
+            decoded.duplicates.iter().map(|path| duplicate_text(path)).collect();
         let document = match (kind, decoded.value) {
-            (Kind::Json, document) => Document::Json(json_patch::parse(document).map_err(json_failure)?),
+            (Kind::Json, document) => {
+                let unknown = json_patch::unknown_members(&document);
+                strict_errors.extend(unknown.iter().map(|path| format!("unknown field {}", quote(path))));
+                strict_errors.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
+                Document::Json(json_patch::parse(document).map_err(json_failure)?)
+            }
             (Kind::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
-            (Kind::Strategic, Value::Object(patch)) => Document::Strategic(patch),
-            (Kind::Merge | Kind::Strategic | Kind::Apply, _) => {
-                return Err(Status::bad_request("error decoding patch: a merge patch is an object"));
+            (Kind::Merge, Value::Null) => return Err(Status::bad_request("Invalid JSON Patch")),
+            (Kind::Strategic, Value::Object(mut patch)) => {
+                patch.values_mut().for_each(codec::json::normalize_numbers);
+                Document::Strategic(patch)
+            }
+            (Kind::Strategic, Value::Null) => Document::Strategic(Map::new()),
+            (Kind::Merge | Kind::Strategic | Kind::Apply, other) => {
+                let reason = json_patch::go_type_error(&other, "map[string]interface {}");
+                return Err(malformed_status(&reason));
             }
         };
-        Ok(Patch { document, text, duplicates: decoded.duplicates, limits })
+        Ok(Patch { document, strict_errors, limits })
     }
 
     fn apply(&self, call: &Call<'_>, kind: &KindRef, object: Map<String, Value>) -> Result<Value, Status> {
@@ -137,7 +151,7 @@ impl Patch {
     /// Applies the patch to an object and returns the result in stored form, with warnings.
     ///
     /// The patch may set `apiVersion` to another version of the kind; the result is then read in that
-    /// version.
+    /// version. A strategic merge patch cannot set it.
     ///
     /// # Errors
     ///
@@ -155,34 +169,41 @@ impl Patch {
         self.limits
             .check(&value)
             .map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))?;
-        let mut new = Object::from_value(value)
-            .map_err(|_| self.invalid_result("the result is not an object", is_secret))?;
-        // A patch that removes `kind` or `apiVersion` does not change them.
-        if new.kind().is_empty() {
-            new.set("kind", kind.kind.kind());
+        let shown = self.shown_in_messages(&value, is_secret);
+        let invalid = |reason: &str| invalid_result(&shown, reason);
+        let mut new = Object::from_value(value).map_err(|_| invalid("the result is not an object"))?;
+        match &self.document {
+            // A strategic merge patch is for the type of the URL, whatever type it names.
+            Document::Strategic(_) => new.set_type(&old_version, kind.kind.kind()),
+            _ if kind.is_custom() && new.kind().is_empty() => {
+                return Err(invalid(&format!("Object 'Kind' is missing in '{}'", shorten(&shown))));
+            }
+            _ if kind.is_custom() => {}
+            // kube-apiserver decodes an object without a version as its internal type, which has other field names.
+            _ if new.api_version().is_empty() => return Err(call.name_required()),
+            _ if new.kind().is_empty() => new.set("kind", kind.kind.kind()),
+            _ => {}
         }
-        if new.api_version().is_empty() {
+        if !kind.is_custom() && is_former_version(kind.kind.kind(), new.api_version()) {
             new.set("apiVersion", old_version.as_str());
         }
         let is_same_version = new.api_version() == old_version;
         let is_other_version = !is_same_version && kind.kind.conversion_webhook().is_none();
         let version =
             is_other_version.then(|| call.kinds.registry.version_of(kind, new.api_version())).flatten();
-        self.check_type(call, kind, &new, is_same_version || version.is_some(), is_secret)?;
+        check_type(call, kind, &new, is_same_version || version.is_some(), &invalid)?;
         let version = version.map_or(kind, |version| &**version);
-        let invalid_type = |error: TypeError| self.invalid_result(&error.to_string(), is_secret);
+        let invalid_type = |error: TypeError| type_error_status(&error, invalid);
         let conformance = version.conform_body(&mut new, &call.api_state.names).map_err(invalid_type)?;
         let strict_is_invalid = call.api_state.names.behaviour.strict_patch_is_invalid;
         // Unknown and duplicate fields return 422 or 400, by the preset: see requirements, appendix (g) 23.
         let reject = |reason: String| {
-            if strict_is_invalid {
-                self.invalid_result(&reason, is_secret)
-            } else {
-                Status::bad_request(reason)
-            }
+            if strict_is_invalid { invalid(&reason) } else { Status::bad_request(reason) }
         };
         let names = &call.api_state.names;
-        let warnings = validation.report(&self.duplicates, &conformance.unknown, None, names, reject)?;
+        let unknown = conformance.unknown.iter().map(|path| unknown_text(path, names));
+        let strict_errors = self.strict_errors.iter().cloned().chain(unknown).collect();
+        let warnings = validation.report_texts(strict_errors, reject)?;
         version.to_stored(&mut new, &call.api_state.names).map_err(invalid_type)?;
         if kind.is_custom() && !is_same_version {
             kind.repair(&mut new);
@@ -190,45 +211,65 @@ impl Patch {
         Ok((new, warnings))
     }
 
-    /// Rejects a patch that gives an object another kind or an unknown version.
+    /// The value that messages about an invalid result show: a strategic merge patch, or the result of another patch.
     ///
-    /// The errors are those of kube-apiserver.
-    fn check_type(
-        &self,
-        call: &Call<'_>,
-        kind: &Resource,
-        new: &Object,
-        has_known_version: bool,
-        is_secret: bool,
-    ) -> Result<(), Status> {
-        let (expected_kind, new_kind, new_version) = (kind.kind.kind(), new.kind(), new.api_version());
-        if has_known_version && new_kind == expected_kind {
-            return Ok(());
-        }
-        let reason = if !kind.is_custom() {
-            let (new_kind, new_version) = (quote(new_kind), quote(new_version));
-            format!("no kind {new_kind} of version {new_version} can replace a {expected_kind}")
-        } else if has_known_version {
-            return Err(kind.invalid_kind(call.name, new_kind));
-        } else {
-            format!("request to convert CR from an invalid group/version: {new_version}")
-        };
-        Err(self.invalid_result(&reason, is_secret))
-    }
-
-    /// Returns 422 for a result that is not of the kind, with the field `patch`, as in kube-apiserver.
-    ///
-    /// The patch of a Secret is redacted, because Statuses are written to the audit log.
-    fn invalid_result(&self, reason: &str, is_secret: bool) -> Status {
-        let no_kind = GroupKind { group: String::new(), kind: String::new() };
-        let mut text = String::new();
+    /// Those of a Secret are redacted, because Statuses are written to the audit log.
+    fn shown_in_messages(&self, result: &Value, is_secret: bool) -> String {
         match &self.document {
-            _ if is_secret => text.push_str(REDACTED),
-            Document::Strategic(patch) => write_go_map(patch, &mut text),
-            _ => text.push_str(&self.text),
+            _ if is_secret => REDACTED.to_owned(),
+            Document::Strategic(patch) => {
+                let mut text = String::new();
+                write_go_map(patch, &mut text);
+                text
+            }
+            _ => codec::json::to_text(result),
         }
-        Status::invalid(&no_kind, "", &[FieldError::invalid(&FieldPath::new("patch"), text, reason)])
     }
+}
+
+/// Rejects a patch that gives an object another kind or an unknown version.
+///
+/// The errors are those of kube-apiserver.
+fn check_type(
+    call: &Call<'_>,
+    kind: &Resource,
+    new: &Object,
+    has_known_version: bool,
+    invalid: &dyn Fn(&str) -> Status,
+) -> Result<(), Status> {
+    let (expected_kind, new_kind, new_version) = (kind.kind.kind(), new.kind(), new.api_version());
+    if has_known_version && new_kind == expected_kind {
+        return Ok(());
+    }
+    let reason = if !kind.is_custom() {
+        let (new_kind, new_version) = (quote(new_kind), quote(new_version));
+        format!("no kind {new_kind} of version {new_version} can replace a {expected_kind}")
+    } else if has_known_version {
+        return Err(kind.invalid_kind(call.name, new_kind));
+    } else {
+        format!("request to convert CR from an invalid group/version: {new_version}")
+    };
+    Err(invalid(&reason))
+}
+
+/// Whether a version is a former version of a built-in workload kind with the fields of the present version.
+///
+/// kube-apiserver does not serve these versions, but decodes the result of a patch in them.
+fn is_former_version(kind: &str, api_version: &str) -> bool {
+    match api_version {
+        "extensions/v1beta1" => matches!(kind, "DaemonSet" | "Deployment" | "ReplicaSet"),
+        "apps/v1beta1" => matches!(kind, "ControllerRevision" | "Deployment" | "StatefulSet"),
+        "apps/v1beta2" => {
+            matches!(kind, "ControllerRevision" | "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
+        }
+        _ => false,
+    }
+}
+
+/// Returns 422 for a result that is not of the kind, with the field `patch`, as in kube-apiserver.
+fn invalid_result(shown: &str, reason: &str) -> Status {
+    let no_kind = GroupKind { group: String::new(), kind: String::new() };
+    Status::invalid(&no_kind, "", &[FieldError::invalid(&FieldPath::new("patch"), shown, reason)])
 }
 
 /// Formats a strategic merge patch as the reference does in messages: `map[spec:map[replicas:2]]`.
@@ -258,6 +299,7 @@ fn write_go_value(value: &Value, text: &mut String) {
         }
         Value::String(string) => text.push_str(string),
         Value::Null => text.push_str("<nil>"),
+        Value::Number(number) => text.push_str(&format_number(number)),
         other => text.push_str(&other.to_string()),
     }
 }

@@ -92,6 +92,53 @@ fn conflicting_short_names_keep_old_short_names() {
 }
 
 #[test]
+fn names_of_built_in_kinds_are_never_accepted() {
+    let mut built_in = NamesInUse::default();
+    built_in.add_built_in(["roles", "role", "ro"], ["Role", "RoleList"]);
+    for (plural, kind, short_names, reason) in [
+        ("roles", "Widget", json!([]), "PluralConflict"),
+        ("widgets", "Role", json!([]), "ListKindConflict"),
+        ("widgets", "Widget", json!(["ro"]), "ShortNamesConflict"),
+    ] {
+        let mut new = definition(plural, kind, short_names);
+        let accepted = apply(&mut new, &built_in);
+        assert_eq!(
+            (accepted.names_accepted.status, accepted.names_accepted.reason.as_str()),
+            ("False", reason)
+        );
+        assert_eq!(accepted.established.unwrap().reason, "NotAccepted");
+        assert_eq!(established(&new), None);
+    }
+    // A definition that was established before loses the condition.
+    let mut old = definition("roles", "Widget", json!([]));
+    let others = in_use(&[&old]);
+    apply(&mut old, &others);
+    let condition = established(&old).unwrap();
+    set_condition(&mut old, &condition, "2024-01-02T03:04:05Z");
+    assert!(is_established(&old) && built_in.has_built_in(&old));
+    apply(&mut old, &built_in);
+    assert!(!is_established(&old) && !is_condition_true(&old, NAMES_ACCEPTED));
+}
+
+#[test]
+fn deletion_begins_with_pending_condition() {
+    let mut widget = definition("widgets", "Widget", json!([]));
+    widget.set_meta("deletionTimestamp", "2024-01-02T03:04:05Z");
+    begin_deletion(&mut widget);
+    let condition = find_condition(&widget, TERMINATING).unwrap().clone();
+    assert_eq!(
+        condition,
+        json!({"type": "Terminating", "status": "True", "lastTransitionTime": "2024-01-02T03:04:05Z",
+            "reason": "InstanceDeletionPending",
+            "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"})
+    );
+    assert!(set_condition(&mut widget, &terminating(&Deletion::InProgress), "2024-01-02T03:04:06Z"));
+    let before = widget.clone();
+    begin_deletion(&mut widget);
+    assert_eq!(widget, before, "a second delete changes nothing");
+}
+
+#[test]
 fn invalid_bundle_prevents_establishment() {
     let mut widget = definition("widgets", "Widget", json!([]));
     let webhook = json!({"clientConfig": {"caBundle": "YQ=="}});

@@ -56,7 +56,7 @@ fn errors_of_lists(lengths: &[usize]) -> Vec<String> {
     let properties: Value = named().map(|(name, _)| (name, list.clone())).collect();
     let spec: Value = named().map(|(name, length)| (name, json!(vec![1; length]))).collect();
     let object = Object::from_value(json!({"spec": spec})).unwrap();
-    texts(&schema(&properties).validate(&object, None, &|_, _| FieldErrors::new()).errors)
+    texts(&schema(&properties).validate(&object, None, FieldErrors::new(), &|_, _| FieldErrors::new()).errors)
 }
 
 /// Errors of a definition with one list for each maximum number of items, and [`ITEM_RULE`] on the items.

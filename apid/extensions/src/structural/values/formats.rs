@@ -1,9 +1,12 @@
-//! Formats of strings.
+//! Formats of strings, and the names of the formats of numbers.
 //!
 //! # Contract
 //!
-//! A format outside the table has no effect, and neither have the formats of numbers. Dashes in the names of
-//! formats are ignored.
+//! A format outside the table of its type has no effect. Dashes in the names of string formats are ignored.
+//!
+//! # Reference
+//!
+//! Addresses follow the lenient parser of kube-apiserver: the numbers of an IPv4 address may have leading zeros.
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
@@ -28,8 +31,8 @@ static FORMATS: [Format; 24] = [
         matches!(digits.len(), 3 | 6) && is_hex(digits)
     }),
     ("hostname", is_hostname),
-    ("ipv4", |text| text.contains('.') && text.parse::<IpAddr>().is_ok()),
-    ("ipv6", |text| text.contains(':') && text.parse::<IpAddr>().is_ok()),
+    ("ipv4", |text| text.contains('.') && parse_address(text).is_some()),
+    ("ipv6", |text| text.contains(':') && parse_address(text).is_some()),
     ("isbn", |text| is_isbn10(text) || is_isbn13(text)),
     ("isbn10", is_isbn10),
     ("isbn13", is_isbn13),
@@ -49,8 +52,24 @@ fn find(name: &str) -> Option<&'static Format> {
     FORMATS.iter().find(|format| is_same(format.0))
 }
 
-/// Whether validation checks strings of a format; other formats have no effect.
-pub fn is_supported_format(name: &str) -> bool {
+/// Formats of a value of the type `integer`.
+const INTEGER_FORMATS: [&str; 2] = ["int32", "int64"];
+/// Formats of a value of the type `number`.
+const NUMBER_FORMATS: [&str; 2] = ["float", "double"];
+
+/// Whether validation knows a format of a schema with the keyword `type`; other formats have no effect.
+/// A schema without a type has the formats of strings.
+pub fn is_supported_format(name: &str, ty: &str) -> bool {
+    match ty {
+        "" | "string" => find(name).is_some(),
+        "integer" => INTEGER_FORMATS.contains(&name),
+        "number" => NUMBER_FORMATS.contains(&name),
+        _ => false,
+    }
+}
+
+/// Whether a format has a test for strings.
+pub(super) fn is_string_format(name: &str) -> bool {
     find(name).is_some()
 }
 
@@ -100,9 +119,29 @@ fn is_base64(text: &str) -> bool {
     !text.is_empty() && text.len().is_multiple_of(4) && !digits.is_empty() && digits.bytes().all(is_digit)
 }
 
+/// Parses an IP address. The numbers of an IPv4 address, also of one at the end of an IPv6 address, are decimal
+/// and may have leading zeros.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let (head, ipv4) = match text.rfind(':') {
+        Some(colon) => text.split_at_checked(colon + 1)?,
+        None => ("", text),
+    };
+    if !ipv4.contains('.') {
+        return text.parse().ok();
+    }
+    let numbers: Vec<&str> = ipv4
+        .split('.')
+        .map(|number| match number.trim_start_matches('0') {
+            "" if !number.is_empty() => "0",
+            rest => rest,
+        })
+        .collect();
+    format!("{head}{}", numbers.join(".")).parse().ok()
+}
+
 fn is_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
-    let Ok(address) = address.parse::<IpAddr>() else { return false };
+    let Some(address) = parse_address(address) else { return false };
     let max = if address.is_ipv4() { 32 } else { 128 };
     is_digits(length) && length.parse::<u32>().is_ok_and(|length| length <= max)
 }

@@ -16,6 +16,7 @@
 mod formats;
 mod numbers;
 
+use apimachinery::codec::json;
 use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Value};
 use expressions::SchemaType;
@@ -52,6 +53,13 @@ impl Check<'_> {
         self.errors.push(error(&name, &path));
     }
 
+    /// Adds an error whose cause names no field, as those about the range of a format.
+    fn fail_without_field(&mut self, place: &Place<'_, '_>, detail: &str) {
+        if !self.is_tolerated(place) {
+            self.errors.push(FieldError::invalid(&self.path(""), "", detail));
+        }
+    }
+
     /// Whether errors of a place are tolerated, because the value or a part that contains it is unchanged.
     fn is_tolerated(&self, place: &Place<'_, '_>) -> bool {
         self.tolerates && place.is_unchanged()
@@ -84,7 +92,7 @@ impl Check<'_> {
             Data::Other(Value::String(text)) => {
                 passed += 1;
                 if let Some(constraints) = constraints {
-                    passed += u64::from(constraints.format.is_some());
+                    passed += u64::from(constraints.format.as_deref().is_some_and(formats::is_string_format));
                     self.check_text(place, constraints, text);
                 }
             }
@@ -227,12 +235,10 @@ impl Check<'_> {
                     let detail = format!("{name} in body should have at least {min} properties");
                     FieldError::invalid(path, count, &detail)
                 });
-                return 0;
             }
             if let Some(max) = constraints.max_properties.filter(|max| count as u64 > *max) {
                 let max = usize::try_from(max).unwrap_or(usize::MAX);
                 self.fail(place, |_, path| FieldError::too_many(path, count, max));
-                return 0;
             }
         }
         let mut passed = 0;
@@ -276,7 +282,7 @@ impl Check<'_> {
         self.fail(place, |_, path| {
             let texts: Vec<String> = values
                 .iter()
-                .map(|allowed| allowed.as_str().map_or_else(|| allowed.to_string(), str::to_owned))
+                .map(|allowed| allowed.as_str().map_or_else(|| json::to_text(allowed), str::to_owned))
                 .collect();
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
             FieldError::not_supported(path, place.data.to_value(), &texts)
@@ -392,7 +398,7 @@ fn json_type(data: Data<'_>) -> (&'static str, &'static str) {
 }
 
 fn are_unique(items: &[Value]) -> bool {
-    let mut texts: Vec<String> = items.iter().map(Value::to_string).collect();
+    let mut texts: Vec<String> = items.iter().map(json::to_text).collect();
     texts.sort_unstable();
     texts.windows(2).all(|pair| pair.first() != pair.last())
 }

@@ -4,6 +4,7 @@
 //!
 //! A limit loses its fraction before it is compared with an integer, as in kube-apiserver. A multiple has a
 //! relative tolerance of 1e-9, because the quotient is a float. Texts show numbers in the shortest form.
+//! A format limits the value and the limits of the schema. The cause of such an error names no field.
 
 use std::cmp::Ordering;
 
@@ -20,13 +21,14 @@ const TOLERANCE: f64 = 1e-9;
 /// Largest safe integer, 2^53 - 1: up to this integer a float distinguishes each integer from the next.
 const INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 
-/// Checks the multiple, the minimum and the maximum.
+/// Checks the range of the format, the multiple, the minimum and the maximum.
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place<'_, '_>,
     constraints: &Constraints,
     number: &Number,
 ) {
+    check_range(check, place, constraints, number);
     let number = DecodedNumber::from_number(number);
     if let Some(factor) = constraints.multiple_of
         && !number.is_multiple(factor)
@@ -44,6 +46,42 @@ pub(super) fn check(
             let or_equal = if is_exclusive { "" } else { " or equal to" };
             fail(check, place, &format!("{words}{or_equal}"), &number.limit_text(limit));
         }
+    }
+}
+
+/// Checks that the number and the limits of the schema are in the range of the format.
+fn check_range(check: &mut Check<'_>, place: &Place<'_, '_>, constraints: &Constraints, number: &Number) {
+    let Some(format) = constraints.format.as_deref() else { return };
+    let is_checked_within = match (format, number.as_i64()) {
+        ("int32", Some(integer)) => i32::try_from(integer).is_ok(),
+        ("int64", Some(_)) => true,
+        _ => number.as_f64().is_some_and(|float| is_within(format, float)),
+    };
+    let limit_within = |limit: Option<f64>| limit.is_none_or(|limit| is_within(format, limit));
+    for (is_within, subject) in [
+        (is_checked_within, "Checked"),
+        (limit_within(constraints.multiple_of), "MultipleOf"),
+        (limit_within(constraints.minimum), "Minimum boundary"),
+        (limit_within(constraints.maximum), "Maximum boundary"),
+    ] {
+        if !is_within {
+            let ty = place.node.kind.name();
+            let detail =
+                format!("{subject} value must be of type {ty} with format {format} in {}", place.name());
+            check.fail_without_field(place, &detail);
+        }
+    }
+}
+
+/// Whether a number has a representation in a format: a whole number in its range, or a float.
+fn is_within(format: &str, number: f64) -> bool {
+    // 2^63, the first number above the range of `int64`.
+    const INT64_END: f64 = 9_223_372_036_854_775_808.0;
+    match format {
+        "int32" => number.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number),
+        "int64" => number.fract() == 0.0 && (-INT64_END..INT64_END).contains(&number),
+        "float" => number.abs() <= f64::from(f32::MAX),
+        _ => true,
     }
 }
 

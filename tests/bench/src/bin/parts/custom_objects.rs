@@ -73,12 +73,13 @@ pub(crate) fn run() {
     let old = object.clone();
     println!("object: {} bytes", object.clone().into_value().to_string().len());
     for (label, old) in [("create", None), ("update", Some(&old))] {
-        let errors = compiled.validate(&object, old, &no_metadata_rules).errors;
+        let errors = compiled.validate(&object, old, FieldErrors::new(), &no_metadata_rules).errors;
         assert!(errors.is_empty(), "{errors:?}");
         let rounds = 2_000;
         let start = Instant::now();
         for _ in 0..rounds {
-            std::hint::black_box(compiled.validate(std::hint::black_box(&object), old, &no_metadata_rules));
+            let object = std::hint::black_box(&object);
+            std::hint::black_box(compiled.validate(object, old, FieldErrors::new(), &no_metadata_rules));
         }
         println!("validation on {label}: {:?} for each object", start.elapsed() / rounds);
     }
@@ -86,7 +87,7 @@ pub(crate) fn run() {
     for _ in 0..200 {
         let mut copy = object.clone();
         compiled.conform(&mut copy).unwrap();
-        compiled.default(&mut copy);
+        compiled.default(&mut copy).unwrap();
     }
     println!("conforming and defaults: {:?} for each object", start.elapsed() / 200);
     let source = schema(60, 3);
