@@ -41,6 +41,10 @@ pub(super) async fn handle(
             Ok(ApiResponse::not_found())
         };
     };
+    if has_other_scope(context, resource, &attributes.verb) {
+        // As in kube-apiserver, the handler of custom kinds leaves such a request to the last handler of the chain.
+        return Ok(ApiResponse::not_found());
+    }
     if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
@@ -48,8 +52,8 @@ pub(super) async fn handle(
     let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             match handle_stored(context, &context.kinds, authorized, collection, body, &notes).await {
-                Err(status) if collection.items.is_retired() && is_read(context) => {
-                    Box::pin(repeat_read(context, authorized, status, &notes)).await
+                Err(status) if collection.items.is_retired() && is_repeatable(context) => {
+                    Box::pin(repeat(context, authorized, status, body, &notes)).await
                 }
                 result => result,
             }
@@ -59,21 +63,36 @@ pub(super) async fn handle(
     with_notes(result, &notes, context)
 }
 
-/// Maximum number of repeated reads when the definition of a custom kind changes during a read.
+/// Whether the path of a request for a custom kind has a namespace and the kind has none, or the reverse. A list
+/// or a watch may be in all namespaces.
+fn has_other_scope(context: &RequestContext, resource: &Resource, verb: &str) -> bool {
+    let in_namespace = !context.info.namespace.is_empty();
+    let is_in_all = resource.kind.namespaced() && matches!(verb, "list" | "watch");
+    resource.is_custom() && resource.kind.namespaced() != in_namespace && !is_in_all
+}
+
+/// Maximum number of repetitions when the definition of a custom kind changes during a request.
 const READ_ATTEMPTS: usize = 50;
-/// Pause before a repeated read.
+/// Pause before a repetition.
 const READ_PAUSE: Duration = Duration::from_millis(10);
 
 fn is_read(context: &RequestContext) -> bool {
     matches!(context.head.method, Method::GET | Method::HEAD)
 }
 
-/// Repeats a read of a custom kind that was replaced after the request took its snapshot of the served kinds.
-/// `failure` is the Status of the first read.
-async fn repeat_read(
+/// Whether a request may run a second time: a read, or the deletion of a collection.
+fn is_repeatable(context: &RequestContext) -> bool {
+    let is_of_collection = context.info.path_name().is_empty();
+    is_read(context) || context.head.method == Method::DELETE && is_of_collection
+}
+
+/// Repeats a request for a custom kind that was replaced after the request took its snapshot of the served kinds.
+/// `failure` is the Status of the first attempt. Writes of single objects do not need a repetition.
+async fn repeat(
     context: &RequestContext,
     authorized: &Authorized,
     failure: Status,
+    body: &[u8],
     notes: &PluginOutput,
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
@@ -86,7 +105,7 @@ async fn repeat_read(
             return Err(Status::unknown_resource());
         };
         let Some(collection) = kinds.collection(resource) else { return Err(failure) };
-        match handle_stored(context, &kinds, authorized, collection, &[], notes).await {
+        match handle_stored(context, &kinds, authorized, collection, body, notes).await {
             Err(status) if collection.items.is_retired() => failure = status,
             result => return result,
         }
@@ -388,7 +407,7 @@ async fn handle_other_subresource(
     if let Some(kind) = kind.filter(|kind| kind.kind.storage() == Storage::Review) {
         return token_request(context, call, kind, body).await;
     }
-    verbs::connect(call, &params::connect_options(&context.query)?).await?;
+    verbs::connect(call, &params::connect_options(&context.query, &context.info)?).await?;
     Ok(ApiResponse::empty(204))
 }
 
@@ -466,6 +485,7 @@ impl RequestContext {
             subresource: &attributes.subresource,
             notes,
             request_id: &self.id,
+            deadline: (!self.info.is_long_running()).then(|| self.time_limit.end()),
             memory: Some(self),
         }
     }

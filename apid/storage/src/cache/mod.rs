@@ -210,8 +210,8 @@ impl<D: Decode> Cache<D> {
         resource
     }
 
-    /// Removes a resource, and returns whether the resource was registered. Its reads then fail, and its
-    /// watchers end.
+    /// Removes a resource, and returns whether the resource was registered. Its reads then fail, except those of
+    /// single keys, and its watchers end.
     ///
     /// Items are freed with their last reader, events at the latest with the last watcher. A later call of
     /// [`resource`](Cache::resource) registers the prefix anew.

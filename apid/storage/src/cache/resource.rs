@@ -112,8 +112,21 @@ impl<D: Decode> Resource<D> {
     }
 
     /// The newest item of a key, if any, and the revision of this read.
+    ///
+    /// After the resource was unregistered, the item comes from the store. So a write that began before can end.
     pub async fn get(self: &Arc<Self>, key: &str) -> Result<(Option<Arc<Item<D>>>, Revision)> {
-        self.with_loaded(|loaded, revision| (loaded.items.get(key).map(Arc::clone), revision)).await
+        let read = |loaded: &mut Loaded<D>, revision| (loaded.items.get(key).map(Arc::clone), revision);
+        match self.with_loaded(read).await {
+            Err(_) if self.is_retired() => self.get_from_store(key).await,
+            result => result,
+        }
+    }
+
+    /// Reads the newest item of a key from the store.
+    async fn get_from_store(&self, key: &str) -> Result<(Option<Arc<Item<D>>>, Revision)> {
+        let Page { rows, revision, .. } = self.first_page(key, 1, self.shared.revision()).await?;
+        let row = rows.into_iter().next().filter(|row| *row.key == *key);
+        Ok((row.map(|row| Item::new(row, &self.decode)), revision))
     }
 
     /// The newest state of all keys.
@@ -297,7 +310,7 @@ impl<D: Decode> Resource<D> {
         matches!(*self.state.lock(), LoadState::Retired(_))
     }
 
-    /// Retires the resource: later reads fail, pins are revoked, and watchers end after the events that were observed.
+    /// Retires the resource: later reads fail except those of single keys, pins are revoked, and watchers end after the events that were observed.
     /// The items are superseded, so the limit of their memory applies to readers that keep them.
     pub(super) fn retire(&self) {
         let Some((items, mut pins, applied)) = self.retire_state() else { return };
@@ -458,15 +471,23 @@ impl<D: Decode> Resource<D> {
         Ok(())
     }
 
+    /// Reads at most `limit` rows from the key `start`, at a revision that is at least `observed`.
+    async fn first_page(&self, start: &str, limit: usize, observed: Revision) -> Result<Page> {
+        let store = self.shared.store()?;
+        loop {
+            let page = store.range(&self.prefix, start, limit, None).await?;
+            if page.revision >= observed {
+                return Ok(page);
+            }
+            // The engine publishes a revision after the observer has returned.
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Reads all rows at one revision, which is at least `observed`.
     async fn read(&self, observed: Revision) -> Result<(Items<D>, Revision)> {
         let store = self.shared.store()?;
-        let mut page = store.range(&self.prefix, "", LOAD_PAGE, None).await?;
-        while page.revision < observed {
-            // The engine publishes a revision after the observer has returned.
-            tokio::task::yield_now().await;
-            page = store.range(&self.prefix, "", LOAD_PAGE, None).await?;
-        }
+        let mut page = self.first_page("", LOAD_PAGE, observed).await?;
         let revision = page.revision;
         let mut items = Items::new();
         loop {

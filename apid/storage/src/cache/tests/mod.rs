@@ -586,6 +586,9 @@ async fn unregistered_resource_ends_watchers_and_can_be_registered_again() {
     assert!(!cache.unregister("/pods/"), "a second call finds no resource");
     assert!(matches!(waiting.await.unwrap(), Err(WatchError::Retired)));
     fake.write(&[("/pods/a/x", Some("2"))]);
+    let (item, revision) = pods.get("/pods/a/x").await.unwrap();
+    assert_eq!((item.unwrap().revision(), revision), (Revision(2), Revision(2)), "the store has the key");
+    assert!(pods.get("/pods/a/w").await.unwrap().0.is_none());
     assert!(matches!(pods.snapshot().await, Err(Error::Unavailable(_))));
     assert!(matches!(
         pods.page_at("/pods/", "", 0, usize::MAX, Revision(1)).await,
