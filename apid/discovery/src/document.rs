@@ -14,6 +14,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use apimachinery::codec::json;
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use kinds::NameList;
@@ -64,7 +65,7 @@ impl DocumentEncoding {
 impl Document {
     /// Encodes a tree, whose long lists are placeholders of `lists`.
     pub(super) fn new(value: &Value, lists: &SharedLists) -> Self {
-        let text = Bytes::from(serde_json::to_vec(&Ordered::new(value)).unwrap_or_default());
+        let text = Bytes::from(json::to_text(&Ordered::new(value)));
         let mut segments = Vec::new();
         let mut hash = digest::Context::new(&digest::SHA256);
         let mut rest = text.clone();

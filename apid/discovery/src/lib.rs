@@ -278,8 +278,12 @@ fn aggregated_group(
 
 fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
     let kind = &resource.kind;
-    // Group and version are empty for a kind in the group version of the resource.
-    let response_kind = |kind: &str| json!({"group": "", "version": "", "kind": kind});
+    // As in kube-apiserver, group and version are empty for a built-in kind in the group version of the resource.
+    let (group, in_version) = match resource.is_custom() {
+        true => (resource.group_resource.group.as_str(), version),
+        false => ("", ""),
+    };
+    let response_kind = |kind: &str| json!({"group": group, "version": in_version, "kind": kind});
     let mut out = Map::new();
     out.insert("resource".into(), kind.resource().into());
     out.insert("responseKind".into(), response_kind(kind.kind()));

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use crate::negotiate;
 use crate::request_context::RequestContext;
 use crate::response::respond::ApiResponse;
-use discovery::openapi::{CompressedDocument, OpenApi, OpenApiError};
+use discovery::openapi::{CompressedDocument, OpenApi, OpenApiError, PLAIN_MAX, TEXT_MAX};
 
 /// Path of the OpenAPI v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
@@ -42,10 +42,10 @@ pub(super) async fn version_2(context: &RequestContext) -> Result<ApiResponse, S
     deliver(context, &document, media_type).await
 }
 
-/// Returns the index of OpenAPI v3 documents.
+/// Returns the index of OpenAPI v3 documents, as JSON whatever the client accepts.
 pub(super) async fn version_3_index(context: &RequestContext) -> Result<ApiResponse, Status> {
     let index = run_blocking(context, OpenApi::v3_index).await?;
-    deliver(context, &index, accept(context, &[(JSON, JSON)])?).await
+    deliver(context, &index, JSON).await
 }
 
 /// Returns an OpenAPI v3 document; the segments after `/openapi/v3` name it.
@@ -84,7 +84,15 @@ async fn run_blocking<T: Send + 'static>(
 ) -> Result<T, Status> {
     let api = Arc::clone(&context.documents().openapi);
     let result = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
-    result.map_err(Status::internal)
+    result.map_err(|error| match error.is_too_large() {
+        true => {
+            tracing::warn!("an OpenAPI document exceeds its maximum size; returning 503");
+            let text =
+                format!("the OpenAPI document exceeds {} MiB; its group has too many kinds", TEXT_MAX >> 20);
+            Status::unavailable(text, 0)
+        }
+        false => Status::internal(error),
+    })
 }
 
 /// Returns the media type of the response. `offered`: pairs of the requested name and the name in the response.
@@ -110,6 +118,12 @@ async fn deliver(
     } else if negotiate::accepts_gzip(headers) {
         ApiResponse::shared(200, document.gzip(), media_type)
             .with_header(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))
+    } else if !document.has_plain_form() {
+        let text = format!(
+            "the OpenAPI document exceeds {} MiB and is only sent compressed; send `Accept-Encoding: gzip`",
+            PLAIN_MAX >> 20
+        );
+        return Err(Status::unavailable(text, 0));
     } else {
         let plain = match document.decompressed_now() {
             Some(plain) => plain,

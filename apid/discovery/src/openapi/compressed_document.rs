@@ -8,12 +8,20 @@
 use std::io::{self, Read as _, Write};
 use std::sync::{Arc, Weak};
 
+use apimachinery::codec;
 use aws_lc_rs::digest;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;
+use serde_json::Value;
+
+/// Maximum size in bytes of the text of a document. A document of a group with more definitions fails.
+pub const TEXT_MAX: usize = 512 << 20;
+
+/// Maximum size in bytes of the text of a document that is also sent without compression.
+pub const PLAIN_MAX: usize = 128 << 20;
 
 /// A compressed document. Clones share the bytes.
 #[derive(Clone, Debug)]
@@ -74,6 +82,11 @@ impl CompressedDocument {
         Some(Bytes::from_owner(DecompressedOwner(plain)))
     }
 
+    /// Whether the text is small enough for responses without compression.
+    pub fn has_plain_form(&self) -> bool {
+        self.size <= PLAIN_MAX
+    }
+
     /// Returns the hash of the content in upper-case hexadecimal digits.
     pub fn hash(&self) -> &str {
         &self.hash
@@ -106,8 +119,39 @@ impl DocumentCompressor {
     }
 }
 
+/// Writer of a JSON object, entry by entry.
+pub(super) struct ObjectWriter<'a, W: Write> {
+    out: &'a mut W,
+    is_empty: bool,
+}
+
+impl<'a, W: Write> ObjectWriter<'a, W> {
+    pub(super) fn new(out: &'a mut W) -> io::Result<Self> {
+        out.write_all(b"{")?;
+        Ok(ObjectWriter { out, is_empty: true })
+    }
+
+    pub(super) fn write(&mut self, name: &str, value: &Value) -> io::Result<()> {
+        if !self.is_empty {
+            self.out.write_all(b",")?;
+        }
+        self.is_empty = false;
+        serde_json::to_writer(&mut *self.out, name)?;
+        self.out.write_all(b":")?;
+        codec::json::write_to(&mut *self.out, value)?;
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> io::Result<()> {
+        self.out.write_all(b"}")
+    }
+}
+
 impl Write for DocumentCompressor {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > TEXT_MAX.saturating_sub(self.size) {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
         self.encoder.write_all(bytes)?;
         self.digest.update(bytes);
         self.size += bytes.len();
@@ -132,6 +176,20 @@ mod tests {
         let document = compressor.finish().unwrap();
         assert_eq!(document.decompress().unwrap(), "the same again ".repeat(1000));
         assert!(document.gzip().len() < 1000 && document.hash().len() == 128);
+    }
+
+    #[test]
+    fn document_above_the_maximum_size_fails() {
+        let mut compressor = DocumentCompressor::new();
+        compressor.size = PLAIN_MAX - 1;
+        compressor.write_all(b"{").unwrap();
+        assert!(compressor.finish().unwrap().has_plain_form());
+        let mut compressor = DocumentCompressor::new();
+        compressor.size = TEXT_MAX - 2;
+        assert!(compressor.write_all(b"{}").is_ok());
+        let error = compressor.write_all(b"{").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert!(!compressor.finish().unwrap().has_plain_form());
     }
 
     #[test]

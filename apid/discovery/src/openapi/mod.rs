@@ -23,6 +23,7 @@ use std::io::{self, Write as _};
 use std::sync::{Arc, OnceLock};
 
 use ::kinds::{Registry, Resource};
+use apimachinery::codec;
 use apimachinery::names::Names;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -36,6 +37,7 @@ mod kinds;
 mod operations;
 mod parameters;
 mod protobuf;
+mod server_documents;
 #[cfg(test)]
 mod tests;
 mod type_names;
@@ -43,8 +45,8 @@ mod types;
 mod v2;
 mod v3;
 
-pub use compressed_document::CompressedDocument;
 use compressed_document::DocumentCompressor;
+pub use compressed_document::{CompressedDocument, PLAIN_MAX, TEXT_MAX};
 
 /// The OpenAPI documents of a registry.
 pub struct OpenApi {
@@ -63,6 +65,13 @@ pub struct OpenApi {
 #[error("the OpenAPI document cannot be built: {0}")]
 pub struct OpenApiError(Arc<io::Error>);
 
+impl OpenApiError {
+    /// Whether the text of the document exceeds [`TEXT_MAX`].
+    pub fn is_too_large(&self) -> bool {
+        self.0.kind() == io::ErrorKind::FileTooLarge
+    }
+}
+
 impl From<io::Error> for OpenApiError {
     fn from(error: io::Error) -> Self {
         OpenApiError(Arc::new(error))
@@ -75,7 +84,8 @@ type BuiltDocuments = Mutex<BTreeMap<String, (Vec<Arc<Resource>>, CompressedDocu
 /// OpenAPI 3: the index, and the documents by `api/v1` or `apis/<group>/<version>`.
 struct V3 {
     index: CompressedDocument,
-    documents: BTreeMap<String, CompressedDocument>,
+    /// A document above the maximum size is an error, so that it does not prevent the others.
+    documents: BTreeMap<String, Result<CompressedDocument, OpenApiError>>,
 }
 
 /// A group version and its resources, in the order of the registry.
@@ -159,7 +169,7 @@ impl OpenApi {
     ///
     /// The document could not be built.
     pub fn v3_document(&self, path: &str) -> Result<Option<CompressedDocument>, OpenApiError> {
-        Ok(self.v3()?.documents.get(path).cloned())
+        self.v3()?.documents.get(path).cloned().transpose()
     }
 
     /// Returns the URL of the document of a group version with this hash.
@@ -175,10 +185,18 @@ impl OpenApi {
         let mut documents = BTreeMap::new();
         let mut paths = Map::new();
         for (path, group_version) in self.group_versions() {
-            let document = self.find_or_build(&path, &group_version)?;
-            let location = OpenApi::v3_location(&path, document.hash());
+            let document = self.find_or_build(&path, &group_version).map_err(OpenApiError::from);
+            let location = match &document {
+                Ok(document) => OpenApi::v3_location(&path, document.hash()),
+                Err(_) => format!("/openapi/v3/{path}"),
+            };
             paths.insert(path.clone(), json!({"serverRelativeURL": location}));
             documents.insert(path, document);
+        }
+        for (path, document) in server_documents::documents(self)? {
+            let location = OpenApi::v3_location(&path, document.hash());
+            paths.insert(path.clone(), json!({"serverRelativeURL": location}));
+            documents.insert(path, Ok(document));
         }
         self.cached_documents.lock().retain(|path, _| documents.contains_key(path));
         Ok(V3 { index: compress_document(&json!({"paths": paths}))?, documents })
@@ -199,7 +217,7 @@ impl OpenApi {
         {
             return Ok(document.clone());
         }
-        let document = compress_document(&v3::document(self, group_version))?;
+        let document = v3::document(self, group_version)?;
         let resources = group_version.resources.clone();
         self.cached_documents.lock().insert(path.to_owned(), (resources, document.clone()));
         Ok(document)
@@ -234,7 +252,7 @@ impl OpenApi {
 
 fn compress_document(document: &Value) -> io::Result<CompressedDocument> {
     let mut compressor = DocumentCompressor::new();
-    compressor.write_all(&serde_json::to_vec(document)?)?;
+    compressor.write_all(&codec::json::encode(document))?;
     compressor.finish()
 }
 

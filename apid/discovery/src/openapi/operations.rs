@@ -5,6 +5,8 @@
 //! [`paths`] derives verbs, bodies, responses and parameters from the registry alone. The modules `v2` and
 //! `v3` write the paths into their documents.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use apimachinery::names::Names;
 use kinds::{Resource, Subresource, Verb};
 
@@ -70,6 +72,57 @@ pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Itera
     })
 }
 
+/// The paths of several resources in alphabetical order. Only the paths of one resource are in memory.
+pub(super) struct SortedPaths<'a> {
+    resources: Vec<(&'a Resource, &'a str)>,
+    names: &'a Names,
+    /// Each path, and the index of its resource.
+    index: Vec<(String, usize)>,
+    /// The names of all types that the operations refer to.
+    pub(super) types: BTreeSet<String>,
+}
+
+impl<'a> SortedPaths<'a> {
+    /// Collects the paths of resources, each in one of its versions.
+    pub(super) fn new(
+        resources: impl IntoIterator<Item = (&'a Resource, &'a str)>,
+        names: &'a Names,
+    ) -> Self {
+        let resources: Vec<_> = resources.into_iter().collect();
+        let mut index = BTreeMap::new();
+        let mut types = BTreeSet::new();
+        for (position, (resource, version)) in resources.iter().enumerate() {
+            let paths = paths(resource, version, names);
+            types.extend(self::types(&paths).map(str::to_owned));
+            index.extend(paths.into_iter().map(|path| (path.path, position)));
+        }
+        SortedPaths { resources, names, index: index.into_iter().collect(), types }
+    }
+
+    /// Visits each path with the tag of its operations. Ends at the first error.
+    pub(super) fn try_for_each<E>(
+        &self,
+        mut visit: impl FnMut(&Path, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // Neighbours in the order mostly belong to one resource.
+        let mut current: Option<(usize, String, Vec<Path>)> = None;
+        for (name, position) in &self.index {
+            let Some((resource, version)) = self.resources.get(*position) else { continue };
+            let (_, tag, paths) = match current.take().filter(|(known, ..)| known == position) {
+                Some(known) => current.insert(known),
+                None => {
+                    let paths = paths(resource, version, self.names);
+                    current.insert((*position, tag(resource, version), paths))
+                }
+            };
+            if let Some(path) = paths.iter().find(|path| path.path == *name) {
+                visit(path, tag)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Returns the paths of a resource in one of its versions.
 pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Path> {
     let group = &resource.group_resource.group;
@@ -98,7 +151,9 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
     for subresource in resource.kind.subresources() {
         main.subresource(&item, version, subresource, names, &mut paths);
     }
-    if has_verb(&Verb::Watch) {
+    // Custom kinds do not have the deprecated watch paths.
+    let has_watch_paths = has_verb(&Verb::Watch) && !resource.is_custom();
+    if has_watch_paths {
         let watch_path = format!("{root}/watch{namespaced}/{plural}");
         paths.push(main.path(watch_path.clone(), false, vec![main.watch("List", main.scope, "")]));
         paths.push(main.path(format!("{watch_path}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
@@ -115,7 +170,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
             parameters: pretty_parameter(),
             operations: vec![list],
         });
-        if has_verb(&Verb::Watch) {
+        if has_watch_paths {
             let watch = main.watch("List", "", "ForAllNamespaces");
             paths.push(Path {
                 path: format!("{root}/watch/{plural}"),
@@ -133,7 +188,8 @@ pub(super) fn tag(resource: &Resource, version: &str) -> String {
     format!("{}_{version}", tag_group(resource))
 }
 
-fn tag_group(resource: &Resource) -> String {
+/// Returns the part of a tag for the API group: `rbacAuthorization`.
+pub(super) fn tag_group(resource: &Resource) -> String {
     let stem = if resource.kind.group().is_empty() { "core" } else { resource.kind.group() };
     let mut words = stem.split('.');
     let first = words.next().unwrap_or_default().to_owned();
@@ -141,7 +197,7 @@ fn tag_group(resource: &Resource) -> String {
 }
 
 /// Converts `core_v1` to `CoreV1`.
-fn camel(words: &str) -> String {
+pub(super) fn camel(words: &str) -> String {
     words
         .split('_')
         .map(|word| {

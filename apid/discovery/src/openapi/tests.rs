@@ -16,11 +16,10 @@ fn read(packed: &CompressedDocument) -> Value {
     serde_json::from_slice(&packed.decompress().unwrap()).unwrap()
 }
 
-/// Returns all OpenAPI 3 documents by path.
+/// Returns the OpenAPI 3 documents of group versions by path.
 fn v3(api: &OpenApi) -> BTreeMap<String, Value> {
-    let index = read(&api.v3_index().unwrap());
-    let paths = index["paths"].as_object().unwrap().keys();
-    paths.map(|path| (path.clone(), read(&api.v3_document(path).unwrap().unwrap()))).collect()
+    let paths = api.group_versions().into_keys();
+    paths.map(|path| (path.clone(), read(&api.v3_document(&path).unwrap().unwrap()))).collect()
 }
 
 /// Collects every `$ref` of a document.
@@ -433,6 +432,47 @@ fn openapi_v2_protobuf_has_field_numbers_of_gnostic() {
 }
 
 #[test]
+fn openapi_v3_has_documents_of_discovery_version_and_issuer() {
+    for preset in [Preset::Svc, Preset::Kubernetes] {
+        let api = api(preset);
+        let index = read(&api.v3_index().unwrap());
+        let rbac = format!("apis/{}", api.names.group("rbac.authorization"));
+        for (path, id, reference) in [
+            ("api", "getCoreAPIVersions", "meta/v1.APIVersions"),
+            ("apis", "getAPIVersions", "meta/v1.APIGroupList"),
+            ("apis/apps", "getAppsAPIGroup", "meta/v1.APIGroup"),
+            (rbac.as_str(), "getRbacAuthorizationAPIGroup", "meta/v1.APIGroup"),
+            ("version", "getCodeVersion", "version.Info"),
+            ("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset", ""),
+            (".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration", ""),
+        ] {
+            assert!(index["paths"].get(path).is_some(), "{path}");
+            let document = read(&api.v3_document(path).unwrap().unwrap());
+            let operation = &document["paths"][format!("/{path}/")]["get"];
+            assert_eq!(operation["operationId"], id, "{document}");
+            let content = operation["responses"]["200"]["content"].as_object().unwrap();
+            for media_type in content.values() {
+                match reference.split_once('.') {
+                    None => assert_eq!(media_type["schema"], json!({"type": "string"})),
+                    Some((package, name)) => {
+                        let name = api.names.definition(package, name);
+                        let reference = format!("#/components/schemas/{name}");
+                        assert_eq!(media_type["schema"]["$ref"], reference, "{path}");
+                    }
+                }
+            }
+            let mut found = BTreeSet::new();
+            references(&document, &mut found);
+            for reference in found {
+                assert!(document.pointer(&reference[1..]).is_some(), "{path}: {reference}");
+            }
+        }
+    }
+    let custom = api_with_custom_kinds(&["Widget"], &json!({"type": "object"}));
+    assert!(custom.v3_document("apis/example.com").unwrap().is_none(), "as in kube-apiserver");
+}
+
+#[test]
 fn openapi_v3_index_contains_document_hashes() {
     let api = api(Preset::Kubernetes);
     let index = read(&api.v3_index().unwrap());
@@ -441,4 +481,81 @@ fn openapi_v3_index_contains_document_hashes() {
         assert_eq!(entry["serverRelativeURL"], OpenApi::v3_location(path, document.hash()));
     }
     assert!(api.v3_document("apis/none/v1").unwrap().is_none());
+}
+
+/// Documents of a registry with definitions in the group `example.com`, each with the schema `schema`.
+fn api_with_custom_kinds(kinds: &[&str], schema: &Value) -> OpenApi {
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let resources = kinds.iter().flat_map(|kind| {
+        let plural = format!("{}s", kind.to_lowercase());
+        let definition = json!({
+            "spec": {"group": "example.com", "scope": "Namespaced", "versions": [{
+                "name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
+                "selectableFields": [{"jsonPath": ".spec.color"}]}]},
+            "status": {"acceptedNames": {"plural": plural, "singular": "x", "kind": kind, "listKind": format!("{kind}List")}},
+        });
+        let definition = apimachinery::object::Object::from_value(definition).unwrap();
+        ::kinds::custom::resources(&definition, &names).unwrap()
+    });
+    let registry = Registry::new(&names).with_custom(resources.collect::<Vec<_>>());
+    OpenApi::new(Arc::new(registry), names)
+}
+
+#[test]
+fn schemas_of_custom_kinds_follow_the_openapi_version() {
+    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true});
+    let mut free = embedded.clone();
+    free["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "required": ["n", "color"], "properties": {
+        "color": {"type": "string"}, "n": {"type": "string", "nullable": true}, "e": embedded, "free": free,
+        "list": {"type": "array", "x-kubernetes-preserve-unknown-fields": true, "items": {"type": "string"}}}}}});
+    let api = api_with_custom_kinds(&["Oa"], &schema);
+    let v3 = read(&api.v3_document("apis/example.com/v1").unwrap().unwrap());
+    check(&v3, "/components/schemas", "x-kubernetes-");
+    assert!(v3["paths"].as_object().unwrap().keys().all(|path| !path.contains("/watch/")));
+    let oa = &v3["components"]["schemas"]["com.example.v1.Oa"];
+    assert_eq!(oa["x-kubernetes-selectable-fields"], json!([{"fieldPath": "spec.color"}]));
+    for part in ["e", "free"] {
+        let part = &oa["properties"]["spec"]["properties"][part];
+        let names: Vec<&str> = part["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(
+            (names, &part["required"]),
+            (vec!["apiVersion", "kind", "metadata"], &json!(["kind", "apiVersion"]))
+        );
+    }
+    let list = &v3["components"]["schemas"]["com.example.v1.OaList"];
+    assert_eq!(
+        list["properties"]["items"]["items"],
+        json!({"$ref": "#/components/schemas/com.example.v1.Oa"})
+    );
+
+    let v2 = read(&api.v2().unwrap());
+    let spec = &v2["definitions"]["com.example.v1.Oa"]["properties"]["spec"];
+    assert_eq!(spec["required"], json!(["color"]), "a nullable field is not required");
+    let parts = &spec["properties"];
+    assert_eq!(parts["n"], json!({}));
+    assert_eq!(parts["list"], json!({"x-kubernetes-preserve-unknown-fields": true}));
+    assert_eq!(
+        parts["free"],
+        json!({"x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true})
+    );
+    assert_eq!(parts["e"]["required"], json!(["kind", "apiVersion"]));
+
+    let free_root = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {"type": "object"}}});
+    let v2 = read(&api_with_custom_kinds(&["Oa"], &free_root).v2().unwrap());
+    let oa = v2["definitions"]["com.example.v1.Oa"].as_object().unwrap();
+    assert_eq!((oa["type"].as_str(), oa.contains_key("properties")), (Some("object"), false));
+}
+
+#[test]
+fn documents_are_written_in_order_of_paths() {
+    let api = api_with_custom_kinds(&["B", "A", "C"], &json!({"type": "object"}));
+    for document in [api.v3_document("apis/example.com/v1").unwrap().unwrap(), api.v2().unwrap()] {
+        let text = String::from_utf8(document.decompress().unwrap().to_vec()).unwrap();
+        let position = |plural: &str| {
+            text.find(&format!("/apis/example.com/v1/namespaces/{{namespace}}/{plural}\"")).unwrap()
+        };
+        assert!(position("as") < position("bs") && position("bs") < position("cs"));
+        assert!(document.has_plain_form());
+    }
 }

@@ -16,6 +16,11 @@ use super::{OpenApiVersion, custom, descriptions};
 const OBJECT_META: &str = "meta/v1.ObjectMeta";
 const LIST_META: &str = "meta/v1.ListMeta";
 
+/// Returns the type of the items of the list of a custom kind.
+fn list_item(type_name: &str) -> &str {
+    type_name.strip_suffix("List").unwrap_or(type_name)
+}
+
 /// Generator of schemas in one OpenAPI version.
 pub(super) struct Types<'a> {
     pub(super) openapi_version: OpenApiVersion,
@@ -24,22 +29,35 @@ pub(super) struct Types<'a> {
 }
 
 impl Types<'_> {
-    /// Returns the definitions of types and of all types that they refer to, by name.
-    pub(super) fn definitions<'t>(
-        &self,
-        roots: impl IntoIterator<Item = &'t str>,
-    ) -> BTreeMap<String, Value> {
-        let mut pending: Vec<String> = roots.into_iter().map(str::to_owned).collect();
+    /// Returns the names of types and of all types that they refer to, by the names of their definitions.
+    pub(super) fn closure(&self, roots: impl IntoIterator<Item = String>) -> BTreeMap<String, String> {
+        let mut pending: Vec<String> = roots.into_iter().collect();
         let mut seen: BTreeSet<String> = BTreeSet::new();
-        let mut definitions = BTreeMap::new();
         while let Some(type_name) = pending.pop() {
-            if seen.insert(type_name.clone()) {
-                let definition =
-                    self.definition(&type_name, &mut |referred| pending.push(referred.to_owned()));
-                definitions.insert(self.definition_name(&type_name), definition);
+            if !seen.contains(&type_name) {
+                self.refer(&type_name, &mut |referred| pending.push(referred.to_owned()));
+                seen.insert(type_name);
             }
         }
-        definitions
+        seen.into_iter().map(|type_name| (self.definition_name(&type_name), type_name)).collect()
+    }
+
+    /// Returns the definition of a type.
+    pub(super) fn definition_of(&self, type_name: &str) -> Value {
+        self.definition(type_name, &mut |_| {})
+    }
+
+    /// Calls `refer` for each type that the definition of a type refers to. Does not build the definition of a
+    /// custom kind, which may be large.
+    fn refer(&self, type_name: &str, refer: &mut dyn FnMut(&str)) {
+        if !type_name.starts_with(CUSTOM) {
+            drop(self.definition(type_name, refer));
+        } else if self.kinds.custom(type_name).is_some() {
+            refer(OBJECT_META);
+        } else {
+            refer(LIST_META);
+            refer(list_item(type_name));
+        }
     }
 
     /// Returns the definition name of a type: `io.k8s.api.core.v1.ConfigMap` for `core/v1.ConfigMap`.
@@ -131,9 +149,20 @@ impl Types<'_> {
         let text = json!({"type": "string"});
         if let Some(KindRef::Custom(kind)) = self.kinds.custom(type_name) {
             let mut schema = object(kind.schema.to_document());
-            if self.openapi_version == OpenApiVersion::V2 {
+            let is_v2 = self.openapi_version == OpenApiVersion::V2;
+            let selectable_fields = kind.selectable_fields.iter().map(|path| json!({"fieldPath": path}));
+            let selectable_fields: Vec<Value> = selectable_fields.collect();
+            if is_v2 && custom::preserves_unknown(&schema, self.names) {
+                // kubectl takes the properties of an object for all its properties.
+                schema = object(json!({"type": "object"}));
+                self.add_selectable_fields(&mut schema, selectable_fields);
+                return (schema, false);
+            }
+            if is_v2 {
                 custom::simplify(&mut schema, self.names);
             }
+            let metadata = self.reference_of_field(OBJECT_META);
+            custom::add_embedded_fields(&mut schema, self.names, is_v2, &metadata);
             refer(OBJECT_META);
             let mut properties = match schema.remove("properties") {
                 Some(Value::Object(properties)) => properties,
@@ -141,13 +170,14 @@ impl Types<'_> {
             };
             properties.insert("apiVersion".into(), text.clone());
             properties.insert("kind".into(), text);
-            properties.insert("metadata".into(), self.reference_of_field(OBJECT_META));
+            properties.insert("metadata".into(), metadata);
             schema.insert("properties".into(), Value::Object(properties));
             schema.insert("type".into(), "object".into());
+            self.add_selectable_fields(&mut schema, selectable_fields);
             let has_description = schema.contains_key("description");
             return (schema, has_description);
         }
-        let item = type_name.strip_suffix("List").unwrap_or(type_name);
+        let item = list_item(type_name);
         refer(LIST_META);
         refer(item);
         let schema = json!({
@@ -157,10 +187,16 @@ impl Types<'_> {
                 "apiVersion": text,
                 "kind": text,
                 "metadata": self.reference_of_field(LIST_META),
-                "items": {"type": "array", "items": self.reference_of_field(item)},
+                "items": {"type": "array", "items": self.reference(item)},
             },
         });
         (object(schema), false)
+    }
+
+    fn add_selectable_fields(&self, schema: &mut Map<String, Value>, fields: Vec<Value>) {
+        if !fields.is_empty() {
+            schema.insert(self.extension("selectable-fields"), fields.into());
+        }
     }
 
     /// Returns the schema of a field that refers to a type. In OpenAPI 3.0 a `$ref` has no members beside it,

@@ -8,10 +8,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use ::kinds::Resource;
 use serde_json::{Map, Value, json};
 
-use super::compressed_document::{CompressedDocument, DocumentCompressor};
-use super::operations::{self, Operation, Path};
+use super::compressed_document::{CompressedDocument, DocumentCompressor, ObjectWriter};
+use super::operations::{Operation, Path, SortedPaths};
 use super::types::Types;
 use super::{
     GroupVersionResources, OpenApi, OpenApiVersion, add_results, parameters, protobuf, security_scheme,
@@ -20,27 +21,14 @@ use super::{
 /// The `swagger` version of the document.
 const VERSION: &str = "2.0";
 
-/// A path and the tag of its operations.
-struct TaggedPath {
-    path: Path,
-    tag: String,
-}
-
-fn paths(api: &OpenApi) -> BTreeMap<String, TaggedPath> {
-    let mut paths = BTreeMap::new();
-    for GroupVersionResources { version, resources } in api.group_versions().values() {
-        for resource in resources {
-            let tag = operations::tag(resource, version);
-            for path in operations::paths(resource, version, &api.names) {
-                paths.insert(path.path.clone(), TaggedPath { path, tag: tag.clone() });
-            }
-        }
-    }
-    paths
-}
-
-fn definitions(paths: &BTreeMap<String, TaggedPath>, types: &Types<'_>) -> BTreeMap<String, Value> {
-    types.definitions(paths.values().flat_map(|tagged| operations::types([&tagged.path])))
+/// The served resources, each in one of its versions.
+fn resources(
+    group_versions: &BTreeMap<String, GroupVersionResources>,
+) -> impl Iterator<Item = (&Resource, &str)> {
+    group_versions.values().flat_map(|group_version| {
+        let resources = group_version.resources.iter();
+        resources.map(|resource| (&**resource, group_version.version.as_str()))
+    })
 }
 
 fn types(api: &OpenApi) -> Types<'_> {
@@ -50,7 +38,8 @@ fn types(api: &OpenApi) -> Types<'_> {
 /// Builds the document as JSON.
 pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
     let types = types(api);
-    let paths = paths(api);
+    let group_versions = api.group_versions();
+    let paths = SortedPaths::new(resources(&group_versions), &api.names);
     let mut compressor = DocumentCompressor::new();
     write!(
         compressor,
@@ -60,35 +49,25 @@ pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
         security(),
         json!({"BearerToken": security_scheme()}),
     )?;
-    let items = paths.iter().map(|(name, tagged)| (name, item(tagged, &types)));
-    write_member(&mut compressor, "paths", items)?;
-    write_member(&mut compressor, "definitions", definitions(&paths, &types).iter())?;
+    compressor.write_all(b",\"paths\":")?;
+    let mut items = ObjectWriter::new(&mut compressor)?;
+    paths.try_for_each(|path, tag| items.write(&path.path, &item(path, &types, tag)))?;
+    items.finish()?;
+    compressor.write_all(b",\"definitions\":")?;
+    let mut definitions = ObjectWriter::new(&mut compressor)?;
+    for (name, type_name) in types.closure(paths.types) {
+        definitions.write(&name, &types.definition_of(&type_name))?;
+    }
+    definitions.finish()?;
     compressor.write_all(b"}")?;
     compressor.finish()
-}
-
-/// Writes a member of the document that is an object, entry by entry.
-fn write_member<'n>(
-    out: &mut impl Write,
-    name: &str,
-    entries: impl Iterator<Item = (&'n String, impl serde::Serialize)>,
-) -> io::Result<()> {
-    write!(out, ",\"{name}\":{{")?;
-    for (i, (name, value)) in entries.enumerate() {
-        if i > 0 {
-            out.write_all(b",")?;
-        }
-        serde_json::to_writer(&mut *out, name)?;
-        out.write_all(b":")?;
-        serde_json::to_writer(&mut *out, &value)?;
-    }
-    out.write_all(b"}")
 }
 
 /// Builds the document as the Protobuf message `openapi.v2.Document` of gnostic.
 pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
     let types = types(api);
-    let paths = paths(api);
+    let group_versions = api.group_versions();
+    let paths = SortedPaths::new(resources(&group_versions), &api.names);
     let mut compressor = DocumentCompressor::new();
     // A Protobuf decoder merges concatenated parts: fields, and entries of repeated fields.
     let mut write_part = |part: Value| compressor.write_all(&protobuf::encode(&part));
@@ -99,11 +78,9 @@ pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
         "security": security(),
         "securityDefinitions": {"BearerToken": security_scheme()},
     }))?;
-    for (name, tagged) in &paths {
-        write_part(json!({"paths": {name: item(tagged, &types)}}))?;
-    }
-    for (name, definition) in definitions(&paths, &types) {
-        write_part(json!({"definitions": {name: definition}}))?;
+    paths.try_for_each(|path, tag| write_part(json!({"paths": {&path.path: item(path, &types, tag)}})))?;
+    for (name, type_name) in types.closure(paths.types) {
+        write_part(json!({"definitions": {name: types.definition_of(&type_name)}}))?;
     }
     compressor.finish()
 }
@@ -118,16 +95,15 @@ fn general_parameters() -> Value {
     parameters.map(|parameter| (parameter.name.to_owned(), parameter.to_value(OpenApiVersion::V2))).collect()
 }
 
-fn item(tagged: &TaggedPath, types: &Types<'_>) -> Value {
+fn item(path: &Path, types: &Types<'_>, tag: &str) -> Value {
     let mut item = Map::new();
-    for operation in &tagged.path.operations {
-        item.insert(operation.method.to_owned(), operation_value(operation, types, &tagged.tag));
+    for operation in &path.operations {
+        item.insert(operation.method.to_owned(), operation_value(operation, types, tag));
     }
-    let parameters =
-        tagged.path.parameters.iter().map(|parameter| match parameters::general(parameter.name) {
-            Some(general) if general == *parameter => reference(parameter.name),
-            _ => parameter.to_value(OpenApiVersion::V2),
-        });
+    let parameters = path.parameters.iter().map(|parameter| match parameters::general(parameter.name) {
+        Some(general) if general == *parameter => reference(parameter.name),
+        _ => parameter.to_value(OpenApiVersion::V2),
+    });
     item.insert("parameters".into(), parameters.collect());
     Value::Object(item)
 }

@@ -1,37 +1,39 @@
 //! The OpenAPI 3 document of one group version.
+//!
+//! The document is written part by part, so its uncompressed text is never in memory as a whole.
 
-use std::collections::BTreeSet;
+use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::operations::{self, Operation, Path};
+use super::compressed_document::{CompressedDocument, DocumentCompressor, ObjectWriter};
+use super::operations::{Operation, Path, SortedPaths};
 use super::parameters;
 use super::types::Types;
 use super::{GroupVersionResources, OpenApi, OpenApiVersion, add_results, security_scheme};
 
 /// Builds the document of a group version.
-pub(super) fn document(api: &OpenApi, group_version: &GroupVersionResources) -> Value {
+pub(super) fn document(
+    api: &OpenApi,
+    group_version: &GroupVersionResources,
+) -> io::Result<CompressedDocument> {
     let types = Types { openapi_version: OpenApiVersion::V3, names: &api.names, kinds: api.kinds() };
-    let mut paths = Map::new();
-    let mut roots: BTreeSet<String> = BTreeSet::new();
-    for resource in &group_version.resources {
-        let resource_paths = operations::paths(resource, &group_version.version, &api.names);
-        roots.extend(operations::types(&resource_paths).map(str::to_owned));
-        let tag = operations::tag(resource, &group_version.version);
-        for path in resource_paths {
-            let value = item(&path, &types, &tag);
-            paths.insert(path.path, value);
-        }
+    let version = group_version.version.as_str();
+    let resources = group_version.resources.iter().map(|resource| (&**resource, version));
+    let paths = SortedPaths::new(resources, &api.names);
+    let mut compressor = DocumentCompressor::new();
+    write!(compressor, "{{\"openapi\":\"3.0.0\",\"info\":{},\"paths\":", api.info())?;
+    let mut items = ObjectWriter::new(&mut compressor)?;
+    paths.try_for_each(|path, tag| items.write(&path.path, &item(path, &types, tag)))?;
+    items.finish()?;
+    compressor.write_all(b",\"components\":{\"schemas\":")?;
+    let mut schemas = ObjectWriter::new(&mut compressor)?;
+    for (name, type_name) in types.closure(paths.types) {
+        schemas.write(&name, &types.definition_of(&type_name))?;
     }
-    json!({
-        "openapi": "3.0.0",
-        "info": api.info(),
-        "paths": paths,
-        "components": {
-            "schemas": types.definitions(roots.iter().map(String::as_str)),
-            "securitySchemes": {"BearerToken": security_scheme()},
-        },
-    })
+    schemas.finish()?;
+    write!(compressor, ",\"securitySchemes\":{}}}}}", json!({"BearerToken": security_scheme()}))?;
+    compressor.finish()
 }
 
 fn item(path: &Path, types: &Types<'_>, tag: &str) -> Value {
