@@ -5,13 +5,17 @@
 //! Plugins get objects of built-in kinds in the storage version, and custom objects in the version of the URL
 //! path. Webhooks and policies see the version that a rule matched, with the names of the preset. For a
 //! subresource with a body of another kind, such as `scale`, webhooks and policies see objects of that kind.
+//!
+//! A webhook or policy may return the object in another served version of the kind. An object of another kind
+//! fails the write.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use apimachinery::field::{FieldError, FieldPath, quote, shorten};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
-use apimachinery::status::Status;
+use apimachinery::status::{Reason, Status};
 use kinds::{Context, Registry, Resource, Storage, Subresource, scale};
 use schema::merge::Merge;
 use serde_json::json;
@@ -133,7 +137,8 @@ impl<'a> Representation<'a> {
     ///
     /// # Errors
     ///
-    /// 500: the changed object does not conform to its schema.
+    /// 500: the changed object does not conform to its schema, or has another kind. 422: a custom object has
+    /// another kind or version.
     pub(crate) fn restore(
         &self,
         mut changed: Object,
@@ -142,10 +147,13 @@ impl<'a> Representation<'a> {
         environment: &Environment,
     ) -> Result<RestoredObject, Status> {
         let names = &environment.names;
+        let registry = environment.registry.get();
+        let other_version = self.check_type(&mut changed, &registry, names)?;
+        let resource = other_version.map_or(self.resource, |version| &**version);
         let mut unknown = Vec::new();
         match &self.body {
             None => {
-                unknown = self.resource.conform_body(&mut changed, names).map_err(Status::internal)?.unknown;
+                unknown = resource.conform_body(&mut changed, names).map_err(Status::internal)?.unknown;
             }
             Some(body) if body.is_scale => {
                 let mut target = before.clone();
@@ -160,7 +168,7 @@ impl<'a> Representation<'a> {
                 return Ok(RestoredObject { object: changed, unknown });
             }
         }
-        self.resource.to_stored(&mut changed, names).map_err(Status::internal)?;
+        resource.to_stored(&mut changed, names).map_err(Status::internal)?;
         let context = Context {
             names,
             clock: &*environment.clock,
@@ -169,6 +177,90 @@ impl<'a> Representation<'a> {
         };
         self.resource.stored().default(&mut changed, &context);
         Ok(RestoredObject { object: changed, unknown })
+    }
+
+    /// Checks that a changed object still has the kind of the representation. Sets a missing kind and version
+    /// of a built-in kind.
+    ///
+    /// Returns the resource of the object's version, if the version of a built-in kind changed.
+    ///
+    /// # Errors
+    ///
+    /// See [`Representation::restore`].
+    fn check_type<'r>(
+        &self,
+        changed: &mut Object,
+        registry: &'r Registry,
+        names: &Names,
+    ) -> Result<Option<&'r Arc<Resource>>, Status> {
+        let expected = self.kind();
+        let expected_version = expected.api_version();
+        let text = |field: &str| match changed.get(field) {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::String(text)) => Ok(text.as_str()),
+            Some(_) => Err(Status::internal(format!(
+                "couldn't get version/kind; json parse error: {field} is not a string"
+            ))),
+        };
+        let (kind, api_version) = (text("kind")?, text("apiVersion")?);
+        if (kind, api_version) == (expected.kind.as_str(), expected_version.as_str()) {
+            return Ok(None);
+        }
+        if self.resource.is_custom() && self.body.is_none() {
+            return Err(self.other_custom_type(changed.name(), kind, api_version, registry));
+        }
+        let kind = if kind.is_empty() { expected.kind.as_str() } else { kind };
+        let api_version = if api_version.is_empty() { &expected_version } else { api_version };
+        if (kind, api_version) == (expected.kind.as_str(), expected_version.as_str()) {
+            changed.set_type(&expected_version, &expected.kind);
+            return Ok(None);
+        }
+        let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+        let found = registry.find_kind_version(group, version, kind).filter(|found| !found.is_custom());
+        let same_kind = |found: &&Arc<Resource>| found.key_prefix == self.resource.key_prefix;
+        if let Some(found) = found.filter(same_kind).filter(|_| self.body.is_none()) {
+            return Ok(Some(found));
+        }
+        Err(match found {
+            Some(_) => {
+                let package = self.internal_package();
+                let text = format!(
+                    "converting ({version}.{kind}) to ({package}.{}): unknown conversion",
+                    expected.kind
+                );
+                Status::failure(Reason::Unknown, text)
+            }
+            None => {
+                let scheme = names.scheme_source(self.resource.kind.group());
+                let scheme = scheme.map(|scheme| format!(" in scheme {}", quote(scheme))).unwrap_or_default();
+                let (kind, version) = (quote(&shorten(kind)), quote(&shorten(api_version)));
+                Status::internal(format!("no kind {kind} is registered for version {version}{scheme}"))
+            }
+        })
+    }
+
+    /// The Status for a changed custom object whose kind or version differs.
+    fn other_custom_type(&self, name: &str, kind: &str, api_version: &str, registry: &Registry) -> Status {
+        if kind.is_empty() {
+            return Status::internal("Object 'Kind' is missing in the changed object");
+        }
+        if !registry.versions_of(self.resource).any(|version| version.api_version() == api_version) {
+            let version = shorten(api_version);
+            let text = format!("request to convert CR to an invalid group/version: {version}");
+            return Status::failure(Reason::Unknown, text);
+        }
+        if kind != self.resource.kind.kind() {
+            return self.resource.invalid_kind(name, kind);
+        }
+        let detail = format!("must be {}", self.kind().api_version());
+        let error = FieldError::invalid(&FieldPath::new("apiVersion"), api_version, &detail);
+        Status::invalid(&self.resource.group_kind, name, &[error])
+    }
+
+    /// Go package of the internal type in kube-apiserver, for messages about other kinds.
+    fn internal_package(&self) -> &str {
+        let resource = self.body.as_ref().and_then(|body| body.resource.as_deref()).unwrap_or(self.resource);
+        resource.kind.internal_package()
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use apimachinery::clock::Clock;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use schema::merge::Merge;
 use schema::{ConformReport, Schema, TypeError};
@@ -20,6 +21,18 @@ use serde_json::Value;
 
 use crate::custom::{ConversionWebhook, CustomColumn, CustomSchema, CustomStrategy, CustomTable, ScalePaths};
 use crate::{Column, Kind, Storage, Strategy, Subresource, Verb};
+
+/// Go package of the internal type of a kind in kube-apiserver, for messages.
+///
+/// `type_name` is the schema type of a built-in kind; a custom kind has the package `group`.
+pub fn internal_package<'a>(type_name: Option<&'a str>, group: &'a str) -> &'a str {
+    match type_name.and_then(|name| name.split_once('/')) {
+        // An Event of the group `events` has the internal type of the core group.
+        Some(("events", _)) => "core",
+        Some((package, _)) => package,
+        None => group,
+    }
+}
 
 /// Facts and rules of a custom kind in one version.
 pub struct CustomKind {
@@ -303,6 +316,11 @@ impl KindRef {
         }
     }
 
+    /// Go package of the internal type in kube-apiserver, for messages about other kinds.
+    pub fn internal_package(&self) -> &str {
+        internal_package(self.type_name(), self.group())
+    }
+
     /// Fields of stored objects that the watch cache keeps for field selectors, as dotted paths.
     pub(crate) fn indexed_fields(&self) -> Vec<&str> {
         match self {
@@ -379,6 +397,19 @@ impl SchemaRef<'_> {
         }
     }
 
+    /// Conforms the result of a server-side apply. An object of a custom kind keeps its nulls, which validation rejects
+    /// if they are not nullable.
+    ///
+    /// # Errors
+    ///
+    /// See [`SchemaRef::conform`].
+    pub fn conform_applied(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
+        match self {
+            SchemaRef::BuiltIn(schema) => schema.conform(object),
+            SchemaRef::Custom(schema) => schema.conform_applied(object),
+        }
+    }
+
     /// Merge type of the objects.
     pub fn merge(&self) -> Merge {
         match self {
@@ -414,9 +445,9 @@ impl TableRef<'_> {
     }
 
     /// Cells of an object, one per column.
-    pub fn cells(&self, object: &Object, clock: &dyn Clock) -> Vec<Value> {
+    pub fn cells(&self, object: &Object, clock: &dyn Clock, names: &Names) -> Vec<Value> {
         match self {
-            TableRef::BuiltIn(kind) => kind.row(object, clock),
+            TableRef::BuiltIn(kind) => kind.row(object, clock, names),
             TableRef::Custom(table) => table.cells(object, clock),
         }
     }

@@ -89,10 +89,10 @@ mod storagemigration;
 pub use binding_action::{AssignmentError, BindingAction};
 pub use certificates::USAGES as CERTIFICATE_USAGES;
 pub use conversion::Conversion;
-pub use core::complete_service_families;
+pub use core::{complete_service_families, quality_of_service};
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};
 pub use kind::Kind;
-pub use kind_ref::{CustomKind, KindRef, NameList, SchemaRef, TableRef};
+pub use kind_ref::{CustomKind, KindRef, NameList, SchemaRef, TableRef, internal_package};
 pub use registry::{CurrentRegistry, Deprecation, Registry, Resource};
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,

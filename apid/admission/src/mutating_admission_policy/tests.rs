@@ -155,6 +155,64 @@ async fn apply_configuration_merges_lists_and_maps_by_the_schema_of_the_kind() {
 }
 
 #[tokio::test]
+async fn patch_keeps_the_kind_of_the_object() {
+    let server = Server::new();
+    let unregistered = |kind: &str, version: &str| {
+        format!(
+            "Internal error occurred: no kind \"{kind}\" is registered for version \"{version}\" in scheme \
+             \"pkg/api/legacyscheme/scheme.go:30\""
+        )
+    };
+    let conversion = "converting (v1.Secret) to (core.ConfigMap): unknown conversion".to_owned();
+    for (operation, message) in [
+        ("op: 'replace', path: '/kind', value: 'Secret'", conversion),
+        ("op: 'replace', path: '/kind', value: 'Nothing'", unregistered("Nothing", "v1")),
+        ("op: 'replace', path: '/apiVersion', value: 'apps/v1'", unregistered("ConfigMap", "apps/v1")),
+        ("op: 'replace', path: '/apiVersion', value: 'v2'", unregistered("ConfigMap", "v2")),
+        (
+            "op: 'replace', path: '/kind', value: 1",
+            "Internal error occurred: couldn't get version/kind; json parse error: kind is not a string"
+                .to_owned(),
+        ),
+        ("op: 'remove', path: '/kind'", String::new()),
+        ("op: 'replace', path: '/apiVersion', value: ''", String::new()),
+    ] {
+        server.policy(
+            "p",
+            &[patch(&format!("[JSONPatch{{{operation}}}]"))],
+            json!({"failurePolicy": "Ignore"}),
+        );
+        let written = server.write(config_map(json!({"a": "b"}))).await;
+        assert_eq!(written.message(), message, "{operation}");
+        if message.is_empty() {
+            assert_eq!(
+                (&written.object["kind"], &written.object["apiVersion"]),
+                (&json!("ConfigMap"), &json!("v1"))
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn patch_to_another_version_of_the_kind_is_converted() {
+    let server = Server::new();
+    let rule = json!({"apiGroups": ["autoscaling"], "apiVersions": ["v2"], "operations": ["CREATE"],
+        "resources": ["horizontalpodautoscalers"]});
+    let operations = "[JSONPatch{op: 'replace', path: '/apiVersion', value: 'autoscaling/v1'}, \
+        JSONPatch{op: 'add', path: '/spec/targetCPUUtilizationPercentage', value: 70}]";
+    server.policy("p", &[patch(operations)], json!({"matchConstraints": {"resourceRules": [rule]}}));
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"});
+    let autoscaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "a", "namespace": "team"}, "spec": {"scaleTargetRef": target, "maxReplicas": 3}});
+    let write = TestedWrite { kind: ("autoscaling", "HorizontalPodAutoscaler"), ..TestedWrite::default() };
+    let written = server.write_as(write, autoscaler).await;
+    assert_eq!(written.message(), "");
+    assert_eq!(written.object["apiVersion"], "autoscaling/v2");
+    let metric = &written.object["spec"]["metrics"][0]["resource"];
+    assert_eq!((&metric["name"], &metric["target"]["averageUtilization"]), (&json!("cpu"), &json!(70)));
+}
+
+#[tokio::test]
 async fn unusable_apply_configuration_denies_by_failure_policy() {
     let server = Server::new();
     let write = || TestedWrite { kind: ("apps", "Deployment"), ..TestedWrite::default() };
