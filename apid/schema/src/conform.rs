@@ -99,6 +99,10 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
             true
         }
         (Type::Bytes, Value::String(text)) => return scalar::base64(text, path),
+        (Type::Bytes, Value::Array(items)) => {
+            *value = Value::String(scalar::base64_of_numbers(items, path)?);
+            true
+        }
         (Type::Time | Type::MicroTime, _) => return scalar::time(value, matches!(ty, Type::MicroTime), path),
         (Type::Quantity, _) => return quantity_at(value, path, quantity::NANO),
         (Type::ResourceList, Value::Object(map)) => {

@@ -1,6 +1,6 @@
 //! Canonical stored forms of numbers, bytes and times.
 
-use apimachinery::object::{Number, Value};
+use apimachinery::object::{Number, Value, byte};
 use apimachinery::time;
 use base64::Engine as _;
 use base64::alphabet::STANDARD as ALPHABET;
@@ -9,7 +9,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use crate::error::TypeError;
 use crate::table::Type;
 use crate::time_error;
-use crate::value_path::Path;
+use crate::value_path::{Path, PathStep};
 
 /// Base64 decoding that accepts non-zero trailing bits, as the reference does.
 const LENIENT: GeneralPurpose =
@@ -51,6 +51,15 @@ pub(crate) fn base64(text: &mut String, path: &Path<'_>) -> Result<(), TypeError
         }
     }
     Ok(())
+}
+
+/// The base64 form of bytes that are sent as an array of numbers, which the JSON decoder of Go accepts.
+pub(crate) fn base64_of_numbers(items: &[Value], path: &Path<'_>) -> Result<String, TypeError> {
+    let byte = |(position, item): (usize, &Value)| {
+        let path = Path { parent: Some(path), step: PathStep::Index(position) };
+        byte(item).ok_or_else(|| path.not_a_byte(item))
+    };
+    Ok(STANDARD.encode(items.iter().enumerate().map(byte).collect::<Result<Vec<u8>, _>>()?))
 }
 
 /// Position of the first invalid byte of a base64 text, as Go reports it.

@@ -8,6 +8,14 @@
 
 pub use serde_json::{Map, Number, Value};
 
+/// Returns an item of an array of numbers that stands for bytes. As in Go, null stands for 0; None for another value.
+pub fn byte(item: &Value) -> Option<u8> {
+    match item {
+        Value::Null => Some(0),
+        item => item.as_u64().and_then(|number| u8::try_from(number).ok()),
+    }
+}
+
 /// API object. There is no `Deref`, so that reads and writes are explicit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Object(pub Map<String, Value>);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use apimachinery::codec::{Limits, json};
 use apimachinery::names::Names;
-use apimachinery::object::{Map, Value};
+use apimachinery::object::{Map, Value, byte};
 use apimachinery::status::{Cause, Details, Reason, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -53,7 +53,7 @@ pub(super) fn body(
     request: &Map<String, Value>,
     (object, old): (&str, &str),
 ) -> String {
-    let mut fields = serde_json::to_string(request).unwrap_or_default();
+    let mut fields = json::to_text(request);
     // Without the closing brace, the uid and the objects can follow the last field of the request.
     fields.pop();
     let api_version = api_version(names, version);
@@ -140,8 +140,10 @@ fn take_patch(
     is_mutating: bool,
 ) -> Result<(Option<Vec<u8>>, String), ResponseError> {
     let invalid = |text: &str| Err(ResponseError::Invalid(text.to_owned()));
-    let patch: String = take(response, "patch", "a string", serde_json::from_value)?;
-    let patch = STANDARD.decode(patch).map_err(|_| wrong_type("patch", "base64"))?;
+    let patch = match response.remove("patch") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(value) => bytes(&value).ok_or_else(|| wrong_type("patch", "base64 or an array of bytes"))?,
+    };
     let patch = (!patch.is_empty()).then_some(patch);
     let patch_type: Option<String> = take(response, "patchType", "a string", serde_json::from_value)?;
     match (is_mutating, is_v1, patch, patch_type) {
@@ -155,6 +157,18 @@ fn take_patch(
             invalid("webhook returned invalid response.patchType of \"\"")
         }
         (true, true, patch, patch_type) => Ok((patch, patch_type.unwrap_or_default())),
+    }
+}
+
+/// Decodes bytes as the JSON decoder of Go does: base64, or an array of numbers.
+fn bytes(value: &Value) -> Option<Vec<u8>> {
+    match value {
+        Value::String(text) if text.contains(['\r', '\n']) => {
+            STANDARD.decode(text.replace(['\r', '\n'], "")).ok()
+        }
+        Value::String(text) => STANDARD.decode(text).ok(),
+        Value::Array(items) => items.iter().map(byte).collect(),
+        _ => None,
     }
 }
 

@@ -44,6 +44,10 @@ fn zero_values_are_written_or_omitted_by_field_rule() {
             (json!({"data": {}, "binaryData": null, "immutable": null}), json!({"metadata": {}})),
             (json!({"immutable": false}), json!({"immutable": false, "metadata": {}})),
             (
+                json!({"binaryData": {"a": [104, 105, null], "b": []}}),
+                json!({"binaryData": {"a": "aGkA", "b": ""}, "metadata": {}}),
+            ),
+            (
                 json!({"metadata": {"labels": {}, "name": "", "finalizers": [], "generation": 0, "creationTimestamp": null}}),
                 json!({"metadata": {}}),
             ),
@@ -203,6 +207,16 @@ fn type_mismatch_names_path_and_types() {
             ),
             (json!({"binaryData": {"a": "no!"}}), "binaryData.a", "illegal base64 data at input byte 2"),
             (json!({"binaryData": {"a": "YWJjYQ"}}), "binaryData.a", "illegal base64 data at input byte 4"),
+            (
+                json!({"binaryData": {"a": [1, 256]}}),
+                "binaryData.a[1]",
+                "json: cannot unmarshal number 256 into Go struct field ConfigMap.binaryData of type uint8",
+            ),
+            (
+                json!({"binaryData": {"a": ["x"]}}),
+                "binaryData.a[0]",
+                "json: cannot unmarshal string into Go struct field ConfigMap.binaryData of type uint8",
+            ),
         ],
     );
     check_errors(
