@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use crate::back_off::BackOff;
 use crate::service_resolver::ServiceResolver;
+use crate::url_path;
 use crate::users::FileId;
 use crate::{CallFailure, ClientConfiguration, ServiceLookup, ServiceMap, WebhookAddress, WebhookUsers};
 
@@ -202,8 +203,7 @@ impl CallUrl {
             if call.sends_timeout { format!("?timeout={}s", seconds(call.timeout)) } else { String::new() };
         let uri: Uri = url.parse().map_err(|error| CallFailure::transport(&url, error))?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let path = uri.path();
-        let path = format!("{}{query}", if path.is_empty() { "/" } else { path });
+        let path = format!("{}{query}", url_path::clean(uri.path()));
         let scheme = uri.scheme_str().unwrap_or("https");
         let port = uri.port_u16().unwrap_or(443);
         Ok(CallUrl {

@@ -14,7 +14,8 @@
 //!
 //! A Service reference is resolved for each call, without a cluster network: by the [`ServiceMap`] of
 //! `--service-resolver-file`, by the external name of the Service, or by a ready address of its EndpointSlices.
-//! The TLS server name of a Service is always `<name>.<namespace>.svc`.
+//! The TLS server name of a Service is always `<name>.<namespace>.svc`. The path of a URL or Service is cleaned as
+//! kube-apiserver cleans it: `//a/../b/` is sent as `/b`.
 //!
 //! # Invariants
 //!
@@ -31,6 +32,7 @@ mod client_configuration;
 mod clients;
 mod service_map;
 mod service_resolver;
+mod url_path;
 mod users;
 
 pub use call_failure::CallFailure;

@@ -34,8 +34,11 @@ pub(crate) struct ServiceResolver {
 /// The reason why a Service has no address.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ResolutionError {
-    #[error("service {0:?} not found")]
-    NotFound(String),
+    #[error(
+        "service {name:?} not found; this server has no cluster network: add \"{namespace}/{name}:{port}\" to the file of \
+         --service-resolver-file, or create the service with an external name or with EndpointSlices"
+    )]
+    NotFound { namespace: String, name: String, port: u16 },
     #[error("no service port {port} found for service {name:?}")]
     NoPort { name: String, port: u16 },
     #[error(
@@ -59,14 +62,8 @@ impl ServiceResolver {
             |status: Status| ResolutionError::Unreadable { name: name.clone(), message: status.message };
         let found = self.lookup.service(namespace, name).await.map_err(unreadable)?;
         let Some(found) = found else {
-            tracing::warn!(
-                namespace,
-                name,
-                port,
-                "service of a webhook does not exist; add it to --service-resolver-file, or create it with an external \
-                 name or with EndpointSlices"
-            );
-            return Err(ResolutionError::NotFound(name.clone()));
+            let (namespace, name) = (namespace.clone(), name.clone());
+            return Err(ResolutionError::NotFound { namespace, name, port: *port });
         };
         if found.str_at(&["spec", "type"]) == Some("ExternalName") {
             let host = found.str_at(&["spec", "externalName"]).unwrap_or_default();
