@@ -18,6 +18,8 @@ pub(super) struct QuotaRequest<'a> {
     pub(super) object: &'a Object,
     /// Measured object after the write.
     pub(super) measured: MeasuredObject,
+    /// Measured object before the write; None for a creation.
+    pub(super) before: Option<MeasuredObject>,
     /// Usage of the object after the write.
     pub(super) usage: Amounts,
     /// Increase of the usage by the write.
@@ -34,15 +36,29 @@ impl<'a> QuotaRequest<'a> {
     ) -> Self {
         let measured = MeasuredObject::of(resource, object, names);
         let usage = measured.amounts(now).clone();
-        let before =
-            old.map(|old| MeasuredObject::of(resource, old, names).amounts(now).clone()).unwrap_or_default();
-        let increase = usage.iter().map(|(name, amount)| {
-            let old_amount = before.get(name).copied().unwrap_or_default();
-            (name.clone(), amount.minus(old_amount))
-        });
-        let increase = increase.filter(|(_, amount)| !amount.is_zero() && !amount.is_negative()).collect();
-        QuotaRequest { resource, names, object, measured, usage, increase }
+        let before = old.map(|old| MeasuredObject::of(resource, old, names));
+        let increase = increase(&usage, before.as_ref().map(|before| before.amounts(now)));
+        QuotaRequest { resource, names, object, measured, before, usage, increase }
     }
+
+    /// Whether the write moves the object into the scopes of a quota.
+    fn enters(&self, scopes: &Scopes) -> bool {
+        self.before.as_ref().is_some_and(|before| !scopes.contain(before)) && scopes.contain(&self.measured)
+    }
+
+    /// The amounts that the write adds to a quota: all usage of an object that enters its scopes.
+    fn increase_in(&self, scopes: &Scopes) -> Amounts {
+        if self.enters(scopes) { increase(&self.usage, None) } else { self.increase.clone() }
+    }
+}
+
+/// The positive differences between the usage after and before a write.
+fn increase(usage: &Amounts, before: Option<&Amounts>) -> Amounts {
+    let added = usage.iter().map(|(name, amount)| {
+        let old_amount = before.and_then(|before| before.get(name)).copied().unwrap_or_default();
+        (name.clone(), amount.minus(old_amount))
+    });
+    added.filter(|(_, amount)| !amount.is_zero() && !amount.is_negative()).collect()
 }
 
 /// The reason why quotas reject a write, with the text of kube-apiserver.
@@ -137,7 +153,7 @@ pub(super) fn compute_charges(
             return Err(QuotaError::UnknownUsage { quota, resources });
         }
         restricted.extend(counted.into_iter().cloned());
-        matching_quotas.push((quota, hard, used));
+        matching_quotas.push((quota, hard, used, request.increase_in(&quota_scopes)));
     }
     let negative: Vec<&str> = request
         .usage
@@ -148,13 +164,13 @@ pub(super) fn compute_charges(
     if !negative.is_empty() {
         return Err(QuotaError::Negative { resources: negative.join(",") });
     }
-    if request.increase.is_empty() {
+    if request.increase.is_empty() && matching_quotas.iter().all(|(.., increase)| increase.is_empty()) {
         return Ok(Vec::new());
     }
     check_limited_resources(request, limited, &restricted, &matched_scopes)?;
     matching_quotas
         .into_iter()
-        .filter_map(|(quota, hard, used)| charge(quota, &hard, used, &request.increase).transpose())
+        .filter_map(|(quota, hard, used, increase)| charge(quota, &hard, used, &increase).transpose())
         .collect()
 }
 

@@ -110,8 +110,13 @@ pub struct MeasuredObject {
     pod: Option<PodFacts>,
 }
 
+/// Whether quotas with scopes may select one of two states of a pod and not the other.
+pub(super) fn has_other_scopes(old: &Object, new: &Object) -> bool {
+    old.get("spec") != new.get("spec") && PodFacts::from_pod(old) != PodFacts::from_pod(new)
+}
+
 /// Facts about a pod that scopes evaluate.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PodFacts {
     has_deadline: bool,
     best_effort: bool,

@@ -10,7 +10,7 @@
 //!
 //! The plugin compares with the limits and the usage in the status of a quota. Until the first count of a new
 //! limit, the plugin rejects matching writes. Of the updates, the plugin charges only those of services and
-//! claims, and pod resizes.
+//! claims, pod resizes, and updates that move a pod between the scopes of quotas.
 
 mod check;
 mod limited;
@@ -36,7 +36,7 @@ use crate::{
 };
 use check::{Charge, QuotaError, QuotaRequest, compute_charges};
 use limited::LimitedResource;
-use measure::{MeasurementRule, rule};
+use measure::{MeasurementRule, has_other_scopes, rule};
 
 /// ResourceQuota kind.
 pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
@@ -166,11 +166,14 @@ pub fn with_used(quota: &Object, used: &Amounts) -> Object {
     new
 }
 
-/// Whether a write may increase usage.
-fn can_increase_usage(attributes: &Attributes<'_>) -> bool {
+/// Whether a write may increase the usage of a quota.
+fn can_increase_usage(attributes: &Attributes<'_>, object: &Object) -> bool {
     let rule = rule(attributes.resource);
     match (attributes.operation, attributes.subresource) {
         (Operation::Create, "") => true,
+        (Operation::Update, "") if rule == MeasurementRule::Pods => {
+            attributes.old.is_some_and(|old| has_other_scopes(old, object))
+        }
         (Operation::Update, "") => matches!(rule, MeasurementRule::Services | MeasurementRule::Claims),
         (Operation::Update, "resize") => rule == MeasurementRule::Pods,
         _ => false,
@@ -181,10 +184,9 @@ impl Plugin for ResourceQuota {
     fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
         let is_stored = attributes.resource.kind.storage() == kinds::Storage::Stored;
         let is_in_namespace = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced();
-        let Some(object) = object.filter(|_| is_stored && is_in_namespace && can_increase_usage(attributes))
-        else {
-            return Admission::Ready(Ok(()));
-        };
+        let is_charged =
+            |object: &&Object| is_stored && is_in_namespace && can_increase_usage(attributes, object);
+        let Some(object) = object.filter(is_charged) else { return Admission::Ready(Ok(())) };
         match self.reader.list(QUOTA, attributes.namespace) {
             MaybeFuture::Ready(Ok(quotas)) if quotas.is_empty() && self.limited.is_empty() => {
                 Admission::Ready(Ok(()))

@@ -294,6 +294,32 @@ async fn update_charges_increase_and_dry_run_charges_nothing() {
 }
 
 #[tokio::test]
+async fn update_that_moves_a_pod_into_a_scope_is_charged_at_once() {
+    let scoped = |name: &str, scope: &str, used: &str| {
+        quota(name, json!({"hard": {"pods": "1"}, "scopes": [scope]}), json!({"pods": used}))
+    };
+    let fake = fake(&[scoped("lasting", "NotTerminating", "1"), scoped("ending", "Terminating", "0")]);
+    let plugin = plugin(&fake, "[]").unwrap();
+    let update = async |name: &str, before: Value, after: Value| {
+        let state = |deadline: Value| {
+            let spec = json!({"containers": [{"name": "c"}], "activeDeadlineSeconds": deadline});
+            json!({"metadata": {"name": name, "resourceVersion": "7"}, "spec": spec})
+        };
+        let write =
+            TestedWrite { operation: Operation::Update, old: Some(state(before)), ..TestedWrite::default() };
+        fake.run_plugin(&plugin, write, state(after)).await.message().to_owned()
+    };
+    assert_eq!(update("a", Value::Null, json!(60)).await, "");
+    assert_eq!((used(&fake, "ending"), used(&fake, "lasting")), ("pods=1".to_owned(), "pods=1".to_owned()));
+    assert_eq!(update("a", json!(60), json!(30)).await, "", "the pod stays in its scope");
+    assert_eq!(
+        update("b", Value::Null, json!(60)).await,
+        "pods \"b\" is forbidden: exceeded quota: ending, requested: pods=1, used: pods=1, limited: pods=1"
+    );
+    assert_eq!(used(&fake, "ending"), "pods=1");
+}
+
+#[tokio::test]
 async fn limited_resource_without_covering_quota_is_rejected() {
     let limited_gold = "[{resource: persistentvolumeclaims, matchContains: [gold.storageclass.storage.k8s.io/requests.storage]}]";
     let limited_class =
