@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! apid reads the complete file at start-up, before it serves requests. The file holds an
-//! `AdmissionConfiguration` of the group `apiserver.config`, in YAML or JSON. Its list `plugins` names
+//! `AdmissionConfiguration` of `apiserver.config/v1` or `apiserver/v1alpha1`, in YAML or JSON. Its list `plugins` names
 //! plugins, each with an inline `configuration` or the `path` of a file. The strict reader of
 //! [`apimachinery::document`] reads all files: unknown fields, duplicate fields and unknown plugins are
 //! errors, and every error names the file, the line and the field.
@@ -14,15 +14,13 @@ use apimachinery::document::{Document, DocumentError, Fields};
 use apimachinery::names::Names;
 use serde_json::{Map, Value};
 
-use crate::plugin_configuration::{PluginConfiguration, ReadFile, api_versions};
+use crate::plugin_configuration::{PluginConfiguration, ReadFile};
 use crate::plugins::PLUGINS;
 
 /// Kind of the file.
 const KIND: &str = "AdmissionConfiguration";
-/// Group of the file, as a stem.
-const GROUP: &str = "apiserver.config";
-/// Versions of the file.
-const VERSIONS: [&str; 2] = ["v1", "v1alpha1"];
+/// Groups of the file, as stems, with their versions. As in kube-apiserver, the groups differ.
+const VERSIONS: [(&str, &str); 2] = [("apiserver.config", "v1"), ("apiserver", "v1alpha1")];
 
 /// Plugin configurations by plugin name; empty without a file.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +36,8 @@ impl Configuration {
     pub fn parse(name: &str, text: &[u8], names: &Names, read: ReadFile<'_>) -> Result<Self, Vec<String>> {
         let message = |error: DocumentError| format!("file `{name}`: {error}");
         let document = Document::read(text).map_err(|error| vec![message(error)])?;
-        let plugins = document.decode(KIND, &api_versions(names, GROUP, &VERSIONS), |fields| {
+        let versions = VERSIONS.map(|(group, version)| format!("{}/{version}", names.group(group)));
+        let plugins = document.decode(KIND, &versions, |fields| {
             let mut plugins = BTreeMap::new();
             let entries = fields.objects("plugins", |entry| {
                 let (plugin, configuration) = read_plugin(entry, name, &document, read)?;

@@ -25,7 +25,8 @@ fn file(plugins: &str) -> String {
 #[test]
 fn plugin_configuration_is_read_inline_or_from_path() {
     let inline = "[{name: PodNodeSelector, configuration: {podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: a=b}}}, {name: EventRateLimit, path: limits.yaml}]";
-    for text in [file(inline), file(inline).replace("/v1\n", "/v1alpha1\n")] {
+    let alpha = file(inline).replace("apiserver.config.k8s.io/v1\n", "apiserver.k8s.io/v1alpha1\n");
+    for text in [file(inline), alpha] {
         let configuration = parse(&text).unwrap();
         assert_eq!(configuration.names().collect::<Vec<_>>(), ["EventRateLimit", "PodNodeSelector"]);
         let decoded = configuration.for_plugin("PodNodeSelector").unwrap().decode_fields(|fields| {
