@@ -150,7 +150,6 @@ fn validate_group_version(field: &Field<'_, '_>, errors: &mut FieldErrors) {
 
 fn validate_validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, errors: &mut FieldErrors) {
     let (expression, message) = (validation.child("expression"), validation.child("message"));
-    let has_lines = |field: &Field<'_, '_>| field.text().trim().contains(['\n', '\r']);
     let is_blank = |field: &Field<'_, '_>| !field.text().is_empty() && field.text().trim().is_empty();
     if expression.text().trim().is_empty() {
         errors.push(expression.required("expression is not specified"));
@@ -165,10 +164,8 @@ fn validate_validation(validation: &Field<'_, '_>, compiler: &Compiler<'_>, erro
     }
     if is_blank(&message) {
         errors.push(message.invalid("message must be non-empty if specified"));
-    } else if has_lines(&message) {
+    } else if message.text().trim().contains(['\n', '\r']) {
         errors.push(message.invalid("must not contain line breaks"));
-    } else if has_lines(&expression) && message.text().is_empty() {
-        errors.push(message.required("message must be specified if expression contains line breaks"));
     }
     let reasons = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
     text::check_supported(&validation.child("reason"), reasons, errors);
