@@ -72,6 +72,10 @@ pub struct Attributes<'a> {
     pub name: &'a str,
     /// Whether the server generated the name. Mutating webhooks and policies do not see a generated name.
     pub has_generated_name: bool,
+    /// Whether the deletion is part of the deletion of a collection. Webhooks and policies then see no name.
+    pub is_in_collection: bool,
+    /// Monotonic time at which the request ends; None without a limit. Calls of webhooks end at this time.
+    pub deadline: Option<std::time::Duration>,
     /// Stored object of an update or deletion.
     pub old: Option<&'a Object>,
     /// User of the request.
@@ -80,8 +84,8 @@ pub struct Attributes<'a> {
     pub dry_run: bool,
     /// Returns the options of the request as an object.
     ///
-    /// The object is a `CreateOptions`, `UpdateOptions`, `PatchOptions` or `DeleteOptions`. Only webhooks and
-    /// policies read it, so most writes do not create it.
+    /// The object is a `CreateOptions`, `UpdateOptions` or `DeleteOptions`, null for a connection. Only webhooks
+    /// and policies read it, so most writes do not create it.
     pub options: &'a (dyn Fn() -> Value + Sync),
     /// Whether this is the second round of the mutating phase; see [`PluginOutput::requests_second_round`].
     pub reinvoked: bool,
@@ -90,6 +94,11 @@ pub struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
+    /// Name for webhooks and policies in the validating phase; `""` within the deletion of a collection.
+    pub fn request_name(&self) -> &'a str {
+        if self.is_in_collection { "" } else { self.name }
+    }
+
     /// Namespace for webhooks and policies. Requests for a Namespace are in the namespace of that name.
     pub fn request_namespace(&self) -> &'a str {
         if self.namespace.is_empty() && self.is_of(ObjectKind::NAMESPACE) {

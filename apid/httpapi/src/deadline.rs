@@ -92,6 +92,11 @@ impl TimeLimit {
         self.invalid.as_ref().map_or(Ok(()), |status| Err((**status).clone()))
     }
 
+    /// Returns the monotonic time at which the request ends.
+    pub(super) fn end(&self) -> Duration {
+        self.started + self.time
+    }
+
     /// Returns the monotonic time after which work in batches ends, so that the response reports its progress in time.
     pub(super) fn end_of_batches(&self) -> Duration {
         let reserve = (self.time / 10).min(MAX_RESPONSE_RESERVE);

@@ -98,13 +98,20 @@ pub(super) fn delete_options(
 /// # Errors
 ///
 /// 400: a number is invalid.
-pub(super) fn connect_options(query: &Query) -> Result<ConnectOptions, Status> {
+pub(super) fn connect_options(query: &Query, info: &RequestInfo) -> Result<ConnectOptions, Status> {
+    let port =
+        |text: &str| parse_integer(text).and_then(|port| i32::try_from(port).map_err(|_| out_of_range(text)));
     Ok(ConnectOptions {
+        streams: ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|name| query.switch(name)).collect(),
+        command: query.all("command").map(str::to_owned).collect(),
+        ports: query.all("ports").map(port).collect::<Result<_, _>>()?,
+        path: info.path_after_subresource(),
         container: query.text("container").to_owned(),
         tail_lines: integer(query, "tailLines")?,
         limit_bytes: integer(query, "limitBytes")?,
         since_seconds: integer(query, "sinceSeconds")?,
         has_since_time: !query.text("sinceTime").is_empty(),
+        has_stream: query.first("stream").is_some(),
     })
 }
 
@@ -207,14 +214,24 @@ fn wrong_type(field: &str) -> Status {
 
 /// Parses an integer parameter, with the error messages of Go's parser.
 fn integer(query: &Query, name: &str) -> Result<Option<i64>, Status> {
-    let Some(text) = query.first(name).filter(|text| !text.is_empty()) else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| {
-        let quoted = apimachinery::field::quote(text);
+    query.first(name).filter(|text| !text.is_empty()).map(parse_integer).transpose()
+}
+
+fn parse_integer(text: &str) -> Result<i64, Status> {
+    text.parse().map_err(|_| {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        let reason = if is_number { "value out of range" } else { "invalid syntax" };
-        Status::bad_request(format!("strconv.ParseInt: parsing {quoted}: {reason}"))
+        if is_number { out_of_range(text) } else { invalid_integer(text, "invalid syntax") }
     })
+}
+
+fn out_of_range(text: &str) -> Status {
+    invalid_integer(text, "value out of range")
+}
+
+fn invalid_integer(text: &str, reason: &str) -> Status {
+    let quoted = apimachinery::field::quote(text);
+    Status::bad_request(format!("strconv.ParseInt: parsing {quoted}: {reason}"))
 }
 
 #[cfg(test)]

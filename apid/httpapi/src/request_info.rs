@@ -183,6 +183,18 @@ impl RequestInfo {
     pub(super) fn path_name(&self) -> &str {
         if self.name_from_selector { "" } else { &self.attributes.name }
     }
+
+    /// Returns the decoded path after the subresource, with a leading slash; `""` if the path ends with the
+    /// subresource.
+    pub(super) fn path_after_subresource(&self) -> String {
+        let attributes = &self.attributes;
+        let group_segments = if attributes.group.is_empty() { 2 } else { 3 };
+        let segments = group_segments + if self.namespace.is_empty() { 3 } else { 5 };
+        let path = attributes.path.strip_prefix('/').unwrap_or(&attributes.path);
+        let rest = path.splitn(segments + 1, '/').nth(segments);
+        let decode = |rest| percent_decode_str(rest).decode_utf8_lossy();
+        rest.map(|rest| format!("/{}", decode(rest))).unwrap_or_default()
+    }
 }
 
 /// Whether a name is a valid path segment; the RBAC kinds use this rule for names.

@@ -109,6 +109,38 @@ fn too_many_requests(message: String, retry_after_seconds: u32) -> Status {
     Status::failure(Reason::TooManyRequests, text).with_details(details)
 }
 
+/// Sets the condition `DisruptionTarget` of an evicted pod. Returns whether the pod changed.
+pub fn record_disruption(pod: &mut Object, now: &str) -> bool {
+    let status = pod.0.entry("status").or_insert_with(|| json!({}));
+    let Value::Object(status) = status else { return false };
+    let conditions = status.entry("conditions").or_insert_with(|| json!([]));
+    if conditions.is_null() {
+        *conditions = json!([]);
+    }
+    let Value::Array(conditions) = conditions else { return false };
+    let mut condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+    });
+    let is_target = |condition: &&mut Value| condition.get("type").is_some_and(|ty| ty == "DisruptionTarget");
+    match conditions.iter_mut().find(is_target) {
+        None => conditions.push(condition),
+        Some(existing) => {
+            if existing.get("status").is_some_and(|status| status == "True") {
+                let since = existing.get("lastTransitionTime").cloned().unwrap_or_default();
+                if let Some(time) = condition.get_mut("lastTransitionTime") {
+                    *time = since;
+                }
+            }
+            if *existing == condition {
+                return false;
+            }
+            *existing = condition;
+        }
+    }
+    true
+}
+
 /// Records an evicted pod in a budget and decrements `disruptionsAllowed`.
 pub fn record_eviction(budget: &mut Object, pod: &str, now: &str) {
     let remaining = budget.integer("status.disruptionsAllowed") - 1;

@@ -47,10 +47,13 @@ pub fn create_binding_like<'a>(
             let text = format!("name in URL does not match name in {} object", kind.kind.kind());
             return Err(Status::bad_request(text));
         }
+        // As in kube-apiserver, admission sees a body without a name in the URL as an object of its own resource.
+        let body_resource = call.name.is_empty().then_some(kind);
         let call = call.for_object(call.namespace, &name);
         resolve_namespace(&call, &mut body)?;
         let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
+        let mut admission = call.admission(Operation::Create, options.dry_run, &build_options);
+        admission.body_resource = body_resource;
         admission.mutate(Some(&mut body), None).await?;
         let errors = rules.validate(&body);
         if !errors.is_empty() {

@@ -2,7 +2,8 @@
 //! proxy.
 //!
 //! apid does not connect to nodes and pods. It checks what kube-apiserver checks before it connects, in the
-//! same order. A request that would then need a connection is answered with 501 (nodes and their containers) or
+//! same order: first admission, with the operation `CONNECT`, then the object. A request for a log is a read
+//! without admission. A request that would then need a connection is answered with 501 (nodes and their containers) or
 //! with 503 (addresses of pods and Services).
 //!
 //! INVARIANT (no connection): apid connects to no address of an object, so a client cannot reach the network of this
@@ -10,6 +11,7 @@
 
 use std::net::IpAddr;
 
+use admission::Operation;
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Object, Value};
@@ -20,9 +22,18 @@ use super::Call;
 use super::response_object::tree;
 use crate::VerbFuture;
 
-/// Query parameters of requests for logs and of requests to containers.
+/// Query parameters of requests for logs and of requests to containers, and the path of a proxy request.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
+    /// The streams and the terminal of exec and attach that the client requests: `stdin`, `stdout`, `stderr`,
+    /// `tty`.
+    pub streams: Vec<&'static str>,
+    /// The command of an exec.
+    pub command: Vec<String>,
+    /// The ports of a port-forward.
+    pub ports: Vec<i32>,
+    /// The path after `proxy`, with a leading slash; `""` if there is none.
+    pub path: String,
     /// Name of the container; `""` for the default or only container of the pod.
     pub container: String,
     /// Number of lines from the end of the log; None means all.
@@ -33,18 +44,21 @@ pub struct ConnectOptions {
     pub since_seconds: Option<i64>,
     /// Whether the request has `sinceTime`, the minimum time of the returned log lines.
     pub has_since_time: bool,
+    /// Whether the request selects one output stream of the log, which needs a feature that is off by default.
+    pub has_stream: bool,
 }
 
 /// Checks a request for a subresource that needs a connection. `Ok`: the empty log of a pod without a node.
 ///
 /// # Errors
 ///
-/// 404 for a missing object or node, 400 for an invalid name, container or address, and for exec, attach and
+/// 403 from admission, 404 for a missing object or node, 400 for an invalid name, container or address, and for exec, attach and
 /// port-forward to a pod without a node. 422 for invalid log options, 503 for a Service without endpoints. A
 /// valid request returns 503 if it needs a connection to an address, and 501 if it needs one to a node.
 pub fn connect<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFuture<'a, ()> {
     Box::pin(async move {
         let resource = &call.collection.resource.group_resource;
+        let container = admitted_container(call, options).await?;
         match (resource.resource.as_str(), call.subresource) {
             ("services", "proxy") => Err(service_proxy(call).await?),
             ("pods", "proxy") => Err(pod_proxy(call).await?),
@@ -55,7 +69,7 @@ pub fn connect<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFutur
                 }
                 let pod = find_object(call).await?;
                 if subresource != "portforward" {
-                    check_container(call, &pod, &options.container)?;
+                    check_container(call, &pod, &container)?;
                 }
                 match pod.str_at(&["spec", "nodeName"]).filter(|node| !node.is_empty()) {
                     Some(node) => find_core_object(call, "Node", "", node).await?,
@@ -73,6 +87,45 @@ pub fn connect<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFutur
             }
         }
     })
+}
+
+/// Runs admission for a connection. Returns the name of the container, which admission may change.
+async fn admitted_container(call: &Call<'_>, options: &ConnectOptions) -> Result<String, Status> {
+    let subresource = call.collection.served.kind.subresource(call.subresource);
+    let Some(subresource) = subresource.filter(|_| call.subresource != "log") else {
+        return Ok(options.container.clone());
+    };
+    let mut object = options.to_object(subresource.kind);
+    let build_options = || Value::Null;
+    let admission = call.admission(Operation::Connect, false, &build_options);
+    admission.mutate(Some(&mut object), None).await?;
+    admission.validate(Some(&object), None).await?;
+    Ok(object.get("container").and_then(Value::as_str).unwrap_or_default().to_owned())
+}
+
+impl ConnectOptions {
+    /// The options as an object of a kind such as `PodExecOptions`, for admission.
+    fn to_object(&self, kind: &str) -> Object {
+        let mut object = Object::default();
+        object.set_type("v1", kind);
+        let mut add = |field: &str, value: Value| drop(object.0.insert(field.to_owned(), value));
+        if matches!(kind, "PodExecOptions" | "PodAttachOptions") {
+            self.streams.iter().for_each(|stream| add(stream, true.into()));
+            if !self.container.is_empty() {
+                add("container", self.container.as_str().into());
+            }
+        }
+        match kind {
+            "PodExecOptions" if self.command.is_empty() => add("command", Value::Null),
+            "PodExecOptions" => add("command", self.command.clone().into()),
+            "PodPortForwardOptions" if !self.ports.is_empty() => add("ports", self.ports.clone().into()),
+            "PodProxyOptions" | "ServiceProxyOptions" | "NodeProxyOptions" if !self.path.is_empty() => {
+                add("path", self.path.as_str().into());
+            }
+            _ => {}
+        }
+        object
+    }
 }
 
 /// Checks the options of a request for the log of a container.
@@ -96,9 +149,13 @@ fn log_option_errors(options: &ConnectOptions) -> FieldErrors {
     require("limitBytes", options.limit_bytes, 1, "must be greater than 0");
     if options.has_since_time && options.since_seconds.is_some() {
         let text = "at most one of `sinceTime` or `sinceSeconds` may be specified";
-        errors.push(FieldError::forbidden(&FieldPath::root(), text));
+        // As in kube-apiserver, the error names a field without a name.
+        errors.push(FieldError::forbidden(&FieldPath::new("[]"), text));
     } else {
         require("sinceSeconds", options.since_seconds, 1, "must be greater than 0");
+    }
+    if options.has_stream {
+        errors.push(FieldError::forbidden(&FieldPath::new("stream"), "may not be specified"));
     }
     errors
 }

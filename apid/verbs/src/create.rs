@@ -80,14 +80,14 @@ pub(super) async fn insert(
         let mut new = if has_no_name { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
         resource.kind.strategy().record_creator(&mut new, call.authorized.user());
-        let first_name = new.name().to_owned();
+        let (first_name, uid) = (new.name().to_owned(), new.uid().to_owned());
         let call_with_first_name = call.for_object(call.namespace, &first_name);
         let mut admission =
             call_with_first_name.admission(Operation::Create, options.dry_run, &build_options);
         admission.has_generated_name = has_no_name;
         admission.mutate(Some(&mut new), None).await?;
         if call.notes.requests_second_round() {
-            prepare_again(call, &mut new, &ctx)?;
+            prepare_again(call, &mut new, &uid, &ctx)?;
         }
         // A webhook or a policy may set the name.
         let name = new.name().to_owned();
@@ -95,6 +95,7 @@ pub(super) async fn insert(
         let call = call.for_object(call.namespace, &name);
         let admission = call.admission(Operation::Create, options.dry_run, &build_options);
         call.check_escalation(&new, None).await?;
+        call.notes.warn_all(resource.complete_new(&mut new, &ctx));
         resource.canonicalize(&mut new, &ctx);
         let reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.served.validate_create(&new, &ctx);
@@ -128,8 +129,9 @@ pub(super) async fn insert(
             if let Some(version) = sent_version {
                 new.set_meta("resourceVersion", version);
             }
-            return Ok(WriteResult { created: true, object: ResponseObject::from_tree(new) });
+            return Ok(WriteResult { created: true, object: call.uncommitted(new).await? });
         }
+        call.admit_addresses(reservation.as_ref()).await?;
         let encoded = call.encode(&new).await?;
         match call.commit(&key, Op::Create(encoded), reservation).await {
             Ok(committed) => {
@@ -155,13 +157,18 @@ fn version_of_new_object(call: &Call<'_>, object: &Object) -> Option<String> {
 }
 
 /// Prepares an object that a webhook or policy changed: restores the fields that a client cannot set.
-fn prepare_again(call: &Call<'_>, new: &mut Object, ctx: &kinds::Context<'_>) -> Result<(), Status> {
+fn prepare_again(
+    call: &Call<'_>,
+    new: &mut Object,
+    uid: &str,
+    ctx: &kinds::Context<'_>,
+) -> Result<(), Status> {
     let resource = &call.collection.resource;
     resolve_namespace(call, new)?;
     if !call.name.is_empty() {
         call.check_name(new)?;
     }
-    resource.prepare_create(new, call.namespace, ctx);
+    resource.prepare_create_with_uid(new, call.namespace, uid, ctx);
     resource.kind.strategy().record_creator(new, call.authorized.user());
     Ok(())
 }

@@ -7,6 +7,8 @@ use admission::Operation;
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Details, Status};
+use apimachinery::time;
+use kinds::eviction;
 use storage::{Error, Op, Revision};
 
 use super::deletion::options::{DeleteOptions, Preconditions};
@@ -126,10 +128,49 @@ pub(super) async fn plan_deletion(
     let admission = call.admission(Operation::Delete, options.dry_run, &build_options);
     admission.mutate(None, Some(&old)).await?;
     admission.validate(None, Some(&old)).await?;
+    Ok(plan_step(call, &old, options))
+}
+
+/// Decides the next step of the admitted deletion of an object.
+fn plan_step(call: &Call<'_>, old: &Object, options: &DeleteOptions) -> PlannedDeletion {
+    let kind = &call.collection.resource.kind;
     let object_with_finalizer =
-        with_deletion_finalizer(&old, kind.strategy().deletion_finalizer(&call.api_state.names));
+        with_deletion_finalizer(old, kind.strategy().deletion_finalizer(&call.api_state.names));
     let step = step(&object_with_finalizer, options, kind, call.api_state.clock.now());
-    Ok(PlannedDeletion { uid: old.uid().to_owned(), step })
+    PlannedDeletion { uid: old.uid().to_owned(), step }
+}
+
+/// Deletes the pod of an admitted eviction. The pod first gets the condition `DisruptionTarget`, except in a
+/// dry run.
+///
+/// As in kube-apiserver, admission decides about the eviction and is not asked about the deletion of the pod.
+///
+/// # Errors
+///
+/// 404, 409 when a precondition fails.
+pub(super) async fn delete_evicted(call: &Call<'_>, options: &DeleteOptions) -> Result<(), Status> {
+    let mut preconditions = options.preconditions.clone();
+    loop {
+        let item = call.get_or_404().await?;
+        let mut pod = tree(&item, item.revision())?;
+        check_preconditions(call, &preconditions, &pod)?;
+        let now = time::time(call.api_state.clock.now());
+        let result = if !options.dry_run && eviction::record_disruption(&mut pod, &now) {
+            store(call, &call.key(), &pod, item.revision()).await.map(|revision| {
+                let version = preconditions.resource_version.take();
+                preconditions.resource_version = version.map(|_| revision.to_string());
+                false
+            })
+        } else {
+            let planned = plan_step(call, &pod, options);
+            commit_deletion(call, &item, planned, options).await.map(|_| true)
+        };
+        match result {
+            Ok(true) => return Ok(()),
+            Ok(false) | Err(DeleteError::Changed) => {}
+            Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
+        }
+    }
 }
 
 /// Carries out the planned step if the object is still at the revision of the item.

@@ -1,4 +1,7 @@
 //! Eviction of a pod: a delete that its PodDisruptionBudget allows.
+//!
+//! As in kube-apiserver, admission is asked about the creation of `pods/eviction` only, not about the deletion of
+//! the pod. A webhook or policy that protects pods needs a rule for both.
 
 use std::sync::Arc;
 
@@ -14,10 +17,11 @@ use storage::{Error, Op, Revision};
 
 use super::create::resolve_namespace;
 use super::decode::decode;
+use super::delete::delete_evicted;
 use super::deletion::options::{DeleteOptions, IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
 use super::options::WriteOptions;
 use super::response_object::tree;
-use super::{Call, Payload, delete};
+use super::{Call, Payload};
 use crate::ApiState;
 use crate::VerbFuture;
 
@@ -60,7 +64,7 @@ pub fn evict<'a>(
             // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: the
             // pod may start at any time, and its budget must then allow the eviction.
             if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && misses_preconditions) {
-                delete(&pod_call, &requested_options).await?;
+                delete_evicted(&pod_call, &requested_options).await?;
                 break;
             }
             if misses_preconditions {
@@ -75,11 +79,12 @@ pub fn evict<'a>(
             // An eviction that is not charged to a budget requires the evaluated resourceVersion.
             let resource_version = found.resource_version.filter(|_| decision == EvictionDecision::Uncharged);
             let preconditions = Preconditions { resource_version, ..found };
-            match delete(&pod_call, &DeleteOptions { preconditions, ..requested_options.clone() }).await {
+            let options = DeleteOptions { preconditions, ..requested_options.clone() };
+            match delete_evicted(&pod_call, &options).await {
                 Err(status)
                     if status.reason == Reason::Conflict && decision == EvictionDecision::Uncharged => {}
                 Err(status) => return Err(status),
-                Ok(_) => break,
+                Ok(()) => break,
             }
         }
         Ok((Status::action_success(), warnings))

@@ -1,6 +1,7 @@
 //! The compare-and-swap loop of update and patch.
 
 use admission::Operation;
+use apimachinery::codec::json;
 use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::Object;
@@ -77,9 +78,7 @@ impl Call<'_> {
         let resource = &self.collection.resource;
         let ctx = self.context();
         let key = self.key();
-        let kind =
-            if self.authorized.attributes().verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
-        let build_options = || options.to_value(kind, &self.api_state.names);
+        let build_options = || options.to_value("UpdateOptions", &self.api_state.names);
         let admission = self.admission(Operation::Update, options.dry_run, &build_options);
         let done = |object| Ok(Some(WriteResult { created: false, object }));
         let Some(item) = self.stored_item().await? else { return Ok(None) };
@@ -96,6 +95,10 @@ impl Call<'_> {
                 None | Some(_) => {}
             }
             new.set_meta("resourceVersion", old.resource_version());
+            if resource.is_custom() {
+                // `1.0` in place of `1` is no change.
+                new.0.values_mut().for_each(json::normalize_numbers);
+            }
             resource.default(&mut new, &ctx);
             if !has_managed_fields && let Some(ownership) = Ownership::for_call(self, options) {
                 ownership.record_changes(Some(old), &mut new).await?;
@@ -126,12 +129,15 @@ impl Call<'_> {
                 new.remove_meta("selfLink");
             }
             let is_removed = is_deletion_complete(&new, &resource.kind);
+            if options.dry_run {
+                return done(self.uncommitted(new).await?);
+            }
             let encoded = self.encode(&new).await?;
             // INVARIANT (no-op writes).
-            let is_unchanged = encoded == current.stored && !is_removed;
-            if options.dry_run || is_unchanged {
-                return done(ResponseObject::from_tree(new));
+            if encoded == current.stored && !is_removed {
+                return done(ResponseObject::from_tree(current.object));
             }
+            self.admit_addresses(reservation.as_ref()).await?;
             let op =
                 if is_removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
             match self.commit(&key, op, reservation).await {

@@ -56,18 +56,63 @@ impl FieldValidation {
                 .chain(unknown.iter().map(|path| unknown_text(path, names)))
                 .collect(),
         };
-        if self == FieldValidation::Strict && !texts.is_empty() {
-            return Err(reject(format!("strict decoding error: {}", texts.join(", "))));
+        self.report_texts(texts, reject)
+    }
+
+    /// Like [`FieldValidation::report`] for a YAML document. `duplicate_keys` are the messages of
+    /// [`duplicate_keys`](apimachinery::codec::yaml::duplicate_keys).
+    ///
+    /// # Errors
+    ///
+    /// See [`FieldValidation::report`].
+    pub(super) fn report_yaml(
+        self,
+        duplicate_keys: &[String],
+        unknown: &[String],
+        names: &Names,
+        reject: impl FnOnce(String) -> Status,
+    ) -> Result<Vec<String>, Status> {
+        let unknown = unknown.iter().map(|path| unknown_text(path, names));
+        let duplicates = match self {
+            _ if duplicate_keys.is_empty() => Vec::new(),
+            FieldValidation::Strict => vec![yaml_errors(duplicate_keys)],
+            _ => duplicate_keys.to_vec(),
+        };
+        self.report_texts(duplicates.into_iter().chain(unknown).collect(), reject)
+    }
+
+    /// Returns the texts as warnings.
+    ///
+    /// # Errors
+    ///
+    /// The Status that `reject` builds, if validation is strict and there are texts.
+    pub(super) fn report_texts(
+        self,
+        texts: Vec<String>,
+        reject: impl FnOnce(String) -> Status,
+    ) -> Result<Vec<String>, Status> {
+        match self {
+            FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Strict if !texts.is_empty() => {
+                Err(reject(format!("strict decoding error: {}", texts.join(", "))))
+            }
+            _ => Ok(texts),
         }
-        Ok(texts)
     }
 }
 
-fn duplicate_text(path: &str) -> String {
+/// The error of duplicate YAML keys, in the form of go-yaml.
+pub(super) fn yaml_errors(duplicate_keys: &[String]) -> String {
+    format!("yaml: unmarshal errors:\n  {}", duplicate_keys.join("\n  "))
+}
+
+/// The text about a duplicate key.
+pub(super) fn duplicate_text(path: &str) -> String {
     format!("duplicate field {}", quote(path))
 }
 
-fn unknown_text(path: &str, names: &Names) -> String {
+/// The text about an unknown field.
+pub(super) fn unknown_text(path: &str, names: &Names) -> String {
     match extension_in(path, names) {
         Some(extension) => format!("unknown field {} (use {})", quote(path), quote(extension)),
         None => format!("unknown field {}", quote(path)),
@@ -123,6 +168,8 @@ pub struct WriteOptions {
     pub dry_run: bool,
     /// Handling of unknown fields and duplicate keys.
     pub field_validation: FieldValidation,
+    /// The parameter `fieldValidation`; empty if absent.
+    pub sent_field_validation: String,
     /// The parameter `fieldManager`; empty if absent.
     pub field_manager: String,
     /// Program name from the User-Agent: the field manager if the request specifies none.
@@ -140,14 +187,17 @@ impl WriteOptions {
             .unwrap_or("unknown")
     }
 
-    /// Returns the options as an object of this kind: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    /// Returns the options as an object of this kind, for admission: `CreateOptions` or `UpdateOptions`.
+    ///
+    /// As in kube-apiserver, admission gets the options of the operation, also for a patch.
     pub fn to_value(&self, kind: &str, names: &Names) -> Value {
         let mut out = options_object(kind, names, self.dry_run);
-        if !self.field_manager.is_empty() {
-            out.insert("fieldManager".into(), self.field_manager.as_str().into());
-        }
-        if self.force {
-            out.insert("force".into(), true.into());
+        for (field, text) in
+            [("fieldManager", &self.field_manager), ("fieldValidation", &self.sent_field_validation)]
+        {
+            if !text.is_empty() {
+                out.insert(field.into(), text.as_str().into());
+            }
         }
         Value::Object(out)
     }
@@ -244,6 +294,7 @@ impl RawWriteOptions {
         Ok(WriteOptions {
             dry_run,
             field_validation,
+            sent_field_validation: self.field_validation.clone(),
             field_manager: self.field_manager.clone(),
             program: program(&self.user_agent),
             force: self.force.unwrap_or(false),

@@ -13,6 +13,7 @@ use admission::{Attributes, Chain, Operation};
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use kinds::Resource;
 use serde_json::Value;
 use serving::metrics::Metrics;
 
@@ -32,6 +33,9 @@ pub(super) struct AdmissionRequest<'a> {
     options: &'a (dyn Fn() -> Value + Sync),
     /// Whether the server generated the name of the object.
     pub(super) has_generated_name: bool,
+    /// The resource of a create whose body changes another object, for example a Binding on its own path. None:
+    /// the resource and subresource of the call.
+    pub(super) body_resource: Option<&'a Resource>,
 }
 
 impl<'a> Call<'a> {
@@ -42,7 +46,14 @@ impl<'a> Call<'a> {
         dry_run: bool,
         options: &'a (dyn Fn() -> Value + Sync),
     ) -> AdmissionRequest<'a> {
-        AdmissionRequest { call: self, operation, dry_run, options, has_generated_name: false }
+        AdmissionRequest {
+            call: self,
+            operation,
+            dry_run,
+            options,
+            has_generated_name: false,
+            body_resource: None,
+        }
     }
 }
 
@@ -69,12 +80,16 @@ impl AdmissionRequest<'_> {
 
     fn attributes<'b>(&'b self, old: Option<&'b Object>) -> Attributes<'b> {
         let call = self.call;
+        let (resource, served, subresource) = match self.body_resource {
+            Some(resource) => (resource, resource, ""),
+            None => (&*call.collection.resource, &*call.collection.served, call.subresource),
+        };
         Attributes {
             operation: self.operation,
-            resource: &call.collection.resource,
-            served: &call.collection.served,
+            resource,
+            served,
             version: call.version,
-            subresource: call.subresource,
+            subresource,
             namespace: call.namespace,
             name: call.name,
             old,
@@ -83,6 +98,8 @@ impl AdmissionRequest<'_> {
             options: self.options,
             reinvoked: false,
             has_generated_name: self.has_generated_name,
+            is_in_collection: call.authorized.attributes().verb == "deletecollection",
+            deadline: call.deadline,
             notes: call.notes,
         }
     }
