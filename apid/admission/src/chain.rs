@@ -11,6 +11,7 @@ use std::sync::Arc;
 use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use serving::arguments::most_similar;
 
 use crate::plugins::{Availability, PLUGINS};
 use crate::quota::Reservations;
@@ -32,7 +33,7 @@ pub struct Chain {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The table of plugins has no plugin with this name.
-    #[error("admission plugin `{0}` is unknown")]
+    #[error("admission plugin `{name}` is unknown{}", suggestion(.0), name = .0)]
     Unknown(String),
     /// The plugin is known but not implemented.
     #[error("admission plugin `{0}` is not implemented")]
@@ -46,6 +47,12 @@ pub enum ConfigError {
     /// The flags for enabled and for disabled plugins both name the plugin.
     #[error("admission plugin `{0}` is both enabled and disabled")]
     EnabledAndDisabled(String),
+}
+
+/// Returns a hint at the plugin with a similar name; empty without one.
+fn suggestion(name: &str) -> String {
+    let similar = most_similar(name, PLUGINS.iter().map(|entry| entry.name));
+    similar.map(|name| format!("; a similar plugin is `{name}`")).unwrap_or_default()
 }
 
 impl Chain {

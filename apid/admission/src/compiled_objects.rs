@@ -5,12 +5,16 @@
 //! INVARIANT (fresh): a write is evaluated with the objects that were acknowledged before its arrival. The
 //! number of the last change is read before the objects, so that a concurrent change leads to another build.
 //! INVARIANT (fast path): without a change a call costs one comparison and no task switch.
+//! INVARIANT (one build): concurrent writes after a change wait for one build, so that many large objects are decoded
+//! once. The build runs on a blocking thread, not on an I/O thread.
 
 use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use parking_lot::RwLock;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 use crate::{MaybeFuture, ObjectKind, Reader};
 
@@ -18,12 +22,22 @@ use crate::{MaybeFuture, ObjectKind, Reader};
 type Compile<T> = dyn Fn(&[Arc<Object>], Option<&T>) -> T + Send + Sync;
 
 /// Compiled form `T` of all objects of a kind.
-pub struct CompiledObjects<T> {
+pub struct CompiledObjects<T>(Arc<Shared<T>>);
+
+struct Shared<T> {
     reader: Arc<dyn Reader>,
     kind: ObjectKind,
     compile: Box<Compile<T>>,
-    /// The number of the last change that the compiled form includes, and the form.
-    current: RwLock<Option<(u64, Arc<T>)>>,
+    current: RwLock<Option<Form<T>>>,
+    /// Held during a build.
+    building: Arc<Mutex<()>>,
+}
+
+/// A compiled form.
+struct Form<T> {
+    /// The number of the last change that the form includes.
+    change: u64,
+    compiled: Arc<T>,
 }
 
 impl<T: Send + Sync + 'static> CompiledObjects<T> {
@@ -34,32 +48,53 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
         kind: ObjectKind,
         compile: impl Fn(&[Arc<Object>], Option<&T>) -> T + Send + Sync + 'static,
     ) -> Self {
-        CompiledObjects { reader, kind, compile: Box::new(compile), current: RwLock::new(None) }
+        let (compile, current, building) = (Box::new(compile), RwLock::new(None), Arc::default());
+        CompiledObjects(Arc::new(Shared { reader, kind, compile, current, building }))
     }
 
     /// The compiled form of the objects, with every acknowledged write; an error if they cannot be read.
     pub fn get(&self) -> MaybeFuture<'_, Result<Arc<T>, Status>> {
-        let change = self.reader.last_change(self.kind);
-        if let (Some(change), Some((compiled_change, compiled))) = (change, &*self.current.read())
-            && change == *compiled_change
-        {
-            return MaybeFuture::Ready(Ok(Arc::clone(compiled)));
+        match self.0.fresh() {
+            Some(compiled) => MaybeFuture::Ready(Ok(compiled)),
+            None => MaybeFuture::later(self.rebuild()),
         }
-        self.reader.list(self.kind, "").map(move |objects| Ok(self.build(change, &objects?)))
     }
 
-    fn build(&self, change: Option<u64>, objects: &[Arc<Object>]) -> Arc<T> {
-        let previous = self.current.read().as_ref().map(|(_, compiled)| Arc::clone(compiled));
-        let compiled = Arc::new((self.compile)(objects, previous.as_deref()));
+    /// Builds the form, unless another write has built it meanwhile.
+    async fn rebuild(&self) -> Result<Arc<T>, Status> {
+        let building = Arc::clone(&self.0.building).lock_owned().await;
+        if let Some(compiled) = self.0.fresh() {
+            return Ok(compiled);
+        }
+        let (shared, runtime) = (Arc::clone(&self.0), Handle::current());
+        // A build outlives the request that started it, and keeps the lock.
+        let build = move || {
+            let _building = building;
+            runtime.block_on(shared.build())
+        };
+        tokio::task::spawn_blocking(build).await.map_err(Status::internal)?
+    }
+}
+
+impl<T> Shared<T> {
+    /// The form, if it includes the last change.
+    fn fresh(&self) -> Option<Arc<T>> {
+        let change = self.reader.last_change(self.kind)?;
+        let current = self.current.read();
+        current.as_ref().filter(|form| form.change == change).map(|form| Arc::clone(&form.compiled))
+    }
+
+    async fn build(&self) -> Result<Arc<T>, Status> {
+        let change = self.reader.last_change(self.kind);
+        let objects = self.reader.list(self.kind, "").get().await?;
+        let previous = self.current.read().as_ref().map(|form| Arc::clone(&form.compiled));
+        let compiled = Arc::new((self.compile)(&objects, previous.as_deref()));
         // Before the first load of the kind, the number of its last change is unknown. The compiled form is
         // then not kept, and the next call compiles again.
         if let Some(change) = change {
-            let mut current = self.current.write();
-            if current.as_ref().is_none_or(|(compiled_change, _)| *compiled_change <= change) {
-                *current = Some((change, Arc::clone(&compiled)));
-            }
+            *self.current.write() = Some(Form { change, compiled: Arc::clone(&compiled) });
         }
-        compiled
+        Ok(compiled)
     }
 }
 

@@ -69,6 +69,7 @@ mod taint_nodes_by_condition;
 mod timing;
 mod tolerations;
 mod tree;
+mod turn;
 mod validating_admission_policy;
 mod webhook;
 

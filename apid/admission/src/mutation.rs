@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use apimachinery::codec::Limits;
+use apimachinery::codec::{Budget, DecodeError, Limits};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -55,7 +55,7 @@ pub(crate) fn visible_object<'o>(
 
 /// The object name that webhooks and policies see during the mutating phase: `""` for a generated name.
 pub(crate) fn visible_name<'a>(attributes: &Attributes<'a>) -> &'a str {
-    if attributes.has_generated_name { "" } else { attributes.name }
+    if attributes.has_generated_name { "" } else { attributes.request_name() }
 }
 
 /// Converts a changed object to the stored form, with the hidden fields of `before`, the object before the
@@ -63,7 +63,8 @@ pub(crate) fn visible_name<'a>(attributes: &Attributes<'a>) -> &'a str {
 ///
 /// # Errors
 ///
-/// 500: the changed object does not conform to its schema.
+/// 500: the changed object does not conform to its schema, or has another kind. 413: the change makes the object exceed
+/// the decode limits.
 pub(crate) fn to_stored(
     changed: Object,
     before: &Object,
@@ -71,8 +72,11 @@ pub(crate) fn to_stored(
     attributes: &Attributes<'_>,
     environment: &Environment,
 ) -> Result<RestoredObject, Status> {
+    let limits = environment.limits;
+    check_budget(&changed, before, limits)?;
     let mut restored = representation.restore(changed, before, attributes, environment)?;
     let changed = &mut restored.object;
+    check_budget(changed, before, limits)?;
     if attributes.subresource.is_empty() {
         let hidden: &[&str] = match attributes.operation {
             Operation::Create => &GENERATED_FIELDS,
@@ -92,6 +96,31 @@ pub(crate) fn to_stored(
     Ok(restored)
 }
 
+/// Charges a changed object to the decode budget, so that webhooks and policies cannot expand a small body.
+///
+/// # Errors
+///
+/// 413: the object exceeds the limits, and `before` is smaller.
+fn check_budget(changed: &Object, before: &Object, limits: Limits) -> Result<(), Status> {
+    let Err(error) = limits.check_map(&changed.0) else { return Ok(()) };
+    let cost = |object: &Object| {
+        let mut budget = Budget::new(Limits::NONE);
+        let charged = object.0.values().try_for_each(|value| budget.charge_tree(value));
+        charged.map(|()| budget.spent()).unwrap_or_default()
+    };
+    let (new, old) = (cost(changed), cost(before));
+    if new.elements <= old.elements && new.tree_bytes <= old.tree_bytes {
+        return Ok(());
+    }
+    let flag = match error {
+        DecodeError::TooManyElements(_) => "--max-request-elements",
+        _ => "--max-request-tree-bytes",
+    };
+    let text =
+        format!("Request entity too large: after a change by admission {error} (the limit is set by {flag})");
+    Err(Status::too_large(text))
+}
+
 /// Sets a metadata field to its value in another object, or removes it if the other object lacks it.
 fn restore_meta(object: &mut Object, field: &str, source: &Object) {
     match source.at(&["metadata", field]) {
@@ -109,9 +138,10 @@ pub(crate) fn apply_json_patch(
     operations: &[json_patch::Operation],
     object: Object,
     names: &Names,
+    limits: Limits,
 ) -> Result<Object, PatchError> {
     let is_lenient = names.behaviour.replace_of_missing_key_succeeds;
-    let changed = json_patch::apply(operations, object.into_value(), is_lenient, Limits::BODY)?;
+    let changed = json_patch::apply(operations, object.into_value(), is_lenient, limits)?;
     Object::from_value(changed).map_err(|_| PatchError::NotAnObject)
 }
 
@@ -136,5 +166,28 @@ fn hide_generated_fields(object: &mut Cow<'_, Object>, attributes: &Attributes<'
             }
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn change_that_exceeds_the_decode_budget_returns_413() {
+        let object = |items: usize| Object::from_value(json!({"items": vec![1; items]})).unwrap();
+        let limits = Limits { elements: 10, ..Limits::BODY };
+        let check = |before, after| check_budget(&object(after), &object(before), limits);
+        assert_eq!(check(1, 8), Ok(()));
+        assert_eq!(check(30, 20), Ok(()), "a change that shrinks a large object");
+        let status = check(1, 20).unwrap_err();
+        assert_eq!(status.code, 413);
+        assert!(status.message.contains("after a change by admission"), "{}", status.message);
+        assert!(status.message.contains("--max-request-elements"), "{}", status.message);
+        let limits = Limits { tree_bytes: 2_000, ..Limits::BODY };
+        let status = check_budget(&object(100), &object(1), limits).unwrap_err();
+        assert!(status.message.contains("--max-request-tree-bytes"), "{}", status.message);
     }
 }

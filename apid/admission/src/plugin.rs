@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use apimachinery::clock::{Clock, Rng};
+use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use kinds::CurrentRegistry;
@@ -40,6 +41,8 @@ pub struct Environment {
     pub metrics: Arc<AdmissionMetrics>,
     /// Feature gates.
     pub gates: FeatureGates,
+    /// Limits of an object that webhooks and policies changed.
+    pub limits: Limits,
 }
 
 /// Returns clients of webhooks; they look up Services through the reader.

@@ -118,7 +118,7 @@ impl Plugin for PodTolerationRestriction {
                     all_tolerations = tolerations::merge(&default, &all_tolerations);
                 }
             }
-            if pod.str_at(&["status", "qosClass"]).unwrap_or("BestEffort") != "BestEffort" {
+            if kinds::quality_of_service(pod) != "BestEffort" {
                 all_tolerations =
                     tolerations::merge(&all_tolerations, std::slice::from_ref(&self.memory_pressure));
             }
@@ -250,6 +250,24 @@ mod tests {
             let answer = fake.run_plugin(&plugin, write, pod).await;
             assert_eq!(answer.message(), message, "{annotations} {lists}");
             assert_eq!(answer.object["spec"]["tolerations"], expected, "{annotations} {lists}");
+        }
+    }
+
+    #[tokio::test]
+    async fn quality_of_service_of_a_new_pod_is_computed() {
+        let fake = Fake::new(Preset::Kubernetes).with_objects(
+            "",
+            "Namespace",
+            &[json!({"metadata": {"name": "team"}})],
+        );
+        let plugin = plugin(&fake, "").unwrap();
+        let requests = json!({"requests": {"cpu": "1"}});
+        for (resources, count) in [(json!({}), 0), (requests, 1)] {
+            let spec = json!({"containers": [{"name": "c", "resources": resources}]});
+            let pod = json!({"metadata": {"name": "p"}, "spec": spec});
+            let answer = fake.run_plugin(&plugin, TestedWrite::default(), pod).await;
+            let tolerations = answer.object["spec"]["tolerations"].as_array().map_or(0, Vec::len);
+            assert_eq!(tolerations, count, "{resources}");
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct TestedWrite<'a> {
     pub(crate) user: UserInfo,
     pub(crate) old: Option<Value>,
     pub(crate) dry_run: bool,
+    /// Monotonic time at which the request ends.
+    pub(crate) deadline: Option<std::time::Duration>,
 }
 
 impl Default for TestedWrite<'_> {
@@ -68,6 +70,7 @@ impl Default for TestedWrite<'_> {
             user,
             old: None,
             dry_run: false,
+            deadline: None,
         }
     }
 }
@@ -122,6 +125,7 @@ impl Fake {
             webhooks,
             metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
             gates: serving::gates::FeatureGates::default(),
+            limits: apimachinery::codec::Limits::BODY,
             names: Arc::clone(&self.names),
             clock: self.clock.clone(),
             rng: Arc::new(SeededRng::new(1)),
@@ -161,6 +165,8 @@ impl Fake {
             options: &options,
             reinvoked: false,
             has_generated_name: false,
+            is_in_collection: false,
+            deadline: write.deadline,
             notes: &notes,
         };
         assert!(

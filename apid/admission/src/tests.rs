@@ -160,6 +160,8 @@ async fn admit(chain: &Chain, write: ChainWrite<'_>) -> Result<(), Status> {
         options: &options,
         reinvoked: false,
         has_generated_name: false,
+        is_in_collection: false,
+        deadline: None,
         notes: &notes,
     };
     let mut object = Object::default();
@@ -299,6 +301,8 @@ async fn plugins_run_in_order_and_validate_after_all_mutations() {
             options: &options,
             reinvoked: false,
             has_generated_name: false,
+            is_in_collection: false,
+            deadline: None,
             notes: &notes,
         };
         let mut object = Object::default();

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`Executor::execute`] takes an in-flight permit, routes the request and does the work that precedes the
-//! response head. [`request_cost`] decides where the verb runs; [`ApiResponse::is_costly`] decides where a
-//! preparation step runs.
+//! response head. [`request_cost`] decides where the verb runs, and [`SlowWrites`] sends writes of resources with
+//! slow admission to the pool; [`ApiResponse::is_costly`] decides where a preparation step runs.
 
 use std::io;
 use std::sync::Arc;
@@ -18,12 +18,16 @@ use crate::negotiate::BodySyntax;
 use crate::request_context::RequestContext;
 use crate::response::respond::{ApiResponse, ResponseOptions};
 use crate::shares::UserShare;
+use crate::slow_writes::SlowWrites;
 use crate::work_pool::{PoolError, PoolLimits, WorkPool};
 use crate::{request_cost, resources, routes};
 use authclient::{Authenticated, Authorized};
 
 /// Memory cost of a preparation on the work pool, in bytes: it encodes the first bytes of a response.
 const PREPARE_COST: usize = 1 << 20;
+
+/// Memory cost of a small write with slow admission on the work pool, in bytes.
+const SLOW_WRITE_COST: usize = 4 << 20;
 
 /// Number of cheap preparation steps between two yields of an I/O thread: about one millisecond of work.
 const CHEAP_STEPS: usize = 5;
@@ -40,6 +44,7 @@ pub(super) struct AuthorizedRequest {
 pub(super) struct Executor {
     in_flight: Arc<InFlightLimits>,
     pool: Arc<WorkPool>,
+    slow_writes: SlowWrites,
 }
 
 impl Executor {
@@ -51,7 +56,8 @@ impl Executor {
     pub(super) fn start() -> io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let pool = Arc::new(WorkPool::start(threads, PoolLimits::SERVER)?);
-        Ok(Executor { in_flight: Arc::new(InFlightLimits::new((0, 0))), pool })
+        let in_flight = Arc::new(InFlightLimits::new((0, 0)));
+        Ok(Executor { in_flight, pool, slow_writes: SlowWrites::default() })
     }
 
     /// Sets the in-flight limits for reads and writes; 0 means no limit.
@@ -77,13 +83,21 @@ impl Executor {
     ) -> Result<ApiResponse, Status> {
         let syntax = BodySyntax::from_headers(&context.head.headers);
         let _active = context.begin_in_flight();
-        match request_cost::expected_cost(context, &request.body, syntax) {
+        let clock = &*context.api_state().clock;
+        let written = context.resource.as_deref().filter(|_| !in_flight::is_read(&context.info.attributes));
+        let is_slow = written.is_some_and(|resource| self.slow_writes.contains(resource, clock));
+        let cost = request_cost::expected_cost(context, &request.body, syntax);
+        match cost.or(is_slow.then_some(SLOW_WRITE_COST)) {
             None => {
                 let AuthorizedRequest { authorized, caller, body } = request;
                 let response = {
                     let groups = &caller.user().groups;
                     let _permit = self.in_flight.enter(&context.info.attributes, groups, share)?;
-                    route(context, &authorized, &body).await?
+                    let response = route(context, &authorized, &body);
+                    match written {
+                        Some(resource) => self.slow_writes.measure(resource, clock, response).await?,
+                        None => response.await?,
+                    }
                 };
                 let is_read = in_flight::is_read(&context.info.attributes);
                 self.prepare(response, context.response_options, &share.user, is_read).await

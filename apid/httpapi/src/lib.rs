@@ -37,6 +37,7 @@ mod resources;
 mod response;
 mod routes;
 mod shares;
+mod slow_writes;
 mod state;
 mod stream;
 mod websocket;

@@ -12,41 +12,49 @@ use super::Constraints;
 /// All versions of a kind have the same plural, so the plural alone is the key.
 #[derive(Debug, Default)]
 pub struct ResourceIndex {
-    /// Positions by plural, including the positions of [`ResourceIndex::all`].
+    /// Positions by plural, ascending.
     named: HashMap<String, Vec<usize>>,
-    /// Positions of constraints that may match every resource.
+    /// Positions of constraints that may match every resource, ascending. No named constraint is among them.
     all: Vec<usize>,
 }
 
 impl ResourceIndex {
     /// Builds the index. A position counts the items of the iterator from 0.
-    pub fn new<'a>(constraints: impl Iterator<Item = &'a Constraints> + Clone) -> Self {
-        let all: Vec<usize> = constraints
-            .clone()
-            .enumerate()
-            .filter(|(_, constraints)| constraints.named_resources().is_none())
-            .map(|(position, _)| position)
-            .collect();
-        let mut named = HashMap::<String, Vec<usize>>::new();
+    pub fn new<'a>(constraints: impl Iterator<Item = &'a Constraints>) -> Self {
+        let mut index = ResourceIndex::default();
         for (position, constraints) in constraints.enumerate() {
-            for resource in constraints.named_resources().into_iter().flatten() {
-                let positions = match named.get_mut(resource) {
+            let Some(resources) = constraints.named_resources() else {
+                index.all.push(position);
+                continue;
+            };
+            for resource in resources {
+                let positions = match index.named.get_mut(resource) {
                     Some(positions) => positions,
-                    None => named.entry(resource.to_owned()).or_insert_with(|| all.clone()),
+                    None => index.named.entry(resource.to_owned()).or_default(),
                 };
-                positions.push(position);
+                if positions.last() != Some(&position) {
+                    positions.push(position);
+                }
             }
         }
-        for positions in named.values_mut() {
-            positions.sort_unstable();
-            positions.dedup();
-        }
-        ResourceIndex { named, all }
+        index
+    }
+
+    /// Number of stored positions.
+    #[cfg(test)]
+    pub(super) fn positions(&self) -> usize {
+        self.all.len() + self.named.values().map(Vec::len).sum::<usize>()
     }
 
     /// Positions of the constraints that may match a resource, ascending.
-    pub fn candidates(&self, resource: &str) -> &[usize] {
-        self.named.get(resource).unwrap_or(&self.all)
+    pub fn candidates(&self, resource: &str) -> impl Iterator<Item = usize> {
+        let named = self.named.get(resource).map_or(&[][..], Vec::as_slice);
+        let (mut named, mut all) = (named.iter().copied().peekable(), self.all.iter().copied().peekable());
+        std::iter::from_fn(move || match (named.peek(), all.peek()) {
+            (Some(first), Some(second)) if first > second => all.next(),
+            (Some(_), _) => named.next(),
+            (None, _) => all.next(),
+        })
     }
 }
 
@@ -82,6 +90,6 @@ impl<T> IndexedItems<T> {
 
     /// The items that may match a resource, with their positions among all items.
     pub(crate) fn candidates(&self, resource: &str) -> impl Iterator<Item = (usize, &Arc<T>)> {
-        self.index.candidates(resource).iter().filter_map(|index| Some((*index, self.all.get(*index)?)))
+        self.index.candidates(resource).filter_map(|index| Some((index, self.all.get(index)?)))
     }
 }

@@ -54,6 +54,8 @@ async fn find(
         options: &options,
         reinvoked: false,
         has_generated_name: false,
+        is_in_collection: false,
+        deadline: None,
         notes: &notes,
     };
     let matcher = Matcher::new(&fake.environment());
@@ -216,6 +218,17 @@ fn index_returns_candidates_in_order() {
     for (resource, candidates) in
         [("pods", &[0, 1, 2, 3][..]), ("secrets", &[1, 2, 3]), ("nodes", &[1, 3]), ("", &[1, 3])]
     {
-        assert_eq!(index.candidates(resource), candidates, "{resource}");
+        assert_eq!(index.candidates(resource).collect::<Vec<_>>(), candidates, "{resource}");
     }
+}
+
+/// Wildcards and distinct names together do not multiply.
+#[test]
+fn index_of_many_constraints_takes_linear_memory() {
+    let on = |resource: String| constraints(json!([rule(json!({"resources": [resource]}))]), json!({}));
+    let wildcards = (0..10_000).map(|_| on("*".to_owned()));
+    let all: Vec<Constraints> = wildcards.chain((0..10_000).map(|number| on(format!("r{number}")))).collect();
+    let index = ResourceIndex::new(all.iter());
+    assert_eq!(index.positions(), 20_000);
+    assert_eq!(index.candidates("r7").count(), 10_001);
 }

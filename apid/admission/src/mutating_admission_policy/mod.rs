@@ -38,6 +38,7 @@ use crate::policy::{
     PolicyWrite,
 };
 use crate::representation::Representation;
+use crate::turn::Turn;
 use crate::{Admission, Attributes, Environment, Interest, ObjectKind, Operation, Plugin, mutation};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicy");
@@ -161,7 +162,9 @@ impl<'w> WriteMutation<'w> {
         let has_conditions = !compiled.common.conditions.is_empty();
         let reinvocation = || attributes.notes.reinvocation();
         let mut context: Option<PolicyContext<'_>> = None;
+        let mut turn = Turn::new(&*self.policies.source.environment.clock);
         for invocation in invocations {
+            turn.pause().await;
             let id = invocation_id(policy, invocation);
             let is_applied = !attributes.reinvoked || reinvocation().policies.is_pending(&id);
             if !is_applied && !has_conditions {
@@ -261,7 +264,9 @@ impl<'w> WriteMutation<'w> {
         let compiled = policy.compiled();
         let mut first_visible = Some(visible);
         let mut last: Option<Object> = None;
+        let mut turn = Turn::new(&*environment.clock);
         for mutation in &compiled.mutations {
+            turn.pause().await;
             let started = environment.clock.monotonic();
             let before = last.as_ref().unwrap_or(object);
             let visible = match first_visible.take() {

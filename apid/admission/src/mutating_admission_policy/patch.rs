@@ -122,7 +122,7 @@ fn apply_json_patch(
         MutationError::Policy(format!("JSON Patch: the patch {shown} does not apply to the object: {error}"))
     };
     let operations = json_patch::parse(patch.clone()).map_err(|error| policy_error(&error))?;
-    match mutation::apply_json_patch(&operations, object, &environment.names) {
+    match mutation::apply_json_patch(&operations, object, &environment.names, environment.limits) {
         Ok(changed) => Ok(Some(changed)),
         Err(PatchError::Patch(json_patch::Error::TestFailed)) => Ok(None),
         Err(error) => Err(policy_error(&error)),

@@ -91,6 +91,7 @@ const OF_NODE: TestedWrite<'static> = TestedWrite {
     },
     old: None,
     dry_run: false,
+    deadline: None,
 };
 
 #[tokio::test]
@@ -477,6 +478,8 @@ fn kubelet_writes_own_resource_slices_only() {
                 options: &|| Value::Null,
                 reinvoked: false,
                 has_generated_name: false,
+                is_in_collection: false,
+                deadline: None,
                 notes: &notes,
             };
             let case = KubeletWrite { plugin: &plugin, attributes: &attributes, node: "n1", object };

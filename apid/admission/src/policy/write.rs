@@ -17,6 +17,7 @@ use crate::authorization::AuthorizationAnswers;
 use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
 use crate::matching::MatchedResource;
 use crate::representation::Representation;
+use crate::turn::Turn;
 use crate::{Attributes, ObjectKind};
 
 /// A write to which policies apply.
@@ -139,7 +140,9 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         let param_resource = param_kind.map(|kind| kind.resource(&self.registry)).transpose();
         let param_resource = param_resource.map_err(|error| configuration_error(&error.to_string()))?;
         let mut all = Vec::new();
+        let mut turn = Turn::new(&*self.source.environment.clock);
         for binding in bindings {
+            turn.pause().await;
             let configuration_error = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
             match matcher.matches(&binding.constraints, attributes, object).await {
                 Ok(Some(_)) => {}

@@ -24,6 +24,7 @@ use crate::policy::{
     PolicyWrite,
 };
 use crate::reviewed_objects::ReviewedObjects;
+use crate::turn::Turn;
 use crate::{
     Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Phase, Plugin,
 };
@@ -112,7 +113,9 @@ impl<'w> WriteValidation<'w> {
         let mut objects: Option<ReviewedObjects<'_>> = None;
         let mut fixed: Option<FixedValues> = None;
         let mut annotations = Annotations::default();
+        let mut turn = Turn::new(&*environment.clock);
         for invocation in invocations.all {
+            turn.pause().await;
             let Invocation { binding, param } = match invocation {
                 Ok(invocation) => invocation,
                 Err(error) => {
@@ -136,9 +139,9 @@ impl<'w> WriteValidation<'w> {
             let common = &compiled.common;
             let fixed = match &mut fixed {
                 Some(fixed) => fixed,
-                empty => {
-                    empty.insert(self.policies.fixed_values(common, &representation, attributes.name).await?)
-                }
+                empty => empty.insert(
+                    self.policies.fixed_values(common, &representation, attributes.request_name()).await?,
+                ),
             };
             let (new, old) = (objects.new.as_deref(), objects.old.as_deref());
             let data = fixed.with_objects(new, old, param.as_deref());

@@ -82,8 +82,6 @@ pub(super) struct HookCall<'a> {
     pub(super) index: usize,
     pub(super) matched: MatchedResource,
     pub(super) objects: Arc<SerializedObjects<'a>>,
-    uid: String,
-    request: Map<String, Value>,
 }
 
 /// The failure of a call.
@@ -167,25 +165,14 @@ impl Dispatcher {
         attributes: &Attributes<'_>,
         objects: Arc<SerializedObjects<'a>>,
     ) -> Result<Option<HookCall<'a>>, Status> {
-        let request = {
-            let names = &self.environment.names;
-            let registry = self.environment.registry.get();
-            let requested =
-                Representation::for_match(&MatchedResource::Requested, attributes, &registry, names);
-            let representation = Representation::for_match(&matched, attributes, &registry, names);
-            request_fields(attributes, &representation, &requested, self.name(attributes))
-        };
         let result = match hook.conditions() {
             Some(conditions) => {
-                self.evaluate((hook, conditions), &objects.reviewed, &request, attributes).await
+                self.evaluate((hook, conditions), &objects.reviewed, &matched, attributes).await
             }
             None => Ok(true),
         };
         match result {
-            Ok(true) => {
-                let (hook, uid) = (Arc::clone(hook), self.environment.rng.uuid());
-                Ok(Some(HookCall { hook, index, matched, objects, uid, request }))
-            }
+            Ok(true) => Ok(Some(HookCall { hook: Arc::clone(hook), index, matched, objects })),
             Ok(false) => Ok(None),
             Err(_) if hook.ignores_failures => Ok(None),
             Err(error) => {
@@ -195,17 +182,26 @@ impl Dispatcher {
         }
     }
 
+    /// The fields of the request in a review.
+    fn request(&self, matched: &MatchedResource, attributes: &Attributes<'_>) -> Map<String, Value> {
+        let names = &self.environment.names;
+        let registry = self.environment.registry.get();
+        let requested = Representation::for_match(&MatchedResource::Requested, attributes, &registry, names);
+        let representation = Representation::for_match(matched, attributes, &registry, names);
+        request_fields(attributes, &representation, &requested, self.name(attributes))
+    }
+
     /// Evaluates match conditions and observes their outcome.
     async fn evaluate(
         &self,
         (hook, conditions): (&Hook, &MatchConditions),
         objects: &ReviewedObjects<'_>,
-        request: &Map<String, Value>,
+        matched: &MatchedResource,
         attributes: &Attributes<'_>,
     ) -> Result<bool, ConditionsError> {
         let answers = Arc::<AuthorizationAnswers>::default();
         let request = match conditions.uses(REQUEST) {
-            true => Value::Object(condition_request(request.clone())),
+            true => Value::Object(condition_request(self.request(matched, attributes))),
             false => Value::Null,
         };
         let run = || {
@@ -231,7 +227,7 @@ impl Dispatcher {
     fn name<'a>(&self, attributes: &Attributes<'a>) -> &'a str {
         match self.phase {
             Phase::Mutating => mutation::visible_name(attributes),
-            Phase::Validating => attributes.name,
+            Phase::Validating => attributes.request_name(),
         }
     }
 
@@ -253,11 +249,14 @@ impl Dispatcher {
         let client = hook.client.as_ref();
         let client = client
             .map_err(|error| HookFailure::calling(format!("could not get REST client: {error}"), 400))?;
-        let HookCall { objects, request, uid, .. } = call;
         let names = &self.environment.names;
+        let now = self.environment.clock.monotonic();
+        let left = attributes.deadline.map_or(hook.timeout, |deadline| deadline.saturating_sub(now));
+        let (objects, uid) = (&call.objects, self.environment.rng.uuid());
+        let request = self.request(&call.matched, attributes);
         let webhook_call = WebhookCall {
-            body: Bytes::from(review::body(names, version, uid, request, objects.texts())),
-            timeout: hook.timeout,
+            body: Bytes::from(review::body(names, version, &uid, &request, objects.texts())),
+            timeout: hook.timeout.min(left),
             response_bytes: MAX_RESPONSE_BYTES,
             sends_timeout: true,
         };
@@ -270,7 +269,7 @@ impl Dispatcher {
             HookFailure::calling(format!("failed to call webhook: {failure}"), code)
         })?;
         let is_mutating = self.phase == Phase::Mutating;
-        let response = review::read_response(&bytes, uid, names, version, is_mutating)
+        let response = review::read_response(&bytes, &uid, names, version, is_mutating)
             .map_err(|error| HookFailure::calling(error.to_string(), 503))?;
         for (key, value) in &response.annotations {
             annotations::add(attributes.notes, hook, key, value.clone());
@@ -305,22 +304,28 @@ impl Dispatcher {
             Some(HookFailure::Calling { reason, code }) if hook.ignores_failures => {
                 metrics.observe_call(hook, kind, operation, (code, false), took);
                 metrics.count_fail_open(hook, kind);
-                tracing::warn!(
-                    webhook = hook.name,
-                    error = reason,
-                    "admission webhook failed; the write continues"
-                );
+                if let Some(failures) = hook.failure_log.count(self.environment.clock.monotonic()) {
+                    tracing::warn!(
+                        webhook = hook.name,
+                        failures,
+                        error = reason,
+                        "admission webhook failed; the write continues"
+                    );
+                }
                 let position = (u8::from(attributes.reinvoked), call.index);
                 let (notes, names) = (attributes.notes, &self.environment.names);
                 annotations::record_fail_open(notes, names, hook, self.phase.annotation_part(), position);
                 return None;
             }
             Some(HookFailure::Calling { reason, code }) => {
-                tracing::warn!(
-                    webhook = hook.name,
-                    error = reason,
-                    "admission webhook failed; the write is rejected"
-                );
+                if let Some(failures) = hook.failure_log.count(self.environment.clock.monotonic()) {
+                    tracing::warn!(
+                        webhook = hook.name,
+                        failures,
+                        error = reason,
+                        "admission webhook failed; the write is rejected"
+                    );
+                }
                 let error = format!("failed calling webhook {:?}: {reason}", hook.name);
                 (ErrorType::CallingWebhook, code, Status::internal(error))
             }

@@ -8,6 +8,7 @@ use kinds::admission_expressions::{Compiler, ObjectTypes};
 use serde_json::Value;
 use webhooks::{ClientConfiguration, InvalidConfiguration};
 
+use super::failure_log::FailureLog;
 use crate::match_conditions::MatchConditions;
 use crate::matching::{Constraints, IndexedItems};
 use crate::tree::{items, items_at, text};
@@ -38,6 +39,7 @@ pub(super) struct Hook {
     /// Whether the webhook is called again if the object changes after its call.
     pub(super) is_reinvocable: bool,
     conditions: Option<(Vec<Value>, OnceLock<MatchConditions>)>,
+    pub(super) failure_log: FailureLog,
 }
 
 impl Hook {
@@ -65,6 +67,7 @@ impl Hook {
             supports_dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
             is_reinvocable: text("reinvocationPolicy") == "IfNeeded",
             conditions: (!conditions.is_empty()).then(|| (conditions.to_vec(), OnceLock::new())),
+            failure_log: FailureLog::default(),
         }
     }
 

@@ -19,6 +19,7 @@
 
 mod annotations;
 mod dispatcher;
+mod failure_log;
 mod hook;
 mod metrics;
 mod mutating;

@@ -12,6 +12,7 @@ use super::annotations;
 use super::dispatcher::{Dispatcher, HookCall, HookFailure};
 use super::hook::Hooks;
 use crate::representation::Representation;
+use crate::turn::Turn;
 use crate::{
     Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Phase, Plugin,
     PluginConfiguration, PluginConfigurationError, mutation,
@@ -40,7 +41,9 @@ impl MutatingWebhooks {
         if attributes.reinvoked {
             notes.reinvocation().webhooks.begin_second_round(object.as_deref());
         }
+        let mut turn = Turn::new(&*self.0.environment.clock);
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
+            turn.pause().await;
             let constraints = &candidate.1.constraints;
             let matched = self.0.matcher.matches(constraints, attributes, object.as_deref()).await?;
             let Some(matched) = matched else { continue };
@@ -97,8 +100,9 @@ impl MutatingWebhooks {
             let reason = format!("unsupported patch type {:?}", response.patch_type);
             return Err(HookFailure::Calling { reason, code: 400 });
         }
-        let names = &self.0.environment.names;
-        let patched = mutation::apply_json_patch(&operations, Object::clone(reviewed), names)
+        let environment = &self.0.environment;
+        let (names, limits) = (&environment.names, environment.limits);
+        let patched = mutation::apply_json_patch(&operations, Object::clone(reviewed), names, limits)
             .map_err(internal_failure)?;
         let changed = self.restore(patched, call, attributes, object).map_err(HookFailure::Internal)?;
         if changed == *object {

@@ -9,6 +9,7 @@
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
+use apimachinery::codec::json;
 use apimachinery::object::Object;
 
 use crate::Attributes;
@@ -29,7 +30,7 @@ impl<'a> SerializedObjects<'a> {
     /// The new and the old object as JSON, `null` without an object.
     pub(super) fn texts(&self) -> (&str, &str) {
         let text = |object: &Option<Cow<'_, Object>>| match object {
-            Some(object) => serde_json::to_string(&object.0).unwrap_or_default(),
+            Some(object) => json::to_text(&object.0),
             None => "null".to_owned(),
         };
         let (new, old) = self.texts.get_or_init(|| (text(&self.reviewed.new), text(&self.reviewed.old)));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::codec::Limits;
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use base64::Engine as _;
@@ -66,6 +67,18 @@ fn admission_response_is_read_with_all_fields() {
     assert_eq!(response.unwrap(), expected);
 }
 
+/// Webhooks in Rust encode bytes as an array of numbers, which the JSON decoder of Go accepts.
+#[test]
+fn patch_is_base64_or_an_array_of_bytes() {
+    for patch in [json!("W10="), json!("W1\n0="), json!([91, 93])] {
+        let response = json!({"uid": "u1", "allowed": true, "patchType": "JSONPatch", "patch": patch});
+        let response = read_admission_response("v1", true, response).unwrap();
+        assert_eq!(response.patch.as_deref(), Some(b"[]".as_slice()), "{patch}");
+    }
+    let empty = read_admission_response("v1", true, json!({"uid": "u1", "allowed": true, "patch": []}));
+    assert_eq!(empty.unwrap().patch, None);
+}
+
 #[test]
 fn faulty_admission_responses_are_rejected() {
     let invalid = |text: &str| Err(ResponseError::Invalid(text.to_owned()));
@@ -105,6 +118,9 @@ fn faulty_admission_responses_are_rejected() {
         json!({"uid": "u1", "warnings": [1]}),
         json!({"uid": "u1", "auditAnnotations": {"a": 1}}),
         json!({"uid": "u1", "patch": "?"}),
+        json!({"uid": "u1", "patch": [256]}),
+        json!({"uid": "u1", "patch": ["a"]}),
+        json!({"uid": "u1", "patch": {"a": 1}}),
     ] {
         let result = read_admission_response("v1", true, response.clone());
         assert!(matches!(result, Err(ResponseError::Undecodable(_))), "{response}: {result:?}");
@@ -210,7 +226,9 @@ async fn write_with(changed: Value, dry_run: bool, fake: Fake) -> (String, Vec<(
 }
 
 const UNREACHABLE: &str = "Internal error occurred: failed calling webhook \"w.test\": failed to call webhook: Post \
-    \"https://nobody.team.svc:443/x?timeout=1s\": service \"nobody\" not found";
+    \"https://nobody.team.svc:443/x?timeout=1s\": service \"nobody\" not found; this server has no cluster network: add \
+    \"team/nobody:443\" to the file of --service-resolver-file, or create the service with an external name or with \
+    EndpointSlices";
 
 #[tokio::test]
 async fn dry_run_calls_only_webhooks_without_side_effects() {
@@ -225,6 +243,25 @@ async fn dry_run_calls_only_webhooks_without_side_effects() {
         let fields = json!({"sideEffects": side_effects, "failurePolicy": policy});
         let (actual, _) = write_with(fields, dry_run, Fake::new(Preset::Kubernetes)).await;
         assert_eq!(actual, message, "{side_effects} {policy} {dry_run}");
+    }
+}
+
+#[tokio::test]
+async fn call_ends_with_the_request() {
+    let fields = json!({"timeoutSeconds": 20});
+    let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(fields)]});
+    for (seconds, expected) in [(5, "?timeout=5s"), (60, "?timeout=20s")] {
+        let kind = "ValidatingWebhookConfiguration";
+        let fake = Fake::new(Preset::Kubernetes).with_objects(
+            "admissionregistration",
+            kind,
+            std::slice::from_ref(&configuration),
+        );
+        let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
+        let deadline = Some(fake.clock.monotonic() + Duration::from_secs(seconds));
+        let write = TestedWrite { kind: ("", "ConfigMap"), deadline, ..TestedWrite::default() };
+        let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
+        assert!(result.message().contains(expected), "{}", result.message());
     }
 }
 
@@ -421,7 +458,7 @@ async fn configurations_and_policies_are_never_sent_to_webhooks() {
 
 /// Applies the patch of a response to an object. Returns None if the patch has no result.
 fn apply_patch(patch: &[u8], object: Object, names: &Names) -> Option<Object> {
-    mutation::apply_json_patch(&parse_patch(patch).ok()?, object, names).ok()
+    mutation::apply_json_patch(&parse_patch(patch).ok()?, object, names, Limits::BODY).ok()
 }
 
 /// Reads a response in all versions and phases.

@@ -10,6 +10,7 @@ use tokio::sync::Semaphore;
 use super::dispatcher::Dispatcher;
 use super::hook::Hooks;
 use super::serialized_objects::SerializedObjectsCache;
+use crate::turn::Turn;
 use crate::{
     Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Phase, Plugin,
     PluginConfiguration, PluginConfigurationError,
@@ -18,6 +19,9 @@ use crate::{
 /// Maximum total size of the objects in the bodies of parallel calls for one write, in bytes. Further calls
 /// wait until earlier calls end.
 const MAX_BODY_BYTES: usize = 16 << 20;
+
+/// Maximum number of parallel calls for one write, which bounds the memory of the calls.
+const MAX_PARALLEL_CALLS: usize = 128;
 
 /// The plugin ValidatingAdmissionWebhook.
 pub(crate) struct ValidatingWebhooks(Dispatcher);
@@ -42,7 +46,9 @@ impl ValidatingWebhooks {
         let bodies = Semaphore::new(MAX_BODY_BYTES);
         let mut calls = Vec::new();
         let mut cache = SerializedObjectsCache::default();
+        let mut turn = Turn::new(&*self.0.environment.clock);
         for candidate in hooks.candidates(&attributes.served.group_resource.resource) {
+            turn.pause().await;
             let constraints = &candidate.1.constraints;
             let matched = self.0.matcher.matches(constraints, attributes, object).await?;
             let Some(matched) = matched else { continue };
@@ -50,20 +56,22 @@ impl ValidatingWebhooks {
             let objects = cache.get_or_build(&matched, attributes, build)?;
             calls.extend(self.0.prepare(candidate, matched, attributes, objects).await?);
         }
-        let outcomes = calls.iter().map(async |call| {
-            let bytes = call.objects.text_bytes();
-            let permits = u32::try_from(bytes.min(MAX_BODY_BYTES)).unwrap_or(u32::MAX);
-            let _permit = bodies.acquire_many(permits).await.map_err(Status::internal);
-            let started = self.0.environment.clock.monotonic();
-            let failure = self.0.call(call, attributes).await.err();
-            self.0.conclude(call, attributes, failure, started)
-        });
         // kube-apiserver returns the failure that arrived first; apid returns the failure of the first failed
         // webhook in order.
-        match join_all(outcomes).await.into_iter().flatten().next() {
-            Some(status) => Err(status),
-            None => Ok(()),
+        let mut result = Ok(());
+        for part in calls.chunks(MAX_PARALLEL_CALLS) {
+            let outcomes = part.iter().map(async |call| {
+                let bytes = call.objects.text_bytes();
+                let permits = u32::try_from(bytes.min(MAX_BODY_BYTES)).unwrap_or(u32::MAX);
+                let _permit = bodies.acquire_many(permits).await.map_err(Status::internal);
+                let started = self.0.environment.clock.monotonic();
+                let failure = self.0.call(call, attributes).await.err();
+                self.0.conclude(call, attributes, failure, started)
+            });
+            let failures = join_all(outcomes).await.into_iter().flatten();
+            result = failures.fold(result, |result, status| result.and(Err(status)));
         }
+        result
     }
 }
 

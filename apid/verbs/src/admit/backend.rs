@@ -129,24 +129,14 @@ impl Objects {
         Ok(object)
     }
 
-    /// Decodes the objects under the key prefix `scope`; with a selector, only those whose labels match.
-    fn decode_all(
-        &self,
-        snapshot: &crate::Snapshot,
-        scope: &str,
-        selector: Option<&Value>,
-    ) -> Result<Vec<Arc<Object>>, Status> {
+    /// Decodes the objects under the key prefix `scope`.
+    fn decode_all(&self, snapshot: &crate::Snapshot, scope: &str) -> Result<Vec<Arc<Object>>, Status> {
         if snapshot.is_empty() {
             return Ok(Vec::new());
         }
-        let is_included = |item: &&Arc<Item>| selector.is_none_or(|selector| is_selected(selector, item));
-        let items: Vec<&Arc<Item>> = snapshot.scope(scope, "").filter(is_included).collect();
+        let items = selected_items(snapshot, scope, None);
         let is_cached = items.len() <= CACHED_LIST_MAX;
-        let decode_object = |item: &&Arc<Item>| match is_cached {
-            true => self.decode(item),
-            false => tree(item, item.revision()).map(Arc::new),
-        };
-        items.iter().map(decode_object).collect()
+        items.iter().map(|item| self.decode_listed(item, is_cached)).collect()
     }
 
     /// Reads an object; waits until the watch cache holds the kind.
@@ -159,8 +149,31 @@ impl Objects {
     /// Lists the objects that a selector selects; waits until the watch cache holds the kind.
     async fn list(&self, namespace: &str, selector: Option<&Value>) -> Result<Vec<Arc<Object>>, Status> {
         let snapshot = self.items.snapshot().await.map_err(unavailable)?;
-        self.with_key(namespace, "", |scope| self.decode_all(&snapshot, scope, selector))
+        let items = self.with_key(namespace, "", |scope| selected_items(&snapshot, scope, selector));
+        let is_cached = items.len() <= CACHED_LIST_MAX;
+        let mut objects = Vec::with_capacity(items.len());
+        for part in items.chunks(CACHED_LIST_MAX) {
+            for item in part {
+                objects.push(self.decode_listed(item, is_cached)?);
+            }
+            if !is_cached {
+                // Decoding a part takes about a millisecond; other tasks of the thread run in between.
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(objects)
     }
+
+    /// Decodes an item of a list; `is_cached`: through the cache of decoded objects.
+    fn decode_listed(&self, item: &Arc<Item>, is_cached: bool) -> Result<Arc<Object>, Status> {
+        if is_cached { self.decode(item) } else { tree(item, item.revision()).map(Arc::new) }
+    }
+}
+
+/// The items under the key prefix `scope`; with a selector, only those whose labels match.
+fn selected_items(snapshot: &crate::Snapshot, scope: &str, selector: Option<&Value>) -> Vec<Arc<Item>> {
+    let is_included = |item: &&Arc<Item>| selector.is_none_or(|selector| is_selected(selector, item));
+    snapshot.scope(scope, "").filter(is_included).cloned().collect()
 }
 
 /// Whether a label selector selects an item. An item that cannot be decoded is selected, so its error is reported.
@@ -198,7 +211,7 @@ impl Reader for AdmissionBackend {
         };
         if let Some(snapshot) = objects.items.snapshot_now() {
             return MaybeFuture::Ready(
-                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope, None)),
+                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope)),
             );
         }
         MaybeFuture::later(objects.list(namespace, None))

@@ -117,6 +117,7 @@ async fn setup() -> TestSetup {
         webhooks,
         metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
         gates: serving::gates::FeatureGates::default(),
+        limits: apimachinery::codec::Limits::BODY,
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
         clock,
@@ -160,6 +161,8 @@ impl TestSetup {
             options: &options,
             reinvoked: false,
             has_generated_name: false,
+            is_in_collection: false,
+            deadline: None,
             notes: &notes,
         };
         let mut object =

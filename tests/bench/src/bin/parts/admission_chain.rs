@@ -54,6 +54,7 @@ pub(crate) async fn run() {
         webhooks,
         metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
         gates: serving::gates::FeatureGates::default(),
+        limits: apimachinery::codec::Limits::BODY,
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
         names,
         clock,
@@ -86,6 +87,8 @@ pub(crate) async fn run() {
             options: &options,
             reinvoked: false,
             has_generated_name: false,
+            is_in_collection: false,
+            deadline: None,
             notes: &notes,
         };
         chain.mutate(&attributes, Some(&mut object)).await.unwrap();

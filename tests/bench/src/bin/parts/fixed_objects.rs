@@ -41,6 +41,7 @@ impl FixedObjects {
             webhooks: admission::webhook_clients(objects.clone(), map, names, &clock, &rng),
             metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
             gates: serving::gates::FeatureGates::default(),
+            limits: apimachinery::codec::Limits::BODY,
             names: Arc::clone(names),
             registry: Arc::new(CurrentRegistry::new(Registry::new(names))),
             clock,
@@ -81,6 +82,8 @@ pub(crate) async fn time_of_validation(
                 options: &|| Value::Null,
                 reinvoked: false,
                 has_generated_name: false,
+                is_in_collection: false,
+                deadline: None,
                 notes: &notes,
             };
             is_allowed = std::hint::black_box(chain.validate(&attributes, Some(object)).await).is_ok();
