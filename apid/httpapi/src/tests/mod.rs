@@ -13,7 +13,9 @@ mod content_negotiation;
 mod conversion;
 mod custom_kinds;
 mod custom_merges;
+mod custom_requests;
 mod custom_schemas;
+mod custom_values;
 mod declarative_validation;
 mod deletion;
 mod endpoints;
@@ -295,6 +297,7 @@ impl Server {
             webhooks: admission::webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
             metrics: Arc::new(AdmissionMetrics::new(&metrics)),
             gates: gates.clone(),
+            limits: apimachinery::codec::Limits::BODY,
             names: names.clone(),
             clock: clock.clone(),
             rng: rng.clone(),
