@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::admission_objects;
 use crate::client::{AttackResponse, Error, Link, Prepared, READ_STREAM_WINDOW, tls};
 use crate::server::{PRIVILEGED_TOKEN, REFERENCE_TOKEN};
 
@@ -37,6 +38,10 @@ const LARGE_OBJECT_BYTES: usize = 2_500_000;
 const REPLACEMENT_BYTES: usize = 1_200_000;
 /// Bytes of text in each replacement of a ConfigMap: a list of these objects has about 8 MB.
 const REPLACEMENT_TEXT_BYTES: usize = 1_000_000;
+/// Group of the custom kind with a large default.
+const CUSTOM_GROUP: &str = "attacked.example.com";
+/// Bytes of the default of each item in a custom object.
+const DEFAULT_BYTES: usize = 100_000;
 /// Number of concurrent writers that fill the collection.
 const WRITERS: usize = 48;
 /// Time limit for the server to become ready.
@@ -50,6 +55,34 @@ pub fn collection() -> String {
 /// Returns the path of the large object.
 pub fn large_object() -> String {
     format!("/apis/apps/v1/namespaces/{NAMESPACE}/controllerrevisions/{TARGET}")
+}
+
+/// Returns the path of the custom objects whose items have a large default.
+pub fn expanding_objects() -> String {
+    format!("/apis/{CUSTOM_GROUP}/v1/expandings")
+}
+
+/// Builds the definition of the custom objects whose items have a large default.
+fn definition_of_expanding_objects() -> Value {
+    let item = json!({"type": "object", "properties": {"a": {"type": "string", "default": "x".repeat(DEFAULT_BYTES)}}});
+    let schema = json!({"type": "object", "properties": {"items": {"type": "array", "items": item}}});
+    json!({
+        "metadata": {"name": format!("expandings.{CUSTOM_GROUP}")},
+        "spec": {
+            "group": CUSTOM_GROUP, "scope": "Cluster",
+            "names": {"plural": "expandings", "kind": "Expanding"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+/// Waits until a collection is served.
+async fn wait_served(link: &Link, path: &str) {
+    let begun = Instant::now();
+    while !matches!(link.call(&Prepared::get(path)).await, Ok(answer) if answer.code == 200) {
+        assert!(begun.elapsed() < READY_TIME_LIMIT, "{path} is not served");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Returns the path of the object that attackers replace.
@@ -166,6 +199,10 @@ pub async fn fill(port: u16, objects: usize) {
         (format!("/api/v1/namespaces/{NAMESPACE}/secrets"), json!({"metadata": {"name": REPLACED}})),
         (format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), json!({"metadata": {"name": "default"}})),
         (format!("/api/v1/namespaces/{NAMESPACE}/pods"), json!({"metadata": metadata, "spec": pod})),
+        (
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
+            definition_of_expanding_objects(),
+        ),
     ] {
         let answer = link.call(&Prepared::post(path.as_str(), object.to_string())).await;
         expect_code(&path, &answer, &[200, 201, 409]);
@@ -175,6 +212,8 @@ pub async fn fill(port: u16, objects: usize) {
         let answer = link.call(&Prepared::post(replaced_collection(), object.to_string())).await;
         expect_code(&replaced_collection(), &answer, &[201, 409]);
     }
+    admission_objects::fill(&link).await;
+    wait_served(&link, &expanding_objects()).await;
     fill_collection(&link, objects).await;
 }
 
@@ -229,7 +268,8 @@ pub async fn load_data_set(port: u16) {
     }
 }
 
-fn expect_code(path: &str, answer: &Result<AttackResponse, Error>, codes: &[u16]) {
+/// Panics unless an answer has one of these status codes.
+pub fn expect_code(path: &str, answer: &Result<AttackResponse, Error>, codes: &[u16]) {
     match answer {
         Ok(answer) if codes.contains(&answer.code) => {}
         Ok(answer) => panic!("{path}: {} {}", answer.code, String::from_utf8_lossy(&answer.body)),

