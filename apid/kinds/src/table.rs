@@ -1,6 +1,7 @@
 //! Columns and cells of Table representations (requirements D-TBL), which clients print.
 
 use apimachinery::clock::Clock;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::time;
 use serde_json::Value;
@@ -30,11 +31,13 @@ pub enum Source {
     Flag(&'static str),
     /// The number of items of a list or of keys of a map.
     Length(&'static str),
+    /// The roles that the labels of a node name.
+    NodeRoles,
 }
 
 impl Source {
     /// The cell of an object, unless the kind computes it.
-    pub(crate) fn cell(self, object: &Object, clock: &dyn Clock) -> Option<Value> {
+    pub(crate) fn cell(self, object: &Object, clock: &dyn Clock, names: &Names) -> Option<Value> {
         Some(match self {
             Source::Computed => return None,
             Source::Age => since(object.meta_str("creationTimestamp"), clock).into(),
@@ -47,6 +50,7 @@ impl Source {
                 Some(Value::Object(fields)) => fields.len().into(),
                 _ => 0.into(),
             },
+            Source::NodeRoles => cell::node_roles(object, names).into(),
         })
     }
 }

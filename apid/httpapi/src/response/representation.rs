@@ -288,7 +288,8 @@ impl Representation {
 
     /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
-        let cells = self.resource.kind.table().cells(&object, &*self.http_state.api_state.clock);
+        let api_state = &self.http_state.api_state;
+        let cells = self.resource.kind.table().cells(&object, &*api_state.clock, &api_state.names);
         let conditions = self.resource.kind.strategy().row_conditions(&object);
         let object_field = match self.include {
             Include::None => Value::Null,

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::node_rules as rules;
 use crate::defaults::part;
-use crate::table::cell::{NONE, PathReader, UNKNOWN, or_none};
-use crate::table::{AGE, NAME};
+use crate::table::cell::{NONE, PathReader, UNKNOWN};
+use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, address_form};
 use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
 
@@ -22,7 +22,7 @@ pub(super) const KIND: Kind = Kind {
     columns: &[
         NAME,
         Column::text("Status", "Whether the node is ready and schedulable."),
-        Column::text("Roles", "Roles of the node, from its labels."),
+        Column::text("Roles", "Roles of the node, from its labels.").with_source(Source::NodeRoles),
         AGE,
         Column::text("Version", "Version of the node agent.").text_at("status.nodeInfo.kubeletVersion"),
         Column::wide("Internal-IP", "Address inside the cluster."),
@@ -95,24 +95,16 @@ fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {
         let found = addresses.iter().find(|address| address.text("type") == kind);
         json!(found.map_or(NONE, |address| address.text("address")))
     };
-    vec![json!(state(object)), json!(roles(object)), address("InternalIP"), address("ExternalIP")]
+    vec![json!(state(object)), address("InternalIP"), address("ExternalIP")]
 }
 
 fn state(object: &Object) -> String {
-    let ready = match object.condition("Ready") {
+    // kube-apiserver shows the last of several conditions of this type.
+    let conditions = object.items("status.conditions");
+    let ready = match conditions.iter().rfind(|condition| condition.text("type") == "Ready") {
         Some(condition) if condition.text("status") == "True" => "Ready",
         Some(_) => "NotReady",
         None => "Unknown",
     };
     if object.flag("spec.unschedulable") { format!("{ready},SchedulingDisabled") } else { ready.to_owned() }
-}
-
-/// Roles of a node, from labels `node-role.<domain>/<role>`.
-fn roles(object: &Object) -> String {
-    let role = |key: &str| Some(key.strip_prefix("node-role.")?.split_once('/')?.1.to_owned());
-    let mut roles: Vec<String> =
-        object.labels().filter_map(|(key, _)| role(key)).filter(|r| !r.is_empty()).collect();
-    roles.sort_unstable();
-    roles.dedup();
-    or_none(roles.join(","))
 }

@@ -1,5 +1,8 @@
 //! Helpers for cells: reading objects by paths, and texts that several kinds share.
 
+use std::collections::BTreeSet;
+
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
 
@@ -87,6 +90,17 @@ impl PathReader for Object {
 /// The text, or `<none>` if empty.
 pub(crate) fn or_none(text: String) -> String {
     if text.is_empty() { NONE.to_owned() } else { text }
+}
+
+/// Roles of a node in sorted order: the names of labels `node-role.<domain>/<role>`, and the value of the label
+/// `<domain>/role`.
+pub(crate) fn node_roles(node: &Object, names: &Names) -> String {
+    let key_of_role = names.label_key("role");
+    let role = |(key, value)| {
+        if key == key_of_role { Some(value) } else { names.strip_label_sub_key("node-role", key) }
+    };
+    let roles: BTreeSet<&str> = node.labels().filter_map(role).filter(|role| !role.is_empty()).collect();
+    or_none(roles.into_iter().collect::<Vec<_>>().join(","))
 }
 
 /// Strings joined by commas.
