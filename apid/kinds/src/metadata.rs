@@ -61,7 +61,7 @@ pub fn standard_finalizers(names: &Names) -> [&'static str; 3] {
 /// Sets the server-owned fields of a new object and removes fields that clients may not set.
 /// Sets uid, creationTimestamp and namespace. Removes the deletion fields, resourceVersion and selfLink. Does
 /// not generate the name.
-pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
+pub fn prepare_create(object: &mut Object, namespace: &str, uid: &str, ctx: &Context<'_>) {
     let metadata = object.meta_mut();
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
         metadata.remove(field);
@@ -71,7 +71,7 @@ pub fn prepare_create(object: &mut Object, namespace: &str, ctx: &Context<'_>) {
     } else {
         metadata.insert("namespace".to_owned(), namespace.into());
     }
-    metadata.insert("uid".to_owned(), ctx.rng.uuid().into());
+    metadata.insert("uid".to_owned(), uid.into());
     metadata.insert("creationTimestamp".to_owned(), time::time(ctx.clock.now()).into());
 }
 

@@ -152,6 +152,12 @@ pub trait Strategy: Send + Sync {
     /// Removes fields that a client may not set at creation and sets server-owned fields.
     fn prepare_create(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
+    /// Completes a new object from fields that mutating admission may have set. Runs once, after mutating
+    /// admission and before [`Strategy::canonicalize`]. Returns warnings.
+    fn complete_new(&self, _object: &mut Object, _ctx: &Context<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Records the user who creates the object, for kinds that contain this user. Runs after
     /// [`Strategy::prepare_create`].
     fn record_creator(&self, _object: &mut Object, _creator: &UserInfo) {}

@@ -115,6 +115,18 @@ pub(crate) fn nfs(source: &Field<'_, '_>, _owner: SourceOwner, errors: &mut Fiel
     }
 }
 
+/// Maximum length, in bytes, of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
+const ISCSI_NAME_MAX: usize = 64;
+
+/// Text of the violation if the name of a volume is too long with the portal of an iSCSI source that has an initiator.
+pub(crate) fn iscsi_name_violation(name: &str, source: &Field<'_, '_>) -> Option<&'static str> {
+    let length = name.len() + 1 + source.child("targetPortal").text().len();
+    (source.child("initiatorName").is_present() && length > ISCSI_NAME_MAX).then_some(
+        "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is \
+         specified.",
+    )
+}
+
 pub(crate) fn iscsi(source: &Field<'_, '_>, owner: SourceOwner, errors: &mut FieldErrors) {
     require(source, &["targetPortal"], errors);
     let name = source.child("iqn");

@@ -131,6 +131,7 @@ fn profiles_of_containers_add_limited_annotations() {
     let rules = Rules::new("", "v1", "pods");
     let mut pod = Object::from_value(pod).unwrap();
     rules.resource().prepare_create(&mut pod, "n", &rules.context());
+    rules.resource().complete_new(&mut pod, &rules.context());
     let bytes: usize = pod.annotations().map(|(_, value)| value.len()).sum();
     assert!((256 * 1024..1 << 20).contains(&bytes), "{bytes}");
     assert_error(&rules.resource().validate_create(&pod, &rules.context()), "metadata.annotations: Too long");

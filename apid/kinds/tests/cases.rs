@@ -146,6 +146,38 @@ fn check_file(name: &str) {
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 
+#[test]
+fn generated_name_is_accepted_where_a_name_is() {
+    let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
+    let registry = Registry::new(&names);
+    let (mut differences, mut count) = (Vec::new(), 0);
+    for file in case_file_names() {
+        let bytes = fs::read(testdata().join(format!("{file}.yaml"))).unwrap();
+        let cases = yaml::decode(&bytes, Limits::BODY).unwrap().value;
+        for resource in registry.stored().filter(|resource| resource.kind.resource() == file) {
+            for value in cases.as_array().unwrap() {
+                let has_name = value["create"]["metadata"].get("name").is_some();
+                let case = Case::new(resource, value);
+                let is_accepted =
+                    |value: &Value| case.create(value).is_ok_and(|(_, errors)| errors.is_empty());
+                if has_name || !value["create"].is_object() || !is_accepted(&value["create"]) {
+                    continue;
+                }
+                let mut prefixed = value["create"].clone();
+                prefixed["metadata"]["generateName"] = "x-".into();
+                count += 1;
+                if let Err(errors) | Ok((_, errors)) = case.create(&prefixed).map_err(|error| vec![error])
+                    && !errors.is_empty()
+                {
+                    differences.push(format!("{file}: {}: {errors:?}", value["name"]));
+                }
+            }
+        }
+    }
+    assert!(count > 100, "{count} objects");
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
 struct Case<'a> {
     case: &'a Value,
     names: Names,
@@ -207,6 +239,10 @@ impl<'a> Case<'a> {
         self.resource.default(&mut object, &ctx);
         assert_eq!(object, once, "the second defaulting changes nothing");
         self.resource.prepare_create(&mut object, "team", &ctx);
+        let (once, uid) = (object.clone(), object.uid().to_owned());
+        self.resource.prepare_create_with_uid(&mut object, "team", &uid, &ctx);
+        assert_eq!(object, once, "the second preparation changes nothing");
+        self.resource.complete_new(&mut object, &ctx);
         self.resource.canonicalize(&mut object, &ctx);
         let errors = self.resource.validate_create(&object, &ctx);
         Ok((object, errors.iter().map(ToString::to_string).collect()))
@@ -276,7 +312,7 @@ impl<'a> Case<'a> {
         if !case["cells"].is_null() {
             self.clock.advance(Duration::from_secs(3600));
             let kind = self.resource.kind.facts();
-            let cells = kind.row(object, &self.clock);
+            let cells = kind.row(object, &self.clock, &self.names);
             let computed = kind.columns.iter().filter(|column| column.source == Source::Computed);
             assert_eq!((kind.cells)(object, &self.clock).len(), computed.count());
             differ("cells", Value::Array(cells), &case["cells"]);

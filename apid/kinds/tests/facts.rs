@@ -250,6 +250,7 @@ fn create_object(resource: &kinds::Resource, names: &Names, body: Value) -> Obje
     assert_eq!(conformed.unknown, [""; 0]);
     resource.default(&mut object, &ctx);
     resource.prepare_create(&mut object, "team", &ctx);
+    resource.complete_new(&mut object, &ctx);
     resource.canonicalize(&mut object, &ctx);
     object
 }

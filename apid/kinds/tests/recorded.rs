@@ -93,6 +93,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     }
     resource.default(&mut object, &ctx);
     resource.prepare_create(&mut object, namespace, &ctx);
+    resource.complete_new(&mut object, &ctx);
     resource.canonicalize(&mut object, &ctx);
     let errors = resource.validate_create(&object, &ctx);
     if status == 201 {

@@ -180,6 +180,8 @@ impl<'a> Converter<'a> {
         let namespace =
             if new_object.namespace().is_empty() { "default" } else { new_object.namespace() }.to_owned();
         stored.prepare_create(&mut new_object, &namespace, &context);
+        // The warnings of the kind also contain the warnings about the unchanged object.
+        stored.complete_new(&mut new_object, &context);
         stored.canonicalize(&mut new_object, &context);
         let errors = stored.validate_create(&new_object, &context);
         errors.iter().map(|error| format!("the server will reject the manifest: {error}")).collect()

@@ -87,6 +87,12 @@ impl Strategy for DaemonSet {
             }
         }
         pods::defaults::template(object, "spec.template");
+        // kube-apiserver converts an absent generation of the template to this annotation, so that a write without
+        // the annotation owns the annotation.
+        let has_annotation = object.annotation(TEMPLATE_GENERATION).is_some();
+        if !has_annotation {
+            set_template_generation(object, 0);
+        }
     }
 
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {

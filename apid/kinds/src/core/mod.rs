@@ -35,6 +35,7 @@ mod service_warnings;
 mod tls_secret;
 
 pub(crate) use event::KIND as EVENT;
+pub use pod_status::quality_of_service;
 pub use service_families::complete as complete_service_families;
 
 /// Kinds of the group, in discovery order.

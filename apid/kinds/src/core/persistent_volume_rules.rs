@@ -68,9 +68,6 @@ const REPLACED_LABELS: [(NodeLabel, NodeLabel); 5] = [
     (("failure-domain.beta", "zone"), ("topology", "zone")),
 ];
 
-/// Maximum length, in bytes, of `<name>:<targetPortal>` of an iSCSI volume with an initiator.
-const ISCSI_NAME_MAX: usize = 64;
-
 /// Message for a field that a volume attachment must not contain.
 const INLINE: &str = "may not be specified in the context of inline volumes";
 
@@ -114,7 +111,9 @@ pub(crate) fn validate_spec(name: &str, spec: &Field<'_, '_>, owner: SpecOwner, 
         text::check_supported(&policy, &["Delete", "Recycle", "Retain"], errors);
     }
     let affinity = spec.child("nodeAffinity");
-    if affinity.is_present() {
+    if is_inline {
+        affinity.forbid(INLINE, errors);
+    } else if affinity.is_present() {
         let required = affinity.child("required");
         if required.is_present() {
             required_node_selector(&required, errors);
@@ -204,11 +203,8 @@ fn is_root(path: &str) -> bool {
 }
 
 fn check_iscsi_name_length(name: &str, source: &Field<'_, '_>, errors: &mut FieldErrors) {
-    let portal = source.child("targetPortal");
-    let length = name.len() + 1 + portal.text().len();
-    if source.child("initiatorName").is_present() && length > ISCSI_NAME_MAX {
-        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
-                      iscsi.initiatorName is specified.";
+    if let Some(detail) = sources::iscsi_name_violation(name, source) {
+        let portal = source.child("targetPortal");
         errors.push(source.child("targetportal").with_value(portal.value()).invalid(detail));
     }
 }

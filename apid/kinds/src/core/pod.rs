@@ -3,7 +3,7 @@
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{pod_parts, pod_status};
 use crate::defaults::part;
@@ -46,8 +46,10 @@ pub(super) const KIND: Kind = Kind {
         "spec.hostNetwork",
         "status.phase",
         "status.podIP",
+        "status.podIPs",
         "status.nominatedNodeName",
     ],
+    field_aliases: &[("spec.host", "spec.nodeName")],
     field_sources: &["status.podIPs"],
     columns: &[
         NAME,
@@ -93,35 +95,44 @@ impl Strategy for Pod {
         match field {
             "spec.hostNetwork" => object.flag(field).to_string(),
             "status.podIP" => pod_status::address(object).to_owned(),
+            // kube-apiserver accepts this label, and no pod has a value for it.
+            "status.podIPs" => String::new(),
             _ => object.text(field).to_owned(),
         }
     }
 
+    fn complete_new(&self, pod: &mut Object, ctx: &Context<'_>) -> Vec<String> {
+        let warnings = pods::app_armor::warnings(pod, ctx.names);
+        pods::app_armor::complete_profiles(pod, ctx.names);
+        pods::label_keys::complete_selectors(pod);
+        warnings
+    }
+
     fn prepare_create(&self, object: &mut Object, ctx: &Context<'_>) {
-        pods::app_armor::complete_profiles(object, ctx.names);
-        let qos_class = pod_status::qos_class(object);
-        let status = if object.items("spec.schedulingGates").is_empty() {
-            json!({"phase": "Pending", "qosClass": qos_class})
-        } else {
-            let conditions = [pod_status::gated_condition(ctx.clock)];
-            json!({"phase": "Pending", "qosClass": qos_class, "conditions": conditions})
-        };
+        let mut status = Map::from_iter([("phase".to_owned(), json!("Pending"))]);
+        // kube-apiserver keeps the QoS class of the request, even one that the resources contradict.
+        if let Some(class) = object.find("status.qosClass") {
+            status.insert("qosClass".to_owned(), class.clone());
+        }
+        if !object.items("spec.schedulingGates").is_empty() {
+            status.insert("conditions".to_owned(), json!([pod_status::gated_condition(ctx.clock)]));
+        }
         object.set("status", status);
     }
 
-    /// Computes the QoS class from the requests and limits, because admission plugins may have changed them.
-    /// Writes to subresources do not change the QoS class.
+    /// Computes the QoS class of a pod without one from the requests and limits, which admission plugins may
+    /// have changed. Later writes do not change the QoS class.
     fn canonicalize(&self, object: &mut Object, ctx: &Context<'_>) {
-        let qos_class = pod_status::qos_class(object);
-        if ctx.subresource.is_empty()
-            && let Some(Value::Object(status)) = object.get_mut("status")
-        {
-            status.insert("qosClass".to_owned(), json!(qos_class));
+        if ctx.subresource.is_empty() && object.text("status.qosClass").is_empty() {
+            let qos_class = pod_status::qos_class(object);
+            if let Some(Value::Object(status)) = object.get_mut("status") {
+                status.insert("qosClass".to_owned(), json!(qos_class));
+            }
         }
     }
 
-    /// On writes to `status`, restores the owner references, because old node agents corrupt them, and
-    /// restores the QoS class if the request omits it. Validation rejects a changed QoS class.
+    /// On writes to `status`, restores the owner references, because old node agents corrupt them, and the
+    /// deletion timestamp. Restores the QoS class if the request omits it. Validation rejects a changed QoS class.
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
         match ctx.subresource {
             "status" => {}
@@ -129,7 +140,9 @@ impl Strategy for Pod {
             pod_parts::RESIZE => return pod_parts::keep_resources(new, old),
             _ => return,
         }
-        metadata::restore_field(new, old, "ownerReferences");
+        for field in ["ownerReferences", "deletionTimestamp"] {
+            metadata::restore_field(new, old, field);
+        }
         if let Some(status) = part(new, "status") {
             pods::disabled::remove_from_status(status);
         }
@@ -146,11 +159,11 @@ impl Strategy for Pod {
             pod_parts::EPHEMERAL => pod_parts::validate_ephemeral(new, old, ctx.names),
             pod_parts::RESIZE => pod_parts::validate_resize(new, old, ctx.names),
             "" => {
-                let mut errors = pods::validation::update(new, old);
-                errors.extend(pods::validation::pod(new, ctx.names));
+                let mut errors = pods::validation::pod(new, ctx.names);
+                errors.extend(pods::validation::update(new, old, ctx.names));
                 errors
             }
-            "status" => pods::validation::status(new, old),
+            "status" => pods::validation::status(new, old, ctx.names),
             _ => FieldErrors::new(),
         }
     }

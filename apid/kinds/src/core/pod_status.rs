@@ -162,7 +162,15 @@ pub(super) fn gated_condition(clock: &dyn Clock) -> Value {
     })
 }
 
-/// QoS class of a pod.
+/// QoS class in the status of a pod, or the computed class of a pod without one.
+pub fn quality_of_service(pod: &Object) -> &str {
+    match pod.text("status.qosClass") {
+        "" => qos_class(pod),
+        class => class,
+    }
+}
+
+/// Computed QoS class of a pod.
 /// `Guaranteed`: every container has cpu and memory limits equal to its requests. `BestEffort`: no container
 /// has cpu or memory requests or limits. `Burstable`: all other pods.
 pub(super) fn qos_class(pod: &Object) -> &'static str {

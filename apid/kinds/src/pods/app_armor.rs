@@ -4,7 +4,8 @@
 //!
 //! Node agents of older releases read the profile of a container from an annotation of the pod, so a new pod
 //! gets both forms. A missing annotation gets the profile in the security context of the container, or else
-//! of the pod. A missing field of a container gets the profile in the annotation.
+//! of the pod. A missing field of a container gets the profile in the annotation, unless the pod has the same
+//! profile. [`warnings`] names the annotations that such a pod should not have.
 //!
 //! # Reference
 //!
@@ -17,7 +18,8 @@ use apimachinery::object::Object;
 use serde_json::{Value, json};
 
 use super::CONTAINER_LISTS;
-use crate::defaults::{Fields, map_or_insert, maps_in_list, part};
+use super::validation::APP_ARMOR_PROFILE_MAX;
+use crate::defaults::{map_or_insert, maps_in_list, part};
 use crate::format;
 use crate::metadata::ANNOTATIONS_MAX;
 use crate::table::cell::PathReader as _;
@@ -52,8 +54,11 @@ pub(crate) fn complete_profiles(pod: &mut Object, names: &Names) {
             let own = container.get("securityContext").and_then(|context| context.get("appArmorProfile"));
             match annotations.as_ref().and_then(|all| all.get(&key)?.as_str()) {
                 Some(annotation) => {
-                    if own.is_none_or(Value::is_null) {
-                        set_profile(container, annotation);
+                    let profile = profile_of(annotation).filter(|profile| Some(profile) != shared.as_ref());
+                    if let Some(profile) = profile.filter(|_| own.is_none_or(Value::is_null))
+                        && let Some(context) = map_or_insert(container, "securityContext")
+                    {
+                        context.insert("appArmorProfile".to_owned(), profile);
                     }
                 }
                 None => {
@@ -84,18 +89,45 @@ fn has_profile(pod: &Object, names: &Names) -> bool {
         || pod.annotations().any(|(key, _)| names.strip_label_sub_key(ANNOTATION, key).is_some())
 }
 
-/// Sets the profile of a container from an annotation, unless the annotation has no profile.
-fn set_profile(container: &mut Fields, annotation: &str) {
-    let profile = match annotation {
-        "runtime/default" => json!({"type": "RuntimeDefault"}),
-        "unconfined" => json!({"type": "Unconfined"}),
-        _ => match annotation.strip_prefix(LOCALHOST).filter(|file| !file.is_empty()) {
-            Some(file) => json!({"type": "Localhost", "localhostProfile": file}),
-            None => return,
-        },
-    };
-    if let Some(context) = map_or_insert(container, "securityContext") {
-        context.insert("appArmorProfile".to_owned(), profile);
+/// Warnings about annotations of a new pod, before [`complete_profiles`]: the container has no profile of its own,
+/// and the annotation is invalid or differs from the profile of the pod.
+pub(crate) fn warnings(pod: &Object, names: &Names) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if pod.text("spec.os.name") == "windows" {
+        return warnings;
+    }
+    let shared = pod.find("spec.securityContext.appArmorProfile");
+    for list in CONTAINER_LISTS {
+        for container in pod.items(&format!("spec.{list}")) {
+            let key = names.label_sub_key(ANNOTATION, container.text("name"));
+            let is_replaced = container.find("securityContext.appArmorProfile").is_some();
+            if let Some(annotation) = pod.annotation(&key).filter(|_| !is_replaced)
+                && profile_of(annotation).is_none_or(|profile| Some(&profile) != shared)
+            {
+                warnings.push(deprecation("metadata", &key));
+            }
+        }
+    }
+    warnings
+}
+
+/// Warning about an annotation for which a field exists. `metadata` is the path of the metadata.
+pub(crate) fn deprecation(metadata: &str, key: &str) -> String {
+    format!(
+        "{metadata}.annotations[{key}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+    )
+}
+
+/// The profile that an annotation names. None for an invalid annotation.
+fn profile_of(annotation: &str) -> Option<Value> {
+    match annotation {
+        "runtime/default" => Some(json!({"type": "RuntimeDefault"})),
+        "unconfined" => Some(json!({"type": "Unconfined"})),
+        _ => {
+            let file = annotation.strip_prefix(LOCALHOST)?;
+            let is_valid = !file.is_empty() && file.trim() == file && file.len() <= APP_ARMOR_PROFILE_MAX;
+            is_valid.then(|| json!({"type": "Localhost", "localhostProfile": file}))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod app_armor;
 pub(crate) mod defaults;
 pub(crate) mod disabled;
+pub(crate) mod label_keys;
 pub(crate) mod validation;
 pub(crate) mod warnings;
 

@@ -22,7 +22,7 @@ use apimachinery::object::{Object, Value};
 pub(crate) use scheduling::{label_deprecation, selector_labels};
 pub(crate) use volumes::{claim, claim_spec, persistent_volume};
 
-use super::{SECCOMP_OF_CONTAINER, SECCOMP_OF_POD};
+use super::{CONTAINER_LISTS, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD, app_armor};
 use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, address_form};
@@ -34,7 +34,9 @@ pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str, names: &N
     }
     let template = Field::new(new.find(path), path);
     let mut warnings = Vec::new();
-    parts(&template.child("metadata"), &template.child("spec"), names, &mut warnings);
+    let (metadata, spec) = (template.child("metadata"), template.child("spec"));
+    parts(&metadata, &spec, names, &mut warnings);
+    app_armor_annotations(&metadata, &spec, names, &mut warnings);
     warnings
 }
 
@@ -113,6 +115,30 @@ fn annotations(metadata: &Field<'_, '_>, spec: &Field<'_, '_>, names: &Names, wa
         ("security.alpha", "unsafe-sysctls", "v1.11", "sysctls"),
     ] {
         report(&names.label_sub_key(sub, name), since, field);
+    }
+}
+
+/// Reports annotations of a template with the AppArmor profile of a container that has no profile as a field.
+/// For pods, [`app_armor::warnings`] reports them.
+fn app_armor_annotations(
+    metadata: &Field<'_, '_>,
+    spec: &Field<'_, '_>,
+    names: &Names,
+    warnings: &mut Vec<String>,
+) {
+    let annotations = metadata.child("annotations");
+    let profile =
+        |owner: &Field<'_, '_>| owner.child("securityContext").child("appArmorProfile").is_present();
+    if profile(spec) {
+        return;
+    }
+    for list in CONTAINER_LISTS {
+        for container in spec.child(list).items().filter(|container| !profile(container)) {
+            let key = names.label_sub_key(app_armor::ANNOTATION, container.child("name").text());
+            if annotations.value().is_some_and(|annotations| annotations.get(&key).is_some()) {
+                warnings.push(app_armor::deprecation(&metadata.path().to_string(), &key));
+            }
+        }
     }
 }
 

@@ -158,9 +158,8 @@ fn server_sets_metadata_fields() {
         "generateName": "web-", "uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "selfLink": "/x", "resourceVersion": "0",
         "deletionTimestamp": "2001-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5, "generation": 7,
     }));
-    prepare_create(&mut new, "team", &ctx);
-    let uid = new.uid().to_owned();
-    assert_eq!(uid.len(), 36);
+    let uid = "0a5a0a5a-0000-4000-8000-000000000001";
+    prepare_create(&mut new, "team", uid, &ctx);
     assert_eq!(
         new,
         object(json!({

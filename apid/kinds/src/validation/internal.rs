@@ -1,5 +1,6 @@
 //! Errors that show values as the internal types of kube-apiserver: see [`InternalForm`].
 
+use apimachinery::codec::json;
 use apimachinery::field::{FieldError, FieldErrorKind, shorten_json};
 use schema::InternalForm;
 use serde_json::Value;
@@ -8,7 +9,7 @@ use super::Field;
 
 /// The JSON text of a value of a type of the table, in the form of the internal type.
 pub(crate) fn text_of_type(value: Option<&Value>, type_name: &str) -> String {
-    serde_json::to_string(&InternalForm::new(value, type_name)).unwrap_or_default()
+    json::to_text(&InternalForm::new(value, type_name))
 }
 
 /// The error `Invalid value`, which shows the value of a field as the internal type of a type of the table.

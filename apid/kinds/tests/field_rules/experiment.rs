@@ -131,6 +131,7 @@ impl<'a> Experiment<'a> {
         let ctx = self.context("");
         let mut object = object.clone();
         self.resource.prepare_create(&mut object, "team", &ctx);
+        self.resource.complete_new(&mut object, &ctx);
         self.resource.canonicalize(&mut object, &ctx);
         errors(&self.resource.validate_create(&object, &ctx))
     }

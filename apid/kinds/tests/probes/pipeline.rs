@@ -124,6 +124,7 @@ impl<'a> Probe<'a> {
         }
         stored.default(&mut object, &ctx);
         stored.prepare_create(&mut object, "probe", &ctx);
+        stored.complete_new(&mut object, &ctx);
         stored.canonicalize(&mut object, &ctx);
         if let Some(errors) = self.complete_families(&mut object, None, "") {
             return WriteResult::Invalid(errors);

@@ -1,8 +1,8 @@
 //! Node affinity, pod affinity and pod anti-affinity.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldError, FieldErrors};
 
 use crate::validation::{Field, text};
 use crate::{format, labels};
@@ -128,18 +128,42 @@ fn pod_affinity_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_format(&key, format::qualified_name, errors);
 }
 
+/// Reports keys of `matchLabelKeys` that the selector has twice: the selector of a new pod has a requirement for
+/// each of the keys already. kube-apiserver reports the index of the key below the path of the term.
+fn selected_keys(
+    term: &Field<'_, '_>,
+    selector: &Field<'_, '_>,
+    matching: &Field<'_, '_>,
+    errors: &mut FieldErrors,
+) {
+    let indexes: BTreeMap<&str, usize> = matching.items().map(|key| key.text()).zip(0..).collect();
+    let labels = selector.child("matchLabels");
+    let mut seen: BTreeSet<&str> = labels.entries().map(|(key, _)| key).collect();
+    for expression in selector.child("matchExpressions").items() {
+        let key = expression.child("key").text();
+        if !seen.insert(key)
+            && let Some(index) = indexes.get(key)
+        {
+            let detail = "exists in both matchLabelKeys and labelSelector";
+            errors.push(FieldError::invalid(&term.path().index(*index), key, detail));
+        }
+    }
+}
+
 /// Validates `matchLabelKeys` and `mismatchLabelKeys`.
 fn label_keys(term: &Field<'_, '_>, errors: &mut FieldErrors) {
     let selector = term.child("labelSelector");
     let (matching, mismatching) = (term.child("matchLabelKeys"), term.child("mismatchLabelKeys"));
     for keys in [&matching, &mismatching] {
+        if !keys.list().is_empty() && !selector.is_present() {
+            errors.push(keys.forbidden("must not be specified when labelSelector is not set"));
+            continue;
+        }
         for key in keys.items() {
             text::check_format(&key, format::qualified_name, errors);
-            if !selector.is_present() {
-                errors.push(key.forbidden("must not be specified when labelSelector is not set"));
-            }
         }
     }
+    selected_keys(term, &selector, &matching, errors);
     let mismatched: BTreeSet<&str> = mismatching.items().map(|key| key.text()).collect();
     for key in matching.items() {
         if mismatched.contains(key.text()) {

@@ -1,5 +1,7 @@
-//! Rules of annotations that fields have replaced: profiles of seccomp and AppArmor.
+//! Rules of annotations of pods and pod templates: mirror pods, the cost of a deletion, and the annotations that fields
+//! have replaced, with profiles of seccomp and AppArmor.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use apimachinery::field::FieldErrors;
@@ -7,42 +9,141 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 
 use crate::pods::{CONTAINER_LISTS, SECCOMP_OF_CONTAINER, SECCOMP_OF_POD, app_armor};
-use crate::validation::Field;
+use crate::table::cell::PathReader as _;
+use crate::validation::{Field, path};
 
-/// Sub-domains of all annotations of profiles.
-const PROFILES: [&str; 3] = [SECCOMP_OF_POD, SECCOMP_OF_CONTAINER, app_armor::ANNOTATION];
+/// Prefix of annotation values whose profile is a file on the node.
+const LOCALHOST: &str = "localhost/";
+/// Values of seccomp annotations without a file.
+const SECCOMP_PROFILES: [&str; 3] = ["runtime/default", "docker/default", "unconfined"];
+/// Values of AppArmor annotations without a file.
+const APP_ARMOR_PROFILES: [&str; 3] = ["", "runtime/default", "unconfined"];
 
-/// Reports AppArmor annotations of containers that the pod does not have.
-pub(super) fn check_container_names(pod: &Object, names: &Names, errors: &mut FieldErrors) {
-    let metadata = Field::new(pod.get("metadata"), "metadata");
-    let annotations = metadata.child("annotations");
-    let annotated = annotations
-        .entries()
-        .filter_map(|(key, entry)| Some((names.strip_label_sub_key(app_armor::ANNOTATION, key)?, entry)));
-    let annotated: Vec<_> = annotated.collect();
-    if annotated.is_empty() {
-        return;
-    }
-    let spec = pod.get("spec");
-    let lists = CONTAINER_LISTS.iter().filter_map(|list| spec?.get(list)?.as_array());
-    let containers: BTreeSet<&str> =
-        lists.flatten().filter_map(|container| container.get("name")?.as_str()).collect();
-    for (name, annotation) in annotated.into_iter().filter(|(name, _)| !containers.contains(name)) {
-        errors.push(annotation.invalid_value(name, "container not found"));
+/// Name of the annotation of pods that the node agent creates from a file.
+const MIRROR: &str = "config.mirror";
+
+/// Validates the annotations of a pod or of a pod template. `annotations` has the path of their errors.
+pub(super) fn validate(
+    annotations: &Field<'_, '_>,
+    spec: &Field<'_, '_>,
+    names: &Names,
+    errors: &mut FieldErrors,
+) {
+    for (key, annotation) in annotations.entries() {
+        let value = annotation.text();
+        if key == names.label_key(MIRROR) {
+            if spec.child("nodeName").text().is_empty() {
+                let detail = "must set spec.nodeName if mirror pod annotation is set";
+                errors.push(annotation.invalid(detail));
+            }
+        } else if key == names.label_sub_key("controller", "pod-deletion-cost") {
+            if !is_deletion_cost(value) {
+                errors.push(annotation.invalid("must be a 32bit integer"));
+            }
+        } else if names.strip_label_sub_key(app_armor::ANNOTATION, key).is_some() {
+            app_armor_annotation(&annotation, errors);
+        } else if key == names.label_sub_key(SECCOMP_OF_POD, "pod")
+            || names.strip_label_sub_key(SECCOMP_OF_CONTAINER, key).is_some()
+        {
+            // kube-apiserver appends the key as the name of a field.
+            seccomp_annotation(&annotations.child(key).with_value(annotation.value()), errors);
+        }
     }
 }
 
-/// Reports profiles of a new pod that contradict their annotations.
-pub(super) fn check_profiles(pod: &Object, names: &Names, errors: &mut FieldErrors) {
-    let has_profile =
-        |key: &str| PROFILES.iter().any(|profile| names.strip_label_sub_key(profile, key).is_some());
-    if !pod.annotations().any(|(key, _)| has_profile(key)) {
+/// Reports AppArmor annotations of containers that a new pod or a template does not have.
+pub(super) fn check_container_names(
+    annotations: &Field<'_, '_>,
+    spec: &Field<'_, '_>,
+    names: &Names,
+    errors: &mut FieldErrors,
+) {
+    // The names of the containers, read once for all annotations of profiles.
+    let containers: LazyCell<BTreeSet<&str>, _> = LazyCell::new(|| {
+        let lists = CONTAINER_LISTS.iter().flat_map(|list| spec.child(list).list());
+        lists.map(|container| container.text("name")).collect()
+    });
+    for (key, annotation) in annotations.entries() {
+        if let Some(name) = names.strip_label_sub_key(app_armor::ANNOTATION, key)
+            && !containers.contains(name)
+        {
+            errors.push(annotation.invalid_value(name, "container not found"));
+        }
+    }
+}
+
+/// Whether a text is a number of 32 bits without a plus sign and without leading zeros.
+fn is_deletion_cost(text: &str) -> bool {
+    let has_first_digit = text == "0" || text.starts_with(['-', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+    has_first_digit && text.parse::<i32>().is_ok()
+}
+
+fn app_armor_annotation(annotation: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let profile = annotation.text();
+    if !APP_ARMOR_PROFILES.contains(&profile) && !profile.starts_with(LOCALHOST) {
+        errors.push(annotation.invalid(&format!("invalid AppArmor profile name: {profile:?}")));
+    }
+}
+
+fn seccomp_annotation(annotation: &Field<'_, '_>, errors: &mut FieldErrors) {
+    let profile = annotation.text();
+    if SECCOMP_PROFILES.contains(&profile) {
         return;
     }
-    let spec = Field::new(pod.get("spec"), "spec");
+    match profile.strip_prefix(LOCALHOST) {
+        Some(file) => path::check_local_descending(&annotation.with_value(Some(&file.into())), errors),
+        None => errors.push(annotation.invalid("must be a valid seccomp profile")),
+    }
+}
+
+/// Validates the changes of annotations: those of AppArmor profiles and of mirror pods are immutable.
+pub(super) fn validate_update(new: &Object, old: &Object, names: &Names, errors: &mut FieldErrors) {
+    let mirror = names.label_key(MIRROR);
+    let metadata = Field::new(new.get("metadata"), "metadata");
+    let annotations = metadata.child("annotations");
+    let mut forbid = |key: &str, app_armor: &str, mirror_pod: &str| {
+        let field = annotations.entry(key, None);
+        if names.strip_label_sub_key(app_armor::ANNOTATION, key).is_some() {
+            errors.push(field.forbidden(app_armor));
+        } else if key == mirror {
+            errors.push(field.forbidden(mirror_pod));
+        }
+    };
+    for (key, value) in old.annotations() {
+        if new.annotation(key) != Some(value) {
+            forbid(
+                key,
+                "may not remove or update AppArmor annotations",
+                "may not remove or update mirror pod annotation",
+            );
+        }
+    }
+    for (key, _) in new.annotations().filter(|(key, _)| old.annotation(key).is_none()) {
+        forbid(key, "may not add AppArmor annotations", "may not add mirror pod annotation");
+    }
+}
+
+/// Reports profiles of a new pod or of a template that contradict their annotations. `annotations` are the
+/// annotations of the pod or the template.
+pub(super) fn check_profiles(
+    annotations: &Field<'_, '_>,
+    spec: &Field<'_, '_>,
+    names: &Names,
+    errors: &mut FieldErrors,
+) {
+    let is_profile = |key: &str| {
+        [SECCOMP_OF_POD, SECCOMP_OF_CONTAINER, app_armor::ANNOTATION]
+            .iter()
+            .any(|profile| names.strip_label_sub_key(profile, key).is_some())
+    };
+    if !annotations.entries().any(|(key, _)| is_profile(key)) {
+        return;
+    }
+    let annotation = |key: &str| annotations.value()?.get(key)?.as_str();
     let context = spec.child("securityContext");
     let key = names.label_sub_key(SECCOMP_OF_POD, "pod");
-    compare_profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
+    compare_profile(&context.child("seccompProfile"), annotation(&key), "seccomp", errors);
+    let is_windows = spec.child("os").child("name").text() == "windows";
     // Of several containers with the same name, the annotation applies to the first.
     let mut seen = BTreeSet::new();
     for list in CONTAINER_LISTS {
@@ -51,11 +152,17 @@ pub(super) fn check_profiles(pod: &Object, names: &Names, errors: &mut FieldErro
             if !seen.insert(name) {
                 continue;
             }
-            let context = container.child("securityContext");
+            let own_context = container.child("securityContext");
             let key = names.label_sub_key(SECCOMP_OF_CONTAINER, name);
-            compare_profile(&context.child("seccompProfile"), pod.annotation(&key), "seccomp", errors);
+            compare_profile(&own_context.child("seccompProfile"), annotation(&key), "seccomp", errors);
             let key = names.label_sub_key(app_armor::ANNOTATION, name);
-            compare_profile(&context.child("appArmorProfile"), pod.annotation(&key), "apparmor", errors);
+            let mut profile = own_context.child("appArmorProfile");
+            if !profile.is_present() {
+                // The error at the field of the container is about the profile of the pod.
+                profile = profile.with_value(context.child("appArmorProfile").value());
+            }
+            let annotation = annotation(&key).filter(|_| !is_windows);
+            compare_profile(&profile, annotation, "apparmor", errors);
         }
     }
 }
@@ -74,12 +181,13 @@ fn compare_profile(
         "RuntimeDefault" => {
             annotation == "runtime/default" || (feature == "seccomp" && annotation == "docker/default")
         }
-        "Localhost" => annotation.starts_with("localhost/"),
+        "Localhost" => annotation.starts_with(LOCALHOST),
         _ => return,
     };
+    let is_file = kind.text() == "Localhost";
     if !is_same_type {
         errors.push(kind.forbidden(&format!("{feature} type in annotation and field must match")));
-    } else if annotation.strip_prefix("localhost/").is_some_and(|annotated| annotated != file.text()) {
+    } else if is_file && annotation.strip_prefix(LOCALHOST) != Some(file.text()) {
         errors.push(file.forbidden(&format!("{feature} profile in annotation and field must match")));
     }
 }

@@ -54,7 +54,7 @@ fn ports(ports: &Field<'_, '_>, errors: &mut FieldErrors) {
 }
 
 /// Reports host ports of a container that are in `seen`, as protocol, address and number. Adds the other host
-/// ports to `seen`.
+/// ports to `seen`. The container may be [`Field::with_value`] of another path.
 pub(super) fn host_port_conflicts<'v, 'p>(
     container: &'p Field<'v, 'p>,
     seen: &mut BTreeSet<(&'v str, &'v str, i64)>,

@@ -47,8 +47,10 @@ pub(super) fn validate(spec: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut 
     for container in &items {
         container::host_port_conflicts(container, &mut host_ports, errors);
     }
-    for container in spec.child("initContainers").items() {
-        init_container(&container, facts, &mut names, errors);
+    let init_containers = spec.child("initContainers");
+    for container in init_containers.items() {
+        let first = init_containers.items().next().unwrap_or(container);
+        init_container(&container, &first, facts, &mut names, errors);
     }
     ephemeral_containers(&spec.child("ephemeralContainers"), &names, facts, errors);
 }
@@ -63,6 +65,7 @@ fn handlers(container: &Field<'_, '_>, facts: &PodFacts<'_>, errors: &mut FieldE
 
 fn init_container<'v>(
     container: &Field<'v, '_>,
+    first: &Field<'v, '_>,
     facts: &PodFacts<'_>,
     names: &mut BTreeSet<&'v str>,
     errors: &mut FieldErrors,
@@ -78,7 +81,8 @@ fn init_container<'v>(
     } else if !name.text().is_empty() {
         names.insert(name.text());
     }
-    container::host_port_conflicts(container, &mut BTreeSet::new(), errors);
+    // Init containers run one after another. As in kube-apiserver, the error names the first of them.
+    container::host_port_conflicts(&first.with_value(container.value()), &mut BTreeSet::new(), errors);
     if policy.text() == "Always" {
         handlers(container, facts, errors);
         return;
@@ -115,7 +119,8 @@ pub(crate) fn ephemeral_containers(
         for name in FORBIDDEN_EPHEMERAL_FIELDS {
             let field = container.child(name);
             let is_empty = field.value().and_then(Value::as_object).is_some_and(Map::is_empty);
-            if field.is_present() && !is_empty {
+            // Only `resources` is the same when it is empty and when it is absent.
+            if field.is_present() && !(name == "resources" && is_empty) {
                 errors.push(field.forbidden("cannot be set for an Ephemeral Container"));
             }
         }
@@ -130,8 +135,22 @@ pub(crate) fn ephemeral_containers(
     }
 }
 
-/// Reports image names with white space, which pod templates may have.
+/// Reports volumes with a token of a service account, in a pod without service account.
+fn token_sources(volumes: &Field<'_, '_>, errors: &mut FieldErrors) {
+    for volume in volumes.items() {
+        let projected = volume.child("projected");
+        for source in projected.child("sources").items() {
+            let token = source.child("serviceAccountToken");
+            token.forbid("must not be specified when serviceAccountName is not set", errors);
+        }
+    }
+}
+
+/// Reports tokens of an absent service account, and image names with white space, which pod templates may have.
 pub(super) fn validate_for_pod(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+    if spec.child("serviceAccountName").text().is_empty() {
+        token_sources(&spec.child("volumes"), errors);
+    }
     for list in ["containers", "initContainers"] {
         for container in spec.child(list).items() {
             let image = container.child("image");

@@ -31,6 +31,7 @@ mod workload;
 
 pub(crate) use affinity::required_node_selector;
 pub(crate) use resources::overhead;
+pub(crate) use security::APP_ARMOR_PROFILE_MAX;
 pub(crate) use status::status;
 pub(crate) use update::update;
 pub(crate) use workload::{
@@ -44,9 +45,16 @@ use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
-use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, network, number, text};
+use crate::{format, metadata};
+
+/// The object that contains a pod spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SpecOwner {
+    Pod,
+    Template,
+}
 
 /// Facts about a pod that rules of its parts need.
 struct PodFacts<'v> {
@@ -74,19 +82,20 @@ impl<'v> PodFacts<'v> {
 
 /// Validates the metadata and the spec of a pod.
 pub(crate) fn pod(pod: &Object, names: &Names) -> FieldErrors {
-    let spec = Field::new(pod.get("spec"), "spec");
+    let (metadata, spec) = (Field::new(pod.get("metadata"), "metadata"), Field::new(pod.get("spec"), "spec"));
     let mut errors = FieldErrors::new();
-    self::spec(&spec, names, &mut errors);
+    annotations::validate(&metadata.child("annotations"), &spec, names, &mut errors);
+    self::spec(&spec, SpecOwner::Pod, names, &mut errors);
     container_lists::validate_for_pod(&spec, &mut errors);
     errors
 }
 
 /// Validates a new pod.
 pub(crate) fn new_pod(pod: &Object, names: &Names) -> FieldErrors {
-    let mut errors = self::pod(pod, names);
-    let spec = Field::new(pod.get("spec"), "spec");
-    annotations::check_container_names(pod, names, &mut errors);
-    annotations::check_profiles(pod, names, &mut errors);
+    let (metadata, spec) = (Field::new(pod.get("metadata"), "metadata"), Field::new(pod.get("spec"), "spec"));
+    let mut errors = FieldErrors::new();
+    annotations::check_container_names(&metadata.child("annotations"), &spec, names, &mut errors);
+    errors.extend(self::pod(pod, names));
     let ephemeral = spec.child("ephemeralContainers");
     if !ephemeral.list().is_empty() {
         errors.push(ephemeral.forbidden("cannot be set on create"));
@@ -95,6 +104,7 @@ pub(crate) fn new_pod(pod: &Object, names: &Names) -> FieldErrors {
     if !node.text().is_empty() && !spec.child("schedulingGates").list().is_empty() {
         errors.push(node.forbidden("cannot be set until all schedulingGates have been cleared"));
     }
+    annotations::check_profiles(&metadata.child("annotations"), &spec, names, &mut errors);
     errors
 }
 
@@ -133,25 +143,21 @@ pub(crate) fn template_field(template: &Field<'_, '_>, names: &Names, errors: &m
     let metadata = template.child("metadata");
     // kube-apiserver reports errors of the metadata at the path of the template.
     text::check_labels(&template.child("labels").with_value(metadata.child("labels").value()), errors);
-    annotation_keys(&template.child("annotations").with_value(metadata.child("annotations").value()), errors);
+    let annotations = template.child("annotations").with_value(metadata.child("annotations").value());
+    metadata::validate_annotations(&annotations, errors);
     let spec = template.child("spec");
-    self::spec(&spec, names, errors);
+    annotations::check_container_names(&annotations, &spec, names, errors);
+    annotations::validate(&annotations, &spec, names, errors);
+    self::spec(&spec, SpecOwner::Template, names, errors);
+    annotations::check_profiles(&annotations, &spec, names, errors);
     let ephemeral = spec.child("ephemeralContainers");
     if !ephemeral.list().is_empty() {
         errors.push(ephemeral.forbidden("ephemeral containers not allowed in pod template"));
     }
 }
 
-fn annotation_keys(annotations: &Field<'_, '_>, errors: &mut FieldErrors) {
-    for (key, _) in annotations.entries() {
-        for message in format::qualified_name(&key.to_lowercase()) {
-            errors.push(annotations.invalid_name(key, &message));
-        }
-    }
-}
-
 /// Validates a pod spec.
-fn spec(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn spec(spec: &Field<'_, '_>, owner: SpecOwner, names: &Names, errors: &mut FieldErrors) {
     let facts = PodFacts::new(spec, names, errors);
     container_lists::validate(spec, &facts, errors);
     text::require_supported(&spec.child("restartPolicy"), &["Always", "OnFailure", "Never"], errors);
@@ -161,7 +167,7 @@ fn spec(spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
         errors,
     );
     text::check_labels(&spec.child("nodeSelector"), errors);
-    security::pod(spec, errors);
+    security::pod(spec, owner, errors);
     affinity::validate(&spec.child("affinity"), errors);
     dns::validate(spec, errors);
     for gate in spec.child("readinessGates").items() {

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use apimachinery::field::FieldErrors;
 
-use super::{PodFacts, windows};
+use super::{PodFacts, SpecOwner, windows};
 use crate::format;
 use crate::validation::internal;
 use crate::validation::{Field, number, path, text};
 
 /// Maximum length, in bytes, of an AppArmor profile name.
-const APP_ARMOR_PROFILE_MAX: usize = 4095;
+pub(crate) const APP_ARMOR_PROFILE_MAX: usize = 4095;
 
 /// Highest valid user or group id.
 const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates the security context of a pod, and rules between it and the spec.
-pub(super) fn pod(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
-    host_network(spec, errors);
+pub(super) fn pod(spec: &Field<'_, '_>, owner: SpecOwner, errors: &mut FieldErrors) {
+    host_network(spec, owner, errors);
     let context = spec.child("securityContext");
     for field in ["fsGroup", "runAsUser", "runAsGroup"] {
         number::check_range(&context.child(field), 0, ID_MAX, errors);
@@ -40,17 +40,20 @@ pub(super) fn pod(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_supported(&context.child("supplementalGroupsPolicy"), &["Merge", "Strict"], errors);
 }
 
-/// Validates that container ports and host ports are equal in the network of the host.
-fn host_network(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
+/// Validates that container ports and host ports are equal in the network of the host. A port of a template may
+/// lack a host port, because each pod of the template gets one by default.
+fn host_network(spec: &Field<'_, '_>, owner: SpecOwner, errors: &mut FieldErrors) {
     if !spec.child("hostNetwork").flag() {
         return;
     }
     for container in spec.child("containers").items() {
         for port in container.child("ports").items() {
-            let (number, host) = (port.child("containerPort"), port.child("hostPort"));
-            if number.integer() != Some(host.integer().unwrap_or(0)) {
+            let field = port.child("hostPort");
+            let host_port = field.integer().unwrap_or(0);
+            let is_allowed = owner == SpecOwner::Template && host_port == 0;
+            if !is_allowed && host_port != port.child("containerPort").integer().unwrap_or(0) {
                 let detail = "must match `containerPort` when `hostNetwork` is true";
-                errors.push(host.invalid_value(host.integer().unwrap_or(0), detail));
+                errors.push(field.invalid_value(host_port, detail));
             }
         }
     }

@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 
+use super::annotations;
 use crate::format;
+use crate::table::cell::PathReader as _;
 use crate::validation::internal;
 use crate::validation::{Field, network, number, text};
 
@@ -13,10 +16,11 @@ use crate::validation::{Field, network, number, text};
 const ID_MAX: i64 = i32::MAX as i64;
 
 /// Validates a new status and the changes from the old status.
-pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
+pub(crate) fn status(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let (new_status, old_status) =
         (Field::new(new.get("status"), "status"), Field::new(old.get("status"), "status"));
     let mut errors = FieldErrors::new();
+    annotations::validate_update(new, old, names, &mut errors);
     for condition in new_status.child("conditions").items() {
         // Errors of kube-apiserver name this field `Type`, as in its Go source.
         let kind = condition.child("type");
@@ -26,16 +30,21 @@ pub(crate) fn status(new: &Object, old: &Object) -> FieldErrors {
             &mut errors,
         );
     }
+    let node = new_status.child("nominatedNodeName");
+    if node.text() != old_status.child("nominatedNodeName").text() {
+        text::check_nonempty_format(&node, format::subdomain, &mut errors);
+    }
     let class = new_status.child("qosClass");
     if class.text() != old_status.child("qosClass").text() {
         errors.push(class.invalid_value(class.text(), "field is immutable"));
     }
+    terminated_containers(new, &new_status, &old_status, &mut errors);
     addresses(&new_status, "podIP", "podIPs", &mut errors);
     addresses(&new_status, "hostIP", "hostIPs", &mut errors);
-    terminated_containers(new, &new_status, &old_status, &mut errors);
+    let is_windows = new.text("spec.os.name") == "windows";
     for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
         for container in new_status.child(list).items() {
-            user(&container.child("user"), &mut errors);
+            user(&container.child("user"), is_windows, &mut errors);
         }
     }
     errors
@@ -62,7 +71,8 @@ fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut Fiel
     if addresses.list().len() < 2 {
         return;
     }
-    if families.len() < addresses.list().len() {
+    let has_invalid = families.len() < addresses.list().len();
+    if has_invalid {
         let bad =
             addresses.items().position(|address| network::parse_ip(address.child("ip").text()).is_none());
         let at = bad.unwrap_or_default();
@@ -71,7 +81,8 @@ fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut Fiel
             &addresses.path(),
             &format!("failed to check for dual stack with error:invalid IP[{at}]: {shown}"),
         ));
-    } else if addresses.list().len() > 2 || families.first() == families.get(1) {
+    }
+    if has_invalid || addresses.list().len() > 2 || families.first() == families.get(1) {
         let detail = "may specify no more than one IP for each IP family";
         errors.push(internal::invalid_of_field(&addresses, "core/v1.PodStatus", list, detail));
     }
@@ -80,17 +91,19 @@ fn addresses(status: &Field<'_, '_>, single: &str, list: &str, errors: &mut Fiel
 /// Reports terminated containers that start again although the pod must not restart them.
 fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let spec = Field::new(pod.get("spec"), "spec");
-    let policy = spec.child("restartPolicy").text();
-    if policy == "Always" {
-        return;
-    }
+    let pod_policy = spec.child("restartPolicy").text();
     let init_containers = spec.child("initContainers");
     let sidecars: BTreeSet<&str> = init_containers
         .items()
         .filter(|container| container.child("restartPolicy").text() == "Always")
         .map(|container| container.child("name").text())
         .collect();
-    for list in ["containerStatuses", "initContainerStatuses"] {
+    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        // Ephemeral containers never start again.
+        let policy = if list == "ephemeralContainerStatuses" { "Never" } else { pod_policy };
+        if policy == "Always" {
+            continue;
+        }
         let statuses = new.child(list);
         let mut running: BTreeMap<&str, Vec<_>> = BTreeMap::new();
         for status in statuses.items() {
@@ -123,8 +136,12 @@ fn terminated_containers(pod: &Object, new: &Field<'_, '_>, old: &Field<'_, '_>,
 }
 
 /// Validates the user of a container.
-fn user(user: &Field<'_, '_>, errors: &mut FieldErrors) {
+fn user(user: &Field<'_, '_>, is_windows: bool, errors: &mut FieldErrors) {
     let linux = user.child("linux");
+    if is_windows {
+        linux.forbid("cannot be set for a windows pod", errors);
+        return;
+    }
     for field in ["uid", "gid"] {
         number::check_range(&linux.child(field), 0, ID_MAX, errors);
     }

@@ -54,13 +54,14 @@ fn invalid_containers_return_field_errors() {
 
 #[test]
 fn pod_update_of_immutable_field_is_rejected() {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
     let pod = |spec: Value| Object::from_value(json!({"spec": spec})).unwrap();
     let base = json!({"containers": [{"name": "a", "image": "a:1"}], "activeDeadlineSeconds": 60,
         "tolerations": [{"key": "x"}]});
     let run = |pointer: &str, value: Value| {
         let mut spec = base.clone();
         *spec.pointer_mut(pointer).unwrap() = value;
-        messages(&update(&pod(spec), &pod(base.clone())))
+        messages(&update(&pod(spec), &pod(base.clone()), &names))
             .iter()
             .map(|e| e.split(':').next().unwrap().to_owned())
             .collect::<Vec<_>>()
@@ -123,10 +124,11 @@ fn apparmor_annotation_of_unknown_container_is_found_among_many() {
     let annotations: serde_json::Map<String, Value> =
         (1..100_000).map(|name| (key(name), json!(""))).collect();
     let containers: Vec<Value> = (0..99_999).map(|name| json!({"name": name.to_string()})).collect();
-    let pod = json!({"metadata": {"annotations": annotations}, "spec": {"containers": containers}});
+    let (annotations, spec) = (json!(annotations), json!({"containers": containers}));
     let mut errors = FieldErrors::new();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
-    annotations::check_container_names(&Object::from_value(pod).unwrap(), &names, &mut errors);
+    let field = Field::new(Some(&annotations), "metadata.annotations");
+    super::annotations::validate(&field, &Field::new(Some(&spec), "spec"), &names, &mut errors);
     assert_eq!(
         messages(&errors),
         [format!("metadata.annotations[{}]: Invalid value: \"99999\": container not found", key(99_999))]

@@ -64,7 +64,6 @@ fn label_keys(constraint: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     if !selector.is_present() {
         errors.push(keys.forbidden("must not be specified when labelSelector is not set"));
-        return;
     }
     let expressions = selector.child("matchExpressions");
     let labels = selector.child("matchLabels");

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
-use super::gated;
+use super::{annotations, gated};
 use crate::table::cell::PathReader;
 
 /// Validates an update of a pod.
@@ -14,18 +15,17 @@ use crate::table::cell::PathReader;
 /// An update may change container images, set or shorten the deadline, add tolerations, change their
 /// duration, remove scheduling gates, and set a negative grace period to 1. [`gated`] has the rules for gated
 /// pods.
-pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
+pub(crate) fn update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();
+    annotations::validate_update(new, old, names, &mut errors);
     for field in ["containers", "initContainers"] {
         let full = format!("spec.{field}");
         if new.items(&full).len() != old.items(&full).len() {
             let detail = "pod updates may not add or remove containers";
             errors.push(FieldError::forbidden(&path.child(field), detail));
+            return errors;
         }
-    }
-    if !errors.is_empty() {
-        return errors;
     }
     let deadline = |object: &Object| object.find("spec.activeDeadlineSeconds").and_then(Value::as_i64);
     let at = path.child("activeDeadlineSeconds");
@@ -53,7 +53,6 @@ pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
     if !tolerations(old).is_subset(&tolerations(new)) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden(&path.child("tolerations"), detail));
-        return errors;
     }
     let gates = path.child("schedulingGates");
     let before: HashSet<&str> =
@@ -64,9 +63,6 @@ pub(crate) fn update(new: &Object, old: &Object) -> FieldErrors {
             let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.push(FieldError::forbidden(&gates.index(i).child("name"), &detail));
         }
-    }
-    if !errors.is_empty() {
-        return errors;
     }
     let mut comparable = rest(new);
     if !old.items("spec.schedulingGates").is_empty() {

@@ -29,6 +29,7 @@ const SOURCES: [(&str, Rule); 29] = [
     ("quobyte", sources::quobyte),
     ("downwardAPI", volume_files::downward_api),
     ("fc", sources::fc),
+    ("flexVolume", sources::flex_volume),
     ("configMap", volume_files::config_map),
     ("azureFile", sources::azure_file),
     ("vsphereVolume", sources::vsphere_volume),
@@ -40,7 +41,6 @@ const SOURCES: [(&str, Rule); 29] = [
     ("scaleIO", sources::scale_io),
     ("csi", csi),
     ("ephemeral", ephemeral),
-    ("flexVolume", sources::flex_volume),
 ];
 
 /// Validates volumes. Returns the volumes without errors by name.
@@ -72,8 +72,15 @@ fn source(volume: &Field<'_, '_>, errors: &mut FieldErrors) {
     let names = volume.names();
     for (name, rule) in SOURCES.iter().filter(|(name, _)| names.contains(name)) {
         let source = volume.child(name);
-        if has_source {
-            errors.push(source.forbidden("may not specify more than 1 volume type"));
+        // kube-apiserver does not report `flexVolume` as a second source.
+        if has_source && *name != "flexVolume" {
+            // kube-apiserver spells two sources differently in this error.
+            let reported = match *name {
+                "cephfs" => volume.child("cephFS"),
+                "downwardAPI" => volume.child("downwarAPI"),
+                _ => source,
+            };
+            errors.push(reported.forbidden("may not specify more than 1 volume type"));
         } else {
             has_source = true;
             // kube-apiserver reports errors of this source under its name in Go.
@@ -82,6 +89,12 @@ fn source(volume: &Field<'_, '_>, errors: &mut FieldErrors) {
                 _ => source,
             };
             rule(&reported, SourceOwner::Pod, errors);
+        }
+        let volume_name = volume.child("name");
+        if *name == "iscsi"
+            && let Some(detail) = sources::iscsi_name_violation(volume_name.text(), &volume.child(name))
+        {
+            errors.push(volume_name.invalid(detail));
         }
     }
     if !has_source {

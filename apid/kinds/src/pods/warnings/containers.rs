@@ -23,6 +23,9 @@ struct Port<'v> {
 
 /// Reports fractional amounts of bytes, and variables that later variables hide.
 pub(super) fn resources_and_variables(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
+    for name in ["memory", "ephemeral-storage"] {
+        fractional_bytes(&spec.child("overhead"), name, warnings);
+    }
     for list in CONTAINER_LISTS {
         for container in spec.child(list).items() {
             let resources = container.child("resources");
@@ -59,13 +62,15 @@ pub(super) fn fractional_bytes(amounts: &Field<'_, '_>, name: &str, warnings: &m
     }
 }
 
-/// Reports variables with the name of an earlier variable, unless the value refers to it: `$(NAME)`.
+/// Reports variables with the name of an earlier variable, unless the value has a reference to it, `$(NAME)`,
+/// and more.
 fn hidden_variables(variables: &Field<'_, '_>, warnings: &mut Vec<String>) {
     let mut seen = BTreeSet::new();
     for variable in variables.items() {
         let name = variable.child("name").text();
-        let refers = variable.child("value").text().contains(&format!("$({name})"));
-        if !seen.insert(name) && !refers {
+        let (value, reference) = (variable.child("value").text(), format!("$({name})"));
+        let is_extended = value.contains(&reference) && value != reference;
+        if !seen.insert(name) && !is_extended {
             warnings.push(format!(
                 "{}: hides previous definition of {}, which may be dropped when using apply",
                 variable.path(),
@@ -84,6 +89,7 @@ pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
             let is_long_running = list == "containers" || container.child("restartPolicy").text() == "Always";
             for port in container.child("ports").items() {
                 let path = port.path().to_string();
+                unused_address(&port, &path, warnings);
                 conflicts.add(&port, &path, warnings);
                 let name = port.child("name").text();
                 if name.is_empty() || !is_long_running {
@@ -99,6 +105,19 @@ pub(super) fn ports(spec: &Field<'_, '_>, warnings: &mut Vec<String>) {
                 }
             }
         }
+    }
+}
+
+/// Reports a host address without a host port. The text shows the port as Go prints a struct.
+fn unused_address(port: &Field<'_, '_>, path: &str, warnings: &mut Vec<String>) {
+    let (host_ip, host_port) = (port.child("hostIP").text(), port.child("hostPort").integer().unwrap_or(0));
+    if !host_ip.is_empty() && host_port == 0 {
+        let number = port.child("containerPort").integer().unwrap_or(0);
+        let (name, protocol) = (port.child("name").text(), port.child("protocol").text());
+        warnings.push(format!(
+            "{path}: hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} Protocol:{protocol} \
+             HostIP:{host_ip}}}"
+        ));
     }
 }
 

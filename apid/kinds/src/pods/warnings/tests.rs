@@ -46,11 +46,77 @@ fn conflicting_ports_return_warnings() {
 }
 
 #[test]
+fn host_address_without_host_port_returns_warning() {
+    let ports = json!([
+        {"name": "n", "containerPort": 80, "protocol": "TCP", "hostIP": "10.0.0.1"},
+        {"containerPort": 81, "protocol": "TCP", "hostIP": "10.0.0.1", "hostPort": 81},
+    ]);
+    assert_eq!(
+        warnings_of(json!({"containers": [{"name": "c", "ports": ports}]})),
+        [
+            "spec.containers[0].ports[0]: hostIP set without hostPort: {Name:n HostPort:0 ContainerPort:80 Protocol:TCP \
+          HostIP:10.0.0.1}"
+        ]
+    );
+}
+
+#[test]
+fn variable_that_only_refers_to_itself_returns_warning() {
+    let env =
+        json!([{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)"}, {"name": "A", "value": "$(A)2"}]);
+    assert_eq!(
+        warnings_of(json!({"containers": [{"name": "c", "env": env}]})),
+        [
+            r#"spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply"#
+        ]
+    );
+}
+
+#[test]
+fn app_armor_annotation_without_field_returns_warning() {
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let key = |container: &str| format!("container.apparmor.security.beta.kubernetes.io/{container}");
+    let (a, b, c, d) = (key("a"), key("b"), key("c"), key("d"));
+    let metadata =
+        json!({"annotations": {&a: "unconfined", &b: "unconfined", &c: "runtime/default", &d: "x"}});
+    let profile = json!({"appArmorProfile": {"type": "Unconfined"}});
+    let containers =
+        json!([{"name": "a"}, {"name": "b", "securityContext": profile}, {"name": "c"}, {"name": "d"}]);
+    let warning = |path: &str, key: &str| {
+        format!(
+            "{path}metadata.annotations[{key}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+        )
+    };
+    let object = |spec: Value| Object::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+    let pod = object(json!({"containers": containers}));
+    assert_eq!(app_armor::warnings(&pod, &names), [&a, &c, &d].map(|key| warning("", key)));
+    // An annotation with the profile of the pod stays an annotation, without a warning.
+    let pod = object(json!({"containers": containers, "securityContext": profile}));
+    assert_eq!(app_armor::warnings(&pod, &names), [&c, &d].map(|key| warning("", key)));
+    let pod = object(json!({"containers": containers, "os": {"name": "windows"}}));
+    assert_eq!(app_armor::warnings(&pod, &names), [""; 0]);
+
+    let workload = |spec: Value| {
+        Object::from_value(json!({"spec": {"template": {"metadata": metadata, "spec": spec}}})).unwrap()
+    };
+    let new = workload(json!({"containers": containers}));
+    assert_eq!(
+        template(&new, None, "spec.template", &names),
+        [&a, &c, &d].map(|key| warning("spec.template.", key))
+    );
+    let new = workload(json!({"containers": containers, "securityContext": profile}));
+    assert_eq!(template(&new, None, "spec.template", &names), [""; 0]);
+}
+
+#[test]
 fn fractional_bytes_return_warning() {
     let limits = json!({"memory": "1500m", "ephemeral-storage": "9999999999999999999999", "cpu": "500m"});
     assert_eq!(
-        warnings_of(json!({"containers": [{"name": "c", "resources": {"limits": limits}}]})),
+        warnings_of(json!({
+            "containers": [{"name": "c", "resources": {"limits": limits}}], "overhead": {"memory": "1m"}
+        })),
         [
+            "spec.overhead[memory]: fractional byte value \"1m\" is invalid, must be an integer",
             "spec.containers[0].resources.limits[ephemeral-storage]: fractional byte value \"9999999999999999999999\" is \
              invalid, must be an integer",
             "spec.containers[0].resources.limits[memory]: fractional byte value \"1500m\" is invalid, must be an integer",
