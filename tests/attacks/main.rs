@@ -22,6 +22,7 @@
     reason = "a test fails by panicking, and runs on the machine's time"
 )]
 
+mod admission_objects;
 mod attack;
 mod attack_suite;
 mod catalog;

@@ -1,5 +1,6 @@
 //! Catalog of attacks with names. The generator adds attacks that follow from the OpenAPI schemas.
 
+mod admission;
 mod bodies;
 mod heads;
 mod lists;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Attack> {
     attacks.extend(streams::attacks());
     attacks.extend(heads::attacks());
     attacks.extend(patches::attacks());
+    attacks.extend(admission::attacks());
     attacks
 }
 
