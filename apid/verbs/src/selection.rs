@@ -40,11 +40,19 @@ impl Selection {
         let kind_fields = served_resource.kind.selectable_fields();
         let unknown = options.fields.fields().find(|field| served_resource.stored_field(field).is_none());
         if let Some(field) = unknown {
-            return Err(Status::bad_request(if kind_fields.is_empty() {
-                let known = META_FIELDS.map(quote).join(", ");
-                format!("{} is not a known field selector: only {known}", quote(field))
-            } else {
-                format!("field label not supported: {field}")
+            let kind = &served_resource.kind;
+            return Err(Status::bad_request(match (kind.group(), kind.kind()) {
+                _ if kind_fields.is_empty() => {
+                    let known = META_FIELDS.map(quote).join(", ");
+                    format!("{} is not a known field selector: only {known}", quote(field))
+                }
+                // kube-apiserver words this failure differently for two kinds.
+                ("batch", "Job") => format!("field label {} not supported for Job", quote(field)),
+                ("resource", "ResourceSlice") => {
+                    let version = served_resource.api_version();
+                    format!("field label not supported for {version}, Kind=ResourceSlice: {field}")
+                }
+                _ => format!("field label not supported: {field}"),
             }));
         }
         let has_one_namespace = !resource.kind.namespaced() || !call.namespace.is_empty();

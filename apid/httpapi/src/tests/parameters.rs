@@ -117,6 +117,35 @@ async fn send_initial_events_requires_valid_parameters() {
 }
 
 #[tokio::test]
+async fn initial_events_are_off_by_default() {
+    let query =
+        format!("{MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1");
+    let server = Server::start().await;
+    let reply = server.get(&query).await;
+    let cause = &reply.json()["details"]["causes"][0];
+    assert_eq!((reply.code, &cause["field"]), (422, &json!("sendInitialEvents")), "{cause}");
+    assert_eq!(cause["reason"], "FieldValueForbidden");
+    // The same request succeeds with the feature gate.
+    assert_eq!(Server::start_with_gates("WatchList=true").await.get(&query).await.code, 200);
+}
+
+#[tokio::test]
+async fn unknown_field_of_selector_is_rejected_in_the_words_of_the_kind() {
+    let server = Server::start().await;
+    for (path, message) in [
+        (
+            "/api/v1/namespaces/a/configmaps",
+            "\"spec.x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+        ("/api/v1/namespaces/a/pods", "field label not supported: spec.x"),
+        ("/apis/batch/v1/namespaces/a/jobs", "field label \"spec.x\" not supported for Job"),
+    ] {
+        let reply = server.get(&format!("{path}?fieldSelector=spec.x%3D1")).await;
+        assert_eq!((reply.code, &reply.json()["message"]), (400, &json!(message)), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn pretty_parameter_indents_every_json_response() {
     let server = Server::start().await;
     let is_indented = |reply: &Reply| reply.body.starts_with(b"{\n  \"");
@@ -224,14 +253,16 @@ const YAML: &str = "metadata: {name: f, nope: 1}\nspec:\n  foo: 1\n  containers:
 async fn unknown_or_duplicate_fields_by_field_validation_mode() {
     let server = Server::start().await;
     let pods = "/api/v1/namespaces/a/pods";
-    let mut texts = vec![
-        "duplicate field \"spec.nodeName\"",
-        "unknown field \"metadata.nope\"",
-        "unknown field \"spec.containers[0].bar\"",
-        "unknown field \"spec.foo\"",
-    ];
-    texts.sort_unstable();
-    for (media_type, body) in [("application/json", JSON), ("application/yaml", YAML)] {
+    for (media_type, body, duplicate) in [
+        ("application/json", JSON, "duplicate field \"spec.nodeName\""),
+        ("application/yaml", YAML, "line 7: key \"nodeName\" already set in map"),
+    ] {
+        let texts = [
+            duplicate,
+            "unknown field \"metadata.nope\"",
+            "unknown field \"spec.containers[0].bar\"",
+            "unknown field \"spec.foo\"",
+        ];
         let send = async |method: &str, url: &str| {
             server.send(method, url, &[("content-type", media_type)], body.to_owned()).await
         };
@@ -252,7 +283,7 @@ async fn unknown_or_duplicate_fields_by_field_validation_mode() {
             reported_warnings.sort_unstable();
             assert_eq!(
                 reported_warnings,
-                if warns { texts.clone() } else { Vec::new() },
+                if warns { texts.to_vec() } else { Vec::new() },
                 "{media_type} {query}"
             );
             let stored = server.get(&format!("{pods}/f")).await.json();
@@ -264,6 +295,8 @@ async fn unknown_or_duplicate_fields_by_field_validation_mode() {
         let message = strict.json()["message"].as_str().unwrap_or("").to_owned();
         assert_eq!((strict.code, &strict.json()["reason"]), (400, &json!("BadRequest")), "{media_type}");
         assert!(message.contains("strict decoding error: "), "{message}");
+        let yaml = "strict decoding error: yaml: unmarshal errors:\n  line 7: key";
+        assert_eq!(message.contains(yaml), media_type == "application/yaml", "{message}");
         assert!(texts.iter().all(|text| message.contains(text)), "{message}");
         assert_eq!(server.get(&format!("{pods}/f")).await.code, 404);
         for value in ["Nope", "strict", "IGNORE"] {

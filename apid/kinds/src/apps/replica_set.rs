@@ -7,7 +7,7 @@ use apimachinery::object::Object;
 use crate::defaults::{fill, part};
 use crate::pods;
 use crate::pods::validation::{self, WorkloadTerms, replicated_status};
-use crate::table::cell::{PathReader, selector};
+use crate::table::cell::selector;
 use crate::table::workload::{REPLICA_COLUMNS, replica_cells};
 use crate::validation::{Field, number};
 use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
@@ -19,7 +19,6 @@ pub(super) const KIND: Kind = Kind {
     metadata_checks: MetadataChecks::CHANGES,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::Never,
-    selectable_fields: &["status.replicas"],
     columns: REPLICA_COLUMNS,
     cells: |object, _| replica_cells(object, selector(object, "spec.selector")),
     strategy: &ReplicaSet,
@@ -52,10 +51,6 @@ impl Strategy for ReplicaSet {
 
     fn validate_update(&self, new: &Object, old: &Object, ctx: &Context<'_>) -> FieldErrors {
         validation::workload_update(new, old, ctx, validate_spec, replicated_status)
-    }
-
-    fn field(&self, object: &Object, _field: &str) -> String {
-        object.integer("status.replicas").to_string()
     }
 }
 
