@@ -92,6 +92,48 @@ async fn namespace_deletion_removes_content_and_waits_for_finalizers() {
     admin.wait_until_deleted("/api/v1/namespaces/b").await;
 }
 
+/// Controllers write through the API: the audit log has each object that they create, and each deletion.
+#[tokio::test]
+async fn every_write_of_controllers_is_in_the_audit_log() {
+    let audit = AuditLog::new();
+    let plane = ControlPlane::start(Options::default().flag(&audit.flag())).await;
+    let admin = plane.admin();
+    admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
+    let mut written = Vec::new();
+    for list in ["serviceaccounts", "configmaps"] {
+        let path = format!("/api/v1/namespaces/a/{list}");
+        let names = eventually("the objects of controllers", || async {
+            Some(names_of(&admin, &path).await).filter(|names| !names.is_empty())
+        })
+        .await;
+        written.extend(names.into_iter().map(|name| (list, name)));
+    }
+    for (list, name) in &written {
+        let is_creation = |event: &Value| {
+            let object = &event["objectRef"];
+            event["verb"] == "create" && object["resource"] == *list && object["namespace"] == "a"
+        };
+        let event = audit.event("the creation by a controller", is_creation).await;
+        let user = event["user"]["username"].as_str().unwrap_or_default();
+        assert!(user.starts_with("system:"), "{list} {name}: {event}");
+    }
+    admin.delete("/api/v1/namespaces/a").await.expect(200);
+    admin.wait_until_deleted("/api/v1/namespaces/a").await;
+    for (list, _) in &written {
+        let is_deletion = |event: &Value| {
+            let object = &event["objectRef"];
+            event["verb"].as_str().is_some_and(|verb| verb.starts_with("delete"))
+                && object["resource"] == *list
+                && object["namespace"] == "a"
+        };
+        let event = audit.event("the deletion by a controller", is_deletion).await;
+        assert!(
+            event["user"]["username"].as_str().is_some_and(|user| user.starts_with("system:")),
+            "{event}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn audit_log_names_controller_users() {
     for (flag, writer) in [

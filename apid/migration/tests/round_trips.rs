@@ -284,6 +284,69 @@ fn zero_shares_of_priority_levels_keep_their_meaning() {
 }
 
 #[test]
+fn stored_objects_of_removed_flow_control_versions_keep_their_shares() {
+    let level = |version: &str, field: &str, shares: Value, annotations: Value| {
+        json!({
+            "apiVersion": format!("flowcontrol.apiserver.k8s.io/{version}"), "kind": "PriorityLevelConfiguration",
+            "metadata": {"name": "x", "annotations": annotations},
+            "spec": {"type": "Limited", "limited": {field: shares, "limitResponse": {"type": "Reject"}}},
+        })
+    };
+    let zero = json!({"flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares": ""});
+    let nominal = "nominalConcurrencyShares";
+    for (version, field, shares, annotations, expected) in [
+        ("v1beta3", nominal, json!(7), json!({}), 7),
+        ("v1beta3", nominal, json!(0), zero, 0),
+        ("v1beta3", nominal, json!(0), json!({}), 30),
+        ("v1beta3", nominal, Value::Null, json!({}), 30),
+        ("v1beta2", "assuredConcurrencyShares", json!(7), json!({}), 7),
+        ("v1beta2", "assuredConcurrencyShares", Value::Null, json!({}), 30),
+        ("v1beta1", "assuredConcurrencyShares", json!(7), json!({}), 7),
+    ] {
+        let old = level(version, field, shares, annotations);
+        let (new, warnings) = convert(&old, "flowcontrol.apiserver.k8s.io/v1");
+        let limited = &new["spec"]["limited"];
+        assert_eq!(limited[nominal], expected, "{old}");
+        assert!(limited.get("assuredConcurrencyShares").is_none(), "{new}");
+        assert_eq!(limited["limitResponse"], json!({"type": "Reject"}), "{old}");
+        assert!(new["metadata"].get("annotations").is_none_or(|all| *all == json!({})), "{new}");
+        assert!(!warnings.iter().any(|warning| warning.contains("dropped")), "{warnings:?}");
+    }
+    let subject = json!({"kind": "User", "user": {"name": "alice"}});
+    let rules =
+        json!([{"subjects": [subject], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["/x"]}]}]);
+    for version in ["v1beta3", "v1beta2", "v1beta1"] {
+        let schema = json!({
+            "apiVersion": format!("flowcontrol.apiserver.k8s.io/{version}"), "kind": "FlowSchema", "metadata": {"name": "x"},
+            "spec": {"priorityLevelConfiguration": {"name": "l"}, "matchingPrecedence": 5,
+                     "distinguisherMethod": {"type": "ByUser"}, "rules": rules},
+        });
+        let (new, _) = convert(&schema, "flowcontrol.apiserver.k8s.io/v1");
+        assert_eq!(new["apiVersion"], "flowcontrol.apiserver.k8s.io/v1");
+        assert_eq!(new["spec"], schema["spec"]);
+    }
+}
+
+#[test]
+fn empty_selector_of_stored_budget_of_v1beta1_still_selects_nothing() {
+    let budget = |selector: Value| {
+        json!({
+            "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget", "metadata": {"name": "x"},
+            "spec": {"minAvailable": 1, "selector": selector},
+        })
+    };
+    let (new, _) = convert(&budget(json!({})), "policy/v1");
+    let selector = &new["spec"]["selector"];
+    // The empty selector of policy/v1 selects all pods.
+    assert!(!kinds::labels::selects_all(selector), "{new}");
+    for labels in [json!({}), json!({"a": "b"})] {
+        assert!(selector.is_null() || !kinds::labels::matches(selector, &labels), "{new}");
+    }
+    let (new, _) = convert(&budget(json!({"matchLabels": {"a": "b"}})), "policy/v1");
+    assert_eq!(new["spec"]["selector"], json!({"matchLabels": {"a": "b"}}));
+}
+
+#[test]
 fn subjects_of_rbac_v1alpha1_get_groups() {
     let old = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1alpha1", "kind": "ClusterRoleBinding", "metadata": {"name": "x"},
