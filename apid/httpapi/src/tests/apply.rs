@@ -201,6 +201,30 @@ async fn apply_merges_lists_by_list_type() {
     assert_eq!((args_of("m1"), args_of("m3")), (None, Some(json!({}))));
 }
 
+/// The forms of keys in field sets: fields, items of maps of lists, items of sets, and items themselves.
+#[tokio::test]
+async fn owned_fields_name_items_by_key_or_value() {
+    let server = Server::start().await;
+    let url = "/api/v1/namespaces/a/pods/web";
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "finalizers": ["example.test/one"], "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "args": ["-a"], "ports": [{"containerPort": 80, "protocol": "TCP"}]}]},
+    });
+    let applied = server.apply(url, "m1", pod).await;
+    let container = json!({
+        ".": {}, "f:name": {}, "f:image": {}, "f:args": {},
+        "f:ports": {r#"k:{"containerPort":80,"protocol":"TCP"}"#: {".": {}, "f:containerPort": {}, "f:protocol": {}}},
+    });
+    assert_eq!(
+        owned_fields(&applied, "m1"),
+        json!({
+            "f:metadata": {"f:finalizers": {r#"v:"example.test/one""#: {}}, "f:labels": {"f:app": {}}},
+            "f:spec": {"f:containers": {r#"k:{"name":"c"}"#: container}},
+        })
+    );
+}
+
 #[tokio::test]
 async fn apply_merges_maps_by_map_type() {
     let server = Server::start().await;

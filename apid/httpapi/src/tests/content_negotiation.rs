@@ -248,6 +248,21 @@ async fn table_of_list_object_and_watch() {
 }
 
 #[tokio::test]
+async fn partial_object_has_only_metadata() {
+    let server = Server::start().await;
+    let body = json!({"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let pods = "/api/v1/namespaces/a/pods";
+    let created = server.post(pods, body).await.json();
+    let accept = |kind: &str| format!("application/json;as={kind};g=meta.example.test;v=v1");
+    let item = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.example.test/v1", "metadata": created["metadata"]});
+    assert_eq!(get(&server, &format!("{pods}/p"), &accept("PartialObjectMetadata")).await.json(), item);
+    let list = get(&server, pods, &accept("PartialObjectMetadataList")).await.json();
+    let fields: Vec<_> = list.as_object().unwrap().keys().collect();
+    assert_eq!((&list["kind"], fields.len()), (&json!("PartialObjectMetadataList"), 4), "{fields:?}");
+    assert_eq!(list["items"], json!([item]));
+}
+
+#[tokio::test]
 async fn pod_table_wide_columns_have_priority_1() {
     let server = Server::start().await;
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
@@ -272,6 +287,10 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
         assert_eq!(server.post(MAPS, map(name, &large)).await.code, 201);
     }
     server.post("/api/v1/namespaces/b/configmaps", map("small", "1")).await;
+    // Just below the limit of 128 KiB, with the metadata of the object.
+    let below = "x".repeat(130_000);
+    server.post("/api/v1/namespaces/c/configmaps", map("below", &below)).await;
+    let below = "/api/v1/namespaces/c/configmaps/below".to_owned();
     let object_url = format!("{MAPS}/one");
     let small = "/api/v1/namespaces/b/configmaps/small".to_owned();
     let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
@@ -285,6 +304,7 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
         (&object_url, "gzip;q=0.5", false),
         (&object_url, "gzip;q=0", false),
         (&small, "gzip", false),
+        (&below, "gzip", false),
         (&watch, "gzip", false),
     ] {
         let plain = server.get(url).await;
@@ -295,6 +315,8 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
             if compressed { "gzip" } else { "" },
             "{url} {encoding}"
         );
+        let varies = reply.header("vary").split(", ").any(|field| field == "Accept-Encoding");
+        assert_eq!(varies, compressed, "{url} {encoding}");
         if compressed {
             let mut text = Vec::new();
             GzDecoder::new(&reply.body[..]).read_to_end(&mut text).unwrap();
@@ -328,6 +350,40 @@ async fn deprecated_resource_returns_warning_header() {
         assert!(server.get(url).await.header("warning").contains("deprecated"), "{url}");
     }
     assert_eq!(server.get(MAPS).await.header("warning"), "");
+}
+
+/// kube-apiserver negotiates documents outside of resources in different ways.
+#[tokio::test]
+async fn index_documents_serve_accept_header_like_kube_apiserver() {
+    let server = Server::start().await;
+    let (json, yaml, text) = ("application/json", "application/yaml", "text/plain");
+    for (path, accept, code, media_type) in [
+        ("/", text, 200, json),
+        ("/", yaml, 200, json),
+        ("/openapi/v3", text, 200, json),
+        ("/openapi/v3", yaml, 200, json),
+        ("/openapi/v3/api/v1", text, 406, json),
+        ("/openapi/v2", text, 406, json),
+        ("/version", text, 406, json),
+        ("/version", yaml, 406, json),
+        ("/version", "*/*", 200, json),
+        ("/version", "text/html, application/json;q=0.9", 200, json),
+        ("/api", yaml, 200, yaml),
+        ("/api", text, 406, json),
+        ("/apis", yaml, 200, yaml),
+        ("/apis", text, 406, json),
+        ("/apis/apps", yaml, 200, yaml),
+        ("/apis/apps", text, 406, json),
+        ("/apis/apps/v1", yaml, 200, yaml),
+        ("/apis/apps/v1", text, 406, json),
+        ("/healthz", yaml, 200, "text/plain; charset=utf-8"),
+    ] {
+        let reply = get(&server, path, accept).await;
+        assert_eq!((reply.code, reply.header("content-type")), (code, media_type), "{path} {accept}");
+    }
+    let message = |reply: &Reply| reply.json()["message"].as_str().unwrap_or_default().to_owned();
+    let refused = message(&get(&server, "/apis", text).await);
+    assert!(refused.starts_with("only the following media types are accepted"), "{refused}");
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! `metadata.managedFields`: field ownership after all kinds of writes.
 
+use std::time::Duration;
+
+use apimachinery::clock::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
 use super::{MAPS, Server, map};
@@ -71,6 +74,40 @@ async fn every_write_records_field_manager() {
 }
 
 #[tokio::test]
+async fn time_of_entry_is_that_of_the_last_change_by_the_manager() {
+    let server = Server::start().await;
+    let object_url = format!("{MAPS}/one");
+    let time_of = |object: &Value, manager: &str| {
+        let entry = entry(object, manager, "Update").unwrap();
+        apimachinery::time::parse(entry["time"].as_str().unwrap()).unwrap()
+    };
+    let data = json!({"metadata": {"name": "one"}, "data": {"a": "1", "b": "1"}});
+    let before = SystemClock::new().now() - Duration::from_secs(1);
+    let created = server.post(&format!("{MAPS}?fieldManager=m1"), data).await.json();
+    let first = time_of(&created, "m1");
+    assert!(before <= first && first <= SystemClock::new().now(), "{created}");
+
+    // Times have whole seconds.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let taken =
+        server.merge(&format!("{object_url}?fieldManager=m2"), json!({"data": {"b": "2"}})).await.json();
+    assert_eq!(owned_fields(&taken, "m1"), json!({"f:data": {".": {}, "f:a": {}}}));
+    assert_eq!(time_of(&taken, "m1"), first, "another manager takes a field");
+    let second = time_of(&taken, "m2");
+    assert!(second > first, "{taken}");
+    let same =
+        server.merge(&format!("{object_url}?fieldManager=m2"), json!({"data": {"b": "2"}})).await.json();
+    assert_eq!(same, taken, "a write without a change");
+
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let changed =
+        server.merge(&format!("{object_url}?fieldManager=m1"), json!({"data": {"a": "3"}})).await.json();
+    assert_eq!(owned_fields(&changed, "m1"), owned_fields(&taken, "m1"));
+    assert!(time_of(&changed, "m1") > second, "the manager changes the value of its field: {changed}");
+    assert_eq!(time_of(&changed, "m2"), second);
+}
+
+#[tokio::test]
 async fn update_takes_ownership_from_apply_without_conflict() {
     let server = Server::start().await;
     let object_url = format!("{MAPS}/one");
@@ -125,11 +162,42 @@ async fn subresource_write_has_separate_managed_fields_entry() {
 }
 
 #[tokio::test]
+async fn template_generation_of_daemon_set_is_owned_by_writers_without_it() {
+    const ANNOTATION: &str = "deprecated.daemonset.template.generation";
+    let server = Server::start().await;
+    let all = "/apis/apps/v1/namespaces/a/daemonsets";
+    let body = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a:1"}]}}}});
+    let annotation = |object: &Value| object["metadata"]["annotations"][ANNOTATION].clone();
+    let owned =
+        |object: &Value, manager: &str| owned_fields(object, manager)["f:metadata"]["f:annotations"].clone();
+    let created = server.post(&format!("{all}?fieldManager=m1"), body.clone()).await.json();
+    assert_eq!(annotation(&created), "1");
+    assert_eq!(owned(&created, "m1"), json!({".": {}, (format!("f:{ANNOTATION}")): {}}));
+    let url = format!("{all}/d");
+    let labelled = server
+        .merge(&format!("{url}?fieldManager=m2"), json!({"metadata": {"labels": {"c": "d"}}}))
+        .await
+        .json();
+    assert_eq!((annotation(&labelled), owned(&labelled, "m2")), (json!("1"), Value::Null));
+    for (path, manager) in [(url.clone(), "m3"), (format!("{url}/status"), "m4")] {
+        let replaced = server.put(&format!("{path}?fieldManager={manager}"), body.clone()).await.json();
+        assert_eq!(annotation(&replaced), "1", "{replaced}");
+        let part = entry(&replaced, manager, "Update").unwrap()["fieldsV1"].clone();
+        assert_eq!(part["f:metadata"]["f:annotations"], json!({(format!("f:{ANNOTATION}")): {}}), "{part}");
+    }
+    server.delete(&url, Value::Null).await;
+    let applied = server.apply(&url, "m1", body).await;
+    assert_eq!((annotation(&applied), owned(&applied, "m1")), (json!("1"), Value::Null));
+}
+
+#[tokio::test]
 async fn empty_managed_fields_entry_resets_ownership() {
     let server = Server::start().await;
     let object_url = format!("{MAPS}/one");
     let json_patch = ("content-type", "application/json-patch+json");
-    for way in ["merge", "put", "json"] {
+    for way in ["merge", "put", "put of an empty list", "json"] {
         server.delete(&object_url, Value::Null).await;
         let created = server.post(&format!("{MAPS}?fieldManager=m1"), map("one", "1")).await.json();
         // An empty list does not reset managedFields.
@@ -137,9 +205,9 @@ async fn empty_managed_fields_entry_resets_ownership() {
         assert_eq!(kept["metadata"]["managedFields"], created["metadata"]["managedFields"]);
         let reply = match way {
             "merge" => server.merge(&object_url, json!({"metadata": {"managedFields": [{}]}})).await,
-            "put" => {
+            "put" | "put of an empty list" => {
                 let mut body = created.clone();
-                body["metadata"]["managedFields"] = json!([{}]);
+                body["metadata"]["managedFields"] = if way == "put" { json!([{}]) } else { json!([]) };
                 server.put(&object_url, body).await
             }
             _ => {

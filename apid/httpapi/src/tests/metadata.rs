@@ -97,11 +97,12 @@ async fn object_name_format_is_validated_by_kind() {
     let server = Server::start().await;
     let roles = format!("/apis/{}/v1/namespaces/a/roles", server.api_state.names.group("rbac.authorization"));
     let (label, subdomain) = ("l".repeat(63), "s".repeat(253));
+    let (long_label, long_subdomain) = ("l".repeat(64), "s".repeat(254));
     let services = "/api/v1/namespaces/a/services";
     for (url, good, bad) in [
-        (MAPS, vec!["a.b-c", "0", &subdomain], vec!["Bad_Name", "a/b", ".", "-a", "a..b"]),
-        ("/api/v1/namespaces", vec!["n-1", &label], vec!["a.b", "N", &subdomain]),
-        (services, vec!["s-1", &label], vec!["1s", "a.b", "S"]),
+        (MAPS, vec!["a.b-c", "0", &subdomain], vec!["Bad_Name", "a/b", ".", "-a", "a..b", &long_subdomain]),
+        ("/api/v1/namespaces", vec!["n-1", &label], vec!["a.b", "N", &long_label, &subdomain]),
+        (services, vec!["s-1", &label], vec!["1s", "a.b", "S", &long_label]),
         (&roles, vec!["system:x", "Team X", "..."], vec!["a/b", "a%b", ".", ".."]),
     ] {
         for name in good {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use apimachinery::clock::{Clock as _, SystemClock};
 use serde_json::json;
 
 use super::{MAPS, Server, audit_log, map};
@@ -70,6 +71,22 @@ async fn finalizer_delays_object_deletion() {
     assert_eq!(server.merge(&object_url, more).await.code, 422);
     assert_eq!(server.merge(&object_url, json!({"metadata": {"finalizers": null}})).await.code, 200);
     assert_eq!(server.get(&object_url).await.code, 404);
+}
+
+#[tokio::test]
+async fn deletion_timestamp_is_the_time_of_the_delete() {
+    let server = Server::start().await;
+    let object_url = format!("{MAPS}/one");
+    let body = json!({"metadata": {"name": "one", "finalizers": ["example.test/x"]}});
+    assert_eq!(server.post(MAPS, body).await.json()["metadata"].get("deletionTimestamp"), None);
+    // Timestamps have whole seconds.
+    let before = SystemClock::new().now() - std::time::Duration::from_secs(1);
+    server.delete(&object_url, json!(null)).await;
+    let after = SystemClock::new().now();
+    let stored = server.get(&object_url).await.json();
+    let marked =
+        apimachinery::time::parse(stored["metadata"]["deletionTimestamp"].as_str().unwrap()).unwrap();
+    assert!(before <= marked && marked <= after, "{stored}");
 }
 
 #[tokio::test]
