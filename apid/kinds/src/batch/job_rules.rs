@@ -1,16 +1,16 @@
 //! Rules of a job outside its spec: the generated selector, and the changes of an update.
 
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Map, Object};
 use serde_json::{Value, json};
 
 use super::job_spec;
 use crate::defaults::{map_or_insert, part};
-use crate::labels;
 use crate::pods::validation as pods;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, internal, text};
+use crate::{format, labels};
 
 /// Pod fields that can change while a job is suspended and has not started.
 const MUTABLE_WHILE_SUSPENDED: [&str; 4] = ["nodeSelector", "affinity", "tolerations", "schedulingGates"];
@@ -63,7 +63,22 @@ pub(super) fn validate(job: &Object, names: &Names) -> FieldErrors {
     validate_generated_selector(job, &spec, names, &mut errors);
     job_spec::validate(&spec, names, &mut errors);
     validate_selector(&spec, &mut errors);
+    validate_hostnames(job, &mut errors);
     errors
+}
+
+/// Validates that the name of an indexed job is short enough for the hostnames of its pods: NAME-INDEX is a
+/// DNS label. The pod with the highest index has the longest hostname.
+fn validate_hostnames(job: &Object, errors: &mut FieldErrors) {
+    let completions = job.integer("spec.completions");
+    if job.text("spec.completionMode") != "Indexed" || completions <= 0 {
+        return;
+    }
+    let hostname = format!("{}-{}", job.name(), completions - 1);
+    if !format::label(&hostname).is_empty() {
+        let detail = format!("will not able to create pod with invalid DNS label: {hostname}");
+        errors.push(FieldError::invalid(&FieldPath::new("metadata").child("name"), job.name(), &detail));
+    }
 }
 
 /// Validates that the selector and the pod labels have the values that [`generate_selector`] sets.
@@ -119,6 +134,7 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
     validate_selector(&new_spec, &mut spec_errors);
     // kube-apiserver validates the spec of an update twice.
     errors.extend(spec_errors.clone());
+    validate_hostnames(new, &mut errors);
     errors.extend(spec_errors);
     validate_completions(&new_spec, &old_spec, &mut errors);
     check_immutable(&new_spec, &old_spec, "selector", &mut errors);

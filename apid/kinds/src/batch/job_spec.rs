@@ -134,12 +134,11 @@ fn validate_restart_policy(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let policy = pod.child("restartPolicy");
     match policy.text() {
         "" | "Always" => errors.push(policy.required("valid values: \"OnFailure\", \"Never\"")),
+        "OnFailure" if spec.child("podFailurePolicy").is_present() => {
+            errors.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
+        }
         "OnFailure" | "Never" => {}
         _ => errors.push(policy.not_supported(&["OnFailure", "Never"])),
-    }
-    let is_set = !matches!(policy.text(), "" | "Always" | "Never");
-    if is_set && spec.child("podFailurePolicy").is_present() {
-        errors.push(policy.invalid("only \"Never\" is supported when podFailurePolicy is specified"));
     }
 }
 
