@@ -105,7 +105,13 @@ impl Strategy for Service {
         }
     }
 
-    fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
+    fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {
+        if ctx.subresource.is_empty()
+            && new.text("spec.type") != "LoadBalancer"
+            && let Some(status) = part(new, "status")
+        {
+            status.insert("loadBalancer".to_owned(), json!({}));
+        }
         if let Some(spec) = part(new, "spec") {
             if let Some(old) = old.get("spec") {
                 service_update::prepare(spec, old);
@@ -162,5 +168,45 @@ fn external_ip(object: &Object) -> String {
         }
         "ExternalName" => object.text("spec.externalName").to_owned(),
         _ => UNKNOWN.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::clock::{ManualClock, SeededRng};
+    use apimachinery::names::{Names, Preset};
+    use apimachinery::time;
+
+    use super::*;
+
+    #[test]
+    fn change_to_another_type_clears_the_status_of_the_load_balancer() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
+        let rng = SeededRng::new(1);
+        let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.9", "ipMode": "VIP"}]}});
+        let service = |kind: &str| {
+            let spec = json!({"type": kind, "ports": [{"port": 80, "nodePort": 30_080}]});
+            Object::from_value(json!({"spec": spec, "status": status})).unwrap()
+        };
+        for (kind, subresource, is_cleared) in [
+            ("LoadBalancer", "", false),
+            ("NodePort", "", true),
+            ("ClusterIP", "", true),
+            ("ClusterIP", "status", false),
+        ] {
+            let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource };
+            let mut new = service(kind);
+            Service.prepare_update(&mut new, &service("LoadBalancer"), &ctx);
+            let cleared = new.get("status") == Some(&json!({"loadBalancer": {}}));
+            assert_eq!(cleared, is_cleared, "{kind} {subresource}");
+        }
+        // The type without node ports drops them, also when the update removes a port.
+        let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
+        let mut old = service("NodePort");
+        old.set("spec", json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30_080}, {"port": 81, "nodePort": 30_081}]}));
+        let mut new = service("ClusterIP");
+        Service.prepare_update(&mut new, &old, &ctx);
+        assert_eq!(new.find("spec.ports"), Some(&json!([{"port": 80}])));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use apimachinery::field::{FieldError, FieldErrors};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 
 use serde_json::json;
@@ -24,6 +24,7 @@ const NOT_EXTERNAL_NAME: &str = "may not be set for ExternalName services";
 /// Validates a service.
 pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
     let mut errors = FieldErrors::new();
+    validate_topology_annotations(object, ctx, &mut errors);
     let field = Field::new(object.get("spec"), "spec");
     let spec = &field;
     let kind = spec.child("type");
@@ -65,6 +66,19 @@ pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
     }
     validate_traffic_policies(spec, &mut errors);
     errors
+}
+
+/// Validates that the annotation of the topology mode and its deprecated form are equal.
+fn validate_topology_annotations(object: &Object, ctx: &Context<'_>, errors: &mut FieldErrors) {
+    let [mode, hints] =
+        ["topology-mode", "topology-aware-hints"].map(|name| ctx.names.label_sub_key("service", name));
+    if let (Some(value), Some(deprecated)) = (object.annotation(&mode), object.annotation(&hints))
+        && value != deprecated
+    {
+        let path = FieldPath::new("metadata").child("annotations").key(&mode);
+        let detail = format!("must match annotations[{hints}] when both are specified");
+        errors.push(FieldError::invalid(&path, value, &detail));
+    }
 }
 
 fn validate_by_type(spec: &Field<'_, '_>, is_headless: bool, errors: &mut FieldErrors) {
@@ -256,6 +270,16 @@ pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
         && class.value() != old.child("loadBalancerClass").value()
     {
         errors.push(class.invalid("may not change once set"));
+    }
+    let has_health_check = |spec: &Field<'_, '_>| {
+        is_load_balancer(spec) && spec.child("externalTrafficPolicy").text() == "Local"
+    };
+    let check = new.child("healthCheckNodePort");
+    if has_health_check(&new)
+        && has_health_check(&old)
+        && check.value() != old.child("healthCheckNodePort").value()
+    {
+        errors.push(check.forbidden("field is immutable"));
     }
     errors
 }

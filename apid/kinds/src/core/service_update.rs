@@ -136,10 +136,11 @@ fn remove_fields_of_type(new: &mut Fields, old: &Value) {
         remove_unchanged(new, old, "ipFamilies");
         remove_unchanged(new, old, "ipFamilyPolicy");
     }
-    let node_ports = |spec: &Value| -> Vec<i64> {
-        spec.items("ports").iter().map(|port| port.integer("nodePort")).collect()
+    let node_ports = |spec: &Value| -> BTreeSet<i64> {
+        let ports = spec.items("ports").iter().map(|port| port.integer("nodePort"));
+        ports.filter(|port| *port != 0).collect()
     };
-    if has_lost(may_have_node_ports) && node_ports(&spec) == node_ports(old) {
+    if has_lost(may_have_node_ports) && node_ports(&spec).is_subset(&node_ports(old)) {
         for port in maps_in_list(new, "ports") {
             port.remove("nodePort");
         }

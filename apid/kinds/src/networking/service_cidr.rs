@@ -43,8 +43,8 @@ impl Strategy for ServiceCidr {
         let old = old.items("spec.cidrs");
         match (old.len(), cidrs.list().len()) {
             (1, 2) => {
-                validate_ranges(&cidrs, &mut errors);
                 check_unchanged(&cidrs, old, &mut errors);
+                validate_ranges(&cidrs, &mut errors);
             }
             (before, after) if before == after => check_unchanged(&cidrs, old, &mut errors),
             _ => errors.push(cidrs.invalid("field is immutable")),
