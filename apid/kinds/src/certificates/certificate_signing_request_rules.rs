@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use x509_parser::certificate::X509Certificate;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::prelude::FromDer as _;
 
@@ -263,8 +264,25 @@ fn invalid_certificate(text: &str) -> Option<String> {
         if block.label != "CERTIFICATE" {
             return Some(format!("only CERTIFICATE PEM blocks are allowed, found {:?}", block.label));
         }
-        block.has_headers.then(|| "no PEM block headers are permitted".to_owned())
+        if block.has_headers {
+            return Some("no PEM block headers are permitted".to_owned());
+        }
+        match count_certificates(&block.content) {
+            None => Some("x509: malformed certificate".to_owned()),
+            Some(0) => Some("found CERTIFICATE PEM block containing 0 certificates".to_owned()),
+            Some(_) => None,
+        }
     })
+}
+
+/// Number of certificates in DER one after another; None if a part is no certificate.
+fn count_certificates(mut der: &[u8]) -> Option<usize> {
+    let mut count = 0;
+    while !der.is_empty() {
+        (der, _) = X509Certificate::from_der(der).ok()?;
+        count += 1;
+    }
+    Some(count)
 }
 
 #[cfg(test)]

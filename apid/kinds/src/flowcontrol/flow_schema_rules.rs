@@ -155,8 +155,14 @@ fn validate_resource_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
     }
     let missing = "resource rules that are not cluster scoped must supply at least one namespace";
     if !check_wildcard(&namespaces, missing, "namespaces", errors) {
-        namespaces.items().for_each(|namespace| text::check_format(&namespace, format::label, errors));
+        namespaces.items().for_each(|namespace| text::check_format(&namespace, namespace_details, errors));
     }
+}
+
+/// Texts of the violations of a namespace in a list that may also contain `*`.
+fn namespace_details(namespace: &str) -> Vec<String> {
+    let describe = |detail| format!("each member of this list must be '*' or a DNS-1123 label; {detail}");
+    format::label(namespace).into_iter().map(describe).collect()
 }
 
 fn validate_path_rule(rule: &Field<'_, '_>, errors: &mut FieldErrors) {
