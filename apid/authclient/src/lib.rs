@@ -27,6 +27,7 @@ use std::time::Duration;
 use apimachinery::attributes::Attributes;
 use apimachinery::clock::Clock;
 use apimachinery::decision::Decision;
+use apimachinery::names::Names;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use authproto::auth::{
@@ -61,6 +62,7 @@ use identity::credentials::Digester;
 use identity::metrics::AuthMetrics;
 use transport::authd_api::{AuthdApi, AuthdError};
 use transport::link::Link;
+use transport::peer::ExpectedAuthd;
 use watches::authorization::Watches;
 use watches::webhook_identity::WebhookIdentity;
 
@@ -151,6 +153,8 @@ pub struct AuthOptions {
     pub socket: std::path::PathBuf,
     /// The timeout of a request to authd.
     pub timeout: Duration,
+    /// The names of apid, which authd must share.
+    pub names: Arc<Names>,
     /// The headers that an authenticating proxy may set.
     pub proxy_headers: ProxyHeaders,
 }
@@ -185,8 +189,13 @@ impl Auth {
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
         let link = Arc::new(Link::new(clock.clone()));
-        let authd_api =
-            Arc::new(transport::stream::Client::connect(options.socket, options.timeout, link.clone()));
+        let expected = ExpectedAuthd::new(&options.names);
+        let authd_api = Arc::new(transport::stream::Client::connect(
+            options.socket,
+            options.timeout,
+            expected,
+            link.clone(),
+        ));
         Self::with_api(authd_api, link, revisions, clock, options.proxy_headers)
     }
 
@@ -201,7 +210,7 @@ impl Auth {
             authd_api,
             revisions,
             clock,
-            epochs: Arc::default(),
+            epochs: Arc::clone(&link.epochs),
             link,
             digester: Digester::new()?,
             proxy_headers,
@@ -253,16 +262,29 @@ impl Auth {
         self.link.wait_for_connection().await;
     }
 
+    /// Declares that the caller sends the policy to the process of the decision stream, for benchmarks without
+    /// [`Auth::run_mirror`].
+    pub fn adopt_mirror(&self) {
+        self.link.adopt_mirror();
+    }
+
     /// Records the start of the shutdown: from now on the loss of authd is expected and not logged.
     pub fn begin_shutdown(&self) {
         self.link.begin_shutdown();
     }
 
-    /// The reason why authd cannot be reached; None while it can.
-    ///
-    /// While authd cannot be reached, apid answers `/livez` and `/readyz` without authentication.
-    pub fn unreachable(&self) -> Option<String> {
+    /// The reason why apid and authd are not connected; None while they are.
+    pub fn unreachable(&self) -> Option<AuthdProblem> {
         self.link.unreachable()
+    }
+
+    /// Whether apid answers `/livez` and `/readyz` without authentication: authd is not connected, or has no
+    /// complete snapshot of the policy. A request to authd could then wait until its timeout.
+    pub fn answers_health_alone(&self) -> bool {
+        matches!(
+            self.link.health(),
+            Err(AuthdProblem::Unreachable(_) | AuthdProblem::Mismatched(_) | AuthdProblem::NoPolicy(_))
+        )
     }
 
     /// Authorizes a request.

@@ -251,7 +251,7 @@ impl Api {
             path: context.head.uri.path(),
             request_id: &context.id,
         };
-        if context.is_for_health_summary() && self.api_state().auth.unreachable().is_some() {
+        if context.is_for_health_summary() && self.api_state().auth.answers_health_alone() {
             return routes::handle(context).await;
         }
         // Impersonation is authorized first, for the authenticated user, so the request itself is not
@@ -287,7 +287,7 @@ impl Api {
         // The share belongs to the authenticated user, so impersonation gives no second share.
         let share = context.share.get_or_init(|| self.shares.share_of(&caller.user().name));
         context.check_unsent_responses(false)?;
-        let body = body.receive(share).await?;
+        let body = body.receive(share, &self.api_state().stopping).await?;
         self.http_state.request_metrics.observe_body(&context.info, context.resource.as_deref(), body.len());
         self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
     }

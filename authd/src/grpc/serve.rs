@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! [`serve`] accepts connections until its future is dropped; connections last until apid closes them or the
-//! process ends. Connections use HTTP/2 with prior knowledge.
+//! process ends. Connections use HTTP/2 with prior knowledge. The headers of every response carry the identity
+//! of the process ([`authproto::peer`]).
 //!
 //! # Concurrency
 //!
@@ -24,6 +25,8 @@ use tokio::task::JoinSet;
 use tonic::service::Routes;
 use tower_service::Service;
 
+use super::Services;
+
 /// The path of the call that runs in the task of the connection.
 const DECISIONS: &str = "/auth.v1.Decide/Stream";
 /// HTTP/2 flow-control window in bytes, so that apid can send a burst of requests without a wait.
@@ -32,11 +35,11 @@ const WINDOW: u32 = 4 * 1024 * 1024;
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// Accepts and serves all connections of a Unix socket.
-pub async fn serve(listener: UnixListener, routes: Routes) -> Infallible {
-    let routes = routes.prepare();
+pub async fn serve(listener: UnixListener, services: Services) -> Infallible {
+    let services = Services { routes: services.routes.prepare(), ..services };
     loop {
         match listener.accept().await.and_then(|(stream, _)| LocalStream::of(stream)) {
-            Ok(stream) => drop(tokio::spawn(serve_connection(stream, routes.clone()))),
+            Ok(stream) => drop(tokio::spawn(serve_connection(stream, services.clone()))),
             Err(error) => {
                 tracing::warn!(%error, "accept failed; retrying");
                 tokio::time::sleep(PAUSE).await;
@@ -45,8 +48,15 @@ pub async fn serve(listener: UnixListener, routes: Routes) -> Infallible {
     }
 }
 
-async fn serve_connection(stream: LocalStream, routes: Routes) {
-    let service = service_fn(move |request: http::Request<Incoming>| call(routes.clone(), request));
+async fn serve_connection(stream: LocalStream, services: Services) {
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        let Services { routes, identity } = services.clone();
+        async move {
+            let mut response = call(routes, request).await?;
+            response.headers_mut().extend((*identity).clone());
+            Ok::<_, Infallible>(response)
+        }
+    });
     let served = run_as_single_task(|spawner| {
         http2::Builder::new(spawner)
             .initial_stream_window_size(WINDOW)

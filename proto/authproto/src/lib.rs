@@ -7,12 +7,14 @@
 //! - Every request carries the minimum policy revisions for the decision ([`auth::Revisions`]). A response
 //!   names the components on which it depends ([`auth::Dependencies`]).
 //! - The zero value of every verdict denies.
+//! - The headers of every response name the process, its names and its protocol version ([`peer`]).
 //!
 //! # Invariants
 //!
 //! INVARIANT (secrets stay secret): the `Debug` output of a message contains no token, key or secret data.
 
 mod convert;
+pub mod peer;
 mod redact;
 
 /// Generated messages, clients and servers of package `auth.v1`.

@@ -94,11 +94,16 @@ impl AuthdProcess {
 
         let reductions = Reductions::new(&Registry::new(names), names);
         let revisions = Arc::new(PolicyRevisions::new(reductions));
-        let options =
-            AuthOptions { socket, timeout: Duration::from_secs(10), proxy_headers: ProxyHeaders::default() };
+        let options = AuthOptions {
+            socket,
+            timeout: Duration::from_secs(10),
+            names: Arc::clone(names),
+            proxy_headers: ProxyHeaders::default(),
+        };
         let auth = Auth::connect(options, Arc::clone(&revisions), Arc::new(SystemClock::new()))
             .map_err(|_| "no random bytes from the system")?;
         tokio::time::timeout(START_TIMEOUT, auth.wait_for_connection()).await?;
+        auth.adopt_mirror();
         let mut process = AuthdProcess {
             auth,
             pid,

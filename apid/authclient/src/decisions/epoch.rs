@@ -7,7 +7,13 @@
 //! change of the authentication configuration. When a new epoch does not end the era, open watches continue
 //! after re-authorization. When the era ends, open watches end: apid keeps the credentials of a watch only
 //! for an identity from a webhook, so it cannot re-authenticate every watch.
+//!
+//! # Invariants
+//!
+//! INVARIANT (one process): after [`Epochs::expect`], only the expected process starts epochs. A late response
+//! of another process serves only its own request.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use authproto::auth::Epoch;
@@ -19,13 +25,25 @@ use tokio::sync::watch;
 /// The default has no epoch: authd has not responded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Epochs {
-    current: Mutex<Option<Epoch>>,
+    current: Mutex<CurrentEpoch>,
     count: AtomicU64,
     eras: AtomicU64,
     changed: watch::Sender<u64>,
 }
 
+#[derive(Debug, Default)]
+struct CurrentEpoch {
+    /// The instance of the process at the other end of the decision stream; None before the first stream.
+    expected: Option<Arc<str>>,
+    epoch: Option<Epoch>,
+}
+
 impl Epochs {
+    /// Ignores the epochs of all processes except `instance` from now on.
+    pub(crate) fn expect(&self, instance: &Arc<str>) {
+        self.current.lock().expected = Some(Arc::clone(instance));
+    }
+
     /// The number of the current epoch. Cached responses with another number are invalid.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::SeqCst)
@@ -44,7 +62,7 @@ impl Epochs {
     /// Records the epoch of a response or of the mirror stream.
     ///
     /// Returns the number of the epoch under which the response may be cached. None means that the response
-    /// is from an older configuration of the same process, or has no epoch: it serves only its own request.
+    /// is from an older configuration or from another process, or has no epoch: it serves only its own request.
     pub(crate) fn observe(&self, epoch: Option<&Epoch>) -> Option<u64> {
         self.observe_with_era(epoch).map(|(count, _)| count)
     }
@@ -53,7 +71,10 @@ impl Epochs {
     pub(crate) fn observe_with_era(&self, epoch: Option<&Epoch>) -> Option<(u64, u64)> {
         let epoch = epoch?;
         let mut current = self.current.lock();
-        let same_era = match current.as_ref() {
+        if current.expected.as_ref().is_some_and(|expected| **expected != epoch.instance) {
+            return None;
+        }
+        let same_era = match current.epoch.as_ref() {
             Some(known) if known == epoch => return Some((self.count(), self.era())),
             Some(known) if known.instance == epoch.instance && known.generation > epoch.generation => {
                 return None;
@@ -66,7 +87,7 @@ impl Epochs {
             generation = epoch.generation,
             "authd configuration changed; cached responses are invalid"
         );
-        *current = Some(epoch.clone());
+        current.epoch = Some(epoch.clone());
         // The era advances first: a thread that reads the new count also reads the new era.
         let era = self.eras.fetch_add(u64::from(!same_era), Ordering::SeqCst) + u64::from(!same_era);
         let count = self.count.fetch_add(1, Ordering::SeqCst) + 1;
@@ -90,6 +111,18 @@ mod tests {
         assert_eq!(epochs.observe(epoch("a", 1).as_ref()), None);
         assert_eq!(epochs.observe(epoch("b", 1).as_ref()), Some(3));
         assert_eq!(epochs.observe(None), None);
+    }
+
+    #[test]
+    fn late_epoch_of_older_process_is_ignored() {
+        let epochs = Epochs::default();
+        let epoch = |instance: &str| Some(Epoch { instance: instance.into(), generation: 1, identities: 1 });
+        epochs.expect(&"old".into());
+        assert_eq!(epochs.observe(epoch("old").as_ref()), Some(1));
+        epochs.expect(&"new".into());
+        assert_eq!(epochs.observe(epoch("new").as_ref()), Some(2));
+        assert_eq!((epochs.observe(epoch("old").as_ref()), epochs.count()), (None, 2));
+        assert_eq!(epochs.observe(epoch("new").as_ref()), Some(2), "the epoch of the new process stays");
     }
 
     #[test]

@@ -140,6 +140,7 @@ async fn new_epoch_invalidates_cached_identities() {
         let headers = bearer(token);
         for (generation, requests) in [(1, 1), (1, 0), (2, 1)] {
             let epoch = authproto::auth::Epoch { instance: token.into(), generation, identities: 1 };
+            auth.epochs.expect(&token.into());
             *script.epoch.lock() = epoch.clone();
             auth.epochs.observe(Some(&epoch));
             let _ = auth.authenticate(&credentials(&headers, "/")).await;

@@ -1,6 +1,7 @@
 //! Tests of the caches of authd's responses, of their invalidation, and of the streams to authd.
 
 mod decisions;
+mod half_connected;
 mod identities;
 mod watches;
 mod wire;

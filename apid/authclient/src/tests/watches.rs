@@ -273,7 +273,7 @@ async fn impersonated_watch_ends_with_impersonation_right() {
 async fn watch_ends_30_seconds_after_loss_of_authd() {
     let s = setup();
     let guard = s.open("u").await;
-    s.auth.link.set_lost("gone");
+    s.auth.disconnect_authd();
     s.clock.advance(Duration::from_secs(30));
     assert!(guard.admits(Revision(2)), "cached authorization must hold while policy has not changed");
     s.clock.advance(Duration::from_secs(1));
@@ -287,7 +287,7 @@ async fn internal_watch_needs_no_policy() {
     let s = setup();
     let attributes = pods("a");
     let guard = s.auth.guard(&Authorized::internal(Arc::default(), attributes, "a controller"));
-    s.auth.link.set_lost("gone");
+    s.auth.disconnect_authd();
     s.clock.advance(Duration::from_secs(100));
     write(&s.vector, "rolebindings/a/b", 3);
     assert!(guard.admits(Revision(3)));

@@ -3,12 +3,15 @@
 use std::path::Path;
 use std::pin::Pin;
 
+use authproto::auth::authn_server::{Authn, AuthnServer};
 use authproto::auth::decide_server::{Decide, DecideServer};
 use authproto::auth::mirror_server::{Mirror, MirrorServer};
 use authproto::auth::{
-    DecideRequest, DecideResponse, Epoch, Failure, MirrorDemand, MirrorHello, MirrorUpdate, ObjectWrite,
-    ReadyState, SharedMetrics, WriteBatch, mirror_demand::Demand, mirror_update::Update,
+    DecideRequest, DecideResponse, Epoch, Failure, IssueTokenRequest, IssueTokenResponse, KeysRequest,
+    KeysResponse, MirrorDemand, MirrorHello, MirrorUpdate, ObjectWrite, ReadyState, SharedMetrics,
+    WriteBatch, mirror_demand::Demand, mirror_update::Update,
 };
+use authproto::peer::{PROTOCOL, Peer, PeerNames};
 use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde_json::json;
@@ -23,8 +26,25 @@ use crate::transport::authd_api::AuthdApi as _;
 use crate::transport::scripted::verdict;
 use crate::transport::stream::Client;
 
+/// The identity of the process of [`serve`].
+pub(super) fn peer(instance: &str) -> Peer {
+    let names = PeerNames { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() };
+    Peer { protocol: PROTOCOL, names, instance: instance.to_owned() }
+}
+
+/// The names of apid, which [`peer`] shares.
+pub(super) fn expected() -> ExpectedAuthd {
+    ExpectedAuthd::new(&Names::new(apimachinery::names::Preset::Svc, "svc.internal").unwrap())
+}
+
+/// Adds the identity of the process to a response.
+fn identify<T>(body: T, peer: &Option<Peer>) -> Response<T> {
+    let metadata = peer.as_ref().map(Peer::to_metadata).unwrap_or_default();
+    Response::from_parts(metadata, body, tonic::Extensions::default())
+}
+
 /// Responds in pairs in reverse order: allows the user `good`, and fails for the user `broken`.
-struct ReversedResponses;
+struct ReversedResponses(Option<Peer>);
 
 type ResponseStream<T> = Pin<Box<dyn Stream<Item = Result<T, tonic::Status>> + Send>>;
 
@@ -47,18 +67,19 @@ impl Decide for ReversedResponses {
                     "broken" => decide_response::Answer::Failure(Failure { code: 503, ..Failure::default() }),
                     user => decide_response::Answer::Authorize(verdict(user == "good")),
                 };
-                let epoch = Some(Epoch { instance: "wire".into(), generation: 1, identities: 1 });
+                let epoch = Some(Epoch { instance: "one".into(), generation: 1, identities: 1 });
                 Ok(DecideResponse { id: question.id, epoch, answer: Some(answer) })
             };
             futures_util::stream::iter(pair.into_iter().rev().map(answer))
         });
-        Ok(Response::new(Box::pin(answers)))
+        Ok(identify(Box::pin(answers), &self.0))
     }
 }
 
 /// A mirror that forwards the received messages to a test, and requests one write.
 struct RecordingMirror {
     seen: mpsc::UnboundedSender<Update>,
+    peer: Option<Peer>,
 }
 
 #[tonic::async_trait]
@@ -72,9 +93,10 @@ impl Mirror for RecordingMirror {
         let (demands, outgoing) = mpsc::channel(16);
         let mut updates = request.into_inner();
         let seen = self.seen.clone();
+        let instance = self.peer.as_ref().map(|peer| peer.instance.clone()).unwrap_or_default();
         let write = ObjectWrite { name: "written".into(), ..ObjectWrite::default() };
         for demand in [
-            Demand::Epoch(Epoch { instance: "wire".into(), generation: 1, identities: 1 }),
+            Demand::Epoch(Epoch { instance, generation: 1, identities: 1 }),
             Demand::Write(WriteBatch { id: 7, controller: "c".into(), system: true, writes: vec![write] }),
             Demand::SharedMetrics(SharedMetrics { text: "reloads_total 3\n".to_owned() }),
             Demand::Ready(ReadyState { ready: true, reasons: vec![] }),
@@ -87,12 +109,13 @@ impl Mirror for RecordingMirror {
             }
             drop(demands);
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(outgoing).map(Ok))))
+        let demands: Self::SyncStream = Box::pin(ReceiverStream::new(outgoing).map(Ok));
+        Ok(identify(demands, &self.peer))
     }
 }
 
 /// A server in its own runtime: a drop closes its connections, as the end of a process does.
-struct Server(Option<tokio::runtime::Runtime>);
+pub(super) struct Server(Option<tokio::runtime::Runtime>);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -100,7 +123,35 @@ impl Drop for Server {
     }
 }
 
+/// Returns keys that name the instance of the process.
+struct NamedKeys(Option<Peer>);
+
+#[tonic::async_trait]
+impl Authn for NamedKeys {
+    async fn issue_token(
+        &self,
+        _: Request<IssueTokenRequest>,
+    ) -> Result<Response<IssueTokenResponse>, tonic::Status> {
+        Ok(identify(IssueTokenResponse::default(), &self.0))
+    }
+
+    async fn keys(&self, _: Request<KeysRequest>) -> Result<Response<KeysResponse>, tonic::Status> {
+        let jwks = self.0.as_ref().map(|peer| peer.instance.clone()).unwrap_or_default();
+        Ok(identify(KeysResponse { jwks: jwks.into(), ..KeysResponse::default() }, &self.0))
+    }
+}
+
 fn serve(socket: &Path, seen: mpsc::UnboundedSender<Update>) -> Server {
+    let peer = || Some(peer("one"));
+    serve_as(socket, seen, [peer(), peer(), peer()])
+}
+
+/// Serves decisions, the mirror and keys, each with its own identity.
+pub(super) fn serve_as(
+    socket: &Path,
+    seen: mpsc::UnboundedSender<Update>,
+    [decisions, mirror, keys]: [Option<Peer>; 3],
+) -> Server {
     let _ = std::fs::remove_file(socket);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listener = {
@@ -109,8 +160,9 @@ fn serve(socket: &Path, seen: mpsc::UnboundedSender<Update>) -> Server {
     };
     runtime.spawn(async move {
         tonic::transport::Server::builder()
-            .add_service(DecideServer::new(ReversedResponses))
-            .add_service(MirrorServer::new(RecordingMirror { seen }))
+            .add_service(DecideServer::new(ReversedResponses(decisions)))
+            .add_service(MirrorServer::new(RecordingMirror { seen, peer: mirror }))
+            .add_service(AuthnServer::new(NamedKeys(keys)))
             .serve_with_incoming(UnixListenerStream::new(listener))
             .await
             .unwrap();
@@ -118,7 +170,7 @@ fn serve(socket: &Path, seen: mpsc::UnboundedSender<Update>) -> Server {
     Server(Some(runtime))
 }
 
-fn ask(name: &str) -> decide_request::Ask {
+pub(super) fn ask(name: &str) -> decide_request::Ask {
     let user = UserInfo { name: name.into(), ..UserInfo::default() };
     decide_request::Ask::Authorize(AuthorizeRequest {
         user: Some((&user).into()),
@@ -141,7 +193,7 @@ async fn responses_in_any_order_reach_their_requests() {
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
     let link = Arc::new(Link::new(clock()));
-    let client = Client::connect(socket, Duration::from_secs(10), link.clone());
+    let client = Client::connect(socket, Duration::from_secs(10), expected(), link.clone());
     let requests = (0..1000).map(|i| {
         let client = &client;
         async move {
@@ -159,7 +211,7 @@ async fn responses_in_any_order_reach_their_requests() {
                 .1
         );
     }
-    assert!(link.unreachable().is_none());
+    assert!(matches!(link.health(), Err(AuthdProblem::NoPolicy(_))));
     drop(server);
 }
 
@@ -168,7 +220,7 @@ async fn request_without_response_times_out_and_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
-    let client = Client::connect(socket, Duration::from_millis(50), Arc::new(Link::new(clock())));
+    let client = Client::connect(socket, Duration::from_millis(50), expected(), Arc::new(Link::new(clock())));
     // The server responds to pairs: a single request waits.
     assert!(matches!(
         client.decide("", ask("good")).await,
@@ -182,7 +234,7 @@ async fn decision_stream_reconnects_after_authd_restart() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let link = Arc::new(Link::new(clock()));
-    let client = Client::connect(socket.clone(), Duration::from_secs(10), link.clone());
+    let client = Client::connect(socket.clone(), Duration::from_secs(10), expected(), link.clone());
     assert!(
         matches!(client.decide("", ask("good")).await, Err(AuthdError::Unreachable(_))),
         "authd must not be reachable yet"
@@ -207,13 +259,13 @@ async fn decision_stream_reconnects_after_authd_restart() {
         drop(server);
         let answer = waiting.await;
         assert!(matches!(answer, Err(AuthdError::Unreachable(_) | AuthdError::Timeout)), "{answer:?}");
-        while link.unreachable().is_none() {
+        while !matches!(link.health(), Err(AuthdProblem::Unreachable(_))) {
             tokio::task::yield_now().await;
         }
     }
 }
 
-struct Writer;
+pub(super) struct Writer;
 
 #[async_trait::async_trait]
 impl PolicyWriter for Writer {
@@ -254,7 +306,7 @@ impl MirrorSetup {
         MirrorSetup {
             auth: Auth::scripted(authd, vector, clock()),
             store: Arc::new(MemoryStore::new(Arc::new(Observers(observers)))),
-            options: MirrorOptions { socket, hello },
+            options: MirrorOptions { socket, hello, expected: expected() },
             updates,
             _server: server,
             _dir: dir,

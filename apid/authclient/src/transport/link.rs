@@ -3,7 +3,8 @@
 //! # Invariants
 //!
 //! INVARIANT (fail closed): cached responses serve at most [`GRACE`] after the loss of the connection to
-//! authd.
+//! authd. The connection exists while one process, with the names and the protocol of apid, serves the decision
+//! stream and the mirror stream and has sent its epoch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,6 +13,8 @@ use std::time::Duration;
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+
+use crate::decisions::epoch::Epochs;
 
 /// Maximum time for which cached responses serve after the loss of the connection to authd.
 pub(crate) const GRACE: Duration = Duration::from_secs(30);
@@ -22,6 +25,9 @@ pub enum AuthdProblem {
     /// The decision stream is not open.
     #[error("authd cannot be reached: {0}")]
     Unreachable(String),
+    /// The process at the socket has other names or another release than apid.
+    #[error("the process at the socket of authd cannot be used: {0}")]
+    Mismatched(String),
     /// authd has no complete snapshot of the policy.
     #[error("authd has no complete copy of the stored policy yet: {0}")]
     NoPolicy(String),
@@ -36,20 +42,30 @@ pub enum AuthdProblem {
 /// The state of the connection to authd.
 pub(crate) struct Link {
     clock: Arc<dyn Clock>,
+    /// The epochs of the process at the other end of the decision stream.
+    pub(crate) epochs: Arc<Epochs>,
     state: Mutex<LinkState>,
-    /// Whether [`LinkState::lost`] is None, for reads without the lock. Written only under the lock.
+    /// Whether [`LinkState::lost_since`] is None, for reads without the lock. Written only under the lock.
     connected: AtomicBool,
     /// Whether the decision stream is open, for tasks that wait for this state.
     reached: watch::Sender<bool>,
     /// Notified at each change of [`LinkState`] that can make [`Link::health`] succeed.
     changed: watch::Sender<()>,
+    /// Notified when the decision stream must reconnect: a newer connection leads to another process.
+    stale_decisions: watch::Sender<()>,
+    /// Notified when the mirror stream must reconnect: a newer connection leads to another process.
+    stale_mirror: watch::Sender<()>,
     /// The newest revision sent to the mirror of authd.
     mirror_sent: AtomicU64,
 }
 
 struct LinkState {
-    /// The monotonic time at which the connection was lost, and the reason; None while it is open.
-    lost: Option<(Duration, String)>,
+    /// The instance of the process that serves the decision stream, or the reason why no stream is open.
+    decisions: Result<Arc<str>, AuthdProblem>,
+    /// The instance of the process that serves the mirror stream and has sent its epoch.
+    mirror: Option<Arc<str>>,
+    /// The monotonic time at which the agreement of both streams ended; None while one process serves both.
+    lost_since: Option<Duration>,
     /// The reason why authd has no complete snapshot of the policy; None when it has one.
     mirror_problem: Option<String>,
     /// Whether the process shuts down. The loss of authd is then expected and not logged.
@@ -61,14 +77,44 @@ struct LinkState {
     shared_metrics: String,
 }
 
+impl LinkState {
+    /// Whether one process serves both streams.
+    fn is_agreed(&self) -> bool {
+        matches!((&self.decisions, &self.mirror), (Ok(decisions), Some(mirror)) if decisions == mirror)
+    }
+
+    /// The reason why authd cannot decide requests now.
+    fn problem(&self) -> Option<AuthdProblem> {
+        if let Err(problem) = &self.decisions {
+            return Some(problem.clone());
+        }
+        if let Some(reason) = &self.mirror_problem {
+            return Some(AuthdProblem::NoPolicy(reason.clone()));
+        }
+        if !self.is_agreed() {
+            return Some(AuthdProblem::NoPolicy(
+                "authd has not sent its epoch on the mirror stream".to_owned(),
+            ));
+        }
+        match &self.ready {
+            None => Some(AuthdProblem::NotReported),
+            Some((true, _)) => None,
+            Some((false, reasons)) => Some(AuthdProblem::NotReady(reasons.clone())),
+        }
+    }
+}
+
 impl Link {
     /// The state before the first connection.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let lost = Some((clock.monotonic(), "not connected yet".to_owned()));
+        let lost_since = Some(clock.monotonic());
         Link {
             clock,
+            epochs: Arc::default(),
             state: Mutex::new(LinkState {
-                lost,
+                decisions: Err(AuthdProblem::Unreachable("not connected yet".to_owned())),
+                mirror: None,
+                lost_since,
                 mirror_problem: Some("the mirror stream is not open yet".to_owned()),
                 is_shutting_down: false,
                 ready: None,
@@ -77,6 +123,8 @@ impl Link {
             connected: AtomicBool::new(false),
             reached: watch::Sender::new(false),
             changed: watch::Sender::new(()),
+            stale_decisions: watch::Sender::new(()),
+            stale_mirror: watch::Sender::new(()),
             mirror_sent: AtomicU64::new(0),
         }
     }
@@ -91,14 +139,74 @@ impl Link {
         self.state.lock().is_shutting_down
     }
 
-    /// Records that the decision stream is open.
-    pub(crate) fn set_connected(&self) {
-        let mut state = self.state.lock();
-        state.lost = None;
-        self.connected.store(true, Ordering::SeqCst);
-        drop(state);
+    /// Records that a process with the names and the protocol of apid serves the decision stream.
+    pub(crate) fn set_decisions_open(&self, instance: &Arc<str>) {
+        self.epochs.expect(instance);
+        self.update(|state| {
+            state.decisions = Ok(Arc::clone(instance));
+            if state.mirror.as_ref().is_some_and(|mirror| mirror != instance) {
+                self.stale_mirror.send_replace(());
+            }
+        });
         self.reached.send_replace(true);
+    }
+
+    /// Records that the decision stream broke or failed to open.
+    pub(crate) fn set_decisions_lost(&self, problem: AuthdProblem) {
+        self.update(|state| state.decisions = Err(problem));
+        self.reached.send_replace(false);
+    }
+
+    /// Records that a process serves the mirror stream and has sent its epoch.
+    pub(crate) fn set_mirror_open(&self, instance: &Arc<str>) {
+        self.update(|state| {
+            state.mirror = Some(Arc::clone(instance));
+            if state.decisions.as_ref().is_ok_and(|decisions| decisions != instance) {
+                self.stale_decisions.send_replace(());
+            }
+        });
+    }
+
+    /// Records that the caller serves the mirror of the process of the decision stream.
+    pub(crate) fn adopt_mirror(&self) {
+        self.update(|state| state.mirror = state.decisions.as_ref().ok().cloned());
+    }
+
+    /// Changes the state, and records the begin or the end of the agreement of both streams.
+    fn update(&self, change: impl FnOnce(&mut LinkState)) {
+        let now = self.clock.monotonic();
+        let mut state = self.state.lock();
+        change(&mut state);
+        let is_agreed = state.is_agreed();
+        if is_agreed {
+            state.lost_since = None;
+        } else if state.lost_since.is_none() {
+            state.lost_since = Some(now);
+            if let (false, Some(reason)) = (state.is_shutting_down, state.problem()) {
+                tracing::warn!(
+                    %reason,
+                    "connection to authd lost; uncached requests fail now, all requests fail in 30 s"
+                );
+            }
+        }
+        self.connected.store(is_agreed, Ordering::SeqCst);
+        drop(state);
         self.changed.send_replace(());
+    }
+
+    /// Makes the decision stream reconnect: a newer connection leads to another process.
+    pub(crate) fn set_decisions_stale(&self) {
+        self.stale_decisions.send_replace(());
+    }
+
+    /// Returns a receiver that changes when the decision stream must reconnect.
+    pub(crate) fn stale_decisions(&self) -> watch::Receiver<()> {
+        self.stale_decisions.subscribe()
+    }
+
+    /// Returns a receiver that changes when the mirror stream must reconnect.
+    pub(crate) fn stale_mirror(&self) -> watch::Receiver<()> {
+        self.stale_mirror.subscribe()
     }
 
     /// Waits until the decision stream is open.
@@ -107,28 +215,9 @@ impl Link {
         let _ = self.reached.subscribe().wait_for(|reached| *reached).await;
     }
 
-    /// Records that the decision stream broke or failed to open.
-    pub(crate) fn set_lost(&self, reason: &str) {
-        let now = self.clock.monotonic();
-        let mut state = self.state.lock();
-        if state.lost.is_none() && !state.is_shutting_down {
-            tracing::warn!(
-                reason,
-                "connection to authd lost; uncached requests fail now, all requests fail in 30 s"
-            );
-        }
-        let since = state.lost.as_ref().map_or(now, |(since, _)| *since);
-        state.lost = Some((since, reason.to_owned()));
-        self.connected.store(false, Ordering::SeqCst);
-        drop(state);
-        self.reached.send_replace(false);
-        self.changed.send_replace(());
-    }
-
     /// Records that the mirror stream is open and a complete snapshot has been sent on it.
     pub(crate) fn set_mirror_synced(&self) {
-        self.state.lock().mirror_problem = None;
-        self.changed.send_replace(());
+        self.update(|state| state.mirror_problem = None);
     }
 
     /// Records the newest revision sent to the mirror.
@@ -143,10 +232,12 @@ impl Link {
 
     /// Records that the mirror stream broke or authd rejected it.
     pub(crate) fn set_mirror_lost(&self, reason: String) {
-        let mut state = self.state.lock();
-        state.mirror_problem = Some(reason);
-        state.ready = None;
-        state.shared_metrics.clear();
+        self.update(|state| {
+            state.mirror = None;
+            state.mirror_problem = Some(reason);
+            state.ready = None;
+            state.shared_metrics.clear();
+        });
     }
 
     /// Records the readiness that authd reports, with reasons if it is not ready, or warnings if it is ready.
@@ -182,34 +273,24 @@ impl Link {
         }
     }
 
-    /// The reason why authd cannot be reached; None while it can.
-    pub(crate) fn unreachable(&self) -> Option<String> {
-        self.state.lock().lost.as_ref().map(|(_, reason)| reason.clone())
+    /// The reason why no process serves both streams; None while one does.
+    pub(crate) fn unreachable(&self) -> Option<AuthdProblem> {
+        let state = self.state.lock();
+        if state.is_agreed() { None } else { state.problem() }
     }
 
-    /// Whether cached responses may serve: authd is connected, or was connected at most [`GRACE`] ago.
+    /// Whether cached responses may serve: one process serves both streams, or did so at most [`GRACE`] ago.
     pub(crate) fn cache_serves(&self) -> bool {
         self.connected.load(Ordering::SeqCst)
-            || match &self.state.lock().lost {
+            || match &self.state.lock().lost_since {
                 None => true,
-                Some((since, _)) => self.clock.monotonic().saturating_sub(*since) <= GRACE,
+                Some(since) => self.clock.monotonic().saturating_sub(*since) <= GRACE,
             }
     }
 
     /// Whether authd can decide requests now.
     pub(crate) fn health(&self) -> Result<(), AuthdProblem> {
-        let state = self.state.lock();
-        if let Some((_, reason)) = &state.lost {
-            return Err(AuthdProblem::Unreachable(reason.clone()));
-        }
-        if let Some(reason) = &state.mirror_problem {
-            return Err(AuthdProblem::NoPolicy(reason.clone()));
-        }
-        match &state.ready {
-            None => Err(AuthdProblem::NotReported),
-            Some((true, _)) => Ok(()),
-            Some((false, reasons)) => Err(AuthdProblem::NotReady(reasons.clone())),
-        }
+        self.state.lock().problem().map_or(Ok(()), Err)
     }
 }
 
@@ -218,20 +299,86 @@ mod tests {
     use super::*;
     use apimachinery::clock::ManualClock;
 
+    fn lost(reason: &str) -> AuthdProblem {
+        AuthdProblem::Unreachable(reason.to_owned())
+    }
+
+    fn connect(link: &Link, instance: &str) {
+        link.set_decisions_open(&instance.into());
+        link.set_mirror_open(&instance.into());
+    }
+
     #[test]
     fn cache_serves_until_grace_period_after_first_connection_loss() {
         let clock = Arc::new(ManualClock::at(jiff_epoch()));
         let link = Link::new(clock.clone());
-        link.set_connected();
+        connect(&link, "one");
         clock.advance(Duration::from_secs(1000));
-        link.set_lost("broken pipe");
+        link.set_decisions_lost(lost("broken pipe"));
         clock.advance(GRACE);
-        link.set_lost("connection refused");
+        link.set_decisions_lost(lost("connection refused"));
         assert!(link.cache_serves(), "a failed reconnection must not restart the grace period");
         clock.advance(Duration::from_millis(1));
         assert!(!link.cache_serves());
-        link.set_connected();
+        connect(&link, "one");
         assert!(link.cache_serves());
+    }
+
+    #[test]
+    fn half_connected_authd_does_not_extend_grace_period() {
+        type Step = fn(&Link);
+        let decisions_only: Step = |link| {
+            link.set_mirror_lost("closed".to_owned());
+            link.set_decisions_open(&"two".into());
+        };
+        let mirror_only: Step = |link| {
+            link.set_decisions_lost(lost("closed"));
+            link.set_mirror_open(&"two".into());
+        };
+        let older_mirror: Step = |link| link.set_decisions_open(&"two".into());
+        let older_decisions: Step = |link| link.set_mirror_open(&"two".into());
+        let mismatched: Step = |link| {
+            link.set_decisions_lost(AuthdProblem::Mismatched("other names".to_owned()));
+            link.set_mirror_synced();
+            link.set_ready(true, Vec::new());
+        };
+        for (state, step) in [
+            ("decision stream only", decisions_only),
+            ("mirror only", mirror_only),
+            ("mirror of an older instance", older_mirror),
+            ("decision stream of an older instance", older_decisions),
+            ("other names or version", mismatched),
+        ] {
+            let clock = Arc::new(ManualClock::at(jiff_epoch()));
+            let link = Link::new(clock.clone());
+            connect(&link, "one");
+            link.set_mirror_synced();
+            link.set_ready(true, Vec::new());
+            assert_eq!((link.health(), link.unreachable()), (Ok(()), None));
+            step(&link);
+            assert!(link.unreachable().is_some() && link.health().is_err(), "{state}");
+            clock.advance(GRACE);
+            step(&link);
+            assert!(link.cache_serves(), "{state}");
+            clock.advance(Duration::from_millis(1));
+            step(&link);
+            assert!(!link.cache_serves(), "{state}");
+            connect(&link, "two");
+            assert!(link.cache_serves() && link.unreachable().is_none(), "{state}");
+        }
+    }
+
+    #[test]
+    fn stream_to_older_process_is_stale() {
+        let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
+        let (decisions, mirror) = (link.stale_decisions(), link.stale_mirror());
+        let stale = || (decisions.has_changed().unwrap(), mirror.has_changed().unwrap());
+        connect(&link, "one");
+        assert_eq!(stale(), (false, false));
+        link.set_decisions_open(&"two".into());
+        assert_eq!(stale(), (false, true));
+        link.set_mirror_open(&"three".into());
+        assert_eq!(stale(), (true, true));
     }
 
     #[tokio::test]
@@ -239,9 +386,11 @@ mod tests {
         let link = Arc::new(Link::new(Arc::new(ManualClock::at(jiff_epoch()))));
         let waiting_link = Arc::clone(&link);
         let waiter = tokio::spawn(async move { waiting_link.wait_until_healthy().await });
-        for step in
-            [Link::set_connected, Link::set_mirror_synced, |link: &Link| link.set_ready(false, Vec::new())]
-        {
+        for step in [
+            |link: &Link| connect(link, "one"),
+            Link::set_mirror_synced,
+            |link: &Link| link.set_ready(false, Vec::new()),
+        ] {
             step(&link);
             tokio::task::yield_now().await;
             assert!(!waiter.is_finished());
@@ -254,9 +403,11 @@ mod tests {
     fn health_error_contains_the_reason() {
         let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
         assert!(link.health().unwrap_err().to_string().contains("cannot be reached"));
-        link.set_connected();
+        link.set_decisions_open(&"one".into());
         assert!(link.health().unwrap_err().to_string().contains("stored policy"));
         link.set_mirror_synced();
+        assert!(link.health().unwrap_err().to_string().contains("epoch"));
+        link.set_mirror_open(&"one".into());
         link.set_ready(false, vec!["token file: no such file".into()]);
         assert!(link.health().unwrap_err().to_string().contains("token file"));
         assert!(link.notes().is_empty(), "a reason must not appear as a warning");

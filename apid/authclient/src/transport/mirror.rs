@@ -16,6 +16,7 @@
 //! the subscription, even a change that the store has not published yet. No change is missed or sent twice. A
 //! progress message with revision `r` is sent after every change up to `r`.
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use authproto::auth::{
     Failure, MirrorHello, MirrorProgress, MirrorPut, MirrorSynced, MirrorUpdate, ObjectWrite, WriteBatch,
     WriteResult, mirror_demand::Demand, mirror_update::Update,
 };
+use futures_util::FutureExt as _;
 use storage::{Revision, Row, Store};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
@@ -37,6 +39,7 @@ use crate::Auth;
 use crate::decisions::revisions::PolicyChange;
 use crate::reduce::Reduction;
 use crate::transport::link::Link;
+use crate::transport::peer::ExpectedAuthd;
 use crate::transport::stream::{Backoff, error_chain_text, open_channel};
 
 /// Maximum number of queued messages to authd, and of queued write batches. At the limit, the sender waits.
@@ -53,13 +56,16 @@ pub struct MirrorOptions {
     pub(crate) socket: PathBuf,
     /// The first message: the names, which both processes must share, and a random id of this process.
     pub(crate) hello: MirrorHello,
+    /// The names and the protocol that authd must have.
+    pub(crate) expected: ExpectedAuthd,
 }
 
 impl MirrorOptions {
     /// The options for the configured names.
     pub fn new(socket: PathBuf, names: &Names, instance: String) -> Self {
         let (preset, api_domain) = (names.preset().to_string(), names.api_domain().to_owned());
-        MirrorOptions { socket, hello: MirrorHello { preset, api_domain, instance } }
+        let hello = MirrorHello { preset, api_domain, instance };
+        MirrorOptions { socket, hello, expected: ExpectedAuthd::new(names) }
     }
 }
 
@@ -80,6 +86,9 @@ pub trait PolicyWriter: Send + Sync + 'static {
 
 impl Auth {
     /// Runs the mirror until the process ends, and opens a new stream when the stream breaks.
+    ///
+    /// A panic must not end this loop: without it, cached responses would serve without notice of a new
+    /// configuration.
     pub async fn run_mirror(
         self: Arc<Self>,
         options: MirrorOptions,
@@ -88,9 +97,13 @@ impl Auth {
     ) {
         let mut backoff = Backoff::new();
         loop {
-            let result = self.run_mirror_stream(&options, &store, &writer, &mut backoff).await;
-            let reason =
-                result.err().unwrap_or_else(|| "the subscription to policy changes closed".to_owned());
+            self.link.wait_for_connection().await;
+            let stream = self.run_mirror_stream(&options, &store, &writer, &mut backoff);
+            let reason = match AssertUnwindSafe(stream).catch_unwind().await {
+                Ok(Ok(())) => "the subscription to policy changes closed".to_owned(),
+                Ok(Err(reason)) => reason,
+                Err(_panic) => "the task of the mirror stream panicked".to_owned(),
+            };
             tracing::debug!(reason, "mirror stream closed; reconnecting");
             self.link.set_mirror_lost(reason);
             backoff.pause().await;
@@ -104,24 +117,22 @@ impl Auth {
         writer: &Arc<dyn PolicyWriter>,
         backoff: &mut Backoff,
     ) -> Result<(), String> {
+        let mut stale = self.link.stale_mirror();
         let channel = open_channel(&options.socket).await.map_err(|error| error_chain_text(&error))?;
         let (updates, outgoing) = mpsc::channel(QUEUE);
         send(&updates, Update::Hello(options.hello.clone())).await?;
-        let mut demands = MirrorClient::new(channel)
-            .sync(ReceiverStream::new(outgoing))
-            .await
-            .map_err(|status| {
+        let response =
+            MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await.map_err(|status| {
                 if status.code() == tonic::Code::FailedPrecondition {
-                    let reason = status.message();
-                    tracing::error!(
-                        reason,
-                        "authd rejected the mirror stream; start both processes with the same names preset"
-                    );
                     backoff.set_rejection_pause();
                 }
                 format!("authd rejected the mirror stream: {}", status.message())
-            })?
-            .into_inner();
+            })?;
+        let instance = options.expected.instance(response.metadata()).map_err(|problem| {
+            backoff.set_rejection_pause();
+            problem.to_string()
+        })?;
+        let mut demands = response.into_inner();
         backoff.reset();
 
         let (batch_sender, batches) = mpsc::channel(QUEUE);
@@ -129,8 +140,12 @@ impl Auth {
             loop {
                 let demand = demands.message().await.map_err(|status| status.message().to_owned())?;
                 match demand.ok_or("authd closed the mirror stream")?.demand {
-                    Some(Demand::Epoch(epoch)) => {
+                    Some(Demand::Epoch(epoch)) if *epoch.instance == *instance => {
                         self.epochs.observe(Some(&epoch));
+                        self.link.set_mirror_open(&instance);
+                    }
+                    Some(Demand::Epoch(_)) => {
+                        return Err("authd sent the epoch of another process".to_owned());
                     }
                     Some(Demand::Ready(state)) => {
                         self.link.set_ready(state.ready, state.reasons);
@@ -146,6 +161,10 @@ impl Auth {
         };
         tokio::select! {
             result = incoming => result,
+            _ = stale.changed() => {
+                backoff.set_rejection_pause();
+                Err("a newer connection leads to another process of authd".to_owned())
+            }
             result = self.send_policy(store.as_ref(), &updates) => result,
             result = perform_writes(batches, &self.link, store.as_ref(), writer.as_ref(), &updates) => result,
         }
@@ -304,7 +323,6 @@ fn write_result(outcome: Result<u16, Status>) -> Failure {
 #[cfg(test)]
 mod tests {
     use apimachinery::clock::ManualClock;
-    use futures_util::FutureExt as _;
     use storage::Observers;
     use storage::engine::memory::MemoryStore;
     use tokio::sync::watch;

@@ -4,6 +4,7 @@ pub(super) mod authd_api;
 pub(super) mod link;
 pub(super) mod mirror;
 pub(super) mod outage_log;
+pub(super) mod peer;
 #[cfg(any(test, debug_assertions))]
 pub(super) mod scripted;
 pub(super) mod stream;

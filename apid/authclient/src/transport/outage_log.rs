@@ -4,7 +4,7 @@
 //!
 //! A start of both processes within a few seconds logs nothing. A problem that lasts [`FIRST_LOG_DELAY`] is
 //! logged at the default level, with the reason from `/readyz?verbose` and the path of the socket. The log
-//! line repeats at growing intervals, and one more line reports the end of the problem.
+//! line repeats every minute, and one more line reports the end of the problem.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,10 +13,8 @@ use crate::{Auth, AuthdProblem};
 
 /// The delay of the first log line. apid and authd connect within this time if they start together.
 const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
-/// The interval between the first and the second log line; the interval doubles with each further log line.
+/// The interval between two log lines.
 const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// The longest interval between two log lines.
-const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(3600);
 /// The interval between two checks of the connection to authd.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -48,13 +46,13 @@ enum OutageEvent {
     Ended,
 }
 
-/// Determines when the next log line about an outage is due, at growing intervals.
+/// Determines when the next log line about an outage is due.
 #[derive(Default)]
 struct OutageSchedule {
     /// The monotonic time at which the next line is due; None while authd can decide requests.
     due: Option<Duration>,
-    /// The interval between the next log line and the line after it; None when no line was logged.
-    pause: Option<Duration>,
+    /// Whether a line about the outage was logged.
+    is_logged: bool,
 }
 
 impl OutageSchedule {
@@ -62,14 +60,13 @@ impl OutageSchedule {
     fn next_event(&mut self, now: Duration, health: Result<(), AuthdProblem>) -> Option<OutageEvent> {
         let Err(reason) = health else {
             self.due = None;
-            return self.pause.take().map(|_| OutageEvent::Ended);
+            return std::mem::take(&mut self.is_logged).then_some(OutageEvent::Ended);
         };
         if now < *self.due.get_or_insert(now + FIRST_LOG_DELAY) {
             return None;
         }
-        let pause = self.pause.unwrap_or(REPEAT_INTERVAL);
-        self.due = Some(now + pause);
-        self.pause = Some((pause * 2).min(MAX_REPEAT_INTERVAL));
+        self.due = Some(now + REPEAT_INTERVAL);
+        self.is_logged = true;
         Some(OutageEvent::Ongoing(reason))
     }
 }
@@ -88,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_outage_is_logged_at_growing_intervals_and_its_end_once() {
+    fn lasting_outage_is_logged_every_minute_and_its_end_once() {
         let mut schedule = OutageSchedule::default();
         let ongoing = |reason: &str| Some(OutageEvent::Ongoing(AuthdProblem::Unreachable(reason.to_owned())));
         assert_eq!(
@@ -98,10 +95,10 @@ mod tests {
         );
         assert_eq!(event_at(&mut schedule, 3, Err("no such file")), ongoing("no such file"));
         let logged_at: Vec<u64> =
-            (4..20_000).filter(|&now| event_at(&mut schedule, now, Err("other names")).is_some()).collect();
-        assert_eq!(logged_at, [63, 183, 423, 903, 1863, 3783, 7383, 10983, 14583, 18183]);
-        assert_eq!(event_at(&mut schedule, 20_000, Ok(())), Some(OutageEvent::Ended));
-        assert_eq!(event_at(&mut schedule, 20_001, Ok(())), None);
+            (4..300).filter(|&now| event_at(&mut schedule, now, Err("other names")).is_some()).collect();
+        assert_eq!(logged_at, [63, 123, 183, 243]);
+        assert_eq!(event_at(&mut schedule, 300, Ok(())), Some(OutageEvent::Ended));
+        assert_eq!(event_at(&mut schedule, 301, Ok(())), None);
     }
 
     #[test]

@@ -201,7 +201,8 @@ impl Auth {
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let link = Arc::new(Link::new(clock.clone()));
-        link.set_connected();
+        link.set_decisions_open(&"one".into());
+        link.set_mirror_open(&"one".into());
         link.set_mirror_synced();
         link.set_ready(true, Vec::new());
         Auth::with_api(script, link, revisions, clock, ProxyHeaders::default()).unwrap()
@@ -229,7 +230,7 @@ impl Auth {
 
     /// Ends the connection to authd.
     pub fn disconnect_authd(&self) {
-        self.link.set_lost("gone");
+        self.link.set_decisions_lost(AuthdProblem::Unreachable("gone".to_owned()));
     }
 
     /// Allows everything except requests for a path.

@@ -10,7 +10,8 @@
 //!
 //! Requests go through one queue, and all queued requests go out in one write. The stream has its own
 //! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
-//! (see [`serving::single_task`]). When the stream breaks, all pending requests fail at once. The response to
+//! (see [`serving::single_task`]). The stream serves requests only after its response headers have shown the
+//! names and the protocol of apid. A response of any other call must come from the same process. When the stream breaks, all pending requests fail at once. The response to
 //! a request whose future was dropped is discarded. All other gRPC calls share a second connection.
 
 use std::collections::HashMap;
@@ -46,6 +47,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::transport::authd_api::{AuthdApi, AuthdError};
 use crate::transport::link::{AuthdProblem, Link};
+use crate::transport::peer::ExpectedAuthd;
 
 /// Maximum number of queued requests to the stream. While the queue is full, further requests wait.
 const QUEUE: usize = 4096;
@@ -65,7 +67,7 @@ const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
 /// connection to a Unix socket costs only some microseconds.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-/// The pause after authd rejected the mirror stream: each attempt is rejected and logged until flags change.
+/// The pause after a mismatch with authd: each attempt fails until the flags of a process change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum size of a message in bytes: the size of a review with the largest request body, and a margin.
 const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
@@ -76,6 +78,8 @@ const WINDOW: u32 = 4 * 1024 * 1024;
 pub(crate) struct Client {
     open: watch::Receiver<Option<OpenStream>>,
     timeout: Duration,
+    expected: ExpectedAuthd,
+    link: Arc<Link>,
 }
 
 /// The open stream, and the channel for gRPC calls outside the stream.
@@ -84,6 +88,8 @@ struct OpenStream {
     requests: mpsc::Sender<DecideRequest>,
     pending: Arc<PendingRequests>,
     channel: Channel,
+    /// The process that serves the stream.
+    instance: Arc<str>,
 }
 
 /// The requests that have no response yet, by id.
@@ -128,10 +134,15 @@ impl Drop for PendingRequest<'_> {
 
 impl Client {
     /// Connects to a Unix socket in the background.
-    pub(crate) fn connect(socket: PathBuf, timeout: Duration, link: Arc<Link>) -> Self {
+    pub(crate) fn connect(
+        socket: PathBuf,
+        timeout: Duration,
+        expected: ExpectedAuthd,
+        link: Arc<Link>,
+    ) -> Self {
         let (sender, open) = watch::channel(None);
-        tokio::spawn(keep_open(socket, link, sender));
-        Client { open, timeout }
+        tokio::spawn(keep_open(socket, expected.clone(), Arc::clone(&link), sender));
+        Client { open, timeout, expected, link }
     }
 
     async fn current_stream(&self) -> Result<OpenStream, AuthdError> {
@@ -155,6 +166,23 @@ impl Client {
         response
             .await
             .map_err(|_| AuthdError::Unreachable("the stream closed before the response".to_owned()))
+    }
+
+    /// Makes a call outside the stream. The response must come from the process that serves the stream.
+    async fn call<T, Call: Future<Output = Result<tonic::Response<T>, tonic::Status>>>(
+        &self,
+        call: impl FnOnce(Channel) -> Call,
+    ) -> Result<T, AuthdError> {
+        let exchange = async {
+            let open = self.current_stream().await?;
+            let response = call(open.channel).await.map_err(classify_status)?;
+            if self.expected.instance(response.metadata()).is_ok_and(|instance| instance == open.instance) {
+                return Ok(response.into_inner());
+            }
+            self.link.set_decisions_stale();
+            Err(AuthdError::Unreachable("a process without the decision stream responded".to_owned()))
+        };
+        self.with_timeout(exchange).await
     }
 
     async fn with_timeout<T>(
@@ -194,39 +222,27 @@ impl AuthdApi for Client {
     }
 
     async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, AuthdError> {
-        let call = async {
-            let mut client = AuthzClient::new(self.current_stream().await?.channel)
-                .max_encoding_message_size(LARGEST_MESSAGE)
-                .max_decoding_message_size(LARGEST_MESSAGE);
-            Ok(client.covers(request).await.map_err(classify_status)?.into_inner())
-        };
-        self.with_timeout(call).await
+        self.call(async |channel| {
+            let client = AuthzClient::new(channel).max_encoding_message_size(LARGEST_MESSAGE);
+            client.max_decoding_message_size(LARGEST_MESSAGE).covers(request).await
+        })
+        .await
     }
 
     async fn issue_token(&self, request: IssueTokenRequest) -> Result<IssueTokenResponse, AuthdError> {
-        let call = async {
-            let mut client = AuthnClient::new(self.current_stream().await?.channel);
-            Ok(client.issue_token(request).await.map_err(classify_status)?.into_inner())
-        };
-        self.with_timeout(call).await
+        self.call(async |channel| AuthnClient::new(channel).issue_token(request).await).await
     }
 
     async fn keys(&self, request: KeysRequest) -> Result<KeysResponse, AuthdError> {
-        let call = async {
-            let mut client = AuthnClient::new(self.current_stream().await?.channel);
-            Ok(client.keys(request).await.map_err(classify_status)?.into_inner())
-        };
-        self.with_timeout(call).await
+        self.call(async |channel| AuthnClient::new(channel).keys(request).await).await
     }
 
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, AuthdError> {
-        let call = async {
-            let mut client = ReviewClient::new(self.current_stream().await?.channel)
-                .max_encoding_message_size(LARGEST_MESSAGE)
-                .max_decoding_message_size(LARGEST_MESSAGE);
-            Ok(client.create(request).await.map_err(classify_status)?.into_inner())
-        };
-        self.with_timeout(call).await
+        self.call(async |channel| {
+            let client = ReviewClient::new(channel).max_encoding_message_size(LARGEST_MESSAGE);
+            client.max_decoding_message_size(LARGEST_MESSAGE).create(request).await
+        })
+        .await
     }
 }
 
@@ -292,20 +308,29 @@ impl Backoff {
 ///
 /// A panic must not end this loop: the loop reports the loss of authd, and without this report cached
 /// responses would serve for ever.
-async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<OpenStream>>) {
+async fn keep_open(
+    socket: PathBuf,
+    expected: ExpectedAuthd,
+    link: Arc<Link>,
+    open: watch::Sender<Option<OpenStream>>,
+) {
     let mut backoff = Backoff::new();
     loop {
-        let outcome = AssertUnwindSafe(run_stream(&socket, &link, &open, &mut backoff)).catch_unwind().await;
-        let reason = match outcome {
-            Ok(Ok(())) => "authd closed the stream".to_owned(),
-            Ok(Err(reason)) => reason,
-            Err(_panic) => "the task of the connection to authd panicked".to_owned(),
+        let stream = run_stream(&socket, &expected, &link, &open, &mut backoff);
+        let unreachable = |reason: &str| AuthdProblem::Unreachable(reason.to_owned());
+        let problem = match AssertUnwindSafe(stream).catch_unwind().await {
+            Ok(Ok(())) => unreachable("authd closed the stream"),
+            Ok(Err(problem)) => problem,
+            Err(_panic) => unreachable("the task of the connection to authd panicked"),
         };
         if let Some(open) = open.send_replace(None) {
             open.pending.close();
         }
-        link.set_lost(&reason);
-        tracing::debug!(%reason, "decision stream closed; reconnecting");
+        if matches!(problem, AuthdProblem::Mismatched(_)) {
+            backoff.set_rejection_pause();
+        }
+        tracing::debug!(reason = %problem, "decision stream closed; reconnecting");
+        link.set_decisions_lost(problem);
         tokio::select! {
             () = backoff.pause() => {}
             () = open.closed() => return,
@@ -315,13 +340,22 @@ async fn keep_open(socket: PathBuf, link: Arc<Link>, open: watch::Sender<Option<
 
 async fn run_stream(
     socket: &std::path::Path,
+    expected: &ExpectedAuthd,
     link: &Link,
     open: &watch::Sender<Option<OpenStream>>,
     backoff: &mut Backoff,
-) -> Result<(), String> {
-    let channel = open_channel(socket).await.map_err(|error| error_chain_text(&error))?;
-    let stream = LocalStream::connect(socket).await.map_err(|error| error.to_string())?;
-    run_as_single_task(|spawner| run_connection(stream, spawner, channel, link, open, backoff)).await
+) -> Result<(), AuthdProblem> {
+    let stale = link.stale_decisions();
+    let channel = open_channel(socket).await.map_err(|error| unreachable(&error))?;
+    let stream = LocalStream::connect(socket).await.map_err(|error| unreachable(&error))?;
+    run_as_single_task(|spawner| {
+        run_connection(stream, spawner, channel, expected, link, stale, open, backoff)
+    })
+    .await
+}
+
+fn unreachable(error: &dyn std::error::Error) -> AuthdProblem {
+    AuthdProblem::Unreachable(error_chain_text(error))
 }
 
 /// Runs the connection of the decision stream, from its handshake to its end.
@@ -329,10 +363,12 @@ async fn run_connection(
     stream: LocalStream,
     spawner: Spawner,
     channel: Channel,
+    expected: &ExpectedAuthd,
     link: &Link,
+    mut stale: watch::Receiver<()>,
     open: &watch::Sender<Option<OpenStream>>,
     backoff: &mut Backoff,
-) -> Result<(), String> {
+) -> Result<(), AuthdProblem> {
     let (sender, connection) = http2::Builder::new(spawner)
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
@@ -342,24 +378,26 @@ async fn run_connection(
         .initial_connection_window_size(WINDOW)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| error_chain_text(&error))?;
+        .map_err(|error| unreachable(&error))?;
     let call = tower::service_fn(move |request| sender.clone().send_request(request));
     let mut client = DecideClient::with_origin(call, Uri::from_static(ORIGIN))
         .max_encoding_message_size(LARGEST_MESSAGE)
         .max_decoding_message_size(LARGEST_MESSAGE);
     let exchange = async {
         let (requests, outgoing) = mpsc::channel(QUEUE);
-        let mut responses = client
-            .stream(ReceiverStream::new(outgoing))
-            .await
-            .map_err(|status| format!("authd rejected the decision stream: {}", status.message()))?
-            .into_inner();
+        let rejected = |status: tonic::Status| {
+            AuthdProblem::Unreachable(format!("authd rejected the decision stream: {}", status.message()))
+        };
+        let response = client.stream(ReceiverStream::new(outgoing)).await.map_err(rejected)?;
+        let instance = expected.instance(response.metadata())?;
+        let mut responses = response.into_inner();
         let pending = Arc::new(PendingRequests::new());
-        open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel }));
-        link.set_connected();
+        link.set_decisions_open(&instance);
+        open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel, instance }));
         backoff.reset();
         tracing::info!("decision stream to authd opened");
-        while let Some(response) = responses.message().await.map_err(|status| status.message().to_owned())? {
+        let broken = |status: tonic::Status| AuthdProblem::Unreachable(status.message().to_owned());
+        while let Some(response) = responses.message().await.map_err(broken)? {
             // A response whose caller no longer waits is discarded.
             if let Some(waiter) = pending.take(response.id) {
                 let _ = waiter.send(response);
@@ -371,7 +409,10 @@ async fn run_connection(
         // Responses that arrived before the end of the connection are delivered first.
         biased;
         result = exchange => result,
-        result = connection => result.map_err(|error| error_chain_text(&error)),
+        result = connection => result.map_err(|error| unreachable(&error)),
+        _ = stale.changed() => {
+            Err(AuthdProblem::Mismatched("a newer connection leads to another process of authd".to_owned()))
+        }
         () = open.closed() => Ok(()),
     }
 }
