@@ -15,9 +15,9 @@ use authproto::auth::{self, covers_request::What};
 
 use super::{AuthzRequest, Union};
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::rules::covers::{compact, format_rule, missing_rules, quote_list};
+use crate::rules::covers::{MAX_COMPARISONS, MissingRules, compact, format_rule, missing_rules, quote_list};
 use crate::rules::rule::string_list;
-use crate::rules::{PolicyRule, RoleKind};
+use crate::rules::{PolicyRule, RoleKind, RulesLimit, UserRules};
 
 /// The result of an escalation check.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +93,7 @@ pub async fn check(
         return Ok(Coverage::Covered);
     }
     let policy = mirror.policy(at_least)?;
-    let (granted, problems) = policy.rules_of(user, namespace);
+    let UserRules { rules: granted, problems, .. } = policy.rules_of(user, namespace, RulesLimit::NONE);
     let (requested, aggregates) = match written {
         WrittenObject::Role(role) => (role.rules.iter().map(PolicyRule::from).collect(), role.aggregates),
         WrittenObject::Binding(kind, name) => {
@@ -116,21 +116,33 @@ pub async fn check(
     Ok(Coverage::Covered)
 }
 
-fn deny(user: &UserInfo, missing: Vec<PolicyRule>, problems: &[String]) -> Coverage {
-    let missing = compact(&missing);
-    let mut lines: Vec<String> = missing.iter().map(format_rule).collect();
-    lines.sort();
-    lines.dedup();
-    let mut sentence = format!(
-        "user {} (groups={}) is attempting to grant RBAC permissions not currently held:\n{}",
-        quote(&user.name),
-        quote_list(&user.groups),
-        join_with_limit(MAX_LISTED_BYTES, &lines)
-    );
+fn deny(user: &UserInfo, missing: MissingRules, problems: &[String]) -> Coverage {
+    let not_granted = compact(&missing.not_granted);
+    let mut sentence = format!("user {} (groups={}) is ", quote(&user.name), quote_list(&user.groups));
+    if !not_granted.is_empty() {
+        sentence.push_str("attempting to grant RBAC permissions not currently held:\n");
+        sentence.push_str(&rule_lines(&not_granted));
+    }
+    if !missing.unchecked.is_empty() {
+        let separator = if not_granted.is_empty() { "" } else { "\nand " };
+        sentence.push_str(&format!(
+            "{separator}attempting to grant RBAC permissions whose check was given up after {MAX_COMPARISONS} \
+             comparisons; write roles with fewer rules, or get the verb escalate or bind:\n{}",
+            rule_lines(&missing.unchecked)
+        ));
+    }
     if !problems.is_empty() {
         sentence.push_str(&format!("; resolution errors: [{}]", problems.join(", ")));
     }
-    Coverage::Lacking(sentence, missing)
+    Coverage::Lacking(sentence, [not_granted, missing.unchecked].concat())
+}
+
+/// Formats rules, one a line, sorted, within [`MAX_LISTED_BYTES`].
+fn rule_lines(rules: &[PolicyRule]) -> String {
+    let mut lines: Vec<String> = rules.iter().map(format_rule).collect();
+    lines.sort();
+    lines.dedup();
+    join_with_limit(MAX_LISTED_BYTES, &lines)
 }
 
 /// Joins lines until `max` bytes; a longer text ends with the number of lines left out.
@@ -256,6 +268,29 @@ mod tests {
 
     fn binding(kind: &str, name: &str) -> What {
         What::Binding(auth::BindingWrite { role_kind: kind.into(), role_name: name.into() })
+    }
+
+    #[test]
+    fn escalation_check_that_gives_up_says_so() {
+        let words: Vec<String> = (0..1000).map(|n| format!("x{n}")).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let huge = auth::PolicyRule {
+            resource_names: words.iter().map(ToString::to_string).collect(),
+            ..rule(&words, "", &words, &[])
+        };
+        let small = rule(&["get"], "", &["secrets"], &[]);
+        for (rules, held, given_up) in [
+            (vec![huge.clone()], false, true),
+            (vec![huge, small.clone()], true, true),
+            (vec![small], true, false),
+        ] {
+            let coverage = ask("alice", &[], "a", role("r", rules, false));
+            let Coverage::Lacking(sentence, _) = coverage else { panic!("{coverage:?}") };
+            let shown =
+                (sentence.contains("not currently held"), sentence.contains("given up after 1000000"));
+            assert_eq!(shown, (held, given_up), "{}", sentence.get(..300).unwrap_or(&sentence));
+            assert!(sentence.len() < 200_000);
+        }
     }
 
     #[test]

@@ -17,7 +17,13 @@ use super::entry::Entry;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
 use crate::mirror::{Mirror, MirrorNotReady};
-use crate::rules::{Explanation, RbacDecision};
+use crate::rules::{Explanation, RbacDecision, RulesLimit, UserRules};
+
+/// The maximum number of rules in a list of the rules of a user.
+const MAX_RULES: usize = 10_000;
+/// The maximum size in memory of a list of the rules of a user, in bytes.
+const MAX_RULE_BYTES: usize = 4 * 1024 * 1024;
+const LIST_LIMIT: RulesLimit = RulesLimit::new(MAX_RULES, MAX_RULE_BYTES);
 
 struct Rbac {
     mirror: Arc<Mirror>,
@@ -67,9 +73,15 @@ impl Authorizer for Rbac {
     }
 
     fn rules(&self, user: &UserInfo, namespace: &str, at_least: u64) -> Result<Rules, MirrorNotReady> {
-        let (rules, problems) = self.mirror.policy(at_least)?.rules_of(user, namespace);
+        let UserRules { rules, mut problems, is_truncated } =
+            self.mirror.policy(at_least)?.rules_of(user, namespace, LIST_LIMIT);
+        if is_truncated {
+            problems.push(format!(
+                "the list ends at the limit of {MAX_RULES} rules and {MAX_RULE_BYTES} bytes; further rules are left out"
+            ));
+        }
         let rules = rules.iter().map(|rule| (**rule).clone()).collect();
-        Ok(Rules { rules, incomplete: false, problems })
+        Ok(Rules { rules, incomplete: is_truncated, problems })
     }
 
     fn explain(&self, request: AuthzRequest<'_>) -> Result<Explanation, MirrorNotReady> {

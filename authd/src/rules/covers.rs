@@ -5,50 +5,152 @@
 //!
 //! Kubernetes splits the requested rules into atoms (one group, one resource, one verb, one name) and
 //! searches, for each atom, one granted rule that covers it. authd does not split a rule that one granted
-//! rule covers. A rule that would exceed [`MAX_COMPARISONS`] counts as not covered, because a small body
-//! could contain a billion atoms. A rule with which the missing atoms would exceed [`MAX_MISSING`] is
-//! reported whole.
+//! rule covers, and compares a rule only with granted rules on the same resource or path. The check of a rule
+//! that would exceed [`MAX_COMPARISONS`] is given up, because a small body could contain a billion atoms. A rule
+//! with which the missing atoms would exceed [`MAX_MISSING`] is reported whole.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::rule::{PolicyRule, StringList, contains, contains_or_star, path_covers};
 
-/// The maximum number of comparisons of atoms or words with granted rules in one check.
-/// A requested rule that would exceed the limit counts as missing entirely.
+/// The maximum number of comparisons of words with granted rules in one check.
+/// The check of a requested rule that would exceed the limit is given up.
 pub const MAX_COMPARISONS: usize = 1_000_000;
 /// The maximum number of missing atoms that one check reports; beyond it the check reports whole rules.
 pub const MAX_MISSING: usize = 10_000;
 
+/// The requested rules that granted rules do not cover.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MissingRules {
+    /// The atoms that no granted rule covers; beyond [`MAX_MISSING`] whole rules.
+    pub not_granted: Vec<PolicyRule>,
+    /// The rules whose check was given up at [`MAX_COMPARISONS`].
+    pub unchecked: Vec<PolicyRule>,
+}
+
+impl MissingRules {
+    /// Whether granted rules cover all requested rules.
+    pub fn is_empty(&self) -> bool {
+        self.not_granted.is_empty() && self.unchecked.is_empty()
+    }
+
+    /// All rules that are not known to be covered.
+    pub fn into_rules(self) -> Vec<PolicyRule> {
+        [self.not_granted, self.unchecked].concat()
+    }
+}
+
 /// Returns the atoms of `requested` that `granted` does not cover; empty if all are covered.
-/// Beyond a limit the result contains whole rules.
-pub fn missing_rules<R: AsRef<PolicyRule>>(granted: &[R], requested: &[PolicyRule]) -> Vec<PolicyRule> {
-    let (mut missing, mut atoms) = (Vec::new(), 0);
-    let mut budget = MAX_COMPARISONS;
+pub fn missing_rules<R: AsRef<PolicyRule>>(granted: &[R], requested: &[PolicyRule]) -> MissingRules {
+    let grants = GrantIndex::new(granted);
+    let mut missing = MissingRules::default();
+    let (mut atoms, mut budget) = (0, MAX_COMPARISONS);
     for rule in requested {
-        let whole_rule_comparisons = granted.len().saturating_mul(word_count(rule));
-        if whole_rule_comparisons <= budget && granted.iter().any(|grant| covers(grant.as_ref(), rule)) {
-            budget -= whole_rule_comparisons;
-            continue;
+        match grants.is_covered(rule, &mut budget) {
+            Some(true) => continue,
+            Some(false) if atom_count(rule) <= budget => {}
+            Some(false) | None => {
+                missing.unchecked.push(rule.clone());
+                continue;
+            }
         }
-        let comparisons =
-            atom_count(rule).saturating_mul(granted.len() + 1).saturating_add(whole_rule_comparisons);
-        if comparisons > budget {
-            missing.push(rule.clone());
-            continue;
+        let start = missing.not_granted.len();
+        for atom in split_into_atoms(rule) {
+            budget = budget.saturating_sub(1);
+            match grants.is_covered(&atom, &mut budget) {
+                Some(true) => {}
+                Some(false) if missing.not_granted.len() - start <= MAX_MISSING - atoms => {
+                    missing.not_granted.push(atom);
+                }
+                Some(false) => break,
+                None => {
+                    missing.not_granted.truncate(start);
+                    missing.unchecked.push(rule.clone());
+                    break;
+                }
+            }
         }
-        budget -= comparisons;
-        let start = missing.len();
-        let missing_atoms =
-            split_into_atoms(rule).filter(|atom| !granted.iter().any(|grant| covers(grant.as_ref(), atom)));
-        missing.extend(missing_atoms.take(MAX_MISSING + 1 - atoms));
-        atoms += missing.len() - start;
-        if atoms > MAX_MISSING {
-            atoms -= missing.len() - start;
-            missing.truncate(start);
-            missing.push(rule.clone());
+        let count = missing.not_granted.len() - start;
+        if count > MAX_MISSING - atoms {
+            missing.not_granted.truncate(start);
+            missing.not_granted.push(rule.clone());
+        } else {
+            atoms += count;
         }
     }
     missing
+}
+
+/// Granted rules by resource and by path, so that a requested rule is compared with few of them.
+struct GrantIndex<'g> {
+    rules: HashSet<&'g PolicyRule>,
+    by_resource: HashMap<&'g str, Vec<&'g PolicyRule>>,
+    by_path: HashMap<&'g str, Vec<&'g PolicyRule>>,
+    /// The rules with a path that ends with `*`.
+    by_path_prefix: Vec<&'g PolicyRule>,
+}
+
+impl<'g> GrantIndex<'g> {
+    fn new<R: AsRef<PolicyRule>>(granted: &'g [R]) -> Self {
+        let mut index = GrantIndex {
+            rules: HashSet::new(),
+            by_resource: HashMap::new(),
+            by_path: HashMap::new(),
+            by_path_prefix: Vec::new(),
+        };
+        for rule in granted.iter().map(AsRef::as_ref) {
+            if !index.rules.insert(rule) {
+                continue;
+            }
+            for resource in &rule.resources {
+                index.by_resource.entry(resource).or_default().push(rule);
+            }
+            for path in &rule.non_resource_urls {
+                index.by_path.entry(path).or_default().push(rule);
+            }
+            if rule.non_resource_urls.iter().any(|path| path.ends_with('*')) {
+                index.by_path_prefix.push(rule);
+            }
+        }
+        index
+    }
+
+    /// Whether one granted rule covers a whole rule.
+    ///
+    /// A comparison costs one unit of `budget` for each word of the rule. Returns None when `budget` is too small.
+    fn is_covered(&self, rule: &PolicyRule, budget: &mut usize) -> Option<bool> {
+        let words = word_count(rule);
+        if self.rules.contains(rule) {
+            *budget = budget.checked_sub(words)?;
+            return Some(true);
+        }
+        for grant in self.candidates(rule) {
+            *budget = budget.checked_sub(words)?;
+            if covers(grant, rule) {
+                return Some(true);
+            }
+        }
+        Some(false)
+    }
+
+    /// The granted rules that can cover a rule: those on the first resource or the first path of the rule.
+    fn candidates(&self, rule: &PolicyRule) -> impl Iterator<Item = &'g PolicyRule> {
+        let of_resource = |resource: &str| self.by_resource.get(resource).into_iter().flatten().copied();
+        let resources = rule.resources.first().map(|resource| {
+            let subresource = resource.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
+            let of_subresources = subresource.filter(|pattern| **pattern != **resource);
+            let all = (&**resource != "*").then(|| of_resource("*"));
+            let of_subresources = of_subresources.map(|pattern| of_resource(&pattern));
+            of_resource(resource)
+                .chain(all.into_iter().flatten())
+                .chain(of_subresources.into_iter().flatten())
+        });
+        let paths = rule.non_resource_urls.first().map(|path| {
+            let exact = self.by_path.get(&**path).into_iter().flatten();
+            exact.chain(&self.by_path_prefix).copied()
+        });
+        resources.into_iter().flatten().chain(paths.into_iter().flatten())
+    }
 }
 
 /// Whether a granted rule covers a whole rule. False for a rule on both resources and paths: the caller
@@ -249,7 +351,8 @@ mod tests {
             let granted_rules: Vec<PolicyRule> = granted.iter().map(|text| rule(text)).collect();
             let requested_rules: Vec<PolicyRule> = requested.iter().map(|text| rule(text)).collect();
             let missing = missing_rules(&granted_rules, &requested_rules);
-            let mut formatted: Vec<String> = compact(&missing).iter().map(format_rule).collect();
+            assert_eq!(missing.unchecked, [], "{granted:?} for {requested:?}");
+            let mut formatted: Vec<String> = compact(&missing.not_granted).iter().map(format_rule).collect();
             formatted.sort();
             assert_eq!(formatted.join("\n"), expected, "{granted:?} for {requested:?}");
         }
@@ -265,9 +368,25 @@ mod tests {
             resource_names: super::super::rule::string_list(&many),
             non_resource_urls: StringList::default(),
         };
-        assert_eq!(missing_rules::<PolicyRule>(&[], std::slice::from_ref(&huge)).len(), 1);
-        assert_eq!(missing_rules(&[rule("*|*|*")], &[huge]).len(), 0, "a rule covered entirely is not split");
+        let missing = missing_rules::<PolicyRule>(&[], std::slice::from_ref(&huge));
+        assert_eq!((missing.not_granted.len(), missing.unchecked.len()), (0, 1), "the check is given up");
+        assert!(missing_rules(&[rule("*|*|*")], &[huge]).is_empty(), "a rule covered entirely is not split");
     }
+
+    #[test]
+    fn rules_of_many_bindings_are_checked_completely() {
+        let rules: Vec<PolicyRule> = (0..2000)
+            .map(|n| rule(&format!("get,list,watch,update|apps,extensions|r{n},r{n}/status")))
+            .collect();
+        let granted: Vec<&PolicyRule> = rules.iter().cycle().take(7 * rules.len()).collect();
+        assert_eq!(missing_rules(&granted, &rules), MissingRules::default());
+        let narrower: Vec<PolicyRule> = (0..2000).map(|n| rule(&format!("get,list|apps|r{n}"))).collect();
+        assert_eq!(missing_rules(&granted, &narrower), MissingRules::default());
+        let names: Vec<PolicyRule> = (0..900).map(|n| rule(&format!("get|-|secrets|s{n}"))).collect();
+        assert_eq!(missing_rules(&names, &names), MissingRules::default());
+        assert_eq!(missing_rules(&granted, &[rule("delete|apps|r7")]).not_granted.len(), 1);
+    }
+
     #[test]
     fn rule_with_many_missing_atoms_is_reported_whole() {
         let string_list = |count: usize| {
@@ -280,7 +399,8 @@ mod tests {
             resources: string_list(resources),
             ..PolicyRule::default()
         };
-        let missing_count = |requested: &[PolicyRule]| missing_rules(&[rule("get|-|pods")], requested).len();
+        let missing_count =
+            |requested: &[PolicyRule]| missing_rules(&[rule("get|-|pods")], requested).not_granted.len();
         assert_eq!(missing_count(&[requested(100, 100)]), MAX_MISSING);
         assert_eq!(missing_count(&[requested(100, 100), requested(1, 7)]), MAX_MISSING + 1);
         assert_eq!(missing_count(&[requested(101, 100), requested(1, 7)]), 8);

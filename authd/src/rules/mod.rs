@@ -40,4 +40,4 @@ pub use nearest::{Explanation, MatchedRule};
 pub use policy::{Binding, BindingSpec, Meta, Policy, RoleKind, RoleSpec, Subject, SubjectKind};
 pub use rule::PolicyRule;
 pub use subjects::AllowedSubject;
-pub use visit::{BindingPath, RbacDecision};
+pub use visit::{BindingPath, RbacDecision, RulesLimit, UserRules};

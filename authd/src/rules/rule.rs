@@ -53,6 +53,14 @@ impl RuleMatch {
 }
 
 impl PolicyRule {
+    /// The approximate size in memory, in bytes.
+    pub fn memory(&self) -> usize {
+        let PolicyRule { verbs, api_groups, resources, resource_names, non_resource_urls } = self;
+        let lists = [verbs, api_groups, resources, resource_names, non_resource_urls];
+        let words = lists.into_iter().flatten();
+        size_of::<PolicyRule>() + words.map(|word| size_of::<Box<str>>() + word.len()).sum::<usize>()
+    }
+
     /// Whether the rule allows the request.
     pub fn allows(&self, request: &Attributes) -> bool {
         if request.resource_request {

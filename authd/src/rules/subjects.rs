@@ -12,14 +12,14 @@ use apimachinery::user::UserInfo;
 
 use super::policy::{Binding, Policy, Subject, SubjectKind};
 use super::rule::PolicyRule;
-use super::visit::BindingPath;
+use super::visit::{BindingPath, RulesLimit};
 
 /// A subject that is allowed a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AllowedSubject {
     /// The subject; the namespace of a service account is set.
     pub subject: Subject,
-    /// Binding, role and subject, with names as `NAMESPACE/NAME`.
+    /// Binding, role and subject, with names as `NAME/NAMESPACE`.
     pub path: String,
     /// If the request has no name, the object names for which it is allowed; empty: all objects.
     pub names: Vec<String>,
@@ -56,7 +56,7 @@ impl Policy {
             }
             for subject in &binding.subjects {
                 let Some(resolved) = resolve(subject, binding) else { continue };
-                let path = BindingPath { binding, subject, role }.describe_namespace_first();
+                let path = BindingPath { binding, subject, role }.describe();
                 allowed.push(AllowedSubject { subject: resolved, path, names: names.clone() });
             }
         }
@@ -72,7 +72,7 @@ impl Policy {
     /// None: all objects; an empty list: no object.
     pub fn names_allowed(&self, user: &UserInfo, request: &Attributes) -> Option<Vec<String>> {
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
-        let (rules, _) = self.rules_of(user, namespace);
+        let rules = self.rules_of(user, namespace, RulesLimit::NONE).rules;
         if rules.iter().any(|rule| rule.allows(request)) {
             return None;
         }

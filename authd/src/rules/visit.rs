@@ -15,6 +15,7 @@
 //! INVARIANT (once): a binding that matches a user through several subjects is visited once, for the first of
 //! these subjects, which the reason names.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -64,11 +65,85 @@ pub enum RbacDecision {
     },
 }
 
+/// The rules of a user, each once, in the order of the walk.
+#[derive(Clone, Debug, Default)]
+pub struct UserRules {
+    /// The rules.
+    pub rules: Vec<Arc<PolicyRule>>,
+    /// Messages about missing roles of bindings, at most [`MAX_MISSING_ROLES`] and their number.
+    pub problems: Vec<String>,
+    /// Whether the limit left out rules.
+    pub is_truncated: bool,
+}
+
+/// The limit of a list of rules, in rules and in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct RulesLimit {
+    rules: usize,
+    bytes: usize,
+}
+
+impl RulesLimit {
+    /// No limit: the stored policy alone limits the list.
+    pub const NONE: RulesLimit = RulesLimit { rules: usize::MAX, bytes: usize::MAX };
+
+    /// At most this number of rules, and at most this number of bytes in memory.
+    pub const fn new(rules: usize, bytes: usize) -> Self {
+        RulesLimit { rules, bytes }
+    }
+
+    /// Subtracts a rule from the limit. Returns false when the rule exceeds the limit.
+    fn admits(&mut self, rule: &PolicyRule) -> bool {
+        let (Some(rules), Some(bytes)) = (self.rules.checked_sub(1), self.bytes.checked_sub(rule.memory()))
+        else {
+            return false;
+        };
+        *self = RulesLimit { rules, bytes };
+        true
+    }
+}
+
+/// The maximum number of messages about missing roles in one list or reason.
+const MAX_MISSING_ROLES: usize = 20;
+/// The maximum length of the name of a missing role in a message, in characters: that of a valid name.
+const MAX_ROLE_NAME: usize = 253;
+
+/// The missing roles of bindings: each of the first [`MAX_MISSING_ROLES`] gets a message, the others are counted.
+#[derive(Default)]
+struct MissingRoles {
+    messages: Vec<String>,
+    others: usize,
+}
+
+impl MissingRoles {
+    fn add(&mut self, policy: &Policy, role: &RoleSlot) {
+        if self.messages.len() == MAX_MISSING_ROLES {
+            self.others += 1;
+            return;
+        }
+        let name = match role.name.char_indices().nth(MAX_ROLE_NAME) {
+            Some((end, _)) => format!("{}…", role.name.get(..end).unwrap_or_default()),
+            None => role.name.to_string(),
+        };
+        let message = policy.role_not_found_message(role.kind, &name);
+        if !self.messages.contains(&message) {
+            self.messages.push(message);
+        }
+    }
+
+    fn finish(mut self) -> Vec<String> {
+        if self.others > 0 {
+            self.messages.push(format!("{} more bindings refer to missing roles", self.others));
+        }
+        self.messages
+    }
+}
+
 impl Policy {
     /// Decides whether the user may make the request.
     pub fn decide(&self, user: &UserInfo, request: &Attributes) -> RbacDecision {
         let mut allowed = None;
-        let mut missing_roles: Vec<String> = Vec::new();
+        let mut missing_roles = MissingRoles::default();
         let mut depends_on_name = false;
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let _ = self.visit(user, namespace, Some(Probe::for_request(request)), &mut |visit| {
@@ -81,12 +156,7 @@ impl Policy {
                     depends_on_name =
                         depends_on_name || request.resource_request && rule.allows_any_name(request);
                 }
-                VisitEvent::Missing(binding_path) => {
-                    let text = self.role_not_found_message(binding_path.role.kind, &binding_path.role.name);
-                    if !missing_roles.contains(&text) {
-                        missing_roles.push(text);
-                    }
-                }
+                VisitEvent::Missing(binding_path) => missing_roles.add(self, binding_path.role),
             }
             ControlFlow::Continue(())
         });
@@ -96,7 +166,7 @@ impl Policy {
             let any_name = any_name && request.resource_request;
             return RbacDecision::Allowed { reason, cluster_wide, any_name };
         }
-        let reason = match missing_roles.as_slice() {
+        let reason = match missing_roles.finish().as_slice() {
             [] => String::new(),
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
@@ -105,19 +175,26 @@ impl Policy {
     }
 
     /// Returns the rules of the user in the namespace and cluster-wide; for an empty namespace only the
-    /// cluster-wide rules. The second list contains messages about missing roles of bindings.
-    pub fn rules_of(&self, user: &UserInfo, namespace: &str) -> (Vec<Arc<PolicyRule>>, Vec<String>) {
-        let mut rules = Vec::new();
-        let mut missing_roles = Vec::new();
-        let _ = self.visit(user, namespace, None, &mut |visit| {
+    /// cluster-wide rules. Each rule is listed once. The walk ends before a rule that would exceed `limit`.
+    pub fn rules_of(&self, user: &UserInfo, namespace: &str, mut limit: RulesLimit) -> UserRules {
+        let mut listed: HashSet<&PolicyRule> = HashSet::new();
+        let mut user_rules = UserRules::default();
+        let mut missing_roles = MissingRoles::default();
+        let walk = self.visit(user, namespace, None, &mut |visit| {
             match visit {
-                VisitEvent::Rule(_, rule) => rules.push(Arc::clone(rule)),
-                VisitEvent::Missing(binding_path) => missing_roles
-                    .push(self.role_not_found_message(binding_path.role.kind, &binding_path.role.name)),
+                VisitEvent::Rule(_, rule) if listed.contains(&**rule) => {}
+                VisitEvent::Rule(_, rule) => {
+                    if !limit.admits(rule) {
+                        return ControlFlow::Break(());
+                    }
+                    listed.insert(rule);
+                    user_rules.rules.push(Arc::clone(rule));
+                }
+                VisitEvent::Missing(binding_path) => missing_roles.add(self, binding_path.role),
             }
             ControlFlow::Continue(())
         });
-        (rules, missing_roles)
+        UserRules { is_truncated: walk.is_break(), problems: missing_roles.finish(), ..user_rules }
     }
 
     /// Explains the decision: the rule that allows the request, or the nearest misses.
@@ -238,26 +315,16 @@ impl Subject {
 impl BindingPath<'_> {
     /// Describes binding, role and subject in the wording of Kubernetes, with names as `NAME/NAMESPACE`.
     pub fn describe(&self) -> String {
-        self.describe_with(|namespace, name| format!("{name}/{namespace}"))
-    }
-
-    /// Describes binding, role and subject, with names as `NAMESPACE/NAME`.
-    pub(super) fn describe_namespace_first(&self) -> String {
-        self.describe_with(|namespace, name| format!("{namespace}/{name}"))
-    }
-
-    /// Describes binding, role and subject. `qualify` formats a namespace and a name.
-    fn describe_with(&self, qualify: fn(&str, &str) -> String) -> String {
         let BindingPath { binding, subject, role } = self;
         let (kind, name) = if binding.namespace.is_empty() {
             ("ClusterRoleBinding", quote(&binding.name))
         } else {
-            ("RoleBinding", quote(&qualify(&binding.namespace, &binding.name)))
+            ("RoleBinding", quote(&format!("{}/{}", binding.name, binding.namespace)))
         };
         let subject_name = match subject.kind {
             SubjectKind::ServiceAccount => {
                 let account_namespace = subject.account_namespace(&binding.namespace).unwrap_or_default();
-                qualify(account_namespace, &subject.name)
+                format!("{}/{account_namespace}", subject.name)
             }
             SubjectKind::User | SubjectKind::Group => subject.name.to_string(),
         };

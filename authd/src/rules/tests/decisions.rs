@@ -1,6 +1,6 @@
 //! Decisions and their reasons under one policy.
 
-use super::super::{RbacDecision, RoleKind};
+use super::super::{RbacDecision, RoleKind, RulesLimit};
 use super::*;
 
 fn example_policy() -> Policy {
@@ -266,7 +266,7 @@ fn rules_of_user_are_listed_once_per_binding() {
     let mut p = example_policy();
     p.put_binding("a", "twice", binding("Role/writer", &["S:/robot", "U:x", "S:a/robot"]));
     let formatted_rules = |name: &str, groups: &[&str], namespace: &str| -> Vec<String> {
-        let (rules, _) = p.rules_of(&user(name, groups), namespace);
+        let rules = p.rules_of(&user(name, groups), namespace, RulesLimit::NONE).rules;
         rules.iter().map(|rule| super::super::covers::format_rule(rule)).collect()
     };
     assert_eq!(formatted_rules("carol", &["team"], "a").len(), 2, "named by user and by group, listed once");
@@ -283,5 +283,45 @@ fn rules_of_user_are_listed_once_per_binding() {
             r#"{NonResourceURLs:["/healthz/*" "/version"], Verbs:["get"]}"#
         ]
     );
-    assert_eq!(p.rules_of(&user("erin", &[]), "a").1.len(), 2);
+    assert_eq!(p.rules_of(&user("erin", &[]), "a", RulesLimit::NONE).problems.len(), 2);
+}
+
+#[test]
+fn rules_of_many_bindings_are_listed_once_and_within_limit() {
+    let mut p = Policy::new(&names());
+    let rules: Vec<String> = (0..100).map(|n| format!("get|-|r{n}")).collect();
+    let rules: Vec<PolicyRule> = rules.iter().map(|text| rule(text)).collect();
+    for role in ["one", "two"] {
+        let spec = RoleSpec { rules: rules.clone(), ..RoleSpec::default() };
+        p.put_role(RoleKind::ClusterRole, "", role, spec);
+        for n in 0..60 {
+            p.put_binding("", &format!("{role}-{n}"), binding(&format!("ClusterRole/{role}"), &["U:alice"]));
+        }
+    }
+    let list = |limit| {
+        let listed = p.rules_of(&user("alice", &[]), "a", limit);
+        (listed.rules.len(), listed.is_truncated)
+    };
+    assert_eq!(list(RulesLimit::NONE), (100, false));
+    assert_eq!(list(RulesLimit::new(100, usize::MAX)), (100, false));
+    assert_eq!(list(RulesLimit::new(99, usize::MAX)), (99, true));
+    let bytes = rules[..10].iter().map(PolicyRule::memory).sum();
+    assert_eq!(list(RulesLimit::new(100, bytes)), (10, true));
+}
+
+#[test]
+fn messages_about_missing_roles_are_limited() {
+    let mut p = Policy::new(&names());
+    let long_name = "x".repeat(100_000);
+    p.put_binding("a", "long", binding(&format!("Role/{long_name}"), &["U:alice"]));
+    for n in 0..1000 {
+        p.put_binding("a", &format!("b{n}"), binding(&format!("Role/missing-{n}"), &["U:alice"]));
+    }
+    let problems = p.rules_of(&user("alice", &[]), "a", RulesLimit::NONE).problems;
+    assert_eq!(problems.len(), 21);
+    assert!(problems[20].contains("981 more bindings"), "{}", problems[20]);
+    match p.decide(&user("alice", &[]), &request("get -/pods a/x")) {
+        RbacDecision::NotAllowed { reason, .. } => assert!(reason.len() < 10_000, "{}", reason.len()),
+        allowed @ RbacDecision::Allowed { .. } => panic!("{allowed:?}"),
+    }
 }

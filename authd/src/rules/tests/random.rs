@@ -10,7 +10,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 use super::super::suggestion::SuggestedGrant;
-use super::super::{RbacDecision, RoleKind};
+use super::super::{RbacDecision, RoleKind, RulesLimit};
 use super::*;
 
 const NAMESPACES: [&str; 3] = ["", "a", "b"];
@@ -314,7 +314,7 @@ fn indexed_policy_agrees_with_reference_model() {
                 let got = matches!(decision, RbacDecision::Allowed { .. });
                 assert_eq!(got, model.allows(&user_info, &attributes), "seed {seed}: {user_info:?} {ask}");
                 let namespace = if attributes.resource_request { attributes.namespace.as_str() } else { "" };
-                let (listed, _) = fast.rules_of(&user_info, namespace);
+                let listed = fast.rules_of(&user_info, namespace, RulesLimit::NONE).rules;
                 assert_eq!(
                     listed.iter().any(|rule| matches_rule(rule, &attributes)),
                     got,
