@@ -232,7 +232,7 @@ mod tests {
             check(authorization).unwrap_err()[0].contains("at least one authorization mode must be defined")
         );
         let abac =
-            format!("{authorization}authorizers: [{{type: ABAC, name: a}}, {{type: RBAC, name: r}}]\n");
+            format!("{authorization}authorizers: [{{type: ABAC, name: abac}}, {{type: RBAC, name: rbac}}]\n");
         assert_eq!(check(&abac).unwrap_err(), ["mode ABAC needs --authorization-policy-file"]);
         let known = "supported values: AuthenticationConfiguration, AuthorizationConfiguration";
         assert_eq!(

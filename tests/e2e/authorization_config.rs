@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use tests::harness::{ControlPlane, Options, eventually};
 
-const RBAC: &str = "- {type: RBAC, name: the-roles}";
+const RBAC: &str = "- {type: RBAC, name: rbac}";
 
 fn text(authorizers: &str) -> String {
     format!(
@@ -46,14 +46,14 @@ async fn code(plane: &ControlPlane, user: &str) -> u16 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn authorization_config_enables_named_authorizers() {
-    let (_dir, _path, options) = with_file(&text(&format!("- {{type: Node, name: agents}}\n{RBAC}")));
+    let (_dir, _path, options) = with_file(&text(&format!("- {{type: Node, name: node}}\n{RBAC}")));
     let plane = ControlPlane::start(options).await;
     assert_eq!(code(&plane, "carol").await, 403);
     grant(&plane).await;
     assert_eq!((code(&plane, "carol").await, code(&plane, "bob").await), (200, 403));
     plane.certificate("system:node:n1", &["system:nodes"]).get("/api/v1/services").await.expect(200);
     let metrics = plane.authd_get("/metrics").await;
-    for (kind, name) in [("RBAC", "the-roles"), ("Node", "agents")] {
+    for (kind, name) in [("RBAC", "rbac"), ("Node", "node")] {
         let line = format!(
             "apiserver_authorization_decisions_total{{type=\"{kind}\",name=\"{name}\",decision=\"allowed\"}} "
         );
@@ -112,7 +112,7 @@ async fn authorization_config_hot_reload_keeps_last_known_good() {
     let (_dir, path, options) = with_file(&text(RBAC));
     let plane = ControlPlane::start(options).await;
     grant(&plane).await;
-    let everybody = format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}");
+    let everybody = format!("{RBAC}\n- {{type: AlwaysAllow, name: alwaysallow}}");
     let reloads = async |status: &str| {
         let name = format!(
             "apiserver_authorization_config_controller_automatic_reloads_total{{apiserver_id_hash=\"\",status=\"{status}\"}} "
@@ -123,7 +123,7 @@ async fn authorization_config_hot_reload_keeps_last_known_good() {
     for (round, (write, authorizers, bob, good)) in [
         (swap as fn(&Path, &str), everybody.as_str(), 200, true),
         (rewrite, "- {type: Nonsense, name: a}", 200, false),
-        (swap, "- {type: AlwaysAllow, name: everybody}", 200, false),
+        (swap, "- {type: AlwaysAllow, name: alwaysallow}", 200, false),
         (rewrite, RBAC, 403, true),
         (rewrite, "- {", 403, false),
         (swap, everybody.as_str(), 200, true),
@@ -180,7 +180,7 @@ async fn authorization_config_hot_reload_keeps_last_known_good() {
 async fn removed_authorizer_ends_watch() {
     let (_dir, path, options) = with_file(&text(RBAC));
     let plane = ControlPlane::start(options).await;
-    swap(&path, &text(&format!("{RBAC}\n- {{type: AlwaysAllow, name: everybody}}")));
+    swap(&path, &text(&format!("{RBAC}\n- {{type: AlwaysAllow, name: alwaysallow}}")));
     eventually("AlwaysAllow is in force", || async { (code(&plane, "bob").await == 200).then_some(()) })
         .await;
     let mut watch = plane.user("bob").watch("/api/v1/namespaces?watch=1").await;

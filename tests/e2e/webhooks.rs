@@ -387,10 +387,10 @@ async fn authorization_webhook_decides_and_rbac_decides_no_opinion() {
     assert_eq!(review["spec"]["nonResourceAttributes"], json!({"path": "/version/", "verb": "get"}));
     let metrics = plane.authd_get("/metrics").await;
     for line in [
-        "apiserver_authorization_webhook_evaluations_total{name=\"Webhook\",result=\"success\"}",
-        "apiserver_authorization_webhook_evaluations_total{name=\"Webhook\",result=\"error\"}",
-        "apiserver_authorization_webhook_duration_seconds_count{name=\"Webhook\",result=\"success\"}",
-        "apiserver_authorization_webhook_evaluations_fail_open_total{name=\"Webhook\",result=\"error\"}",
+        "apiserver_authorization_webhook_evaluations_total{name=\"default\",result=\"success\"}",
+        "apiserver_authorization_webhook_evaluations_total{name=\"default\",result=\"error\"}",
+        "apiserver_authorization_webhook_duration_seconds_count{name=\"default\",result=\"success\"}",
+        "apiserver_authorization_webhook_evaluations_fail_open_total{name=\"default\",result=\"error\"}",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }
@@ -578,7 +578,7 @@ async fn configured_webhooks_follow_match_conditions_and_failure_policy() {
     for (user, name, timeout, policy, conditions, ..) in &cases {
         text.push_str(&authorizer(&service, user, name, timeout, policy, conditions));
     }
-    text.push_str("- {type: RBAC, name: roles}\n");
+    text.push_str("- {type: RBAC, name: rbac}\n");
     let file = service.dir.path().join("authorization.yaml");
     std::fs::write(&file, text).expect("the file");
     let options = Options { mode: String::new(), ..Options::kubernetes() }

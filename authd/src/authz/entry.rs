@@ -14,18 +14,27 @@ use crate::webhook::Version;
 pub struct Entry {
     /// The authorizer type, such as `RBAC`.
     pub kind: &'static str,
-    /// The name in metrics and the log: `name` in the configuration file, or the type if flags create the
-    /// entry.
+    /// The name in metrics and the log: `name` in the configuration file, or [`built_in_name`] if flags create
+    /// the entry.
     pub name: String,
     /// Webhook settings; for the type `Webhook` only.
     pub webhook: Option<WebhookSettings>,
 }
 
 impl Entry {
-    /// Creates an entry named by its type.
+    /// Creates the entry of a type that a flag names.
     pub fn for_kind(kind: &'static str) -> Self {
-        Entry { kind, name: kind.to_owned(), webhook: None }
+        let name = if kind == "Webhook" { FLAG_WEBHOOK.to_owned() } else { built_in_name(kind) };
+        Entry { kind, name, webhook: None }
     }
+}
+
+/// The name of the webhook that flags configure.
+const FLAG_WEBHOOK: &str = "default";
+
+/// The only valid name of an authorizer of a type other than `Webhook`: the type in lower case.
+pub fn built_in_name(kind: &str) -> String {
+    kind.to_lowercase()
 }
 
 /// Settings of an authorization webhook.

@@ -5,7 +5,8 @@
 //!
 //! [`read`] returns the ordered authorizers, or all errors with their lines. It makes no network calls: an
 //! unavailable webhook is not an error of the file.
-//! Every authorizer type is allowed; only the type `Webhook` may occur more than once.
+//! Every authorizer type is allowed; only the type `Webhook` may occur more than once and has a free name. An
+//! authorizer of another type has the type in lower case as its name.
 //!
 //! A changed file must have all authorizer types, except `Webhook`, that were configured at start
 //! ([`missing_types`]), so that an editing error cannot remove all access. Webhooks may be added, removed and
@@ -21,7 +22,7 @@ use apimachinery::names::Names;
 use apimachinery::selector::syntax::subdomain;
 
 use crate::authz::conditions::{self, Conditions};
-use crate::authz::entry::{Entry, OnFailure, WebhookSettings};
+use crate::authz::entry::{Entry, OnFailure, WebhookSettings, built_in_name};
 use crate::authz::{self, Modes};
 use crate::webhook::Version;
 
@@ -30,6 +31,10 @@ pub const KIND: &str = "AuthorizationConfiguration";
 
 /// The maximum `timeout` of a webhook.
 const MAX_WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
+/// The valid values of `timeout`, for errors.
+const TIMEOUT_RANGE: &str = "must be > 0s and <= 30s";
+/// The valid values of a TTL, for errors. A TTL of zero means the default.
+const TTL_RANGE: &str = "must be > 0s";
 /// The default TTL of a cached allow.
 pub const AUTHORIZED_TTL: Duration = Duration::from_secs(300);
 /// The default TTL of other cached responses.
@@ -95,6 +100,12 @@ fn authorizer(fields: &mut Fields<'_>, previous: &[Entry]) -> Option<Entry> {
     {
         let text = format!("authorizer name is invalid: {}", problems.join(", "));
         errors.add(&FieldError::invalid(&child("name"), name.as_str(), &text));
+    } else if let expected = built_in_name(kind)
+        && kind != "Webhook"
+        && name != expected
+    {
+        let text = format!("expected name {expected} for authorizer {kind} instead of {name}");
+        errors.add(&FieldError::invalid(&child("name"), name.as_str(), &text));
     }
     match (&webhook, kind) {
         (None, "Webhook") => {
@@ -110,7 +121,7 @@ fn authorizer(fields: &mut Fields<'_>, previous: &[Entry]) -> Option<Entry> {
 }
 
 fn read_webhook(fields: &mut Fields<'_>) -> WebhookSettings {
-    let timeout = duration(fields, "timeout");
+    let timeout = duration(fields, "timeout", TIMEOUT_RANGE);
     let path = fields.path().clone();
     let child = |field: &str| path.child(field);
     let errors = fields.errors();
@@ -118,15 +129,19 @@ fn read_webhook(fields: &mut Fields<'_>) -> WebhookSettings {
         None | Some(Duration::ZERO) => errors.add(&FieldError::required(&child("timeout"), "")),
         Some(timeout) if timeout > MAX_WEBHOOK_TIMEOUT => {
             let text = serving::flags::duration_text(timeout);
-            errors.add(&FieldError::invalid(&child("timeout"), text, "must be > 0s and <= 30s"));
+            errors.add(&FieldError::invalid(&child("timeout"), text, TIMEOUT_RANGE));
         }
         Some(_) => (),
     }
-    let authorized_ttl = duration(fields, "authorizedTTL").filter(|ttl| !ttl.is_zero());
-    let unauthorized_ttl = duration(fields, "unauthorizedTTL").filter(|ttl| !ttl.is_zero());
+    let authorized_ttl = duration(fields, "authorizedTTL", TTL_RANGE).filter(|ttl| !ttl.is_zero());
+    let unauthorized_ttl = duration(fields, "unauthorizedTTL", TTL_RANGE).filter(|ttl| !ttl.is_zero());
     let version =
         enum_value(fields, "subjectAccessReviewVersion", &Version::NAMES).as_deref().and_then(Version::parse);
-    enum_value(fields, "matchConditionSubjectAccessReviewVersion", &["v1"]);
+    let conditions = match_conditions(fields);
+    const CONDITION_VERSION: &str = "matchConditionSubjectAccessReviewVersion";
+    if !conditions.is_empty() || !fields.text(CONDITION_VERSION).is_empty() {
+        enum_value(fields, CONDITION_VERSION, &["v1"]);
+    }
     let on_failure =
         enum_value(fields, "failurePolicy", &OnFailure::NAMES).as_deref().and_then(OnFailure::parse);
     let client_config = fields.object("connectionInfo", connection);
@@ -141,7 +156,7 @@ fn read_webhook(fields: &mut Fields<'_>) -> WebhookSettings {
         timeout: timeout.unwrap_or(MAX_WEBHOOK_TIMEOUT),
         // This fallback has no effect: the field is required, and a file with an error is rejected.
         on_failure: on_failure.unwrap_or(OnFailure::Deny),
-        conditions: Arc::new(match_conditions(fields)),
+        conditions: Arc::new(conditions),
     }
 }
 
@@ -221,19 +236,22 @@ fn enum_value(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Op
     Some(text)
 }
 
-/// Reads a duration; None if the field is absent.
+/// Reads a duration; None if the field is absent. A negative duration is outside `range`, the text of its error.
 ///
 /// An invalid duration gives an error and the value of one nanosecond, so that a required field is not also
 /// reported as absent.
-fn duration(fields: &mut Fields<'_>, name: &'static str) -> Option<Duration> {
+fn duration(fields: &mut Fields<'_>, name: &'static str, range: &str) -> Option<Duration> {
     let text = fields.optional_text(name)?;
-    match serving::flags::duration(&text) {
-        Ok(duration) => Some(duration),
-        Err(error) => {
-            fields.errors().add(&FieldError::invalid(&fields.path().child(name), text, &error.to_string()));
-            Some(Duration::from_nanos(1))
-        }
-    }
+    let (value, problem) = match text.strip_prefix('-').map(serving::flags::duration) {
+        Some(Ok(Duration::ZERO)) => return Some(Duration::ZERO),
+        Some(Ok(duration)) => (format!("-{}", serving::flags::duration_text(duration)), range.to_owned()),
+        _ => match serving::flags::duration(&text) {
+            Ok(duration) => return Some(duration),
+            Err(error) => (text, error.to_string()),
+        },
+    };
+    fields.errors().add(&FieldError::invalid(&fields.path().child(name), value, &problem));
+    Some(Duration::from_nanos(1))
 }
 
 #[cfg(test)]

@@ -46,12 +46,11 @@ fn file() -> (tempfile::TempDir, std::path::PathBuf) {
 
 #[test]
 fn authorizers_keep_order_and_names() {
-    let text =
-        format!("{HEAD}- {{type: RBAC, name: the-roles}}\n- {{type: AlwaysDeny, name: none.example}}\n");
+    let text = format!("{HEAD}- {{type: RBAC, name: rbac}}\n- {{type: AlwaysDeny, name: alwaysdeny}}\n");
     let modes = parse(&text).unwrap();
     let modes_and_names: Vec<(&str, &str)> =
         modes.entries().iter().map(|entry| (entry.kind, entry.name.as_str())).collect();
-    assert_eq!(modes_and_names, [("RBAC", "the-roles"), ("AlwaysDeny", "none.example")]);
+    assert_eq!(modes_and_names, [("RBAC", "rbac"), ("AlwaysDeny", "alwaysdeny")]);
 }
 
 #[test]
@@ -78,6 +77,19 @@ fn invalid_authorizer_entry_is_rejected() {
             "line 4: authorizers[0].name: Invalid value: \"Bad_Name\": authorizer name is invalid",
         ),
         (
+            "- {type: RBAC, name: policy}",
+            "line 4: authorizers[0].name: Invalid value: \"policy\": expected name rbac for authorizer RBAC instead \
+             of policy",
+        ),
+        (
+            "- {type: RBAC, name: webhook}",
+            "line 4: authorizers[0].name: Invalid value: \"webhook\": expected name",
+        ),
+        (
+            "- {type: AlwaysAllow, name: allow}",
+            "line 4: authorizers[0].name: Invalid value: \"allow\": expected name alwaysallow",
+        ),
+        (
             "- {type: RBAC, name: a, webhook: {}}",
             "line 4: authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook",
         ),
@@ -98,7 +110,7 @@ fn invalid_authorizer_entry_is_rejected() {
     assert_eq!(parse(&format!("{HEAD}- {{type: RBAC, name: n}}\n")).unwrap_err(), [wrong_type]);
     for (version, kind) in [("v2", "AuthorizationConfiguration"), ("v1", "Foo")] {
         let text = format!(
-            "apiVersion: apiserver.config.k8s.io/{version}\nkind: {kind}\nauthorizers: [{{type: RBAC, name: a}}]\n"
+            "apiVersion: apiserver.config.k8s.io/{version}\nkind: {kind}\nauthorizers: [{{type: RBAC, name: rbac}}]\n"
         );
         assert_eq!(parse(&text).unwrap_err().len(), 1, "{text}");
     }
@@ -115,6 +127,10 @@ fn invalid_authorizer_webhook_is_rejected() {
         ("timeout", "timeout: 31s".into(), "timeout: Invalid value: \"31s\": must be > 0s and <= 30s"),
         ("timeout", "timeout: soon".into(), "timeout: Invalid value: \"soon\""),
         ("timeout", "timeout: 30".into(), "timeout: Invalid value: \"number\": must be a string"),
+        ("timeout", "timeout: -60s".into(), "timeout: Invalid value: \"-1m0s\": must be > 0s and <= 30s"),
+        ("timeout", "timeout: 0s".into(), "timeout: Required value"),
+        ("-", "authorizedTTL: -1s".into(), "authorizedTTL: Invalid value: \"-1s\": must be > 0s"),
+        ("-", "unauthorizedTTL: -1h".into(), "unauthorizedTTL: Invalid value: \"-1h0m0s\": must be > 0s"),
         ("subjectAccessReviewVersion", String::new(), "subjectAccessReviewVersion: Required value"),
         (
             "subjectAccessReviewVersion",
@@ -123,7 +139,7 @@ fn invalid_authorizer_webhook_is_rejected() {
         ),
         (
             "matchConditionSubjectAccessReviewVersion",
-            String::new(),
+            "matchConditions: [{expression: 'true'}]".into(),
             "matchConditionSubjectAccessReviewVersion: Required value",
         ),
         (
@@ -200,6 +216,7 @@ fn authorizer_webhook_has_documented_defaults() {
     for (line, (allow, deny), conditions) in [
         (String::new(), (300, 30), false),
         ("authorizedTTL: 1m\n    unauthorizedTTL: 5s".into(), (60, 5), false),
+        ("authorizedTTL: 0s\n    unauthorizedTTL: -0s".into(), (300, 30), false),
         (format!("matchConditions: [{sixty_four}]"), (300, 30), true),
     ] {
         let modes = parse(&webhook(&file, "-", &line)).unwrap();
@@ -207,6 +224,21 @@ fn authorizer_webhook_has_documented_defaults() {
         let seconds = (hook.authorized_ttl.as_secs(), hook.unauthorized_ttl.as_secs());
         assert_eq!((seconds, !hook.conditions.is_empty()), ((allow, deny), conditions), "{line}");
         assert_eq!((hook.timeout, hook.on_failure), (Duration::from_secs(3), OnFailure::NoOpinion));
+    }
+}
+
+#[test]
+fn condition_version_is_required_only_beside_conditions() {
+    const FIELD: &str = "matchConditionSubjectAccessReviewVersion";
+    let (_dir, file) = file();
+    for (line, expected) in [
+        ("", 0),
+        ("matchConditions: []", 0),
+        ("matchConditionSubjectAccessReviewVersion: ''", 0),
+        ("matchConditions: [{expression: 'true'}]", 1),
+    ] {
+        let errors = parse(&webhook(&file, FIELD, line)).err().unwrap_or_default();
+        assert_eq!(errors.len(), expected, "{line}: {errors:?}");
     }
 }
 
