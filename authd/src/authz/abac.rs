@@ -4,6 +4,8 @@
 //!
 //! The file has one JSON object per line, each a `Policy` of `abac.authorization.<d>/v1beta1`. Under the
 //! `kubernetes` names `abac.authorization.kubernetes.io/v1beta1`, the name in Kubernetes, is accepted too.
+//! A line without `apiVersion` is a policy of version 0, with the fields of `spec` at its top: an absent user and
+//! group mean every authenticated user, an absent namespace or resource means all.
 //! Empty lines and lines that begin with `#` are skipped.
 //! The first matching policy allows; without one the authorizer has no opinion.
 //! The file is read only when authorizers are built; each invalid line is reported with its number.
@@ -15,7 +17,7 @@
 //!
 //! # Reference
 //!
-//! Like Kubernetes, but lines in the unversioned format, which Kubernetes reads with a warning, are errors.
+//! Like Kubernetes, but unknown fields are errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -57,6 +59,12 @@ pub(super) fn build(
 fn read(file: &Path, names: &Names) -> Result<Vec<AbacPolicy>, ConfigError> {
     let error = |problem: String| ConfigError::flag_file("--authorization-policy-file", file, problem);
     let text = std::fs::read_to_string(file).map_err(|e| error(e.to_string()))?;
+    if text.lines().any(|line| is_unversioned(line.trim())) {
+        tracing::warn!(
+            file = %file.display(),
+            "the ABAC file has policies without apiVersion; they are read as version 0, which grants more"
+        );
+    }
     let with_line = |(line, text): &(usize, String)| format!("line {line}: {text}");
     parse(&text, names).map_err(|errors| error(errors.iter().map(with_line).collect::<Vec<_>>().join("; ")))
 }
@@ -70,11 +78,15 @@ pub fn check(text: &str, names: &Names) -> Result<usize, Vec<(usize, String)>> {
     parse(text, names).map(|policies| policies.len())
 }
 
-/// Returns the `apiVersion` of the first policy; None if the text is not a file of policies.
+/// Returns the `apiVersion` of the first policy, empty for version 0; None if the text is not a file of policies.
 pub fn policy_api_version(text: &str) -> Option<String> {
     let mut lines = text.lines().map(str::trim);
     let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
     let policy: serde_json::Value = serde_json::from_str(first).ok()?;
+    let has_fields = policy.as_object().is_some_and(|fields| !fields.is_empty());
+    if has_fields && is_unversioned(first) && serde_json::from_str::<UnversionedPolicy>(first).is_ok() {
+        return Some(String::new());
+    }
     let field = |name: &str| policy.get(name).and_then(serde_json::Value::as_str);
     let api_version = field("apiVersion")?;
     let is_policy = field("kind") == Some("Policy") && api_version.starts_with("abac.authorization.");
@@ -101,7 +113,18 @@ fn parse(text: &str, names: &Names) -> Result<Vec<AbacPolicy>, Vec<(usize, Strin
     if errors.is_empty() { Ok(policies) } else { Err(errors) }
 }
 
+/// Whether a line has no `apiVersion`: it is a policy of version 0.
+fn is_unversioned(line: &str) -> bool {
+    let fields = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(line);
+    fields
+        .is_ok_and(|fields| fields.get("apiVersion").is_none_or(|version| version.is_null() || version == ""))
+}
+
 fn parse_line(line: &str, api_versions: &[String; 2]) -> Result<AbacPolicy, String> {
+    if is_unversioned(line) {
+        let policy: UnversionedPolicy = serde_json::from_str(line).map_err(|error| error.to_string())?;
+        return policy.into_policy();
+    }
     let policy_line: PolicyLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
     if !api_versions.contains(&policy_line.api_version) || policy_line.kind != "Policy" {
         return Err(format!(
@@ -126,6 +149,45 @@ struct PolicyLine {
     kind: String,
     #[serde(default)]
     spec: AbacPolicy,
+}
+
+/// A policy of version 0.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct UnversionedPolicy {
+    #[serde(rename = "apiVersion")]
+    _api_version: Option<String>,
+    kind: String,
+    user: String,
+    group: String,
+    readonly: bool,
+    resource: String,
+    namespace: String,
+}
+
+impl UnversionedPolicy {
+    /// Converts the policy to the current version.
+    fn into_policy(self) -> Result<AbacPolicy, String> {
+        let UnversionedPolicy { kind, user, group, readonly, resource, namespace, .. } = self;
+        if !matches!(kind.as_str(), "" | "Policy") {
+            return Err(format!("the object without apiVersion is `{kind}`, not `Policy`"));
+        }
+        let is_everyone = user.is_empty() && group.is_empty() || user == "*" || group == "*";
+        let (user, group) =
+            if is_everyone { (String::new(), AUTHENTICATED.to_owned()) } else { (user, group) };
+        let all_if_empty = |text: String| if text.is_empty() { "*".to_owned() } else { text };
+        let non_resource_path =
+            if namespace.is_empty() && resource.is_empty() { "*".to_owned() } else { String::new() };
+        Ok(AbacPolicy {
+            user,
+            group,
+            readonly,
+            api_group: "*".to_owned(),
+            resource: all_if_empty(resource),
+            namespace: all_if_empty(namespace),
+            non_resource_path,
+        })
+    }
 }
 
 /// The `spec` of one policy.
@@ -310,6 +372,32 @@ mod tests {
         }
     }
 
+    #[test]
+    fn abac_policy_without_api_version_is_converted() {
+        for (line, user_name, request_text, allowed) in [
+            (r#"{"user":"alice"}"#, "alice", "delete apps:x b", true),
+            (r#"{"user":"alice"}"#, "alice", "post /x", true),
+            (r#"{"user":"alice"}"#, "bob", "get pods a", false),
+            (r#"{"kind":"Policy","apiVersion":"","user":"alice"}"#, "alice", "get pods a", true),
+            (r#"{"resource":"pods"}"#, "bob", "delete apps:pods b", true),
+            (r#"{"resource":"pods"}"#, "bob", "get secrets b", false),
+            (r#"{"resource":"pods"}"#, "bob", "get /healthz", false),
+            (r#"{"resource":"pods"}"#, "system:anonymous", "get pods a", false),
+            (r#"{"user":"*","namespace":"a","readonly":true}"#, "bob", "get secrets a", true),
+            (r#"{"user":"*","namespace":"a","readonly":true}"#, "bob", "delete secrets a", false),
+            (r#"{"user":"*","namespace":"a","readonly":true}"#, "bob", "get secrets b", false),
+            (r#"{"user":"*","namespace":"a","readonly":true}"#, "bob", "get /healthz", false),
+            (r#"{"group":"team-bob"}"#, "alice", "get pods a", false),
+            (r#"{"group":"team-bob"}"#, "bob", "get pods a", true),
+        ] {
+            let mode = Abac { policies: parse(line, &names()).unwrap() };
+            let (user, attributes) = (user(user_name), request(request_text));
+            let is_allowed = mode.policies.iter().any(|policy| policy.matches(&user, &attributes));
+            assert_eq!(is_allowed, allowed, "{line}: {user_name} {request_text}");
+            assert_eq!(policy_api_version(line), Some(String::new()), "{line}");
+        }
+    }
+
     #[tokio::test]
     async fn abac_any_matching_line_allows() {
         let text = file(&[
@@ -356,14 +444,16 @@ mod tests {
             &good,
             "not json",
             r#"{"apiVersion":"abac.authorization.other.test/v1beta1","kind":"Policy","spec":{}}"#,
-            r#"{"user":"alice","resource":"pods"}"#,
+            r#"{"user":"alice","resource":"pods","apiGroup":"apps"}"#,
             &good,
             &file(&[r#"{"usr":"alice"}"#]),
             &file(&[r#"{"user":5}"#]),
+            r#"{"kind":"Role","user":"alice"}"#,
+            r#"{"kind":"Policy","spec":{"user":"alice"}}"#,
         ];
         let errors = parse(&text.map(|line| line.to_owned()).join("\n"), &names()).unwrap_err();
         let lines: Vec<usize> = errors.iter().map(|(line, _)| *line).collect();
-        assert_eq!(lines, [2, 3, 4, 6, 7], "{errors:#?}");
+        assert_eq!(lines, [2, 3, 4, 6, 7, 8, 9], "{errors:#?}");
         assert!(errors[1].1.contains("not `Policy` of `abac.authorization.example.test/v1beta1`"));
         let missing = read(Path::new("/nonexistent/policy"), &names()).unwrap_err().to_string();
         assert!(missing.starts_with("--authorization-policy-file: /nonexistent/policy: "), "{missing}");
