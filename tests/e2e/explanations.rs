@@ -140,7 +140,7 @@ async fn commands_explain_access_over_the_api() {
     assert!(!text(&bad).contains("unknown-token"));
 
     let who = authd(&plane, "admin", &["who-can", "list", "deploy", "-n", "a"], "");
-    assert!(text(&who).contains("User alice: RoleBinding \"a/team\" of Role \"viewer\""), "{}", text(&who));
+    assert!(text(&who).contains("User alice: RoleBinding \"team/a\" of Role \"viewer\""), "{}", text(&who));
     let nobody = authd(&plane, "admin", &["who-can", "list", "deploy", "-n", "default"], "");
     assert!(!text(&nobody).contains("alice"), "{}", text(&nobody));
 

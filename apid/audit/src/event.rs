@@ -5,6 +5,7 @@ use std::sync::Arc;
 use admission::{ObjectReference, PluginOutput};
 use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
+use apimachinery::printable;
 use apimachinery::status::Status;
 use apimachinery::time::micro_time;
 use apimachinery::user::UserInfo;
@@ -100,7 +101,7 @@ impl Event {
             ("stageTimestamp", Some(micro_time(at).into())),
             ("annotations", (!annotations.is_empty()).then_some(Value::Object(annotations))),
         ]);
-        let mut line = event.to_string().into_bytes();
+        let mut line = printable::escape_json(&event.to_string()).into_bytes();
         line.push(b'\n');
         line
     }
@@ -171,8 +172,12 @@ mod tests {
         };
         event.annotate("authorization.example.test/decision".to_owned(), "forbid");
         event.annotate("authorization.example.test/decision".to_owned(), "allow");
+        let hidden = "ja\u{202e}ne\u{1b}[2J\u{7f}\u{9b}\n";
+        event.impersonated = Some(UserInfo { name: hidden.into(), ..UserInfo::default() });
         let line = event.line(&names, Stage::ResponseComplete, received, 401, Some(&Status::unauthorized()));
         assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
+        let text = std::str::from_utf8(&line).unwrap().trim_end();
+        assert!(!text.chars().any(printable::is_unprintable), "{text}");
         let value: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(value["apiVersion"], "audit.example.test/v1");
         assert_eq!(
@@ -180,7 +185,7 @@ mod tests {
             json!({"resource": "configmaps", "namespace": "a", "name": "x", "uid": "u-1", "apiVersion": "v1"})
         );
         assert_eq!(value["user"], json!({"username": "alice", "groups": ["team"]}));
-        assert_eq!(value["impersonatedUser"], json!({"username": "bob"}));
+        assert_eq!(value["impersonatedUser"], json!({"username": hidden}));
         assert_eq!(value["responseStatus"]["reason"], "Unauthorized");
         assert_eq!(value["requestReceivedTimestamp"], "2025-01-02T03:04:05.123456Z");
         assert_eq!(value["annotations"]["authorization.example.test/decision"], "forbid");

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use apimachinery::attributes::Attributes;
+use apimachinery::printable::{escape, escape_json};
 use apimachinery::user::service_account;
 use clap::Args;
 use clap::error::ErrorKind;
@@ -14,13 +16,17 @@ use super::{InspectError, Output, items, text};
 /// The value of the argument USER that means the user of the kubeconfig.
 const CALLER: &str = "me";
 
+/// The maximum number of verbs of one command: each needs a request to the server.
+const MAX_VERBS: usize = 20;
+
 /// The arguments and flags of `authd why`.
 #[derive(Debug, Args)]
 pub(super) struct AccessArguments {
     /// User name, or `me` for the user of the kubeconfig.
     user: String,
-    /// Verb: get, list, watch, create, update, patch, delete or another.
-    verb: String,
+    /// Verbs, separated by commas: get, list, watch, create, update, patch, delete or others.
+    #[arg(required = true, value_delimiter = ',')]
+    verbs: Vec<String>,
     /// Resource `NAME[.GROUP][/SUBRESOURCE]`, or a path that begins with `/`.
     resource: String,
     /// Name of the object.
@@ -40,11 +46,21 @@ pub(super) struct AccessArguments {
 }
 
 impl AccessArguments {
+    /// The number of verbs.
+    #[cfg(test)]
+    pub(super) fn verb_count(&self) -> usize {
+        self.verbs.len()
+    }
+
     /// Rejects groups for the caller, whose groups the server determines.
     pub(super) fn check(&self) -> Result<(), clap::Error> {
         if self.user == CALLER && !self.groups.is_empty() {
             let problem = "--as-group cannot be used with `me`: write the name of the user instead of `me`\n";
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, problem));
+        }
+        if self.verbs.iter().any(String::is_empty) || self.verbs.len() > MAX_VERBS {
+            let problem = format!("VERBS must be 1 to {MAX_VERBS} verbs, separated by commas\n");
+            return Err(clap::Error::raw(ErrorKind::ValueValidation, problem));
         }
         Ok(())
     }
@@ -57,7 +73,21 @@ pub(super) async fn run(connection: &Connection, flags: AccessArguments) -> Resu
         (Some(namespace), false) => namespace.clone(),
         (None, false) => connection.namespace.clone(),
     };
-    let attributes = resource.attributes(&flags.verb, &namespace, flags.name.as_deref().unwrap_or_default());
+    let mut outputs = Vec::new();
+    for verb in &flags.verbs {
+        let attributes = resource.attributes(verb, &namespace, flags.name.as_deref().unwrap_or_default());
+        let explanation = connection.explain("AccessExplanation", spec(&flags, &attributes)).await?;
+        let describe = |status: &Value| {
+            let title = if flags.verbs.len() > 1 { format!("# {}\n", escape(verb)) } else { String::new() };
+            title + &describe(status) + &resource.unlisted_comment()
+        };
+        outputs.push(Output::explanation(&explanation, "allowed", &flags.output, describe));
+    }
+    Ok(Output::joined(outputs, "---\n"))
+}
+
+/// Builds the `spec` of the explanation of one request.
+fn spec(flags: &AccessArguments, attributes: &Attributes) -> Value {
     let mut spec = Map::new();
     let (name, value) = if attributes.resource_request {
         let value = json!({
@@ -73,9 +103,7 @@ pub(super) async fn run(connection: &Connection, flags: AccessArguments) -> Resu
         spec.insert("user".to_owned(), flags.user.as_str().into());
         spec.insert("groups".to_owned(), json!(all_groups(&flags.user, &flags.groups)));
     }
-    let explanation = connection.explain("AccessExplanation", spec.into()).await?;
-    let describe = |status: &Value| describe(status) + &resource.unlisted_comment();
-    Ok(Output::explanation(&explanation, "allowed", &flags.output, describe))
+    spec.into()
 }
 
 /// Returns the groups of the command line, and those that authenticators add for a user with this name.
@@ -101,16 +129,12 @@ fn describe(status: &Value) -> String {
     let mut out = String::new();
     for line in opinions.lines() {
         // Writing to a String does not fail.
-        let _ = writeln!(out, "# {}", escape_line_breaks(line));
+        let _ = writeln!(out, "# {}", escape(line));
     }
+    // YAML reads JSON escapes in double quotes, which the server writes around names with such characters.
+    let manifest = escape_json(manifest);
     let _ = write!(out, "# the smallest role and binding that allow the request:\n{manifest}");
     out
-}
-
-/// Escapes the characters of a line that end a YAML comment or are not allowed in YAML.
-fn escape_line_breaks(line: &str) -> String {
-    let is_break = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
-    line.chars().map(|c| if is_break(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 fn describe_opinions(status: &Value) -> String {
@@ -142,7 +166,6 @@ fn describe_opinions(status: &Value) -> String {
 mod tests {
     use super::*;
     use crate::rules::suggestion::SuggestedGrant;
-    use apimachinery::attributes::Attributes;
     use apimachinery::codec::{Limits, yaml};
     use apimachinery::names::{Names, Preset};
     use apimachinery::user::UserInfo;

@@ -7,7 +7,8 @@
 //! `who-can` and `matrix` read roles and bindings and evaluate RBAC alone.
 //! Results go to standard output, errors to standard error.
 //! The exit code is 0, or 1 if the command failed, or 64 if the command line is wrong.
-//! `why` exits with 2 if the request is denied, `why-token` with 2 if no authenticator accepts the token.
+//! `why` exits with 2 if a request is denied, `why-token` with 2 if no authenticator accepts the token.
+//! Names in the output are free texts of clients: control and bidirectional characters are escaped.
 
 mod access;
 mod connection;
@@ -22,6 +23,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use apimachinery::printable::{escape_json, escape_lines};
 use clap::{Args, Parser};
 use serde_json::Value;
 
@@ -43,14 +45,28 @@ impl InspectError {
 }
 
 /// The result of a command: text for standard output, and whether the exit code is [`DENIED`].
+#[derive(Debug)]
 struct Output {
     text: String,
+    is_json: bool,
     is_denial: bool,
 }
 
 impl Output {
     fn success(text: String) -> Self {
-        Output { text, is_denial: false }
+        Output { text, is_json: false, is_denial: false }
+    }
+
+    fn json(value: &Value) -> Self {
+        Output { text: format!("{value:#}\n"), is_json: true, is_denial: false }
+    }
+
+    /// Joins the outputs of several requests: texts with a separator, JSON documents one after the other.
+    fn joined(outputs: Vec<Output>, separator: &str) -> Self {
+        let (is_json, is_denial) =
+            (outputs.iter().any(|output| output.is_json), outputs.iter().any(|output| output.is_denial));
+        let texts: Vec<String> = outputs.into_iter().map(|output| output.text).collect();
+        Output { text: texts.join(if is_json { "" } else { separator }), is_json, is_denial }
     }
 
     /// Formats an explanation as JSON or, unless `format` is `json`, with `describe`. `success_field` names the
@@ -63,8 +79,9 @@ impl Output {
     ) -> Self {
         let status = explanation.get("status").unwrap_or(&Value::Null);
         let is_denial = status.get(success_field).and_then(Value::as_bool) != Some(true);
-        let text = if format == "json" { format!("{explanation:#}\n") } else { describe(status) };
-        Output { text, is_denial }
+        let output =
+            if format == "json" { Output::json(explanation) } else { Output::success(describe(status)) };
+        Output { is_denial, ..output }
     }
 }
 
@@ -158,7 +175,8 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(output) => {
             // A closed pipe, for example by `head`, is not an error of the command.
-            let _ = std::io::stdout().write_all(output.text.as_bytes());
+            let text = if output.is_json { escape_json(&output.text) } else { escape_lines(&output.text) };
+            let _ = std::io::stdout().write_all(text.as_bytes());
             if output.is_denial { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
         }
         Err(error) => report_error(&error),
@@ -183,5 +201,34 @@ mod tests {
         assert!(parse("me", &[]).is_ok() && parse("jane", &["--as-group=dev"]).is_ok());
         let error = parse("me", &["--as-group=dev"]).unwrap_err().to_string();
         assert!(error.contains("write the name of the user instead of `me`"), "{error}");
+    }
+
+    #[test]
+    fn why_takes_several_verbs_and_denies_if_one_is_denied() {
+        for (verbs, expected) in
+            [("get", Some(1)), ("get,list,watch", Some(3)), ("get,,list", None), ("", None)]
+        {
+            let command =
+                Command::try_parse_from(["authd", "why", "me", verbs, "pods"]).and_then(Command::check);
+            let count = command.ok().map(|command| match command {
+                Command::Access(access) => access.flags.verb_count(),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(count, expected, "{verbs}");
+        }
+        let explanation = |allowed: bool| serde_json::json!({"status": {"allowed": allowed}});
+        let output = |format: &str, verdicts: &[bool]| {
+            let describe = |status: &Value| format!("{}\n", status["allowed"]);
+            let outputs = verdicts
+                .iter()
+                .map(|allowed| Output::explanation(&explanation(*allowed), "allowed", format, describe));
+            Output::joined(outputs.collect(), "---\n")
+        };
+        let text = output("text", &[true, false]);
+        assert_eq!((text.text.as_str(), text.is_denial), ("true\n---\nfalse\n", true));
+        assert!(!output("text", &[true, true]).is_denial);
+        let json = output("json", &[true, false]);
+        let documents = serde_json::Deserializer::from_str(&json.text).into_iter::<Value>();
+        assert_eq!((documents.filter(Result::is_ok).count(), json.is_json), (2, true));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use apimachinery::printable::escape;
 use apimachinery::user::MASTERS;
 use clap::Args;
 use serde_json::{Map, json};
@@ -37,22 +38,22 @@ pub(super) async fn run(connection: &Connection, flags: SubjectsFlags) -> Result
     let name = flags.name.unwrap_or_default();
     let attributes = resource.attributes(&flags.verb, &namespace, &name);
     let subjects = policy::read(connection).await?.allowed_subjects(&attributes);
-    Ok(Output::success(match flags.output.as_str() {
-        "json" => format!("{:#}\n", to_json(&subjects)),
+    Ok(match flags.output.as_str() {
+        "json" => Output::json(&to_json(&subjects)),
         _ => {
             let is_cluster_wide = resource.path.is_empty() && resource.namespaced && namespace.is_empty();
             let scope = if is_cluster_wide { CLUSTER_WIDE_COMMENT } else { "" };
-            format!("{}{scope}{}", describe(&subjects), resource.unlisted_comment())
+            Output::success(format!("{}{scope}{}", describe(&subjects), resource.unlisted_comment()))
         }
-    }))
+    })
 }
 
-/// Returns the name of a subject; for a service account `NAMESPACE/NAME`.
+/// Returns the printable name of a subject; for a service account `NAME/NAMESPACE`, as reasons of decisions.
 pub(super) fn subject_name(subject: &Subject) -> String {
-    match subject.kind {
-        SubjectKind::ServiceAccount => format!("{}/{}", subject.namespace, subject.name),
+    escape(&match subject.kind {
+        SubjectKind::ServiceAccount => format!("{}/{}", subject.name, subject.namespace),
         SubjectKind::User | SubjectKind::Group => subject.name.to_string(),
-    }
+    })
 }
 
 fn to_json(subjects: &[AllowedSubject]) -> serde_json::Value {
@@ -77,8 +78,10 @@ fn describe(subjects: &[AllowedSubject]) -> String {
     let mut out = format!("Group {MASTERS}: always allowed, before any authorizer\n");
     for AllowedSubject { subject, path, names } in subjects {
         // Writing to a String does not fail.
+        let path = escape(path);
         let _ = write!(out, "{} {}: {path}", subject.kind.as_str(), subject_name(subject));
-        let only = if names.is_empty() { String::new() } else { format!(", only {}", names.join(", ")) };
+        let only =
+            if names.is_empty() { String::new() } else { format!(", only {}", escape(&names.join(", "))) };
         let _ = writeln!(out, "{only}");
     }
     out.push_str("# RBAC only: other authorizers and memberships of groups are not listed\n");
@@ -121,11 +124,32 @@ mod tests {
         assert_eq!(lines.len(), 4, "{text}");
         assert_eq!(lines[1], r#"User root: ClusterRoleBinding "c" of ClusterRole "all" to User "root""#);
         let robot =
-            r#"ServiceAccount a/robot: RoleBinding "a/b" of Role "r" to ServiceAccount "a/robot", only x, y"#;
+            r#"ServiceAccount robot/a: RoleBinding "b/a" of Role "r" to ServiceAccount "robot/a", only x, y"#;
         assert_eq!(lines[2], robot);
         let elsewhere = ResourceArgument::parse("pods").attributes("get", "b", "");
         assert_eq!(policy.allowed_subjects(&elsewhere).len(), 1);
         let json = to_json(&policy.allowed_subjects(&attributes));
         assert_eq!(json[1]["resourceNames"], json!(["x", "y"]));
+    }
+
+    #[test]
+    fn unprintable_characters_of_names_are_escaped() {
+        let objects = [
+            (
+                "clusterroles",
+                json!({"metadata": {"name": "all"}, "rules": [
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "resourceNames": ["x\u{1b}[2J"]}]}),
+            ),
+            (
+                "clusterrolebindings",
+                json!({"metadata": {"name": "c"}, "roleRef": {"kind": "ClusterRole", "name": "all"},
+                "subjects": [{"kind": "User", "name": "ja\u{202e}ne\n\u{1b}[31m"}]}),
+            ),
+        ];
+        let policy = policy::policy_of(objects).unwrap();
+        let attributes = ResourceArgument::parse("pods").attributes("get", "a", "");
+        let text = describe(&policy.allowed_subjects(&attributes));
+        assert!(text.contains("User ja\\u{202e}ne\\n\\u{1b}[31m: "), "{text}");
+        assert!(text.lines().count() == 3 && !text.contains(['\u{202e}', '\u{1b}']), "{text}");
     }
 }

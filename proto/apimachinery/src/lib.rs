@@ -21,6 +21,7 @@ pub mod gvk;
 mod message_value;
 pub mod names;
 pub mod object;
+pub mod printable;
 pub mod quantity;
 pub mod review;
 pub mod selector;

@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 
+use apimachinery::printable::is_unprintable;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -77,7 +78,7 @@ fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            c if c.is_control() => out.push('\u{fffd}'),
+            c if is_unprintable(c) => out.extend(c.escape_default()),
             c => out.push(c),
         }
     }

@@ -2,24 +2,28 @@
 //!
 //! # Contract
 //!
-//! A row is a subject of a binding and a resource. A user is in the group of all authenticated users, and a
+//! A row is a subject of a binding and a resource. Without `--system`, the built-in subjects of default policy have
+//! no row: names that begin with `system:`, and the service accounts of the controllers. A user is in the group of all authenticated users, and a
 //! service account is in its groups; other memberships are unknown.
 //! A cell says for which objects RBAC allows the verb on the resource.
 
 mod html;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
 use apimachinery::attributes::Attributes;
+use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
+use apimachinery::printable::escape;
 use apimachinery::user::{AUTHENTICATED, UserInfo};
+use bootstrap::default_policy;
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::resource::ResourceArgument;
 use super::subjects::{CLUSTER_WIDE_COMMENT, subject_name};
-use super::{InspectError, Output, policy};
+use super::{InspectError, Output, policy, text};
 use crate::rules::{Policy, Subject, SubjectKind};
 
 /// The default columns: the verbs of resources.
@@ -37,7 +41,7 @@ pub(super) struct MatrixFlags {
     /// Resources `NAME[.GROUP][/SUBRESOURCE]`, separated by commas; default: all that rules name.
     #[arg(long, value_delimiter = ',')]
     resources: Vec<String>,
-    /// Also lists subjects whose names begin with `system:`.
+    /// Also lists built-in subjects: names that begin with `system:`, and the service accounts of controllers.
     #[arg(long)]
     system: bool,
     /// Output: `text`, `csv`, `json`, or `html` for a page with a heat map.
@@ -100,12 +104,12 @@ pub(super) async fn run(connection: &Connection, flags: MatrixFlags) -> Result<O
     }
     let matrix =
         Matrix::compute(&policy, &flags.namespace.unwrap_or_default(), flags.verbs, &resources, flags.system);
-    Ok(Output::success(match flags.output.as_str() {
-        "csv" => matrix.to_csv(),
-        "json" => format!("{:#}\n", matrix.to_json()),
-        "html" => html::page(&matrix),
-        _ => matrix.to_text(),
-    }))
+    Ok(match flags.output.as_str() {
+        "csv" => Output::success(matrix.to_csv()),
+        "json" => Output::json(&matrix.to_json()),
+        "html" => Output::success(html::page(&matrix)),
+        _ => Output::success(matrix.to_text()),
+    })
 }
 
 /// Returns the resources that rules name without a wildcard in group or resource.
@@ -135,15 +139,23 @@ impl Matrix {
     ) -> Self {
         let mut rows = Vec::new();
         let subjects = policy.subjects();
-        for subject in
-            subjects.into_iter().filter(|subject| include_system || !subject.name.starts_with("system:"))
-        {
+        let accounts = built_in_accounts();
+        let is_built_in = |subject: &Subject| {
+            subject.name.starts_with("system:")
+                || subject.kind == SubjectKind::ServiceAccount
+                    && accounts.contains(&(subject.namespace.to_string(), subject.name.to_string()))
+        };
+        for subject in subjects.into_iter().filter(|subject| include_system || !is_built_in(subject)) {
             let user = user_of(&subject);
             for resource in resources {
                 let access = |verb: &String| access(policy, &user, &resource.attributes(verb, namespace, ""));
                 let cells: Vec<Access> = verbs.iter().map(access).collect();
                 if cells.iter().any(|cell| *cell != Access::None) {
-                    rows.push(Row { subject: subject.clone(), resource: resource.to_string(), cells });
+                    rows.push(Row {
+                        subject: subject.clone(),
+                        resource: escape(&resource.to_string()),
+                        cells,
+                    });
                 }
             }
         }
@@ -159,7 +171,7 @@ impl Matrix {
         let mut out = format!("{:subject_width$}  {:resource_width$}", "SUBJECT", "RESOURCE");
         for verb in &self.verbs {
             // Writing to a String does not fail.
-            let _ = write!(out, "  {}", verb.to_uppercase());
+            let _ = write!(out, "  {}", escape(&verb.to_uppercase()));
         }
         out.push('\n');
         for row in &self.rows {
@@ -181,7 +193,7 @@ impl Matrix {
         let mut out = String::from("kind,subject,resource");
         for verb in &self.verbs {
             out.push(',');
-            out.push_str(&csv_field(verb));
+            out.push_str(&csv_field(&escape(verb)));
         }
         out.push('\n');
         for Row { subject, resource, cells } in &self.rows {
@@ -218,6 +230,23 @@ fn csv_field(text: &str) -> String {
     let text =
         if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() };
     if text.contains(['"', ',', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+/// Returns the service accounts that default policy binds, under both presets, as namespace and name.
+fn built_in_accounts() -> HashSet<(String, String)> {
+    let names = [Preset::Kubernetes, Preset::Svc].map(|preset| Names::new(preset, DEFAULT_API_DOMAIN));
+    let mut accounts = HashSet::new();
+    for policy in names.into_iter().flatten().map(|names| default_policy(&names)) {
+        for binding in policy.cluster_role_bindings.iter().chain(&policy.role_bindings) {
+            for subject in binding.get("subjects").and_then(Value::as_array).into_iter().flatten() {
+                if text(subject, "kind") == "ServiceAccount" {
+                    accounts
+                        .insert((text(subject, "namespace").to_owned(), text(subject, "name").to_owned()));
+                }
+            }
+        }
+    }
+    accounts
 }
 
 /// Returns a user that matches only this subject, with the groups that authenticators add.

@@ -23,7 +23,8 @@ fn matrix_of(namespace: &str) -> Matrix {
             "rolebindings",
             json!({"metadata": {"name": "c", "namespace": "a"}, "roleRef": {"kind": "ClusterRole", "name": "r"},
                 "subjects": [{"kind": "ServiceAccount", "name": "robot"},
-                    {"kind": "ServiceAccount", "name": "agent", "namespace": "b"}]}),
+                    {"kind": "ServiceAccount", "name": "agent", "namespace": "b"},
+                    {"kind": "ServiceAccount", "name": "namespace-controller", "namespace": "kube-system"}]}),
         ),
     ];
     let policy = policy::policy_of(objects).unwrap();
@@ -34,14 +35,40 @@ fn matrix_of(namespace: &str) -> Matrix {
 }
 
 #[test]
+fn built_in_accounts_of_both_presets_are_known() {
+    let accounts = built_in_accounts();
+    for (namespace, name) in
+        [("kube-system", "namespace-controller"), ("kube-system", "clusterrole-aggregation-controller")]
+    {
+        assert!(accounts.contains(&(namespace.to_owned(), name.to_owned())), "{name}");
+    }
+    assert!(
+        accounts.iter().any(|(namespace, _)| namespace != "kube-system"),
+        "the preset svc has other names"
+    );
+    assert!(!accounts.contains(&("a".to_owned(), "namespace-controller".to_owned())));
+}
+
+#[test]
+fn unprintable_characters_are_escaped_in_every_format() {
+    let mut matrix = matrix();
+    matrix.rows.truncate(1);
+    matrix.rows[0].subject.name = "ja\u{202e}ne\u{1b}[2J\n\u{7f}".into();
+    for text in [matrix.to_text(), matrix.to_csv(), html::page(&matrix)] {
+        assert!(text.contains("ja\\u{202e}ne\\u{1b}[2J\\n\\u{7f}"), "{text}");
+        assert!(!text.contains(['\u{202e}', '\u{1b}', '\u{7f}']), "{text}");
+    }
+}
+
+#[test]
 fn matrix_text_has_a_row_for_each_subject_with_access() {
     assert_eq!(
         matrix().to_text(),
         "SUBJECT                 RESOURCE          GET  DELETE  CREATE\n\
          User =cmd,\"x\"           deployments.apps  x    n       -\n\
          Group <b>ops</b>        deployments.apps  x    n       -\n\
-         ServiceAccount a/robot  deployments.apps  x    n       -\n\
-         ServiceAccount b/agent  deployments.apps  x    n       -\n\
+         ServiceAccount robot/a  deployments.apps  x    n       -\n\
+         ServiceAccount agent/b  deployments.apps  x    n       -\n\
          # x: all objects, n: only named objects, -: none. RBAC only\n"
     );
 }
@@ -50,7 +77,7 @@ fn matrix_text_has_a_row_for_each_subject_with_access() {
 fn matrix_without_namespace_says_that_role_bindings_are_not_included() {
     let without_namespace = matrix_of("");
     let text = without_namespace.to_text();
-    assert!(!text.contains("a/robot"), "{text}");
+    assert!(!text.contains("robot"), "{text}");
     assert!(text.ends_with("# RoleBindings are not included; select a namespace with -n\n"), "{text}");
     assert!(html::page(&without_namespace).contains("RoleBindings are not included."));
     assert!(!html::page(&matrix()).contains("RoleBindings are not included."));
