@@ -5,6 +5,7 @@ use apimachinery::decision::{Decision, Verdict, explain_reason};
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 
+use super::access_explanation::can_read_configuration;
 use super::access_spec::{AccessSpec, SpecForm};
 use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::authz::AuthzRequest;
@@ -17,7 +18,13 @@ pub(super) async fn answer_self(
 ) -> ReviewResult {
     let AccessSpec { attributes, .. } = AccessSpec::read(reviewer.names, &object, SpecForm::OptionalSubject)?;
     let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
-    let decision = reviewer.active.authz.authorize(request).await?.decision;
+    let mut decision = reviewer.active.authz.authorize(request).await?.decision;
+    // The error of an authorization webhook names its URL.
+    let has_webhook_error =
+        !decision.evaluation_error.is_empty() && reviewer.active.authz.uses_remote_service();
+    if has_webhook_error && !can_read_configuration(reviewer, review).await? {
+        decision.evaluation_error = "an authorizer failed; the log of the server has the error".to_owned();
+    }
     Ok(review_response(&object, "", decision))
 }
 

@@ -5,7 +5,8 @@
 //!
 //! If the spec has no subject, or only the name of the requesting user, the explanation is about this user.
 //! A user may explain their own requests; an explanation of requests of other users needs the permission to
-//! create AccessExplanations.
+//! create AccessExplanations. The error of an authorization webhook names its URL: only users who may read
+//! the configuration, which is the path `/configz`, see the error.
 //! Authorizers run in order until one decides, as for a request; webhooks are called.
 
 use apimachinery::attributes::Attributes;
@@ -39,7 +40,10 @@ pub(super) async fn answer(reviewer: &Reviewer<'_>, review: &Review<'_>, object:
         return Err(Status::forbidden(&resource, "", reason).into());
     }
     let request = AuthzRequest { user, attributes: &attributes, at_least: review.at_least };
-    let opinions = reviewer.active.authz.opinions(request).await?;
+    let mut opinions = reviewer.active.authz.opinions(request).await?;
+    if !can_read_configuration(reviewer, review).await? {
+        opinions.hide_webhook_errors();
+    }
     let mut decision = opinions.decision().clone();
     let is_undecided = decision.verdict == Verdict::NoOpinion;
     if is_undecided {
@@ -74,6 +78,17 @@ async fn can_explain_others(reviewer: &Reviewer<'_>, review: &Review<'_>) -> Res
         resource: RESOURCE.to_owned(),
         ..Attributes::default()
     };
+    let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
+    Ok(reviewer.active.authz.authorize(request).await?.decision.allowed())
+}
+
+/// Whether the requesting user may read the configuration of the server: the verb `get` on `/configz`.
+pub(super) async fn can_read_configuration(
+    reviewer: &Reviewer<'_>,
+    review: &Review<'_>,
+) -> Result<bool, MirrorNotReady> {
+    let attributes =
+        Attributes { verb: "get".to_owned(), path: "/configz".to_owned(), ..Attributes::default() };
     let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
     Ok(reviewer.active.authz.authorize(request).await?.decision.allowed())
 }

@@ -53,15 +53,26 @@ fn mirror() -> (Arc<Mirror>, Feed) {
 }
 
 fn review(resource: &str, namespace: &str, object: Value) -> Value {
-    let (mirror, _feed) = mirror();
-    let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let authz = crate::authz::Union::from_flag("RBAC", &mirror);
     let user = UserInfo {
         name: "alice".into(),
         uid: "alice-uid".into(),
         groups: vec!["team-a".into()],
         extra: [("k".to_owned(), vec!["v".to_owned()])].into(),
     };
+    review_with(resource, namespace, object, user, |mirror| crate::authz::Union::from_flag("RBAC", mirror))
+}
+
+/// Reviews an object of a user with the authorizers that `authorizers` builds.
+fn review_with(
+    resource: &str,
+    namespace: &str,
+    object: Value,
+    user: UserInfo,
+    authorizers: impl FnOnce(&Arc<Mirror>) -> crate::authz::Union,
+) -> Value {
+    let (mirror, _feed) = mirror();
+    let names = Names::new(Preset::Kubernetes, "").unwrap();
+    let authz = authorizers(&mirror);
     let object = object.to_string();
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("tokens"), "bob-token,bob,bob-uid,team-b").unwrap();
@@ -91,7 +102,7 @@ fn review(resource: &str, namespace: &str, object: Value) -> Value {
         request_id: "test",
     };
     let reviewer = Reviewer { names: &names, active: &active, clock: &SystemClock::new() };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match runtime.block_on(reviewer.review(review)) {
         Ok(object) => object.into_value(),
         Err(ReviewError::Status(status)) => status.to_value(),
@@ -430,7 +441,7 @@ fn access_explanation_of_allowed_request_names_binding_and_rule() {
     let [opinion] = status["authorizers"].as_array().unwrap().as_slice() else { panic!("{answer}") };
     assert_eq!(
         (&opinion["name"], &opinion["type"], &opinion["verdict"]),
-        (&json!("RBAC"), &json!("RBAC"), &json!("Allow"))
+        (&json!("rbac"), &json!("RBAC"), &json!("Allow"))
     );
     assert_eq!(opinion["grant"], r#"RoleBinding "grant/a" of Role "grant" to User "alice""#);
     assert_eq!(opinion["rule"]["resources"], json!(["configmaps"]));
@@ -459,6 +470,76 @@ fn access_explanation_of_other_user_requires_permission() {
     assert_eq!(explain(disguised)["code"], 403, "other groups are another user");
     let own = json!({"user": "alice", "resourceAttributes": attributes("get", "configmaps")});
     assert_eq!(explain(own)["status"]["allowed"], true);
+}
+
+/// Builds an authorization webhook that cannot be reached, and RBAC after it.
+fn failing_webhook_and_rbac(mirror: &Arc<Mirror>) -> crate::authz::Union {
+    use crate::authz::entry::{Entry, OnFailure, WebhookSettings};
+    let dir = tempfile::tempdir().unwrap();
+    let client_config = dir.path().join("client.yaml");
+    let server = "https://policy.internal.test:1/hook";
+    let text = format!(
+        "clusters: [{{name: c, cluster: {{server: '{server}'}}}}]\nusers: [{{name: u, user: {{}}}}]\n\
+         contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
+    );
+    std::fs::write(&client_config, text).unwrap();
+    let webhook = WebhookSettings {
+        client_config,
+        version: crate::webhook::Version::V1,
+        authorized_ttl: std::time::Duration::ZERO,
+        unauthorized_ttl: std::time::Duration::ZERO,
+        timeout: std::time::Duration::from_millis(100),
+        on_failure: OnFailure::NoOpinion,
+        conditions: Arc::default(),
+    };
+    let entries = vec![
+        Entry { kind: "Webhook", name: "hook".to_owned(), webhook: Some(webhook) },
+        Entry::for_kind("RBAC"),
+    ];
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let context = crate::webhook::WebhookContext::new(Arc::clone(&names));
+    let settings = crate::authz::Settings {
+        names,
+        nodes_by_selectors: true,
+        policy_file: None,
+        webhooks: crate::authz::webhook::Webhooks::new(context),
+    };
+    let metrics = crate::metrics::AuthdMetrics::new([]);
+    crate::authz::Union::build(&crate::authz::Modes::from_entries(entries), &settings, mirror, &metrics)
+        .unwrap()
+}
+
+#[test]
+fn error_of_authorization_webhook_is_shown_only_to_readers_of_the_configuration() {
+    let user = |groups: &[&str]| UserInfo {
+        name: "alice".into(),
+        groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        ..UserInfo::default()
+    };
+    let attributes = json!({"resourceAttributes": attributes("get", "configmaps")});
+    for (resource, api_version, kind) in [
+        ("accessexplanations", "explain.k8s.io/v1alpha1", "AccessExplanation"),
+        ("selfsubjectaccessreviews", "authorization.k8s.io/v1", "SelfSubjectAccessReview"),
+    ] {
+        let object = json!({"apiVersion": api_version, "kind": kind, "spec": {"resourceAttributes":
+            {"verb": "delete", "resource": "configmaps", "namespace": "a"}}});
+        let answer = review_with(resource, "", object, user(&["team-a"]), failing_webhook_and_rbac);
+        assert_eq!(answer["status"]["allowed"], false, "{answer}");
+        assert!(
+            answer["status"]["evaluationError"].as_str().unwrap().contains("the log of the server"),
+            "{answer}"
+        );
+        assert!(!answer.to_string().contains("policy.internal"), "{answer}");
+    }
+    let object =
+        json!({"apiVersion": "explain.k8s.io/v1alpha1", "kind": "AccessExplanation", "spec": attributes});
+    let mut administrator_object = object.clone();
+    administrator_object["spec"]["user"] = "alice".into();
+    administrator_object["spec"]["groups"] = json!(["team-a"]);
+    let root = UserInfo { name: "root".into(), ..user(&["system:masters"]) };
+    let shown = review_with("accessexplanations", "", administrator_object, root, failing_webhook_and_rbac);
+    let webhook = &shown["status"]["authorizers"][0];
+    assert!(webhook["evaluationError"].as_str().unwrap().contains("policy.internal"), "{shown}");
 }
 
 #[test]
