@@ -60,7 +60,7 @@ impl ImpersonationHeaders {
                 UID if impersonation.uid.is_empty() => value.clone_into(&mut impersonation.uid),
                 USER | UID => {}
                 GROUP => impersonation.groups.push(value.to_owned()),
-                _ => match name.strip_prefix(EXTRA).filter(|key| !key.is_empty()) {
+                _ => match name.strip_prefix(EXTRA) {
                     Some(key) => impersonation.extra.push((unescape(key), value.to_owned())),
                     None => return Err(Status::bad_request(format!("the header `{name}` is not known"))),
                 },
@@ -227,6 +227,15 @@ mod tests {
         let extra = extra.unwrap().unwrap().into_user().extra;
         assert_eq!(extra.get("scopes").unwrap(), &["view", "edit"]);
         assert_eq!(extra.get("acme.com/project").unwrap(), &["x"]);
+    }
+
+    #[test]
+    fn extra_header_with_empty_key_needs_the_right_on_userextras() {
+        let impersonation = impersonation(&[(USER, "a"), ("impersonate-extra-", "x")]).unwrap().unwrap();
+        let rights = impersonation.required_rights(&names());
+        let right = rights.last().unwrap();
+        assert_eq!((&*right.resource, &*right.subresource, &*right.name), ("userextras", "", "x"));
+        assert_eq!(impersonation.into_user().extra.get("").unwrap(), &["x"]);
     }
 
     #[test]

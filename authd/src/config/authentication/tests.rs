@@ -306,14 +306,8 @@ fn jwt_username_mapping_is_validated() {
                 "jwt[0].claimMappings.username.prefix: Invalid value: \"\": may not be specified when expression is set",
             ),
             ("", "jwt[0].claimMappings.username: Required value: claim or expression is required"),
-            (
-                "expression: '1'",
-                "jwt[0].claimMappings.username.expression: Invalid value: \"1\": must evaluate to string",
-            ),
-            (
-                "expression: '[claims.sub]'",
-                "jwt[0].claimMappings.username.expression: Invalid value: \"[claims.sub]\": must evaluate to string",
-            ),
+            ("expression: '1'", ""),
+            ("expression: '[claims.sub]'", ""),
         ],
         with_username,
     );
@@ -374,14 +368,9 @@ fn jwt_groups_and_uid_mappings_are_validated() {
                 "groups: {claim: a, expression: claims.b}",
                 "jwt[0].claimMappings.groups: Invalid value: \"\": claim and expression can't both be set",
             ),
-            (
-                "groups: {expression: 'true'}",
-                "jwt[0].claimMappings.groups.expression: Invalid value: \"true\": must evaluate to string or list of strings",
-            ),
-            (
-                "groups: {expression: '[1]'}",
-                "jwt[0].claimMappings.groups.expression: Invalid value: \"[1]\": must evaluate to string or list of strings",
-            ),
+            ("groups: {expression: '{claims.a: true}'}", ""),
+            ("groups: {expression: 'true'}", ""),
+            ("groups: {expression: '[1]'}", ""),
             ("uid: {claim: oid}", ""),
             ("uid: {expression: 'claims.oid + \"-x\"'}", ""),
             (
@@ -392,10 +381,7 @@ fn jwt_groups_and_uid_mappings_are_validated() {
                 "uid: {claim: oid, prefix: x}",
                 "strict decoding error: unknown field \"jwt[0].claimMappings.uid.prefix\"",
             ),
-            (
-                "uid: {expression: '1'}",
-                "jwt[0].claimMappings.uid.expression: Invalid value: \"1\": must evaluate to string",
-            ),
+            ("uid: {expression: '1'}", ""),
         ],
         with_mapping,
     );
@@ -447,10 +433,7 @@ fn jwt_extra_mappings_are_validated() {
                 "jwt[0].claimMappings.extra[1].key: Duplicate value: \"a.test/x\"",
             ),
             ("{key: a.test/x}", "jwt[0].claimMappings.extra[0].valueExpression: Required value"),
-            (
-                "{key: a.test/x, valueExpression: '{}'}",
-                "jwt[0].claimMappings.extra[0].valueExpression: Invalid value: \"{}\": must evaluate to string or list of strings",
-            ),
+            ("{key: a.test/x, valueExpression: '{}'}", ""),
         ],
         |extra| with_mapping(&format!("extra: [{extra}]")),
     );
