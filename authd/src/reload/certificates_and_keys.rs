@@ -1,4 +1,4 @@
-//! Hot reload of keys, CA bundles and revocation lists.
+//! Hot reload of keys, CA bundles and revocation lists, and the notice of changed files that are not reloaded.
 //!
 //! # Contract
 //!
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use apimachinery::clock::Clock;
 use serving::reload::{Snapshot, Watch};
 
-use super::watch_files;
+use super::{watch_files, webhooks};
 use crate::active_config::SharedConfig;
 use crate::authn::{AuthnSettings, Trust};
 use crate::config::ReloadedFiles;
@@ -38,8 +38,8 @@ pub fn watch(
     config: &Arc<SharedConfig>,
     clock: &Arc<dyn Clock>,
 ) -> Vec<Watch> {
-    let ReloadedFiles { certificates, keys, key_files } = files;
-    let mut watches = Vec::new();
+    let ReloadedFiles { certificates, keys, key_files, webhook_paths, webhooks } = files;
+    let mut watches = Vec::from_iter(webhooks::watch(webhook_paths, webhooks, config));
     let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(clock));
     let paths = trust.paths();
     report_remarks(&trust, config);

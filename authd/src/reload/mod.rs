@@ -17,6 +17,7 @@
 pub mod authentication;
 pub mod authorization;
 pub mod certificates_and_keys;
+pub mod webhooks;
 
 use std::path::PathBuf;
 use std::sync::Arc;
