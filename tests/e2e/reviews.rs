@@ -182,6 +182,20 @@ async fn reviews_are_create_only_validated_and_not_stored() {
         fixture.plane.user("alice").post(&dry, &review_of).await.expect(201)["status"]["allowed"],
         true
     );
+    for (metadata, code) in [
+        (json!({"name": "x"}), 422),
+        (json!({"labels": {"a": "b"}}), 422),
+        (json!({"managedFields": []}), 201),
+    ] {
+        let review_of =
+            json!({"metadata": metadata, "spec": {"resourceAttributes": deployment_attributes()}});
+        let response = fixture.plane.user("alice").post(&dry, &review_of).await;
+        assert_eq!(response.status, code, "{metadata}: {}", response.text());
+        let rules_review = json!({"metadata": metadata, "spec": {"namespace": "a"}});
+        let rules = format!("{}?dryRun=All", fixture.path("selfsubjectrulesreviews"));
+        let rules = fixture.plane.user("alice").post(&rules, &rules_review).await.expect(201);
+        assert!(rules["status"]["resourceRules"].is_array(), "{metadata}: {rules}");
+    }
     for _ in 0..50 {
         let review_of = json!({"spec": {"resourceAttributes": deployment_attributes()}});
         fixture.plane.user("alice").post(&fixture.path(SELF), &review_of).await.expect(201);

@@ -179,8 +179,49 @@ mod tests {
     use apimachinery::names::Preset;
 
     use crate::config_error::error_texts;
+    use crate::tokens::service_account::{ObjectIdentity, PrivateClaims, TokenParameters};
 
     use super::*;
+
+    #[test]
+    fn tokens_of_all_key_files_are_verified() {
+        let names = Names::new(Preset::Svc, "example.test").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: String| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let issuer = |key_files: &[PathBuf], signing: Option<&PathBuf>| {
+            let service_accounts = ServiceAccountFlags {
+                service_account_key_file: key_files.to_vec(),
+                service_account_signing_key_file: signing.cloned(),
+                ..ServiceAccountFlags::default()
+            };
+            let flags = ServiceAccountTokenFlags { service_accounts, ..ServiceAccountTokenFlags::default() };
+            let mut errors = Vec::new();
+            let (issuer, ..) = check(&flags, &["api".into()], &names, &mut errors);
+            assert_eq!(error_texts(errors), [] as [&str; 0]);
+            issuer.unwrap()
+        };
+        let pairs = [0, 1, 2].map(|n| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let private = write(&format!("private-{n}"), key.serialize_pem());
+            (private, write(&format!("public-{n}"), key.public_key_pem()))
+        });
+        let verifier = issuer(&[pairs[0].1.clone(), pairs[1].1.clone()], None);
+        for (n, (private, public)) in pairs.iter().enumerate() {
+            let signer = issuer(std::slice::from_ref(public), Some(private));
+            let serviceaccount = ObjectIdentity { name: "robot".to_owned(), uid: "u-1".to_owned() };
+            let claims =
+                PrivateClaims { namespace: "team".to_owned(), serviceaccount, ..PrivateClaims::default() };
+            let parameters = TokenParameters { claims, audiences: Vec::new(), seconds: 0 };
+            let now = jiff::Timestamp::UNIX_EPOCH;
+            let token = signer.issue(parameters, "id".to_owned(), now).unwrap().token;
+            let is_verified = verifier.read(&token, now).is_some_and(|claims| claims.is_ok());
+            assert_eq!(is_verified, n < 2, "key {n}");
+        }
+    }
 
     #[test]
     fn service_account_keys_default_to_serving_or_generated_key() {

@@ -186,10 +186,45 @@ impl AuthdMetrics {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use apimachinery::clock::{Clock as _, ManualClock};
+
     use super::*;
 
     fn metrics_text(metrics: &AuthdMetrics) -> String {
         metrics.text(MirrorGaugeValues { roles: 2, bindings: 3, revision: 4, synced: true })
+    }
+
+    #[test]
+    fn reload_metrics_have_time_and_count_by_status() {
+        let metrics = AuthdMetrics::new([]);
+        let clock = ManualClock::at(jiff::Timestamp::from_second(1_000).unwrap());
+        for (reloads, stem) in
+            [(&metrics.authn_reloads, "authentication"), (&metrics.authz_reloads, "authorization")]
+        {
+            let stem = format!("apiserver_{stem}_config_controller_automatic_reload");
+            let value = |series: &str, status: &str| {
+                let name = format!("{stem}{series}{{apiserver_id_hash=\"\",status=\"{status}\"}} ");
+                let text = metrics_text(&metrics);
+                let value = text.lines().find_map(|line| line.strip_prefix(&name)).map(str::to_owned);
+                value.map(|value| value.parse::<f64>().unwrap())
+            };
+            let time = |status| value("_last_timestamp_seconds", status);
+            let start = clock.now().as_second() as f64;
+            reloads.count("success", &clock);
+            clock.advance(Duration::from_secs(60));
+            reloads.count("failure", &clock);
+            assert_eq!((time("success"), time("failure")), (Some(start), Some(start + 60.0)), "{stem}");
+            clock.advance(Duration::from_secs(60));
+            reloads.count("success", &clock);
+            assert_eq!(
+                (time("success"), time("failure")),
+                (Some(start + 120.0), Some(start + 60.0)),
+                "{stem}"
+            );
+            assert_eq!((value("s_total", "success"), value("s_total", "failure")), (Some(2.0), Some(1.0)));
+        }
     }
 
     #[test]
@@ -206,7 +241,7 @@ mod tests {
             "authentication_attempts_total{result=\"failure\",method=\"\"} 1",
             "authorization_attempts_total{result=\"allowed\"} 1",
             "authorization_attempts_total{result=\"no-opinion\"} 0",
-            "apiserver_authorization_decisions_total{type=\"RBAC\",name=\"RBAC\",decision=\"allowed\"} 1",
+            "apiserver_authorization_decisions_total{type=\"RBAC\",name=\"rbac\",decision=\"allowed\"} 1",
             "authd_mirror_roles 2",
             "authd_mirror_bindings 3",
             "authd_mirror_revision 4",

@@ -290,6 +290,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn file_change_without_event_calls_back_within_a_minute() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        fs::write(&path, "0").unwrap();
+        let (sender, mut calls) = tokio::sync::mpsc::unbounded_channel();
+        // The events go to a signal that the watch does not read, as if the system had lost them.
+        let lost_events = FileEvents::new(Arc::new(Notify::new())).unwrap();
+        let signal = Arc::new(Notify::new());
+        let snapshot = Snapshot::new([path.clone()]);
+        let _watch =
+            snapshot.watch_with(Some(lost_events), signal, POLL_INTERVAL, RETRY_INTERVAL, move || {
+                sender.send(()).is_ok()
+            });
+        wait_for_first_check().await;
+        fs::write(dir.path().join("next"), "1").unwrap();
+        fs::rename(dir.path().join("next"), &path).unwrap();
+        let call = tokio::time::timeout(Duration::from_secs(60), calls.recv()).await;
+        assert_eq!(call, Ok(Some(())));
+    }
+
+    #[tokio::test]
     async fn rejected_file_change_is_offered_again_and_accepted_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");

@@ -1,5 +1,6 @@
 //! Key rotation and outages of issuers.
 
+use jiff::Timestamp;
 use serde_json::json;
 use tests::harness::{ControlPlane, Options, eventually};
 
@@ -64,6 +65,29 @@ async fn removed_key_ends_cached_identities_and_watches() {
     let ended =
         tokio::time::timeout(tests::harness::DEADLINE, async { while watch.next().await.is_some() {} });
     ended.await.expect("the watch ends");
+}
+
+#[tokio::test]
+async fn issued_token_stays_valid_until_its_expiry_without_the_issuer() {
+    let key = Key::ec("k", "ES256");
+    let issuer = Issuer::start(&[&key]).await;
+    let dir = tempfile::tempdir().unwrap();
+    let plane = plane(dir.path(), &authentication_config(&issuer, &[("one", "")])).await;
+    let expires = Timestamp::now().as_second() + 8;
+    let token = |sub: &str| key.sign("ES256", &issuer.claims("one", json!({"sub": sub, "exp": expires})));
+    let (used, unused) = (token("used"), token("unused"));
+    assert_eq!(token_username(&plane, &used).await, "used");
+    // The provider can neither withdraw a token nor be asked about one.
+    issuer.set_unavailable(true);
+    assert_eq!(token_username(&plane, &used).await, "used");
+    assert_eq!(token_username(&plane, &unused).await, "unused");
+    eventually("both tokens have expired", || async {
+        let is_expired =
+            token_user(&plane, &used).await.is_none() && token_user(&plane, &unused).await.is_none();
+        is_expired.then_some(())
+    })
+    .await;
+    assert!(Timestamp::now().as_second() >= expires, "the tokens end with their claim `exp`");
 }
 
 #[tokio::test]

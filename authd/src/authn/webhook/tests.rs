@@ -185,6 +185,24 @@ async fn token_webhook_audiences_are_intersected() {
 }
 
 #[tokio::test]
+async fn response_without_audiences_is_valid_for_the_audiences_of_the_api() {
+    let mock = Mock::start().await;
+    let method = method(&mock, Version::V1, Duration::ZERO, &["api"]).await;
+    for status in [
+        jane(),
+        json!({"authenticated": true, "user": {"username": "jane"}, "audiences": null}),
+        json!({"authenticated": true, "user": {"username": "jane"}, "audiences": []}),
+    ] {
+        mock.set_response(200, review(V1, status.clone()));
+        for (requested, is_accepted) in [(&[][..], true), (&["api"][..], true), (&["other"][..], false)] {
+            let requested: Vec<String> = requested.iter().map(|audience| (*audience).to_owned()).collect();
+            let outcome = method.identify("t", &requested).await;
+            assert_eq!(matches!(outcome, Outcome::Accepted(_)), is_accepted, "{status} {requested:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn token_webhook_caches_only_acceptances() {
     let mock = Mock::start().await;
     let method = method(&mock, Version::V1, 2 * MINUTE, &["api"]).await;
