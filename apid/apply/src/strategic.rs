@@ -5,15 +5,19 @@
 //! [`apply`] merges a patch into an object of a type. Maps merge by key, and null removes a key. Lists that
 //! the schema marks merge by their merge key or by value; other lists are replaced. Supported directives:
 //! `$patch` (`merge`, `replace`, `delete` in maps; `replace`, `delete` in items),
-//! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`, `$retainKeys`. The result contains no
-//! directive.
+//! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`, `$retainKeys`.
+//!
+//! Where the object has no value, or the directive `replace` discards the stored one, the value of the patch is
+//! taken as sent: lists keep items with equal keys. Directives inside such a value have no effect. The schema
+//! reports those that remain as unknown fields.
 //!
 //! # Reference
 //!
 //! Order of a merged list: items that the patch contains in the order of the patch, all other items in their
 //! stored order. A stored item that the patch lacks comes before the first patch item that follows it in the
 //! stored list; without such a patch item it comes last. Patch items that the stored list lacks do not count
-//! for this rule. Values of another JSON type replace the stored ones; the schema then validates them.
+//! for this rule. Values of another JSON type replace the stored ones; the schema then validates them. All of this
+//! is the behaviour of kube-apiserver.
 
 use std::collections::{HashMap, HashSet};
 
@@ -85,7 +89,11 @@ fn field<'s>(ty: Option<&'s Merge>, name: &str) -> (Option<&'s Merge>, Patch) {
 fn merge_maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &mut Work) -> Result<Fields> {
     match patch.get(DIRECTIVE) {
         None => {}
-        Some(Value::String(directive)) if directive == "replace" => original.clear(),
+        Some(Value::String(directive)) if directive == "replace" => {
+            let mut replacement = patch.clone();
+            replacement.remove(DIRECTIVE);
+            return Ok(replacement);
+        }
         Some(Value::String(directive)) if directive == "delete" => return Ok(Fields::new()),
         Some(Value::String(directive)) if directive == "merge" => {}
         Some(other) => return Err(unknown_directive(other)),
@@ -101,7 +109,7 @@ fn merge_maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &m
             continue;
         }
         if let Some(list) = name.strip_prefix(DELETE_FROM) {
-            delete_values(&mut original, list, value)?;
+            delete_values(&mut original, list, value);
             continue;
         }
         if patch.contains_key(&format!("{ORDER_OF}{name}")) && value.is_array() {
@@ -112,45 +120,51 @@ fn merge_maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &m
             continue;
         }
         let (ty, strategy) = field(ty, name);
-        let merged = merge_values(ty, &strategy, original.remove(name), value, work)?;
-        original.insert(name.clone(), merged);
+        if let Some(merged) = merge_values(ty, &strategy, original.remove(name), value, work)? {
+            original.insert(name.clone(), merged);
+        }
     }
     Ok(original)
 }
 
+/// Merges a value into the stored one; None when nothing is left.
+///
+/// Only two maps and two lists merge. Otherwise the value of the patch replaces the stored one.
 fn merge_values(
     ty: Option<&Merge>,
     strategy: &Patch,
     original: Option<Value>,
     patch: &Value,
     work: &mut Work,
-) -> Result<Value> {
-    match (original, patch) {
+) -> Result<Option<Value>> {
+    Ok(match (original, patch) {
         (Some(Value::Object(original)), Value::Object(patch)) if !strategy.replace => {
-            Ok(Value::Object(merge_maps(ty, original, patch, work)?))
+            Some(Value::Object(merge_maps(ty, original, patch, work)?))
         }
-        (_, Value::Object(patch)) => Ok(Value::Object(merge_maps(ty, Fields::new(), patch, work)?)),
-        (original, Value::Array(patch)) if strategy.merge => {
-            let original = match original {
-                Some(Value::Array(original)) => original,
-                _ => Vec::new(),
-            };
-            Ok(Value::Array(merge_lists(item_type(ty), strategy, original, patch, work)?))
+        (Some(Value::Array(original)), Value::Array(patch)) if strategy.merge => {
+            Some(Value::Array(merge_lists(item_type(ty), strategy, original, patch, work)?))
         }
-        (_, Value::Array(patch)) => Ok(Value::Array(patch.iter().map(without_nulls).collect())),
-        (_, other) => Ok(other.clone()),
-    }
+        (Some(Value::Object(_)), Value::Object(_)) | (Some(Value::Array(_)), Value::Array(_)) => {
+            Some(patch.clone())
+        }
+        _ => new_value(patch),
+    })
 }
 
-/// Removes null fields at all depths from an item of a list that replaces the stored list.
-fn without_nulls(value: &Value) -> Value {
-    match value {
+/// The value of a patch where the object has no value of this JSON type.
+///
+/// At all depths, null fields and maps with the directive `$patch` are removed. Lists keep items with equal keys.
+/// Returns None for a map with the directive.
+fn new_value(patch: &Value) -> Option<Value> {
+    match patch {
+        Value::Object(map) if map.contains_key(DIRECTIVE) => None,
         Value::Object(map) => {
-            let kept = map.iter().filter(|(_, value)| !value.is_null());
-            Value::Object(kept.map(|(name, value)| (name.clone(), without_nulls(value))).collect())
+            let fields = map.iter().filter(|(_, value)| !value.is_null());
+            let fields = fields.filter_map(|(name, value)| Some((name.clone(), new_value(value)?)));
+            Some(Value::Object(fields.collect()))
         }
-        Value::Array(list) => Value::Array(list.iter().map(without_nulls).collect()),
-        other => other.clone(),
+        Value::Array(items) => Some(Value::Array(items.iter().filter_map(new_value).collect())),
+        scalar => Some(scalar.clone()),
     }
 }
 
@@ -165,32 +179,39 @@ fn unknown_directive(value: &Value) -> Error {
     Error::Unmergeable(format!("unknown patch type found: {}", shorten(&value.to_string())))
 }
 
+/// The error of `$retainKeys` that is no list, or that lacks a key of the patch.
+fn malformed_retain_keys() -> Error {
+    Error::Malformed("invalid patch format of retainKeys".to_owned())
+}
+
 /// Removes the keys that `$retainKeys` does not list.
 fn retain_keys(original: &mut Fields, patch: &Fields) -> Result<()> {
     let Some(kept) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let Value::Array(kept) = kept else {
-        return Err(Error::Malformed(format!("{RETAIN_KEYS} must be a list of keys")));
+        return Err(malformed_retain_keys());
     };
     let kept: HashSet<&str> = kept.iter().filter_map(Value::as_str).collect();
     for (name, value) in patch {
         if !value.is_null() && !name.starts_with('$') && !kept.contains(name.as_str()) {
-            let name = shorten(name);
-            return Err(Error::Malformed(format!("`{name}` is set, but `{RETAIN_KEYS}` does not list it")));
+            return Err(malformed_retain_keys());
         }
     }
     original.retain(|name, _| kept.contains(name.as_str()));
     Ok(())
 }
 
-fn delete_values(original: &mut Fields, list: &str, deleted: &Value) -> Result<()> {
-    let Value::Array(deleted) = deleted else {
-        return Err(Error::Malformed(format!("{DELETE_FROM}{list} must be a list of values")));
-    };
-    if let Some(Value::Array(items)) = original.get_mut(list) {
-        let deleted: HashSet<&Value> = deleted.iter().collect();
-        items.retain(|item| !deleted.contains(item));
+/// Removes the values of a `$deleteFromPrimitiveList` directive from a list. The directive with null removes the list.
+///
+/// As in kube-apiserver, the directive does nothing if its value or the field is no list.
+fn delete_values(original: &mut Fields, list: &str, deleted: &Value) {
+    match (original.get_mut(list), deleted) {
+        (_, Value::Null) => drop(original.remove(list)),
+        (Some(Value::Array(items)), Value::Array(deleted)) => {
+            let deleted: HashSet<&Value> = deleted.iter().collect();
+            items.retain(|item| !deleted.contains(item));
+        }
+        _ => {}
     }
-    Ok(())
 }
 
 /// Merges the list `name`, and orders its items by the directive `$setElementOrder/<name>`, whose value is
@@ -238,10 +259,11 @@ fn merge_ordered_list(
     }
     let before = stored.clone().unwrap_or_default();
     let merged = match (stored, patch_items) {
-        (stored, Some(patch_items)) if strategy.merge => {
-            merge_lists(item_type(ty), &strategy, stored.unwrap_or_default(), patch_items, work)?
+        (Some(stored), Some(patch_items)) if strategy.merge => {
+            merge_lists(item_type(ty), &strategy, stored, patch_items, work)?
         }
-        (_, Some(patch_items)) => patch_items.clone(),
+        (Some(_), Some(patch_items)) => patch_items.clone(),
+        (None, Some(patch_items)) => patch_items.iter().filter_map(new_value).collect(),
         (stored, None) => stored.unwrap_or_default(),
     };
     original.insert(name.to_owned(), Value::Array(arrange(merged, order, &before, key)));
@@ -295,8 +317,14 @@ fn merge_lists(
             Some(other) => return Err(unknown_directive(other)),
         }
     }
+    if replace {
+        if patch_items.iter().any(|item| item.get(key).is_none()) {
+            return Err(missing_key_error(key));
+        }
+        return Ok(patch_items.into_iter().cloned().collect());
+    }
     original.retain(|stored| stored.get(key).is_none_or(|value| !deleted.contains(value)));
-    let before = if replace { Vec::new() } else { original };
+    let before = original;
     let mut merged = before.clone();
     let mut positions = positions(&before, Some(key));
     let mut seen: HashSet<&Value> = HashSet::with_capacity(patch_items.len());
@@ -312,7 +340,8 @@ fn merge_lists(
             Some(Value::Object(stored)) => *stored = merge_maps(ty, std::mem::take(stored), fields, work)?,
             _ => {
                 positions.insert(value, merged.len());
-                merged.push(Value::Object(merge_maps(ty, Fields::new(), fields, work)?));
+                // A new item enters the list as sent.
+                merged.push(item.clone());
             }
         }
     }
