@@ -4,7 +4,8 @@
 //!
 //! [`Apply::run`] merges a partial object over the current one for a manager:
 //! - Values of the applied object are set and owned by the manager.
-//! - Fields that the manager owned and no longer applies are removed, unless another manager owns them.
+//! - Fields that the manager owned and no longer applies are removed, unless another manager owns them. A map that
+//!   loses all its fields stays as the manager applies it, empty or null, or as another manager owns it.
 //! - A change of a value that another manager owns is a conflict, unless the apply is forced.
 //!
 //! The caller must conform and default the result, so that removed fields get their defaults, and then
@@ -24,7 +25,9 @@ use crate::last_applied;
 use crate::managers::{Entry, EntryOperation, ManagedFields, bookkeeping_of, without_bookkeeping};
 use crate::path::Element;
 use crate::set::{Set, path_text};
-use crate::typed::{Fields, TypingError, check, field_set, merge, remove, with_declared_parents};
+use crate::typed::{
+    Fields, TypingError, check, field_set, merge, remove, restore_nulls, with_declared_parents,
+};
 use crate::update::{ManagedWrite, OwnershipError};
 
 pub use crate::last_applied::LastApplied;
@@ -150,7 +153,9 @@ impl Apply<'_> {
                 // Bookkeeping fields count as applied. Otherwise an apply that drops the last label would
                 // also remove `metadata.name`.
                 let applied = Entry { fields: own.fields.union(&bookkeeping), ..own.clone() };
-                self.prune(merged, &applied, before, &others)?
+                let mut pruned = self.prune(merged, &applied, before, &others)?;
+                restore_nulls(write.merge, &mut pruned.0, &patch.0);
+                pruned
             }
             None => merged,
         };

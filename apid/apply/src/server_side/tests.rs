@@ -168,6 +168,77 @@ fn apply_merges_lists_by_schema_list_type() {
     );
 }
 
+/// A Deployment whose strategy has an unowned field, as a default.
+fn with_unowned_field(stored: &mut Stored) {
+    stored.object.part_mut("spec").insert("minReadySeconds".to_owned(), json!(5));
+}
+
+#[test]
+fn applied_empty_map_stays_and_fields_around_it_too() {
+    let strategy = |rolling: Value| json!({"spec": {"strategy": {"rollingUpdate": rolling}}});
+    for (first, second, expected) in [
+        (
+            strategy(json!({"maxSurge": 1})),
+            strategy(json!({})),
+            json!({"minReadySeconds": 5, "strategy": {"rollingUpdate": {}}}),
+        ),
+        (
+            strategy(json!({"maxSurge": 1})),
+            strategy(Value::Null),
+            json!({"minReadySeconds": 5, "strategy": {"rollingUpdate": null}}),
+        ),
+        (
+            strategy(json!({"maxSurge": 1})),
+            json!({"spec": {"strategy": {}}}),
+            json!({"minReadySeconds": 5, "strategy": {}}),
+        ),
+        (strategy(json!({"maxSurge": 1})), json!({"spec": {}}), json!({"minReadySeconds": 5})),
+        (strategy(json!({"maxSurge": 1})), json!({}), json!({"minReadySeconds": 5})),
+        (
+            json!({"spec": {"replicas": 1}, "metadata": {"labels": {"a": "b"}}}),
+            json!({"spec": {}, "metadata": {"labels": {"a": "b"}}}),
+            json!({"minReadySeconds": 5}),
+        ),
+    ] {
+        let mut stored = Stored::new("apps/v1.Deployment");
+        stored.apply("one", false, first.clone()).unwrap();
+        with_unowned_field(&mut stored);
+        stored.apply("one", false, second.clone()).unwrap();
+        assert_eq!(stored.object.get("spec"), Some(&expected), "{first} {second}");
+        let before = stored.object.clone();
+        stored.apply("one", false, second).unwrap();
+        assert_eq!(stored.object, before, "a repeated apply changes nothing");
+    }
+}
+
+#[test]
+fn empty_map_of_one_manager_stays_when_the_other_leaves() {
+    let strategy = |rolling: Value| json!({"spec": {"strategy": {"rollingUpdate": rolling}}});
+    for (second, third) in [
+        (strategy(json!({})), json!({})),
+        (strategy(json!({})), json!({"spec": {}})),
+        (strategy(json!({})), strategy(json!({}))),
+    ] {
+        let mut stored = Stored::new("apps/v1.Deployment");
+        stored.apply("one", false, strategy(json!({"maxSurge": 1}))).unwrap();
+        with_unowned_field(&mut stored);
+        stored.apply("two", false, second).unwrap();
+        stored.apply("one", false, third.clone()).unwrap();
+        let expected = json!({"minReadySeconds": 5, "strategy": {"rollingUpdate": {}}});
+        assert_eq!(stored.object.get("spec"), Some(&expected), "{third}");
+    }
+    // Beside a field of another manager, an applied empty map stays too.
+    let mut stored = Stored::new("apps/v1.Deployment");
+    stored.apply("one", false, strategy(json!({"maxSurge": 1}))).unwrap();
+    stored.apply("two", false, json!({"spec": {"replicas": 3}})).unwrap();
+    stored.apply("one", false, strategy(json!({}))).unwrap();
+    let expected = json!({"replicas": 3, "strategy": {"rollingUpdate": {}}});
+    assert_eq!(stored.object.get("spec"), Some(&expected));
+    // The last manager that leaves takes the map with it.
+    stored.apply("one", false, json!({})).unwrap();
+    assert_eq!(stored.object.get("spec"), Some(&json!({"replicas": 3})));
+}
+
 #[test]
 fn ignored_fields_have_no_owner_after_apply() {
     let mut stored = Stored::new("apps/v1.Deployment");

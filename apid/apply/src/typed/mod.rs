@@ -5,12 +5,13 @@
 //! - [`field_set`]: the paths of an object.
 //! - [`compare`]: the added, modified and removed paths between two objects.
 //! - [`merge`]: one object merged over another.
-//! - [`remove`]: an object without some paths.
+//! - [`remove`]: an object without some paths. [`restore_nulls`]: the nulls that an apply requests.
 //! - [`check`]: the type check of an applied object. [`atomic_parts`]: its atomic parts, which replace the
 //!   stored parts as a whole.
 //!   [`drop_undeclared`]: the removal of fields that the type does not declare.
 //!
-//! These functions take the type of an object and its fields. Only [`drop_undeclared`] changes an argument.
+//! These functions take the type of an object and its fields. Only [`restore_nulls`] and [`drop_undeclared`]
+//! change an argument.
 //!
 //! # Invariants
 //!
@@ -36,7 +37,7 @@ pub use atomics::atomic_parts;
 pub use check::{TypingError, check, drop_undeclared};
 pub use compare::{Comparison, compare};
 pub use merge::merge;
-pub use remove::remove;
+pub use remove::{remove, restore_nulls};
 
 use crate::path::Element;
 use crate::set::{Node, Set};
