@@ -9,10 +9,11 @@
 //!
 //! # Reference
 //!
-//! The behaviour beyond the RFC is that of the reference server. A negative index counts from the end. `test`
-//! with null succeeds on a missing value. With `replace_missing`, a `replace` of a missing key succeeds
+//! The behaviour beyond the RFC is that of kube-apiserver. A negative index counts from the end. `test` with
+//! null succeeds on an absent member of a present object. `test` compares numbers by value. With `replace_missing`, a `replace` of a missing key succeeds
 //! (requirements, appendix (g) 26).
 
+use apimachinery::codec::json::is_same;
 use apimachinery::codec::{Budget, DecodeError, Limits};
 use apimachinery::object::{Map, Value};
 
@@ -89,12 +90,11 @@ pub struct Pointer(Vec<String>);
 ///
 /// The document is not a list of objects, has too many operations, or an operation is unknown or incomplete.
 pub fn parse(document: Value) -> Result<Vec<Operation>, Error> {
-    let malformed = |why: &str| Error::Malformed(why.to_owned());
     let items = match document {
         Value::Array(items) => items,
         // The reference accepts null as an empty patch.
         Value::Null => Vec::new(),
-        _ => return Err(malformed("a JSON patch is a list of operations")),
+        other => return Err(Error::Malformed(go_type_error(&other, "[]handlers.jsonPatchOp"))),
     };
     if items.len() > OPERATIONS_MAX {
         return Err(Error::TooLarge(format!(
@@ -106,9 +106,35 @@ pub fn parse(document: Value) -> Result<Vec<Operation>, Error> {
         .into_iter()
         .map(|item| match item {
             Value::Object(members) => parse_operation(members),
-            _ => Err(malformed("an operation is an object")),
+            Value::Null => Err(Error::Rejected),
+            other => Err(Error::Malformed(go_type_error(&other, "handlers.jsonPatchOp"))),
         })
         .collect()
+}
+
+/// The paths of members that no operation has, such as `[0].valeu`, at most 100.
+pub fn unknown_members(document: &Value) -> Vec<String> {
+    const MEMBERS: [&str; 4] = ["op", "path", "from", "value"];
+    const MAX_PATHS: usize = 100;
+    let items = document.as_array().into_iter().flatten().enumerate();
+    let members = items.flat_map(|(index, item)| {
+        let names = item.as_object().into_iter().flatten().map(|(name, _)| name);
+        names.filter(|name| !MEMBERS.contains(&name.as_str())).map(move |name| format!("[{index}].{name}"))
+    });
+    members.take(MAX_PATHS).collect()
+}
+
+/// The error of Go for a value that does not fit a Go type.
+pub fn go_type_error(value: &Value, go_type: &str) -> String {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    format!("json: cannot unmarshal {found} into Go value of type {go_type}")
 }
 
 fn parse_operation(mut members: Map<String, Value>) -> Result<Operation, Error> {
@@ -211,7 +237,7 @@ fn run(
                 add(&mut document, path, value, work)?;
             }
             Operation::Test(path, value) => {
-                if find(&document, &path.0).unwrap_or(&Value::Null) != value {
+                if !is_same(tested(&document, path)?, value) {
                     return Err(Error::TestFailed);
                 }
             }
@@ -232,6 +258,20 @@ fn depth(value: &Value) -> usize {
         Value::Object(map) => deepest(&mut map.values()),
         Value::Array(items) => deepest(&mut items.iter()),
         _ => 0,
+    }
+}
+
+/// The value that a `test` compares: null for an absent member of an object.
+///
+/// An absent parent and an absent list item are errors.
+fn tested<'a>(document: &'a Value, path: &Pointer) -> Result<&'a Value, Error> {
+    let Some((parents, last)) = path.split() else { return Ok(document) };
+    match find(document, parents) {
+        Some(Value::Object(map)) => Ok(map.get(last).unwrap_or(&Value::Null)),
+        Some(Value::Array(items)) => {
+            index(last, items.len()).and_then(|at| items.get(at)).ok_or(Error::Rejected)
+        }
+        _ => Err(Error::Rejected),
     }
 }
 
@@ -355,6 +395,11 @@ mod tests {
                 r#"{"a":1}"#,
             ),
             (r#"{"a":1}"#, r#"[{"op":"add","path":"","value":{"b":1}}]"#, r#"{"b":1}"#),
+            (
+                r#"{"a":[1,{"b":1.0}]}"#,
+                r#"[{"op":"test","path":"/a","value":[1.0,{"b":1}]},{"op":"test","path":"/a/-2","value":1e0}]"#,
+                r#"{"a":[1,{"b":1.0}]}"#,
+            ),
             (r#"{"a":1}"#, r#"null"#, r#"{"a":1}"#),
         ] {
             assert_eq!(apply_or_code(document, patch, false).unwrap().to_string(), expected, "{patch}");
@@ -371,6 +416,10 @@ mod tests {
             (r#"{"a":[]}"#, r#"[{"op":"add","path":"/a/01","value":1}]"#, 422),
             (r#"{"a":[]}"#, r#"[{"op":"remove","path":"/a/-1"}]"#, 422),
             (r#"{"a":1}"#, r#"[{"op":"test","path":"/a","value":2}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"test","path":"/b/c","value":null}]"#, 422),
+            (r#"{"a":1}"#, r#"[{"op":"test","path":"/a/c","value":null}]"#, 422),
+            (r#"{"a":[]}"#, r#"[{"op":"test","path":"/a/0","value":null}]"#, 422),
+            (r#"{"a":[]}"#, r#"[{"op":"test","path":"/a/0/b","value":null}]"#, 422),
             (r#"{"a":1}"#, r#"[{"op":"move","from":"/a","path":"/a/b"}]"#, 422),
             (r#"{"a":1}"#, r#"[{"op":"increment","path":"/a","value":1}]"#, 422),
             (r#"{"a":1}"#, r#"[{"op":"add","path":"a","value":1}]"#, 422),

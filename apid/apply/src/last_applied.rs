@@ -7,6 +7,7 @@
 //! still has belong to the tool. The server keeps an existing annotation up to date, so that the tool can
 //! return to client-side apply.
 
+use apimachinery::codec::json;
 use apimachinery::object::{Object, Value};
 use schema::merge::Merge;
 
@@ -57,7 +58,7 @@ pub(crate) fn record(object: &mut Object, patch: &Object, tool: LastApplied<'_>)
         annotations.remove(annotation);
     }
     (tool.to_served)(&mut applied);
-    let text = format!("{}\n", escape(&applied.into_value().to_string()));
+    let text = format!("{}\n", json::escape_html(&json::to_text(&applied.0)));
     let other_bytes: usize = object
         .annotations()
         .filter(|(name, _)| *name != annotation)
@@ -71,20 +72,4 @@ pub(crate) fn record(object: &mut Object, patch: &Object, tool: LastApplied<'_>)
             annotations.remove(annotation);
         }
     }
-}
-
-/// Escapes HTML characters as kubectl does. In JSON text these characters occur only inside strings.
-fn escape(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        match c {
-            '<' => text.push_str("\\u003c"),
-            '>' => text.push_str("\\u003e"),
-            '&' => text.push_str("\\u0026"),
-            '\u{2028}' => text.push_str("\\u2028"),
-            '\u{2029}' => text.push_str("\\u2029"),
-            _ => text.push(c),
-        }
-    }
-    text
 }

@@ -8,6 +8,8 @@
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
 
+use apimachinery::codec::json;
+use apimachinery::field::format_number;
 use apimachinery::object::{Map, Value};
 
 /// One step of a path.
@@ -43,9 +45,9 @@ impl Element {
             Element::Key(keys) => {
                 let map: Map<String, Value> =
                     keys.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
-                format!("k:{}", Value::Object(map))
+                format!("k:{}", json_text(&Value::Object(map)))
             }
-            Element::Value(value) => format!("v:{value}"),
+            Element::Value(value) => format!("v:{}", json_text(value)),
             Element::Index(index) => format!("i:{index}"),
         }
     }
@@ -61,13 +63,39 @@ impl Element {
         match prefix {
             "f:" => Ok(Some(Element::field(rest))),
             "k:" => {
-                let keys: Map<String, Value> = serde_json::from_str(rest).map_err(|_| malformed())?;
+                let Value::Object(keys) = parse_json(rest).ok_or_else(malformed)? else {
+                    return Err(malformed());
+                };
                 Ok(Some(Element::Key(keys.into_iter().map(|(name, value)| (name.into(), value)).collect())))
             }
-            "v:" => Ok(Some(Element::Value(Box::new(serde_json::from_str(rest).map_err(|_| malformed())?)))),
+            "v:" => Ok(Some(Element::Value(Box::new(parse_json(rest).ok_or_else(malformed)?)))),
             "i:" => Ok(Some(Element::Index(rest.parse().map_err(|_| malformed())?))),
             _ if prefix.ends_with(':') => Ok(None),
             _ => Err(malformed()),
+        }
+    }
+}
+
+/// The JSON text of a value in a name, with the escapes of Go.
+fn json_text(value: &Value) -> String {
+    json::escape_html(&json::to_text(value)).into_owned()
+}
+
+/// Reads the JSON text in a name. `1` and `1.0` are the same value.
+fn parse_json(text: &str) -> Option<Value> {
+    let mut value = serde_json::from_str(text).ok()?;
+    json::normalize_numbers(&mut value);
+    Some(value)
+}
+
+/// A value in a message.
+struct Shown<'v>(&'v Value);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Number(number) => f.write_str(&format_number(number)),
+            other => write!(f, "{other}"),
         }
     }
 }
@@ -87,11 +115,11 @@ impl fmt::Display for Element {
                     if i > 0 {
                         f.write_char(',')?;
                     }
-                    write!(f, "{name}={value}")?;
+                    write!(f, "{name}={}", Shown(value))?;
                 }
                 f.write_char(']')
             }
-            Element::Value(value) => write!(f, "[={value}]"),
+            Element::Value(value) => write!(f, "[={}]", Shown(value)),
             Element::Index(index) => write!(f, "[{index}]"),
         }
     }
@@ -183,12 +211,23 @@ mod tests {
             (r#"k:{"containerPort":80,"protocol":"TCP"}"#, r#"[containerPort=80,protocol="TCP"]"#),
             (r#"v:"example.com/one""#, r#"[="example.com/one"]"#),
             ("v:1", "[=1]"),
+            ("v:1.5", "[=1.5]"),
+            (r#"v:"\u003ca\u0026b\u003e""#, r#"[="<a&b>"]"#),
+            (r#"k:{"name":"a\u003cb"}"#, r#"[name="a<b"]"#),
+            ("f:a<b", ".a<b"),
             ("i:3", "[3]"),
         ] {
             let element = Element::parse(name).unwrap().unwrap();
             assert_eq!(element.name(), name);
             assert_eq!(element.to_string(), shown);
         }
+        for (name, normal) in
+            [("v:1.0", "v:1"), (r#"k:{"n":1e2}"#, r#"k:{"n":100}"#), (r#"v:"<""#, r#"v:"\u003c""#)]
+        {
+            assert_eq!(Element::parse(name), Element::parse(normal));
+            assert_eq!(Element::parse(name).unwrap().unwrap().name(), normal);
+        }
+        assert_eq!(Element::Value(Box::new(Value::from(1.0))).name(), "v:1");
         assert_eq!(Element::parse("z:later").unwrap(), None);
         for wrong in ["", "f", "k:[]", "k:{", "v:", "i:x", "spec"] {
             assert!(Element::parse(wrong).is_err(), "{wrong}");
