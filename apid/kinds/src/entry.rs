@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use apimachinery::codec::json;
 use apimachinery::object::Object;
 use bytes::Bytes;
 use schema::Schema;
@@ -94,11 +95,10 @@ pub fn encode(object: &Object) -> Bytes {
     Bytes::from(out)
 }
 
-#[expect(clippy::expect_used, reason = "writing a JSON tree to memory cannot fail")]
 fn write_field(out: &mut Vec<u8>, field: &str, value: &impl Serialize) {
-    serde_json::to_writer(&mut *out, field).expect("text");
+    json::encode_into(out, &field);
     out.push(b':');
-    serde_json::to_writer(&mut *out, value).expect("tree");
+    json::encode_into(out, value);
 }
 
 /// The error of stored bytes that are not an object of their kind: the store is corrupt.

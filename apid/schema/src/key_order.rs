@@ -14,6 +14,7 @@
 //!
 //! INVARIANT (same tree): only the order of keys differs from the serialization of the tree itself.
 
+use apimachinery::codec::json;
 use apimachinery::object::{Map, Value};
 use serde::ser::{Serialize, SerializeSeq, Serializer};
 
@@ -62,7 +63,7 @@ impl<'a> Ordered<'a> {
 
 /// Returns the JSON text of a value of a type.
 pub fn text_of_type(value: &Value, type_name: &str) -> String {
-    serde_json::to_string(&Ordered::of_type(value, Schema::of(type_name))).unwrap_or_default()
+    json::to_text(&Ordered::of_type(value, Schema::of(type_name)))
 }
 
 impl<'a> OrderedFields<'a> {

@@ -157,12 +157,11 @@ pub(crate) fn encode_compact(tree: &impl Serialize) -> Vec<u8> {
 
 /// Appends a tree as compact JSON.
 pub(crate) fn write_compact(tree: &impl Serialize, out: &mut Vec<u8>) {
-    let result = serde_json::to_writer(out, tree);
-    debug_assert!(result.is_ok(), "a JSON tree encodes into memory");
+    codec::json::encode_into(out, tree);
 }
 
 fn encode_indented(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec_pretty(value).unwrap_or_default()
+    codec::json::encode_pretty(value)
 }
 
 /// Removes the end of an encoded JSON object and appends the key of the list in this object.

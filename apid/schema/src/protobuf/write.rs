@@ -11,6 +11,7 @@
 //! INVARIANT (round trip): decoding and conforming an encoded object returns the object, except that fields
 //! without a Protobuf number are absent and empty lists and maps equal absent ones.
 
+use apimachinery::codec::json;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::time;
 use base64::Engine as _;
@@ -254,8 +255,7 @@ fn write_int_or_string(value: Option<&Value>, out: &mut Vec<u8>) {
 }
 
 fn write_json(value: &Value, out: &mut Vec<u8>) {
-    // Serializing a tree to memory cannot fail.
-    drop(serde_json::to_writer(out, value));
+    json::encode_into(out, value);
 }
 
 /// Writes a message with a schema or its alternative: a boolean, a list of schemas or a list of strings.

@@ -100,7 +100,7 @@ impl ConversionClient for WebhookConversionClient {
         review: Value,
     ) -> Result<ConversionResponse, ConversionCallError> {
         let configuration = ClientConfiguration::read(client_config)?;
-        let body = Bytes::from(review.to_string());
+        let body = Bytes::from(codec::json::encode(&review));
         let call =
             WebhookCall { body, timeout: TIMEOUT, response_bytes: RESPONSE_BYTES, sends_timeout: true };
         let response = self.clients.post(&configuration, None, call).await?;
