@@ -271,16 +271,114 @@ async fn patch_that_changes_type_returns_422_with_field_patch() {
     server.post(MAPS, map("one", "1")).await;
     let object_url = format!("{MAPS}/one");
     for change in [json!({"kind": "Secret"}), json!({"apiVersion": "v2"}), json!({"kind": "secret"})] {
-        for kind in ["merge-patch", "strategic-merge-patch"] {
-            let reply = server.patch(&object_url, kind, &change).await;
-            let status = reply.json();
-            assert_eq!((reply.code, &status["reason"]), (422, &json!("Invalid")), "{change}: {status}");
-            assert_eq!(status["details"]["causes"][0]["field"], "patch", "{change}");
-        }
+        let reply = server.patch(&object_url, "merge-patch", &change).await;
+        let status = reply.json();
+        assert_eq!((reply.code, &status["reason"]), (422, &json!("Invalid")), "{change}: {status}");
+        assert_eq!(status["details"]["causes"][0]["field"], "patch", "{change}");
+        let reply = server.patch(&object_url, "strategic-merge-patch", &change).await;
+        let object = reply.json();
+        assert_eq!(
+            (reply.code, &object["kind"], &object["apiVersion"]),
+            (200, &json!("ConfigMap"), &json!("v1"))
+        );
     }
-    let removed =
-        server.merge(&object_url, json!({"kind": null, "apiVersion": null, "data": {"k": "2"}})).await;
-    assert_eq!((removed.code, &removed.json()["kind"]), (200, &json!("ConfigMap")), "{removed:?}");
+    let without_type = json!({"kind": null, "apiVersion": null, "data": {"k": "2"}});
+    let removed = server.merge(&object_url, without_type.clone()).await;
+    let text = "the name of the object (one based on URL) was undeterminable: name must be provided";
+    assert_eq!((removed.code, &removed.json()["message"]), (400, &json!(text)));
+    let strategic = server.patch(&object_url, "strategic-merge-patch", &without_type).await;
+    assert_eq!((strategic.code, &strategic.json()["data"]["k"]), (200, &json!("2")));
+    let without_kind = server.merge(&object_url, json!({"kind": null, "data": {"k": "3"}})).await;
+    assert_eq!((without_kind.code, &without_kind.json()["kind"]), (200, &json!("ConfigMap")));
+}
+
+#[tokio::test]
+async fn patch_in_former_version_or_with_type_of_parent_changes_replicas() {
+    let server = Server::start().await;
+    server.deployment().await;
+    let scale_url = format!("{DEPLOYMENT}/scale");
+    for (i, version) in ["apps/v1", "extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"].iter().enumerate() {
+        let body = json!({"kind": "Deployment", "apiVersion": version, "spec": {"replicas": 2 + i}});
+        for kind in ["merge-patch", "strategic-merge-patch"] {
+            let reply = server.patch(DEPLOYMENT, kind, &body).await;
+            let object = reply.json();
+            assert_eq!((reply.code, &object["apiVersion"]), (200, &json!("apps/v1")), "{version}: {object}");
+            assert_eq!(object["spec"]["replicas"], json!(2 + i), "{version}");
+        }
+        let body = json!({"kind": "Deployment", "apiVersion": version, "spec": {"replicas": 7 + i}});
+        let scaled = server.patch(&scale_url, "strategic-merge-patch", &body).await;
+        let scale = scaled.json();
+        assert_eq!(
+            (scaled.code, &scale["kind"], &scale["spec"]["replicas"]),
+            (200, &json!("Scale"), &json!(7 + i))
+        );
+    }
+    let other = json!({"kind": "Deployment", "apiVersion": "extensions/v1", "spec": {"replicas": 1}});
+    assert_eq!(server.patch(DEPLOYMENT, "merge-patch", &other).await.code, 422);
+}
+
+#[tokio::test]
+async fn patch_of_wrong_shape_returns_400_with_text_of_go() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let object_url = format!("{MAPS}/one");
+    let of_map = "into Go value of type map[string]interface {}";
+    for (kind, body, code, message) in [
+        ("merge-patch", "[1]", 400, format!("error decoding patch: json: cannot unmarshal array {of_map}")),
+        ("merge-patch", "\"x\"", 400, format!("error decoding patch: json: cannot unmarshal string {of_map}")),
+        ("merge-patch", "null", 400, "Invalid JSON Patch".to_owned()),
+        ("strategic-merge-patch", "[1]", 400, format!("json: cannot unmarshal array {of_map}")),
+        ("strategic-merge-patch", "1", 400, format!("json: cannot unmarshal number {of_map}")),
+        (
+            "json-patch",
+            r#"{"op":"remove"}"#,
+            400,
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp".to_owned(),
+        ),
+        (
+            "json-patch",
+            "[true]",
+            400,
+            "error decoding patch: json: cannot unmarshal bool into Go value of type handlers.jsonPatchOp".to_owned(),
+        ),
+    ] {
+        let headers = [("content-type", &*format!("application/{kind}+json"))];
+        let reply = server.send("PATCH", &object_url, &headers, body).await;
+        assert_eq!((reply.code, &reply.json()["message"]), (code, &json!(message)), "{kind} {body}");
+    }
+    for kind in ["strategic-merge-patch", "json-patch"] {
+        let headers = [("content-type", &*format!("application/{kind}+json"))];
+        assert_eq!(server.send("PATCH", &object_url, &headers, "null").await.code, 200, "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn strict_errors_of_patches_name_the_part_of_the_patch() {
+    let server = Server::start().await;
+    server.post(MAPS, map("one", "1")).await;
+    let object_url = format!("{MAPS}/one?fieldValidation=");
+    let json_patch = r#"[{"op":"add","path":"/data/a","value":"1","value":"2","valeu":1},{"op":"add","path":"/extra","value":1}]"#;
+    let texts = [
+        "json patch duplicate field \"[0].value\"",
+        "json patch unknown field \"[0].valeu\"",
+        "unknown field \"extra\"",
+    ];
+    let headers = [("content-type", "application/json-patch+json")];
+    let warned = server.send("PATCH", &format!("{object_url}Warn"), &headers, json_patch).await;
+    let warnings: Vec<&str> = warned.headers.get_all("warning").iter().map(|w| w.to_str().unwrap()).collect();
+    assert_eq!(warned.code, 200, "{warned:?}");
+    assert_eq!(warnings, texts.map(|text| format!("299 - {}", json!(text))), "{warned:?}");
+    assert_eq!(warned.json()["data"]["a"], "2");
+    let strict = server.send("PATCH", &format!("{object_url}Strict"), &headers, json_patch).await;
+    let message = strict.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(&format!("strict decoding error: {}", texts.join(", "))), "{message}");
+    // The value in the message is the patched object.
+    let merge = [("content-type", "application/merge-patch+json")];
+    let refused = server.send("PATCH", &format!("{object_url}Strict"), &merge, r#"{"extra":1}"#).await;
+    let cause = &refused.json()["details"]["causes"][0];
+    let message = cause["message"].as_str().unwrap();
+    let start = r#"Invalid value: "{\"apiVersion\":\"v1\",\"data\":{\"a\":\"2\",\"k\":\"1\"},\"extra\":1,"#;
+    assert!(message.starts_with(start), "{message}");
 }
 
 #[tokio::test]
