@@ -27,6 +27,7 @@ use percent_encoding::percent_decode_str;
 
 use super::x509::subject::CertificateSubject;
 use super::x509::trust::{PeerKind, Trust};
+use super::x509::with_description;
 use super::{AuthenticatedIdentity, Authenticator, AuthnContext, AuthnSettings, Credentials, Outcome};
 use crate::mirror::{Mirror, MirrorNotReady};
 
@@ -82,8 +83,10 @@ impl RequestHeaders {
         headers: &[Header],
         now: Timestamp,
     ) -> Result<Option<AuthenticatedIdentity>, String> {
-        let chain =
-            self.trust.verify(PeerKind::Proxy, certificates, now).map_err(|error| error.to_string())?;
+        let chain = self
+            .trust
+            .verify(PeerKind::Proxy, certificates, now)
+            .map_err(|error| with_description(certificates, &error.to_string()))?;
         let name = CertificateSubject::read(chain.leaf).map_err(|error| error.to_string())?.common_name;
         let allowed = &self.settings.allowed_names;
         if !allowed.is_empty() && !allowed.contains(&name) {

@@ -59,7 +59,7 @@ async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
             strangers.client(&plane, "jane", &[]),
             vec![],
             "x509",
-            "UnknownIssuer",
+            "signed by an unknown CA",
         ),
         (
             "a proxy whose name is not allowed",
@@ -73,7 +73,7 @@ async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
             strangers.client(&plane, "front", &[]),
             vec![("x-remote-user", "jane")],
             "request-header",
-            "UnknownIssuer",
+            "signed by an unknown CA",
         ),
         (
             "a websocket token without a further sub-protocol",

@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (verify before reading): no part of a certificate is trusted, and the subject is not parsed,
-//! before the chain is verified. webpki limits the search for a path; [`MAX_CERTIFICATES`] and
+//! INVARIANT (verify before reading): no part of a certificate is trusted, and no identity is read from the
+//! subject, before the chain is verified. Descriptions for the log are the only use of an unverified subject. webpki limits the search for a path; [`MAX_CERTIFICATES`] and
 //! [`MAX_CHAIN_BYTES`] limit the received chain.
 
 use std::time::Duration;
@@ -20,6 +20,7 @@ use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::description;
 use super::revocation::{IssuerKey, RevocationLists, der_contents};
 
 /// The maximum number of certificates in a chain, including the leaf; a longer chain is rejected.
@@ -55,7 +56,7 @@ pub(crate) enum ChainError {
     #[error("a certificate of the chain is revoked")]
     Revoked,
     /// The chain does not lead to a CA, or a certificate is not valid now or for clients.
-    #[error("the chain is not valid: {0}")]
+    #[error("{0}")]
     Invalid(String),
 }
 
@@ -71,6 +72,9 @@ pub(crate) enum BundleError {
     /// A certificate cannot be parsed.
     #[error("certificate {0}: cannot be parsed")]
     Unparsable(usize),
+    /// A certificate is not one of a CA, so that it cannot issue client certificates.
+    #[error("certificate {0}: not the certificate of a CA")]
+    EndEntity(usize),
     /// The bundle contains no certificate.
     #[error("no certificate in the file")]
     Empty,
@@ -118,7 +122,13 @@ impl Authorities {
             let anchor = webpki::anchor_from_trusted_cert(&certificate)
                 .map_err(|error| BundleError::NotAnAuthority(number, error))?
                 .to_owned();
-            let (from, until) = validity(&certificate).ok_or(BundleError::Unparsable(number))?;
+            let (_, parsed) =
+                X509Certificate::from_der(&certificate).map_err(|_| BundleError::Unparsable(number))?;
+            if !serving::certs::is_authority(&parsed) {
+                return Err(BundleError::EndEntity(number));
+            }
+            let (from, until) =
+                (parsed.validity.not_before.timestamp(), parsed.validity.not_after.timestamp());
             authorities.push(Authority { anchor, from, until });
         }
         if authorities.is_empty() { Err(BundleError::Empty) } else { Ok(Authorities(authorities)) }
@@ -181,7 +191,7 @@ impl Authorities {
             )
             .map_err(|error| match error {
                 webpki::Error::CertRevoked => ChainError::Revoked,
-                error => ChainError::Invalid(error.to_string()),
+                error => ChainError::Invalid(self.describe_failure(&error, chain, seconds)),
             })?;
 
         let (mut not_before, mut not_after) =
@@ -206,9 +216,52 @@ impl Authorities {
     }
 }
 
+impl Authorities {
+    /// States in words why webpki rejected a chain, and which certificate of the chain is the cause if it is not
+    /// the leaf.
+    fn describe_failure(&self, error: &webpki::Error, chain: &[Vec<u8>], now: i64) -> String {
+        let text = description::describe_failure(error);
+        match error {
+            webpki::Error::CertExpired { .. } | webpki::Error::CertNotValidYet { .. } => {
+                let is_valid =
+                    |der: &&Vec<u8>| validity(der).is_some_and(|(from, until)| (from..=until).contains(&now));
+                match chain.split_first() {
+                    Some((leaf, intermediates)) if is_valid(&leaf) => {
+                        let cause = intermediates.iter().find(|der| !is_valid(der));
+                        let cause = cause.map_or_else(String::new, |der| description::describe(der));
+                        format!("its issuer, the {cause}: {text}")
+                    }
+                    _ => text,
+                }
+            }
+            webpki::Error::UnknownIssuer => self.describe_invalid_authority(chain, now).unwrap_or(text),
+            _ => text,
+        }
+    }
+
+    /// Names a configured CA that issued a certificate of the chain and is not valid now.
+    fn describe_invalid_authority(&self, chain: &[Vec<u8>], now: i64) -> Option<String> {
+        let seconds = |time: i64| UnixTime::since_unix_epoch(Duration::from_secs(time.unsigned_abs()));
+        chain.iter().find_map(|der| {
+            let (_, certificate) = X509Certificate::from_der(der).ok()?;
+            let issuer = der_contents(certificate.issuer().as_raw())?;
+            let authority = self.0.iter().find(|authority| {
+                authority.anchor.subject.as_ref() == issuer
+                    && !(authority.from..=authority.until).contains(&now)
+            })?;
+            let name = description::name_text(certificate.issuer());
+            Some(if now > authority.until {
+                format!("its CA {name} expired on {}", description::date(seconds(authority.until)))
+            } else {
+                format!("its CA {name} is not valid before {}", description::date(seconds(authority.from)))
+            })
+        })
+    }
+}
+
 /// Whether a certificate of the path is on a revocation list that its issuer signed.
 fn has_revoked_certificate(path: &VerifiedPath<'_>, lists: &RevocationLists) -> bool {
-    if lists.len() == 0 {
+    if lists.is_empty() {
         return false;
     }
     let intermediates: Vec<_> = path

@@ -15,6 +15,7 @@
 //! `anyExtendedKeyUsage` in place of clientAuth. [`subject`] limits the names in a certificate.
 
 pub(super) mod chain;
+pub(super) mod description;
 mod revocation;
 pub(super) mod subject;
 pub(super) mod trust;
@@ -59,7 +60,16 @@ impl Authenticator for ClientCertificates {
         if credentials.certificates.is_empty() {
             return Ok(Outcome::NotApplicable);
         }
-        Ok(self.verify(credentials.certificates, context.now).into())
+        let identity = self.verify(credentials.certificates, context.now);
+        Ok(identity.map_err(|cause| with_description(credentials.certificates, &cause)).into())
+    }
+}
+
+/// Adds the description of the leaf certificate to the cause of its rejection.
+pub(super) fn with_description(chain: &[Vec<u8>], cause: &str) -> String {
+    match chain.first() {
+        Some(leaf) => format!("{}: {cause}", description::describe(leaf)),
+        None => cause.to_owned(),
     }
 }
 

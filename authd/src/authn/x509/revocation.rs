@@ -128,12 +128,15 @@ pub(super) struct IssuerKey<'a> {
 }
 
 impl RevocationLists {
-    /// Reads the content of a file in PEM or DER.
+    /// Reads the content of a file in PEM or DER. An empty file has no list.
     ///
     /// # Errors
     ///
     /// See [`ListsError`].
     pub(super) fn read(content: &[u8]) -> Result<Self, ListsError> {
+        if content.trim_ascii().is_empty() {
+            return Ok(RevocationLists::default());
+        }
         if content.first() == Some(&0x30) {
             return Ok(RevocationLists(vec![Arc::new(RevocationList::read(content)?)]));
         }
@@ -238,6 +241,11 @@ impl RevocationLists {
                 && list.serials.contains(without_leading_zeros(serial))
                 && list.is_signed_by(issuer.public_key)
         })
+    }
+
+    /// Whether there is no list.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The number of revoked certificates in all lists.

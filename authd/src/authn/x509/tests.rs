@@ -142,25 +142,25 @@ fn certificate_time_purpose_and_issuer_are_checked() {
             5,
             "",
         ),
-        ("too early", sign_changed(|_| ()), 0, "CertNotValidYet"),
-        ("too late", sign_changed(|_| ()), 11, "CertExpired"),
+        ("too early", sign_changed(|_| ()), 0, "not valid before 2027-01-16T08:00:00Z"),
+        ("too late", sign_changed(|_| ()), 11, "expired on 2027-01-25T08:00:00Z"),
         (
             "the CA has expired",
             sign_changed(|p| p.not_after = authority("x", 0, 300).not_after),
             150,
-            "UnknownIssuer",
+            "its CA \"CN=ca\" expired on 2027-04-25T08:00:00Z",
         ),
         (
             "for servers",
             sign_changed(|p| p.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]),
             5,
-            "RequiredEku",
+            "not issued for client authentication",
         ),
         (
             "a CA certificate",
             sign_changed(|p| p.is_ca = IsCa::Ca(BasicConstraints::Unconstrained)),
             5,
-            "CaUsedAsEndEntity",
+            "the certificate of a CA, not of a client",
         ),
         (
             "unknown critical extension",
@@ -171,9 +171,14 @@ fn certificate_time_purpose_and_issuer_are_checked() {
                 p.custom_extensions = vec![extension];
             }),
             5,
-            "UnsupportedCriticalExtension",
+            "unknown critical extension",
         ),
-        ("a second CA of the same name", sign(good(), &other), 5, "InvalidSignature"),
+        (
+            "a second CA of the same name",
+            sign(good(), &other),
+            5,
+            "not signed with the key of the CA of this name",
+        ),
     ] {
         match (method(&[&root]).verify(&[leaf], day(at)), expected) {
             (Ok(_), "") => (),
@@ -196,16 +201,18 @@ fn intermediate_must_be_ca() {
     let accepted = method(&[&root]).verify(&chain, day(5)).unwrap();
     let end = Timestamp::from_second(day(8).as_second() + 1).unwrap();
     assert_eq!(accepted.expires_at, Some(end), "the identity ends with the first certificate of its chain");
-    assert!(method(&[&root]).verify(&chain, day(9)).is_err(), "the intermediate has ended");
+    let ended = method(&[&root]).verify(&chain, day(9)).unwrap_err();
     assert!(
-        method(&[&root]).verify(std::slice::from_ref(&leaf), day(5)).unwrap_err().contains("UnknownIssuer")
+        ended.starts_with("its issuer, the certificate of \"CN=middle\"") && ended.contains("expired on"),
+        "{ended}"
     );
+    assert!(method(&[&root]).verify(std::slice::from_ref(&leaf), day(5)).unwrap_err().contains("unknown CA"));
 
     let user =
         CertifiedIssuer::signed_by(client(&jane(), 0, 10), KeyPair::generate().unwrap(), &root).unwrap();
     let forged = sign(client(&[(DnType::CommonName, "root")], 1, 10), &user);
     let check = method(&[&root]).verify(&[forged, user.der().to_vec()], day(5)).unwrap_err();
-    assert!(check.contains("EndEntityUsedAsCa"), "{check}");
+    assert!(check.contains("that is not of a CA"), "{check}");
 }
 
 #[test]
@@ -319,12 +326,63 @@ fn crl_requires_signature_of_its_issuer() {
     let lists = forged.clone() + &list(&root, &[7], 20);
     let two_authorities = with_lists(&(root.pem() + &impostor.pem()), Some(lists.as_bytes())).unwrap();
     assert_eq!(two_authorities.trust.remarks(), None, "each issuer has its list");
-    for bad in ["", "hello", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
+    for bad in ["hello", "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n"] {
         assert!(with_lists(&root.pem(), Some(bad.as_bytes())).is_err(), "{bad}");
     }
     let der = rustls_pki_types::pem::PemObject::from_pem_slice(list(&root, &[7], 20).as_bytes());
     let der: rustls_pki_types::CertificateRevocationListDer<'_> = der.unwrap();
     assert!(with_lists(&root.pem(), Some(&der)).unwrap().verify(&[leaf_with_serial(&root)], day(5)).is_err());
+}
+
+#[test]
+fn empty_crl_file_is_allowed_until_lists_are_active() {
+    let root = root("ca");
+    let leaf = || {
+        let mut params = client(&jane(), 1, 10);
+        params.serial_number = Some(SerialNumber::from(7));
+        sign(params, &root)
+    };
+    for empty in ["", "\n \n"] {
+        let method = with_lists(&root.pem(), Some(empty.as_bytes())).unwrap();
+        assert!(method.verify(&[leaf()], day(5)).is_ok());
+        let remarks = method.trust.remarks().unwrap_or_default();
+        assert!(remarks.contains("no certificate is revoked"), "{remarks}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (ca, lists) = (dir.path().join("ca"), dir.path().join("lists"));
+    std::fs::write(&ca, root.pem()).unwrap();
+    std::fs::write(&lists, "").unwrap();
+    let files = TrustFiles { client_ca: Some(ca), client_crl: Some(lists.clone()), proxy_ca: None };
+    let trust = Trust::load(files, true, day(5)).unwrap();
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let method = ClientCertificates { names, allows_uids: true, trust: Arc::clone(&trust) };
+    trust.reload(day(5)).unwrap();
+    std::fs::write(&lists, list(&root, &[7], 20)).unwrap();
+    trust.reload(day(5)).unwrap();
+    assert!(method.verify(&[leaf()], day(5)).is_err());
+    std::fs::write(&lists, "").unwrap();
+    let errors = error_texts(trust.reload(day(5)).unwrap_err());
+    assert!(errors[0].contains("the file is empty"), "{errors:?}");
+    assert!(method.verify(&[leaf()], day(5)).is_err(), "the active list stays");
+}
+
+#[test]
+fn ca_file_with_certificate_of_no_ca_is_rejected() {
+    let root = root("ca");
+    let user =
+        CertifiedIssuer::signed_by(client(&jane(), 0, 50), KeyPair::generate().unwrap(), &root).unwrap();
+    let errors = with_lists(&(root.pem() + &user.pem()), None).err().unwrap();
+    assert!(errors[0].contains("certificate 2: not the certificate of a CA"), "{errors:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let ca = dir.path().join("ca");
+    std::fs::write(&ca, root.pem()).unwrap();
+    let files = TrustFiles { client_ca: Some(ca.clone()), client_crl: None, proxy_ca: None };
+    let trust = Trust::load(files, true, day(5)).unwrap();
+    std::fs::write(&ca, user.pem()).unwrap();
+    assert!(trust.reload(day(5)).is_err());
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let method = ClientCertificates { names, allows_uids: true, trust };
+    assert!(method.verify(&[sign(client(&jane(), 1, 10), &root)], day(5)).is_ok(), "the old CA stays");
 }
 
 #[test]
@@ -383,9 +441,9 @@ fn intermediates_after_leaf_may_have_any_order() {
         assert_eq!(method.verify(&chain, day(5)).map(|accepted| accepted.user.name), Ok("jane".to_owned()));
     }
     let check = method.verify(&[der(&lower), leaf.clone(), der(&upper)], day(5)).unwrap_err();
-    assert!(check.contains("CaUsedAsEndEntity"), "{check}");
+    assert!(check.contains("the certificate of a CA"), "{check}");
     let check = method.verify(&[leaf, der(&lower)], day(5)).unwrap_err();
-    assert!(check.contains("UnknownIssuer"), "{check}");
+    assert!(check.contains("unknown CA"), "{check}");
 }
 
 /// Randomly damaged chains never verify, and no parser panics.

@@ -6,6 +6,8 @@
 //! (`--requestheader-client-ca-file`) and the revocation lists (`--client-crl-file`), which apply to both
 //! bundles.
 //! [`Trust::reload`] reads all files again and activates them together, or leaves everything unchanged.
+//! A file of revocation lists may be empty at the start, when the CA has not issued a list yet. A file that
+//! becomes empty later is an error.
 //! An outdated revocation list does not replace the active list of the same issuer key; both lists are then
 //! active.
 //!
@@ -163,12 +165,22 @@ impl TrustSnapshot {
             return Err(errors);
         }
         let mut revocation_lists = revocation_lists.unwrap_or_default();
+        // An empty file that replaces lists would lift every revocation.
+        if let Some(path) =
+            client_crl.as_deref().filter(|_| revocation_lists.is_empty() && !active.is_empty())
+        {
+            let problem = "the file is empty; the active lists stay".to_owned();
+            return Err(vec![ConfigError::flag_file("--client-crl-file", path, problem)]);
+        }
         let authorities: Vec<IssuerKey<'_>> =
             clients.iter().chain(&proxies).flat_map(Authorities::issuer_keys).collect();
         let mut remarks = revocation_lists.check_signers(&authorities, now).map_err(|error| {
             let path = files.client_crl.as_deref().unwrap_or(Path::new(""));
             vec![ConfigError::flag_file("--client-crl-file", path, error.to_string())]
         })?;
+        if client_crl.is_some() && revocation_lists.is_empty() {
+            remarks.push("the file has no list: no certificate is revoked".to_owned());
+        }
         if let (Some(clients), Some(proxies)) = (&clients, &proxies)
             && any_proxy_name
             && clients.overlap(proxies)
