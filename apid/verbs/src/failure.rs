@@ -20,7 +20,9 @@ impl Call<'_> {
             Error::TooLarge(bytes) => {
                 Status::too_large(format!("Request entity too large: the object would take {bytes} bytes"))
             }
-            Error::Full(_) => Status::unavailable("storage is full: only reads are served", 10),
+            // Without `Retry-After`: a retry does not help until an administrator makes space, and clients wait for
+            // ten retries without a message.
+            Error::Full(reason) => Status::unavailable(format!("storage is full: {reason}"), 0),
             Error::Unavailable(reason) => Status::unavailable(format!("storage is unavailable: {reason}"), 1),
             Error::Corrupt(detail) => {
                 tracing::error!(

@@ -67,21 +67,20 @@ impl SpaceCheck {
 }
 
 fn check_space(effect: SpaceEffect, usage: DiskUsage, reserve: u64, quota: Option<u64>) -> Result<()> {
-    let (minimum, writes) = match effect {
-        SpaceEffect::Grow => (reserve, "creates and updates"),
-        SpaceEffect::Shrink => (reserve / 2, "deletes and maintenance"),
+    let (minimum, writes, served) = match effect {
+        SpaceEffect::Grow => (reserve, "creates and updates", "reads and deletes are served"),
+        SpaceEffect::Shrink => (reserve / 2, "deletes and maintenance", "only reads are served"),
     };
     if usage.free < minimum {
-        let free = usage.free >> 20;
-        return Err(Error::Full(format!(
-            "{free} MiB are free on disk; {writes} need at least {} MiB",
-            minimum >> 20
-        )));
+        let (free, minimum) = (usage.free >> 20, minimum >> 20);
+        let reason = format!("{free} MiB are free on disk; {writes} need at least {minimum} MiB; {served}");
+        return Err(Error::Full(reason));
     }
     match quota {
-        Some(quota) if effect == SpaceEffect::Grow && usage.used >= quota => {
-            Err(Error::Full(format!("{} bytes are used, the quota is {quota}", usage.used)))
-        }
+        Some(quota) if effect == SpaceEffect::Grow && usage.used >= quota => Err(Error::Full(format!(
+            "{} bytes are used, the quota is {quota} bytes (--storage-quota); {served}",
+            usage.used
+        ))),
         _ => Ok(()),
     }
 }
@@ -103,6 +102,26 @@ fn free_bytes(dir: &PathBuf) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn full_store_error_names_sizes_and_served_requests() {
+        let error = |effect, free, used, quota| {
+            check_space(effect, DiskUsage { free, used }, 256 << 20, quota).unwrap_err().to_string()
+        };
+        assert_eq!(
+            error(SpaceEffect::Grow, 1 << 40, 12, Some(10)),
+            "storage is full: 12 bytes are used, the quota is 10 bytes (--storage-quota); reads and deletes are served"
+        );
+        assert_eq!(
+            error(SpaceEffect::Grow, 200 << 20, 0, None),
+            "storage is full: 200 MiB are free on disk; creates and updates need at least 256 MiB; reads and deletes are \
+             served"
+        );
+        assert_eq!(
+            error(SpaceEffect::Shrink, 0, 0, None),
+            "storage is full: 0 MiB are free on disk; deletes and maintenance need at least 128 MiB; only reads are served"
+        );
+    }
 
     #[test]
     fn disk_reserve_is_kept_and_deletes_may_use_half() {
