@@ -45,6 +45,8 @@ const INTERNAL_KEYSPACE: u64 = 0;
 const MIN_KEYSPACES: usize = 4;
 /// The content of the version file of a fjall 3 database.
 const VERSION: &[u8] = b"FJL\x03";
+/// The number of the format in [`VERSION`].
+const FORMAT: u8 = 3;
 /// The name of the keyspace for history.
 const LOG: &str = "log";
 /// The name of the keyspace for objects.
@@ -185,8 +187,23 @@ pub(super) fn keyspace_numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(Stri
 pub(super) fn check_version(database: &Path) -> Result<(), FileProblem> {
     match ignore_not_found(std::fs::read(database.join("version")))? {
         Some(bytes) if bytes == VERSION => Ok(()),
+        Some(bytes) if newer_format(&bytes).is_some() => {
+            let format = newer_format(&bytes).unwrap_or_default();
+            Err(FileProblem::Unreadable(Error::Unavailable(format!(
+                "the database has format {format} of fjall, which is newer than the known format {FORMAT}; start the \
+                 release of apid that wrote the store"
+            ))))
+        }
         Some(_) => Err(FileProblem::Damaged("fjall's file `version` is damaged".to_owned())),
         None => Err(FileProblem::Damaged("fjall's file `version` is missing".to_owned())),
+    }
+}
+
+/// Returns the format number in a version file, if the number is higher than the known one.
+fn newer_format(version: &[u8]) -> Option<u8> {
+    match version {
+        [b'F', b'J', b'L', format] if *format > FORMAT => Some(*format),
+        _ => None,
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -77,11 +77,12 @@ pub struct ArchiveFile {
 }
 
 impl ArchiveFile {
-    /// Creates the file under the name `PATH.new`.
+    /// Creates the file under the name `PATH.new`. Replaces such a file if no process writes it: a killed process
+    /// has left it.
     ///
     /// # Errors
     ///
-    /// The path exists already or ends with a slash, or the file cannot be created.
+    /// The path exists already or ends with a slash, another process writes the file, or the file cannot be created.
     pub fn create(path: &Path) -> io::Result<ArchiveFile> {
         if path.try_exists()? {
             let reason = format!("`{}` exists already; choose another file", path.display());
@@ -92,7 +93,7 @@ impl ArchiveFile {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, reason));
         }
         let unfinished = path.with_added_extension("new");
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished)?;
+        let file = create_locked(&unfinished)?;
         Ok(ArchiveFile { file: BufWriter::with_capacity(1 << 20, file), path: path.to_owned(), unfinished })
     }
 
@@ -134,6 +135,29 @@ impl ArchiveFile {
     pub fn discard(self) {
         let _ = std::fs::remove_file(&self.unfinished);
     }
+}
+
+/// Creates a file and locks it until the file is closed. Empties an existing file that is not locked.
+fn create_locked(path: &Path) -> io::Result<File> {
+    let no_symlinks = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(no_symlinks)
+        .open(path)?;
+    let is_same_file = || -> io::Result<bool> {
+        let (opened, named) = (file.metadata()?, path.symlink_metadata()?);
+        Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
+    };
+    // The other process may have renamed its complete file before the lock was taken.
+    if file.try_lock().is_err() || !is_same_file().unwrap_or(false) {
+        let reason = format!("another backup is writing `{}`; wait for its end", path.display());
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));
+    }
+    file.set_len(0)?;
+    Ok(file)
 }
 
 /// A reader of backup files.

@@ -38,6 +38,31 @@ async fn check_and_repair_leave_intact_store_unchanged() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unfinished_file_of_killed_backup_is_replaced_and_that_of_running_backup_is_kept() {
+    let dir = memory_dir();
+    let (path, file) = (dir.path().join("store"), dir.path().join("file"));
+    let store = open(&path).unwrap();
+    churn(&store, 1, 30, 100).await;
+    store.close().await;
+    let unfinished = dir.path().join("file.new");
+    std::fs::write(&unfinished, vec![b'x'; 1 << 20]).unwrap();
+    let mut running = offline::ArchiveFile::create(&file).unwrap();
+    running.write(b"part").unwrap();
+    let refused = offline::backup(&path, &file).unwrap_err().to_string();
+    assert!(refused.contains("another backup is writing"), "{refused}");
+    running.discard();
+    assert!(!unfinished.exists());
+    std::fs::write(&unfinished, vec![b'x'; 1 << 20]).unwrap();
+    let summary = offline::backup(&path, &file).unwrap();
+    assert_eq!(summary.bytes, std::fs::metadata(&file).unwrap().len(), "nothing of the old file remains");
+    assert!(!unfinished.exists());
+    let target = dir.path().join("target");
+    std::os::unix::fs::symlink(&target, dir.path().join("other.new")).unwrap();
+    assert!(offline::backup(&path, &dir.path().join("other")).is_err(), "a symbolic link is not followed");
+    assert!(!target.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn restored_backup_has_same_objects_above_all_old_revisions() {
     let dir = memory_dir();
     let (path, file, restored) =

@@ -161,6 +161,21 @@ async fn newer_format_version_is_rejected() {
     assert!(matches!(open(dir.path()), Err(OpenError::Format { found: 7, known: 1 })));
 }
 
+#[tokio::test]
+async fn newer_format_of_the_database_is_named_and_is_no_damage() {
+    let dir = memory_dir();
+    let store = open(dir.path()).unwrap();
+    churn(&store, 1, 5, 10).await;
+    store.close().await;
+    let version = dir.path().join("fjall/version");
+    std::fs::write(&version, b"FJL\x04").unwrap();
+    let text = open(dir.path()).map(drop).unwrap_err().to_string();
+    assert!(text.contains("format 4 of fjall, which is newer than the known format 3"), "{text}");
+    assert!(!text.contains("damaged") && !text.contains("repair"), "{text}");
+    std::fs::write(&version, b"FJM\x04").unwrap();
+    assert!(corrupt(open(dir.path())).contains("`version` is damaged"));
+}
+
 fn write_meta(dir: &Path, name: &[u8], row: Vec<u8>) {
     let tables = Tables::open(&dir.join("fjall"), 1 << 20, None).unwrap();
     let mut batch = tables.database.batch().durability(Some(PersistMode::SyncAll));
