@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use apid::config::{Command, Config};
 use apid::console::{print, report_mistakes};
 use processflags::command_line::text_arguments;
+use serving::arguments::most_similar;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -48,9 +49,64 @@ fn main() -> ExitCode {
     if arguments.next_if(|word| word == "man").is_some() {
         return apid::completions::run_man();
     }
+    if let Some(command) = arguments.next_if(|word| !word.is_empty() && !word.starts_with('-')) {
+        return if command == "help" {
+            help(arguments)
+        } else {
+            report_mistakes("apid", &[unknown(&command)])
+        };
+    }
     match Config::read(arguments) {
         Ok(Command::Serve(config)) => apid::process::run(*config),
         Ok(Command::Print(text)) => print(text),
         Err(mistakes) => report_mistakes("apid", &mistakes),
+    }
+}
+
+/// Names of the commands, which precede all flags.
+const COMMANDS: [&str; 10] = [
+    "certs",
+    "completion",
+    "convert",
+    "deprecations",
+    "env-test",
+    "help",
+    "man",
+    "store",
+    "test-server",
+    "version",
+];
+
+/// Returns the mistake of a word that is no command.
+fn unknown(command: &str) -> String {
+    let hint = match most_similar(command, COMMANDS) {
+        Some(similar) => format!("a similar command is `{similar}`"),
+        None => format!("the commands are {}", COMMANDS.join(", ")),
+    };
+    format!("`{command}` is not a command of apid; {hint} (`apid help`)")
+}
+
+/// Runs `apid help` and `apid help COMMAND`: the text of `--help`.
+fn help(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let flag = ["--help".to_owned()];
+    match arguments.into_iter().next().as_deref() {
+        None => match Config::read(flag) {
+            Ok(Command::Print(text)) => print(text),
+            Ok(Command::Serve(_)) => ExitCode::FAILURE,
+            Err(mistakes) => report_mistakes("apid", &mistakes),
+        },
+        Some("certs") => {
+            let result = apid::certs::run(flag);
+            result.map_or_else(|mistakes| report_mistakes("apid", &mistakes), |()| ExitCode::SUCCESS)
+        }
+        Some("store") => apid::store_commands::run(flag),
+        Some("convert") => apid::migration_commands::convert::run(flag),
+        Some("deprecations") => apid::migration_commands::deprecations::run(flag),
+        Some("test-server") => apid::env_test::run_test_server(flag),
+        Some("env-test") => apid::env_test::run(flag),
+        Some(command @ ("completion" | "man" | "version" | "help")) => {
+            print(format!("`apid {command}` has no flags; `apid help` lists the commands\n"))
+        }
+        Some(command) => report_mistakes("apid", &[unknown(command)]),
     }
 }

@@ -17,6 +17,10 @@ fn version(object: &Value) -> u64 {
 
 /// Runs `apid store backup --server` with the token of a user.
 pub(super) fn backup(plane: &ControlPlane, user: &str, to: &Path) -> Output {
+    backup_with(plane, user, to, &[])
+}
+
+fn backup_with(plane: &ControlPlane, user: &str, to: &Path, flags: &[&str]) -> Output {
     let token = plane.dir().join(format!("{user}.token"));
     fs::write(&token, format!("{user}-token\n")).expect("the token file");
     Command::new(program("apid"))
@@ -26,6 +30,7 @@ pub(super) fn backup(plane: &ControlPlane, user: &str, to: &Path) -> Output {
         .arg(plane.data_dir().join("certs/ca.crt"))
         .arg("--token-file")
         .arg(token)
+        .args(flags)
         .output()
         .expect("apid runs")
 }
@@ -70,6 +75,12 @@ async fn backup_of_running_server_is_restored_and_served() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("403"), "{output:?}");
     assert_eq!(fs::read_dir(dir.path()).expect("the folder").count(), 1, "a refused backup leaves no file");
+
+    let bounded = dir.path().join("bounded");
+    let output = tokio::task::block_in_place(|| backup_with(&plane, "admin", &bounded, &["--max-size=1Ki"]));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("larger than 1024 bytes"), "{output:?}");
+    assert_eq!(fs::read_dir(dir.path()).expect("the folder").count(), 1, "a large backup leaves no file");
 
     let last = version(&admin.get(&format!("{MAPS}/first")).await.expect(200));
     plane.stop().await;

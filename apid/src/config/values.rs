@@ -9,7 +9,7 @@ use verbs::addresses::{ServiceRange, ServiceRangeError};
 
 /// The reason why the value of a flag is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ValueError {
+pub(crate) enum ValueError {
     #[error("not an IP address")]
     IpAddress,
     #[error("not a port (0 to 65535)")]
@@ -73,7 +73,7 @@ pub(super) fn tree_bytes(text: &str) -> Result<usize, ValueError> {
 }
 
 /// Parses a number of bytes: `1000`, `4K`, `16Mi`.
-pub(super) fn byte_size(text: &str) -> Result<u64, ValueError> {
+pub(crate) fn byte_size(text: &str) -> Result<u64, ValueError> {
     const UNITS: &[(&str, u64)] = &[
         ("Ki", 1 << 10),
         ("Mi", 1 << 20),

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! The command prints one converted manifest by itself, and several manifests as a List, as the convert
-//! plugin of kubectl does. After an error in any manifest, nothing is printed to standard output. An output
+//! plugin of kubectl does. The input has at most 64 MiB. After an error in any manifest, nothing is printed to standard output. An output
 //! version that no kind has, or that no manifest of the input can have, is an error.
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use apimachinery::object::{Object, Value};
 use clap::{CommandFactory as _, Parser};
 use migration::{Converter, documents};
 
-use super::{Format, PresetFlags, read, run_command};
+use super::{Format, MAX_INPUT, PresetFlags, read, run_command};
 use crate::console::{fail, print};
 
 /// Converts manifests between API versions, also from and to versions that are no longer served.
@@ -69,10 +69,15 @@ fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
     }
     let mut converted = Vec::new();
     let mut has_target = false;
+    let mut remaining_bytes = MAX_INPUT;
     for path in &flags.filename {
-        let text = match read(path) {
+        let text = match read(path, MAX_INPUT) {
             Ok(text) => text,
             Err(error) => return Ok(fail(error)),
+        };
+        remaining_bytes = match remaining_bytes.checked_sub(text.len() as u64) {
+            Some(remaining_bytes) => remaining_bytes,
+            None => return Ok(fail(format!("the files are larger than {} MiB together", MAX_INPUT >> 20))),
         };
         let objects = match documents::split(&text) {
             Ok(objects) => objects,

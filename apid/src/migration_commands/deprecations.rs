@@ -10,7 +10,7 @@ use migration::deprecations::{Finding, Report};
 use migration::documents;
 use serde_json::Value;
 
-use super::{PresetFlags, read, run_command};
+use super::{MAX_AUDIT_LOG, MAX_INPUT, PresetFlags, read, run_command};
 use crate::console::{fail, print};
 use crate::server_source::ServerSource;
 
@@ -87,16 +87,20 @@ fn report(flags: DeprecationsFlags) -> Result<ExitCode, Vec<String>> {
 impl DeprecationsFlags {
     fn read_sources(&self, report: &mut Report<'_>) -> Result<(), String> {
         for source in &self.metrics {
-            report.add_metrics(&self.metrics_text(source)?);
+            let text = self.metrics_text(source)?;
+            check_metrics(&text).map_err(|error| format!("`{source}`: {error}"))?;
+            report.add_metrics(&text);
         }
         for path in &self.audit {
-            report.add_audit(&read(path)?).map_err(|error| format!("`{}`: {error}", path.display()))?;
+            report
+                .add_audit(&read(path, MAX_AUDIT_LOG)?)
+                .map_err(|error| format!("`{}`: {error}", path.display()))?;
         }
         for path in &self.manifests {
             for file in manifest_files(path).map_err(|error| format!("`{}`: {error}", path.display()))? {
                 let name = file.display().to_string();
-                let objects =
-                    documents::split(&read(&file)?).map_err(|error| format!("`{name}`: {error}"))?;
+                let objects = documents::split(&read(&file, MAX_INPUT)?)
+                    .map_err(|error| format!("`{name}`: {error}"))?;
                 objects.iter().for_each(|object| report.add_manifest(&name, object));
             }
         }
@@ -106,7 +110,7 @@ impl DeprecationsFlags {
     /// Returns the metrics text from a URL or from a file.
     fn metrics_text(&self, source: &str) -> Result<String, String> {
         if !source.starts_with("http://") && !source.starts_with("https://") {
-            return read(Path::new(source));
+            return read(Path::new(source), MAX_INPUT);
         }
         let server = ServerSource {
             server: source.to_owned(),
@@ -131,6 +135,38 @@ impl DeprecationsFlags {
             }
         }
     }
+}
+
+/// Checks that a text is in the text format of metrics, and that it has at least one metric.
+fn check_metrics(text: &str) -> Result<(), String> {
+    let is_comment = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    let mut has_metric = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        if !is_comment(line) && !is_sample(line.trim()) {
+            let hint = "use the URL or the content of /metrics";
+            return Err(format!("line {number} is not in the text format of metrics; {hint}"));
+        }
+        has_metric |= !is_comment(line);
+    }
+    if has_metric { Ok(()) } else { Err("the text has no metric".to_owned()) }
+}
+
+/// Whether a line is `NAME VALUE` or `NAME{LABELS} VALUE`, with an optional time.
+fn is_sample(line: &str) -> bool {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':'))
+    };
+    let (name, rest) = match line.split_once('{') {
+        Some((name, labels)) => match labels.rsplit_once('}') {
+            Some((_, rest)) => (name, rest),
+            None => return false,
+        },
+        None => line.split_once([' ', '\t']).unwrap_or((line, "")),
+    };
+    let value = rest.split_ascii_whitespace().next();
+    is_name(name.trim()) && value.is_some_and(|value| value.parse::<f64>().is_ok())
 }
 
 /// Returns the files with manifests below a folder, sorted. For the path of a file, returns this path.

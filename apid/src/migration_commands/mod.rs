@@ -69,13 +69,25 @@ fn run_command<F: FromArgMatches>(
     result.unwrap_or_else(|mistakes| report_mistakes("apid", &mistakes))
 }
 
-/// Reads a file, or standard input for `-`.
-fn read(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let result = if path == Path::new("-") {
-        io::stdin().read_to_string(&mut text).map(drop)
-    } else {
-        std::fs::read_to_string(path).map(|content| text = content)
+/// Maximum size in bytes of a file with manifests or metrics.
+const MAX_INPUT: u64 = 64 << 20;
+/// Maximum size in bytes of an audit log.
+const MAX_AUDIT_LOG: u64 = 1 << 30;
+
+/// Reads a file of at most `max` bytes, or standard input for `-`.
+fn read(path: &Path, max: u64) -> Result<String, String> {
+    let read = |input: &mut dyn io::Read| {
+        let mut text = String::new();
+        let bytes = input.take(max + 1).read_to_string(&mut text)?;
+        if bytes as u64 > max {
+            return Err(io::Error::other(format!("larger than {} MiB", max >> 20)));
+        }
+        Ok(text)
     };
-    result.map(|()| text).map_err(|error| format!("`{}`: {error}", path.display()))
+    let result = if path == Path::new("-") {
+        read(&mut io::stdin())
+    } else {
+        std::fs::File::open(path).and_then(|mut file| read(&mut file))
+    };
+    result.map_err(|error| format!("`{}`: {error}", path.display()))
 }

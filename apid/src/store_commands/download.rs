@@ -2,7 +2,9 @@
 //!
 //! # Contract
 //!
-//! The file gets its name only after all checksums have been compared. A backup that is interrupted leaves no file.
+//! The file gets its name only after all checksums have been compared. A backup that fails or is interrupted by a
+//! signal leaves no file. The next backup into the same file replaces what a killed process has left. A server cannot
+//! fill the disk: the download ends at the size of `--max-size`.
 
 use std::path::Path;
 
@@ -11,6 +13,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use http_body_util::BodyExt as _;
 use serving::client::{Client, request};
 use storage::engine::fjall::offline::{ArchiveFile, BackupSummary};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::server_source::{MAX_MESSAGE, ServerSource, SourceError, TIMEOUT, runtime};
 
@@ -26,6 +29,9 @@ pub(super) enum DownloadError {
     /// The server or the connection interrupted the backup; contains the reason.
     #[error("the backup was interrupted: {0}; try again, and see the log of the server")]
     Interrupted(String),
+    /// The server sends more than the maximum size in bytes.
+    #[error("the backup is larger than {0} bytes; set `--max-size` to more")]
+    TooLarge(u64),
     /// The received file is incomplete or damaged.
     #[error("the received backup is not usable: {0}")]
     Damaged(#[from] storage::Error),
@@ -33,14 +39,22 @@ pub(super) enum DownloadError {
 
 impl ServerSource {
     /// Receives a backup of the server into the new file `target`.
-    pub(super) fn download(&self, target: &Path) -> Result<BackupSummary, DownloadError> {
+    ///
+    /// # Errors
+    ///
+    /// See [`DownloadError`]. `max_bytes` is the maximum size of the file.
+    pub(super) fn download(&self, target: &Path, max_bytes: u64) -> Result<BackupSummary, DownloadError> {
         let file_error = |error| SourceError::File { path: target.to_owned(), error };
         let client = Client::new(&self.settings()?).map_err(SourceError::from)?;
         let runtime = runtime()?;
         let mut file = ArchiveFile::create(target).map_err(file_error)?;
-        let result = runtime
-            .block_on(self.receive(&client, &mut file, target))
-            .and_then(|()| file.verify().map_err(DownloadError::Damaged));
+        let receive = async {
+            tokio::select! {
+                result = self.receive(&client, &mut file, target, max_bytes) => result,
+                signal = wait_for_signal() => Err(DownloadError::Interrupted(signal)),
+            }
+        };
+        let result = runtime.block_on(receive).and_then(|()| file.verify().map_err(DownloadError::Damaged));
         match result {
             Ok(summary) => Ok(file.finish().map(|()| summary).map_err(file_error)?),
             Err(error) => {
@@ -55,6 +69,7 @@ impl ServerSource {
         client: &Client,
         file: &mut ArchiveFile,
         target: &Path,
+        max_bytes: u64,
     ) -> Result<(), DownloadError> {
         let url = format!("{}{BACKUP_PATH}", self.server.trim_end_matches('/'));
         let mut request = request(Method::POST, &url, Bytes::new()).map_err(SourceError::from)?;
@@ -64,7 +79,8 @@ impl ServerSource {
         let response = client.send_for_stream(request, TIMEOUT).await.map_err(SourceError::from)?;
         let (code, mut body) = (response.status(), response.into_body());
         let mut message = Vec::new();
-        loop {
+        let mut received_bytes: u64 = 0;
+        while code == StatusCode::OK || message.len() < MAX_MESSAGE {
             let frame = tokio::time::timeout(TIMEOUT, body.frame()).await;
             let frame =
                 frame.map_err(|_| DownloadError::Interrupted(format!("no data within {TIMEOUT:?}")))?;
@@ -72,9 +88,13 @@ impl ServerSource {
             let frame = frame.map_err(|error| DownloadError::Interrupted(error.to_string()))?;
             let Some(data) = frame.data_ref() else { continue };
             if code == StatusCode::OK {
+                received_bytes = received_bytes.saturating_add(data.len() as u64);
+                if received_bytes > max_bytes {
+                    return Err(DownloadError::TooLarge(max_bytes));
+                }
                 file.write(data).map_err(|error| SourceError::File { path: target.to_owned(), error })?;
-            } else if message.len() < MAX_MESSAGE {
-                message.extend_from_slice(data);
+            } else {
+                message.extend_from_slice(data.get(..MAX_MESSAGE).unwrap_or(data));
             }
         }
         match code {
@@ -84,5 +104,17 @@ impl ServerSource {
                 Err(SourceError::rejected(code, &message, message.clone()).into())
             }
         }
+    }
+}
+
+/// Waits for SIGINT or SIGTERM. Returns the name of the signal.
+async fn wait_for_signal() -> String {
+    let wait = async |kind: SignalKind| match signal(kind) {
+        Ok(mut signals) => drop(signals.recv().await),
+        Err(_) => std::future::pending().await,
+    };
+    tokio::select! {
+        () = wait(SignalKind::interrupt()) => "SIGINT".to_owned(),
+        () = wait(SignalKind::terminate()) => "SIGTERM".to_owned(),
     }
 }

@@ -24,12 +24,14 @@ use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use storage::engine::fjall::offline::{self, BackupSummary, RepairOutcome, Report};
 use storage::engine::fjall::{Identity, OpenError};
 
-use crate::config::STORE;
+use crate::config::{STORE, byte_size};
 use crate::console::{fail, print, report_mistakes};
 use crate::server_source::ServerSource;
 
 /// Exit code of `check` and `backup` if the store is damaged.
 const DAMAGED: u8 = 2;
+/// Maximum size of a received backup in bytes without `--max-size`.
+const DEFAULT_MAX_SIZE: u64 = 64 << 30;
 /// Exit code of `repair` if data is or may be lost.
 const LOSSES: u8 = 3;
 
@@ -41,7 +43,7 @@ usage: apid store check   --data-dir DIR
        apid store repair  --data-dir DIR [--names PRESET] [--api-domain DOMAIN]
        apid store backup  --data-dir DIR --to FILE
        apid store backup  --server URL --to FILE [--certificate-authority FILE] [--token-file FILE]
-                          [--client-certificate FILE --client-key FILE]
+                          [--client-certificate FILE --client-key FILE] [--max-size SIZE]
        apid store restore --data-dir DIR --from FILE
 
 check    verifies the checksums of all files and the consistency of all rows, and reports its findings. It changes
@@ -54,6 +56,7 @@ repair   makes a new store of all readable data, also of the data behind unreada
          --names, and --api-domain unless it was the default: the values of the server that created the store.
 backup   writes all objects to a new file, with checksums. With --server, a running server sends its objects of one
          revision; the user needs the verb `post` on the path /store/backup, for example as member of system:masters.
+         A backup above --max-size ends with an error (default: 64Gi).
          The alternative is an atomic snapshot of the file system of DIR and this command on the snapshot: a store is
          consistent after a power failure.
 restore  makes the store of a data directory without a store from such a file.
@@ -79,7 +82,11 @@ enum Operation {
     Repair(Option<Identity>),
     Backup(PathBuf),
     /// Receives the backup of a running server into a file.
-    Download(ServerSource, PathBuf),
+    Download {
+        source: ServerSource,
+        file: PathBuf,
+        max_bytes: u64,
+    },
     Restore(PathBuf),
 }
 
@@ -118,6 +125,7 @@ impl StoreArguments {
                 "token-file",
                 "client-certificate",
                 "client-key",
+                "max-size",
             ],
             "restore" => &["data-dir", "from"],
             "" => {
@@ -153,10 +161,26 @@ impl StoreArguments {
         }
         let mut value = |name: &str| values.remove(name);
         let source = source(&mut value, &mut mistakes);
+        let max_size = value("max-size");
+        if max_size.is_some() && source.is_none() {
+            mistakes.push("`--server` is missing: `--max-size` is for the backup of a server".to_owned());
+        }
+        let max_bytes = match max_size.as_deref().map(byte_size) {
+            None => DEFAULT_MAX_SIZE,
+            Some(Ok(bytes)) => bytes,
+            Some(Err(error)) => {
+                mistakes.push(format!("`--max-size={}`: {error}", max_size.unwrap_or_default()));
+                DEFAULT_MAX_SIZE
+            }
+        };
         let store = value("data-dir").map(|dir| Path::new(&dir).join(STORE));
         match (&store, &source) {
             (None, None) => {
-                mistakes.push("`--data-dir` is missing: set the data directory of the store".to_owned());
+                let server =
+                    if word == "backup" { ", or `--server` to the URL of a running server" } else { "" };
+                mistakes.push(format!(
+                    "`--data-dir` is missing: set it to the data directory of the store{server}"
+                ));
             }
             (Some(_), Some(_)) => {
                 mistakes.push("`--data-dir` and `--server` exclude each other: set one of them".to_owned());
@@ -175,7 +199,7 @@ impl StoreArguments {
         let operation = match word.as_str() {
             "check" => Operation::Check,
             "backup" => match source {
-                Some(source) => Operation::Download(source, file("to", "to write")),
+                Some(source) => Operation::Download { source, file: file("to", "to write"), max_bytes },
                 None => Operation::Backup(file("to", "to write")),
             },
             "restore" => Operation::Restore(file("from", "to read")),
@@ -219,7 +243,7 @@ impl StoreArguments {
                     }
                 }
             }),
-            Operation::Download(source, file) => return download(&source, &file),
+            Operation::Download { source, file, max_bytes } => return download(&source, &file, max_bytes),
             Operation::Backup(file) => offline::backup(store, &file).map(|summary| print_summary(&summary)),
             Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
                 let summary = restored.archived;
@@ -265,8 +289,8 @@ fn source(
 }
 
 /// Receives the backup of a server into `file` and prints its summary.
-fn download(source: &ServerSource, file: &Path) -> ExitCode {
-    match source.download(file) {
+fn download(source: &ServerSource, file: &Path, max_bytes: u64) -> ExitCode {
+    match source.download(file, max_bytes) {
         Ok(summary) => print_summary(&summary),
         Err(error) => fail(error),
     }
@@ -334,7 +358,7 @@ mod tests {
         assert_eq!(
             parse("backup --server=https://h --token-file=/t --to /f"),
             Ok(Some(StoreArguments {
-                operation: Operation::Download(source, "/f".into()),
+                operation: Operation::Download { source, file: "/f".into(), max_bytes: DEFAULT_MAX_SIZE },
                 store: PathBuf::new()
             }))
         );
@@ -359,6 +383,8 @@ mod tests {
             ("repair --data-dir=/d --api-domain=example.com", 1),
             ("backup --to", 3),
             ("backup --server=https://h --data-dir=/d --to=/f", 1),
+            ("backup --server=https://h --max-size=x --to=/f", 1),
+            ("backup --data-dir=/d --max-size=1Gi --to=/f", 1),
             ("backup --server=https://h --client-key=/k --to=/f", 1),
             ("backup --token-file=/t --data-dir=/d --to=/f", 1),
             ("check --server=https://h", 2),
