@@ -122,8 +122,6 @@ pub(super) enum Offer {
     Discovery,
     /// A kind without Table or metadata shape: reviews, other discovery documents, results without an object.
     Plain,
-    /// A document that is no API kind and has no Protobuf message: the version, the list of paths.
-    Document,
 }
 
 /// One clause of an `Accept` header.
@@ -211,11 +209,11 @@ fn format_of(media_type: &str, offer: Offer, encoding_support: EncodingSupport<'
         // A stream of YAML documents has no framing.
         (offer != Offer::Watch).then_some(Format::Yaml)
     } else if is_media_type("application/cbor") {
-        (cbor && offer != Offer::Document).then_some(Format::Cbor)
+        cbor.then_some(Format::Cbor)
     } else if is_media_type("application/cbor-seq") {
         (cbor && offer == Offer::Watch).then_some(Format::Cbor)
     } else if is_media_type(names.protobuf_media_type) {
-        (protobuf && offer != Offer::Document).then_some(Format::Protobuf(names.protobuf_media_type))
+        protobuf.then_some(Format::Protobuf(names.protobuf_media_type))
     } else {
         None
     }
@@ -259,16 +257,27 @@ pub(super) fn preferred_media_type(headers: &HeaderMap, offered: &[&str]) -> Opt
     }))
 }
 
+/// Returns 406 as kube-apiserver does for the documents of the aggregation layer.
+pub(super) fn only_accepted(encoding_support: EncodingSupport<'_>) -> Status {
+    Status::not_acceptable(&encoding_support.media_types())
+}
+
+/// Returns 406 for a document that exists as JSON only.
+pub(super) fn json_only() -> Status {
+    unavailable_representations(&[Format::Json.media_type()])
+}
+
+fn unavailable_representations(available: &[&str]) -> Status {
+    let text = format!("406: Not Acceptable\n\nAvailable representations: {}", available.join(", "));
+    Status::failure(Reason::NotAcceptable, text).with_details(Details::default())
+}
+
 fn not_acceptable(is_format_supported: bool, encoding_support: EncodingSupport<'_>) -> Status {
     let media_types = encoding_support.media_types();
     if is_format_supported {
         return Status::not_acceptable(&media_types);
     }
-    Status::failure(
-        Reason::NotAcceptable,
-        format!("406: Not Acceptable\n\nAvailable representations: {}", media_types.join(", ")),
-    )
-    .with_details(Details::default())
+    unavailable_representations(&media_types)
 }
 
 /// Returns the encoding of an error response: JSON if the client accepts no supported encoding.
@@ -420,7 +429,6 @@ mod tests {
             ),
             (Some("Application/vnd.Kubernetes.protobuf"), Offer::Plain, PROTOBUF, Shape::Own),
             (Some("application/vnd.kubernetes.protobuf;stream=watch"), Offer::Watch, PROTOBUF, Shape::Own),
-            (Some("application/vnd.kubernetes.protobuf, */*"), Offer::Document, Json, Shape::Own),
             (
                 Some(
                     "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,\
@@ -529,7 +537,6 @@ mod tests {
             ("application/json;as=Nonsense;v=v1;g=meta.k8s.io", Offer::Object),
             ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Offer::List),
             ("application/cbor", Offer::Object),
-            ("application/vnd.kubernetes.protobuf", Offer::Document),
             ("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io", Offer::List),
         ] {
             assert_eq!(negotiate(Some(header), offer).unwrap_err().code, 406, "{header}");

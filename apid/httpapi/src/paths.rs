@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use apimachinery::status::Status;
 use http::{HeaderValue, Method, StatusCode, header};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::backup;
-use crate::negotiate::{Format, Offer, Shape, accept};
+use crate::negotiate::{self, Format, Offer, Shape, accept};
 use crate::request_context::{HEALTH_ENDPOINTS, RequestContext};
 use crate::response::chunked_document::{self, LazyDocument};
 use crate::response::list_encoding::Encoding;
@@ -17,13 +17,7 @@ use crate::response::respond::ApiResponse;
 use crate::{openapi, openid};
 use discovery::{Document, DocumentEncoding, RELEASE};
 
-/// Returns a document that is no API kind.
-fn plain_document(context: &RequestContext, value: &Value) -> Result<ApiResponse, Status> {
-    let negotiated = accept(&context.head.headers, Offer::Document, context.encoding_support())?;
-    Ok(ApiResponse::document(200, value.to_string(), negotiated.format))
-}
-
-/// Returns the paths of the server.
+/// Returns the paths of the server, as JSON whatever the client accepts.
 pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     let mut paths: BTreeSet<String> = context.documents().discovery().paths().map(str::to_owned).collect();
     paths.extend(HEALTH_ENDPOINTS.map(|endpoint| format!("/{endpoint}")));
@@ -31,16 +25,22 @@ pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     paths.extend(
         ["/metrics", "/metrics/slis", openapi::V2_PATH, openapi::V3_PATH, "/version"].map(str::to_owned),
     );
-    plain_document(context, &json!({"paths": paths}))
+    Ok(ApiResponse::document(200, json!({"paths": paths}).to_string(), Format::Json))
 }
 
-/// Returns the version of Kubernetes that the API follows, the build, and the platform.
+/// Returns the version of Kubernetes that the API follows, the build, and the platform. The document exists as JSON
+/// only.
+///
+/// # Errors
+///
+/// 406: the client does not accept JSON.
 pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     let build = &context.http_state.settings.build;
     let versions = &context.http_state.settings.compatibility_versions;
-    plain_document(
-        context,
-        &json!({
+    if negotiate::preferred_media_type(&context.head.headers, &[Format::Json.media_type()]).is_none() {
+        return Err(negotiate::json_only());
+    }
+    let version = json!({
             "major": "1",
             "minor": serving::compatibility::CURRENT.to_string(),
             "gitVersion": RELEASE,
@@ -54,8 +54,8 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
             "emulationMinor": versions.emulated.to_string(),
             "minCompatibilityMajor": "1",
             "minCompatibilityMinor": versions.min_compatible.to_string(),
-        }),
-    )
+    });
+    Ok(ApiResponse::document(200, version.to_string(), Format::Json))
 }
 
 /// Returns the metrics of this process, and those of authd that the reference server also has.
@@ -92,7 +92,8 @@ pub(super) fn health(context: &RequestContext, endpoint: &str) -> Result<ApiResp
 ///
 /// # Errors
 ///
-/// 404 for an unknown group or version, then 405 for methods other than GET and HEAD.
+/// 404 for an unknown group or version, then 405 for methods other than GET and HEAD, then 406 for an `Accept` that
+/// cannot be served.
 pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status> {
     let segments: Vec<&str> = context.info.segments.iter().map(String::as_str).collect();
     let path = format!("/{}", segments.join("/"));
@@ -108,7 +109,11 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
         return Err(Status::method_not_allowed());
     }
     let offer = if segments.len() == 1 { Offer::Discovery } else { Offer::Plain };
-    let negotiated = accept(&context.head.headers, offer, context.encoding_support())?;
+    let encoding_support = context.encoding_support();
+    let negotiated = accept(&context.head.headers, offer, encoding_support).map_err(|status| {
+        let is_of_aggregation_layer = matches!(segments.as_slice(), ["apis"] | ["apis", _]);
+        if is_of_aggregation_layer { negotiate::only_accepted(encoding_support) } else { status }
+    })?;
     let aggregated = match negotiated.shape {
         Shape::AggregatedDiscovery(version) => {
             discovery.aggregated(&path, version).map(|document| (document, version))
@@ -185,6 +190,7 @@ mod tests {
     use apimachinery::names::{Names, Preset};
     use apimachinery::object::Object;
     use kinds::Registry;
+    use serde_json::Value;
 
     use super::*;
     use crate::response::respond::ResponseOptions;

@@ -43,6 +43,9 @@ type Context = Extension<Arc<RequestContext>>;
 ///
 /// The Status of the route.
 pub(super) async fn handle(context: &Arc<RequestContext>) -> Result<ApiResponse, Status> {
+    if has_excess_slash(context) {
+        return Ok(ApiResponse::not_found());
+    }
     let mut request = Request::new(body::Body::empty());
     *request.method_mut() = context.head.method.clone();
     *request.uri_mut() = route_path(&context.info.segments).parse().map_err(Status::internal)?;
@@ -52,6 +55,15 @@ pub(super) async fn handle(context: &Arc<RequestContext>) -> Result<ApiResponse,
     let Ok(response) = result;
     let result = response.extensions().get::<RouteResult>().and_then(RouteResult::take);
     result.unwrap_or_else(|| Err(Status::internal("the route has no response")))
+}
+
+/// Roots of paths that do not exist with a slash at the end. The segments of a path have no such slash.
+const EXACT_ROOTS: [&str; 5] = ["healthz", "livez", "readyz", "metrics", "openapi"];
+
+/// Whether the path ends with a slash although only the path without this slash exists, as in kube-apiserver.
+fn has_excess_slash(context: &RequestContext) -> bool {
+    let root = context.info.segments.first().map_or("", String::as_str);
+    EXACT_ROOTS.contains(&root) && context.head.uri.path().ends_with('/')
 }
 
 /// Returns the path that consists of these segments, percent-encoded.
