@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! [`RequestBody::receive`] reads a body within the share of its user. It waits until the share has room. It
-//! rejects a large slow body when the slow bodies in progress reach the limit.
+//! rejects a large slow body when the slow bodies in progress reach the limit, and a body that does not arrive
+//! within [`STOPPING_TIMEOUT`] after the start of the shutdown.
 
 use std::time::Duration;
 
@@ -13,12 +14,15 @@ use bytes::Bytes;
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use serving::body::ReadError;
+use tokio::sync::watch;
 
 use crate::in_flight::too_many_requests;
 use crate::shares::{BodyReservation, MAX_SMALL_BODY, TooManySlowBodies, UserShare};
 
 /// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time for a body to arrive after the start of the shutdown.
+const STOPPING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that apid drains from a body that no verb has read.
@@ -54,14 +58,26 @@ impl RequestBody {
     ///
     /// # Errors
     ///
-    /// Errors of [`RequestBody::read`]; 429 for a slow body above the limits of the user or of the server.
-    pub(super) async fn receive(self, share: &UserShare) -> Result<ReceivedBody, Status> {
+    /// Errors of [`RequestBody::read`]; 429 for a slow body above the limits of the user or of the server; 503 for a
+    /// body that does not arrive during the shutdown. `stopping` becomes true at the shutdown.
+    pub(super) async fn receive(
+        self,
+        share: &UserShare,
+        stopping: &watch::Receiver<bool>,
+    ) -> Result<ReceivedBody, Status> {
         let max = self.max_bytes();
         if max == 0 {
             return Ok(ReceivedBody { bytes: Bytes::new(), _reservation: None });
         }
         // Boxed, because requests without a body do not need the memory of this future.
-        Box::pin(self.receive_bytes(max, share)).await
+        let received = Box::pin(self.receive_bytes(max, share));
+        tokio::select! {
+            biased;
+            received = received => received,
+            () = shutdown_timeout(stopping, STOPPING_TIMEOUT) => {
+                Err(Status::unavailable("the server is stopping and the body of the request has not arrived", 1))
+            }
+        }
     }
 
     /// Reads a body of at most `max` bytes.
@@ -134,6 +150,16 @@ impl RequestBody {
     }
 }
 
+/// Returns at a time after the start of the shutdown.
+async fn shutdown_timeout(stopping: &watch::Receiver<bool>, timeout: Duration) {
+    let is_stopping = stopping.clone().wait_for(|stopping| *stopping).await.is_ok();
+    if !is_stopping {
+        // The process has no shutdown.
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(timeout).await;
+}
+
 impl From<Incoming> for RequestBody {
     fn from(body: Incoming) -> Self {
         RequestBody::Incoming(UnreadBody(Some(body)))
@@ -186,6 +212,23 @@ mod tests {
         let before = alive_tasks();
         drop(UnreadBody(Some(body)));
         alive_tasks() - before
+    }
+
+    #[tokio::test]
+    async fn shutdown_ends_the_wait_for_a_body_after_its_timeout() {
+        const TIMEOUT: Duration = Duration::from_millis(20);
+        let (sender, stopping) = watch::channel(false);
+        let wait = |receiver: watch::Receiver<bool>| async move {
+            tokio::time::timeout(TIMEOUT * 3, shutdown_timeout(&receiver, TIMEOUT)).await
+        };
+        assert!(wait(stopping.clone()).await.is_err(), "the server runs");
+        sender.send_replace(true);
+        let stopped = tokio::time::Instant::now();
+        shutdown_timeout(&stopping, TIMEOUT).await;
+        assert!(stopped.elapsed() >= TIMEOUT);
+        let (sender, no_shutdown) = watch::channel(false);
+        drop(sender);
+        assert!(wait(no_shutdown).await.is_err(), "the process has no shutdown");
     }
 
     #[tokio::test]

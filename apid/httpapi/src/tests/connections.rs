@@ -186,6 +186,7 @@ async fn get_with_small_buffer(
     socket.set_recv_buffer_size(64 * 1024).unwrap();
     let io = TokioIo::new(socket.connect(address).await.unwrap());
     let request = Request::get(format!("http://{address}{url}")).header("accept", accept);
+    let request = if http2 { request } else { request.header("host", "localhost") };
     let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
     let response = if http2 {
         let (mut sender, connection) =

@@ -18,6 +18,9 @@ async fn get(address: SocketAddr, version: Version, url: &str, fields: &[(&str, 
     for (name, value) in fields {
         request = request.header(*name, value);
     }
+    if version < Version::HTTP_2 {
+        request = request.header("host", "localhost");
+    }
     let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let response = if version == Version::HTTP_2 {

@@ -448,3 +448,24 @@ async fn unread_responses_with_one_version_of_large_object_are_not_limited() {
     }
     assert!(unread.iter().all(|response| response.status() == 200));
 }
+
+#[tokio::test]
+async fn flood_of_waiting_lists_above_in_flight_limit_returns_429_with_retry_after() {
+    let server = Server::start().await;
+    let api = Api::new(Arc::clone(&server.http_state)).unwrap().with_limits(1, 0);
+    let connection = Arc::new(ConnectionInfo::default());
+    let list = async |path: String| {
+        let request = http::Request::get(path).body(()).unwrap();
+        api.handle_request(request.into_parts().0, RequestBody::Whole(bytes::Bytes::new()), &connection).await
+    };
+    // Each list waits for a future revision, so that all lists run at the same time.
+    let lists = join_all((0..60).map(|_| list(format!("{MAPS}?resourceVersion=99999999&timeout=1s"))));
+    let refused: Vec<_> = lists.await.into_iter().filter(|response| response.status() == 429).collect();
+    assert_eq!(refused.len(), 59, "the limit is one list");
+    for response in refused {
+        assert_eq!(response.headers()["retry-after"], "1");
+    }
+    // Lists that do not wait run one after the other on the I/O thread, so none of them exceeds the limit.
+    let lists = join_all((0..60).map(|_| list(MAPS.to_owned()))).await;
+    assert!(lists.iter().all(|response| response.status() == 200));
+}
