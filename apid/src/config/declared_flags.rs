@@ -40,7 +40,6 @@ const FLAGS_WITHOUT_EFFECT: &[(FlagState, &[FlagRow])] = &[
         &[
             ("tls-sni-cert-key", List("FILES"), "Additional certificates, selected by SNI"),
             ("audit-log-format", Value("FORMAT"), "Format of the audit log"),
-            ("audit-webhook-config-file", Value("FILE"), "Kubeconfig of the audit webhook"),
             ("audit-webhook-mode", Value("MODE"), "Mode in which audit events are sent"),
             ("enable-priority-and-fairness", Switch, "Fair queuing of requests"),
             ("goaway-chance", Value("CHANCE"), "Probability that a client is told to reconnect with GOAWAY"),
@@ -84,6 +83,7 @@ const FLAGS_WITHOUT_EFFECT: &[(FlagState, &[FlagRow])] = &[
             ("tls-min-version", Value("VERSION"), "Minimum TLS version"),
             ("tls-cipher-suites", List("SUITES"), "TLS cipher suites"),
             ("audit-policy-file", Value("FILE"), "Audit policy"),
+            ("audit-webhook-config-file", Value("FILE"), "Kubeconfig of the audit webhook; events would be lost"),
             ("encryption-provider-config", Value("FILE"), "Encryption at rest"),
             ("etcd-servers", List("URLS"), "Store in an etcd cluster"),
         ],

@@ -1,7 +1,7 @@
 //! The components that the start opens: data directory, store, TLS, port file, admission chain.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,12 +21,29 @@ use verbs::addresses::ServiceAddresses;
 
 /// Creates a folder with mode 0700, or sets this mode on an existing folder: stored objects contain secrets.
 pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .and_then(|()| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)))
-        .map_err(|error| ProcessError::DataDir { path: path.to_owned(), error })
+    let failure = |error| ProcessError::DataDir { path: path.to_owned(), error };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failure)?;
+    let owner = std::fs::metadata(path).map_err(failure)?.uid();
+    let user = rustix::process::geteuid().as_raw();
+    check_owner(path, owner, user)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(failure)
+}
+
+/// Rejects a data directory of another user. The administrator may use each directory; the files that apid then
+/// creates belong to the administrator.
+fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), ProcessError> {
+    if owner == user {
+        return Ok(());
+    }
+    if user == 0 {
+        tracing::warn!(
+            data_dir = %path.display(),
+            owner,
+            "the data directory belongs to another user; new files belong to root, and that user cannot read them"
+        );
+        return Ok(());
+    }
+    Err(ProcessError::DataDirOwner { path: path.to_owned(), owner, user })
 }
 
 /// Builds the admission chain. An error means that a flag is invalid.
@@ -129,5 +146,21 @@ pub(super) fn connectable_address(bound: SocketAddr) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), bound.port())
     } else {
         bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_directory_of_another_user_is_rejected_except_for_root() {
+        let error = check_owner(Path::new("/d"), 1001, 1002).unwrap_err().to_string();
+        assert!(
+            error.contains("`/d` belongs to the user with the id 1001, but apid runs as 1002"),
+            "{error}"
+        );
+        assert!(check_owner(Path::new("/d"), 7, 7).is_ok());
+        assert!(check_owner(Path::new("/d"), 7, 0).is_ok());
     }
 }

@@ -29,6 +29,20 @@ pub(super) enum ProcessError {
         /// The failure of the file system.
         error: io::Error,
     },
+    /// The data directory belongs to another user.
+    #[error(
+        "the data directory `{}` belongs to the user with the id {owner}, but apid runs as {user}; run apid as that \
+         user, or change the owner of the directory and its files",
+        path.display()
+    )]
+    DataDirOwner {
+        /// The data directory.
+        path: PathBuf,
+        /// The user id of the owner.
+        owner: u32,
+        /// The user id of the process.
+        user: u32,
+    },
     /// A file cannot be opened or written.
     #[error("{}: {error}", path.display())]
     File {
