@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use serving::health::Checks;
+use serving::tls::ServingTls;
 use storage::Store;
 use tokio::sync::watch;
 
@@ -15,6 +16,10 @@ use httpapi::Health;
 
 /// Pause before failed checks run again: some checks, such as the check of the store, notify of no changes.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The note for rejected TLS files. The endpoint is public, so only the log contains the details.
+const TLS_CHANGE_REJECTED: &str =
+    "TLS files: change rejected, the previous certificate, key and client CAs stay in use; see the log";
 
 /// The progress of start-up and shutdown.
 #[derive(Default)]
@@ -94,6 +99,8 @@ pub(super) struct HealthSources<'a> {
     pub(super) auth: &'a Arc<Auth>,
     /// The store.
     pub(super) store: &'a Arc<dyn Store>,
+    /// The TLS files of the listener.
+    pub(super) tls: &'a Arc<ServingTls>,
     /// The progress of the process.
     pub(super) progress: &'a Arc<Progress>,
     /// The clock that measures `--livez-grace-period`.
@@ -150,6 +157,10 @@ impl HealthSources<'_> {
             checks = checks
                 .with("authd", move || auth.health().map_err(|problem| problem.to_string()))
                 .with_notes(move || auth_for_notes.notes());
+            let tls = Arc::clone(self.tls);
+            checks = checks.with_notes(move || {
+                tls.is_change_rejected().then(|| TLS_CHANGE_REJECTED.to_owned()).into_iter().collect()
+            });
             let store = Arc::clone(self.store);
             checks = checks.with_notes(move || {
                 let warning = |reason| format!("storage is full, creates and updates are rejected: {reason}");
@@ -235,8 +246,20 @@ mod tests {
         Arc::new(store)
     }
 
+    /// Loads generated TLS files in a directory.
+    fn load_tls(dir: &std::path::Path) -> Arc<ServingTls> {
+        let pair = serving::certs::ensure_serving_pair(dir, &[], SystemClock::new().now()).unwrap();
+        let files = serving::tls::TlsFiles { cert: pair.cert, key: pair.key, client_cas: vec![pair.ca] };
+        ServingTls::load(files).unwrap()
+    }
+
     /// The verbose response of `/readyz` after a complete start.
     async fn readyz(config: &Config, quota_bytes: Option<u64>) -> String {
+        let dir = tempfile::tempdir().unwrap();
+        readyz_with_tls(config, quota_bytes, &load_tls(dir.path())).await
+    }
+
+    async fn readyz_with_tls(config: &Config, quota_bytes: Option<u64>, tls: &Arc<ServingTls>) -> String {
         let dir = tempfile::tempdir().unwrap();
         let store = open_store(dir.path(), quota_bytes).await;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -245,7 +268,7 @@ mod tests {
         progress.complete_namespaces();
         progress.complete_objects();
         let sources =
-            HealthSources { config, auth: &auth, store: &store, progress: &progress, clock: &clock };
+            HealthSources { config, auth: &auth, store: &store, tls, progress: &progress, clock: &clock };
         let answer = sources.health().readyz.answer("readyz", None, "verbose", true);
         store.close().await;
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -260,6 +283,7 @@ mod tests {
         let clock: Arc<dyn Clock> = manual.clone();
         let auth = Auth::allow_all(Arc::clone(&clock));
         let progress = Arc::new(Progress::default());
+        let tls = load_tls(dir.path());
         for (flag, during, after) in
             [("--livez-grace-period=1h", 200, 500), ("--livez-grace-period=0s", 500, 500)]
         {
@@ -268,6 +292,7 @@ mod tests {
                 config: &config,
                 auth: &auth,
                 store: &store,
+                tls: &tls,
                 progress: &progress,
                 clock: &clock,
             };
@@ -296,6 +321,18 @@ mod tests {
         assert!(full.contains("warn: storage is full") && full.contains("the quota is 0"), "{full}");
         let free = readyz(&config, None).await;
         assert!(!free.contains("storage is full"), "{free}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn readyz_warns_while_a_change_of_tls_files_is_rejected() {
+        let config = config(&["--spawn-authd", "--authorization-mode=RBAC"]);
+        let dir = tempfile::tempdir().unwrap();
+        let tls = load_tls(dir.path());
+        assert!(!readyz_with_tls(&config, None, &tls).await.contains("TLS files"));
+        std::fs::write(dir.path().join("apiserver.crt"), "nonsense").unwrap();
+        tls.reload().unwrap_err();
+        let rejected = readyz_with_tls(&config, None, &tls).await;
+        assert!(rejected.contains("warn: TLS files: change rejected"), "{rejected}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

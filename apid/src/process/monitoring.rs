@@ -22,13 +22,21 @@ const CERTIFICATE_EXPIRATION: Definition = Definition::new(
     "Expiration time of the serving certificate in seconds since 1970",
 );
 
+const RELOAD_REJECTED: Definition = Definition::new(
+    "apid_serving_certificate_reload_rejected",
+    Stability::Alpha,
+    "1 while the last change of the TLS files is rejected and earlier files are in use, else 0",
+);
+
 /// Registers the metrics of the listener. Returns the counter of failed TLS
 /// handshakes.
 pub(super) fn register_metrics(metrics: &Metrics, tls: &Arc<ServingTls>) -> Counter {
     let expiration = metrics.single_gauge(&CERTIFICATE_EXPIRATION);
+    let reload_rejected = metrics.single_gauge(&RELOAD_REJECTED);
     let tls = Arc::clone(tls);
     metrics.collect_with(move || {
         expiration.set(tls.expiration().unwrap_or_default());
+        reload_rejected.set(tls.is_change_rejected().into());
     });
     metrics.single_counter(&HANDSHAKE_ERRORS)
 }
