@@ -307,7 +307,7 @@ impl Names {
             (Preset::Kubernetes, "meta") => "apimachinery.pkg.apis",
             (Preset::Kubernetes, "apiextensions") => "apiextensions-apiserver.pkg.apis",
             (Preset::Kubernetes, "apiregistration") => "kube-aggregator.pkg.apis",
-            (Preset::Kubernetes, "runtime") => "apimachinery.pkg",
+            (Preset::Kubernetes, "runtime" | "version") => "apimachinery.pkg",
             (Preset::Kubernetes, "resource" | "intstr") if !package.contains('/') => {
                 let segment = if root == "resource" { "api" } else { "util" };
                 return format!("{}.apimachinery.pkg.{segment}.{root}.{name}", domain.join("."));
