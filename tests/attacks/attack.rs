@@ -39,6 +39,9 @@ const HEADS_TIME_LIMIT: Duration = Duration::from_secs(1);
 /// Address of an attacker that is not the address of the reference client.
 const OTHER_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
+/// Addresses of an attacker with half of all connections each.
+const TWO_ADDRESSES: [Ipv4Addr; 2] = [OTHER_ADDRESS, Ipv4Addr::new(127, 0, 0, 3)];
+
 /// Time after an attack in which responses in flight still count.
 const LATE_RESPONSE_TIME: Duration = Duration::from_millis(500);
 
@@ -118,6 +121,9 @@ pub enum AttackMethod {
     /// The attacker opens TCP connections of another address, one after the other, sends nothing and closes the
     /// oldest beyond this number.
     Reconnects(usize),
+    /// The attacker opens TLS connections of two other addresses, sends nothing and closes the oldest beyond this
+    /// number.
+    SilentTls(usize),
     /// HTTP/1.1 requests, one connection each.
     Http1,
 }
@@ -180,8 +186,9 @@ pub async fn run(
         AttackMethod::HoldVersions { .. } => 1,
         _ => CONNECTIONS,
     };
-    for _ in 0..connections {
+    for task in 0..connections {
         let attacker = Arc::clone(&attacker);
+        let address = TWO_ADDRESSES[task % TWO_ADDRESSES.len()];
         tasks.spawn(async move {
             match method {
                 AttackMethod::Flood(streams) => {
@@ -201,6 +208,9 @@ pub async fn run(
                 AttackMethod::Handshakes => attacker.open_handshakes().await,
                 AttackMethod::Silence(count) => attacker.open_silent_connections(count / connections).await,
                 AttackMethod::Reconnects(count) => attacker.reconnect_silently(count / connections).await,
+                AttackMethod::SilentTls(count) => {
+                    attacker.open_silent_tls(address, count / connections).await;
+                }
                 AttackMethod::Http1 => attacker.send_http1_requests().await,
             }
         });
@@ -556,6 +566,27 @@ impl Attacker {
         while !self.is_over() {
             self.tally.count_sent();
             match connect_from(OTHER_ADDRESS, self.port).await {
+                Ok(stream) => held.push_back(stream),
+                Err(_) => {
+                    self.tally.count_failure("unconnected");
+                    tokio::time::sleep(REOPEN_PAUSE).await;
+                }
+            }
+            if held.len() > count {
+                held.pop_front();
+            }
+        }
+    }
+
+    async fn open_silent_tls(&self, address: Ipv4Addr, count: usize) {
+        let mut held = VecDeque::new();
+        while !self.is_over() {
+            self.tally.count_sent();
+            let connect = async {
+                let stream = connect_from(address, self.port).await?;
+                client::secure(stream, &self.http2).await
+            };
+            match connect.await {
                 Ok(stream) => held.push_back(stream),
                 Err(_) => {
                     self.tally.count_failure("unconnected");

@@ -131,12 +131,14 @@ pub fn tls(protocol: &str) -> TlsConnector {
 
 /// Connects, with a TLS handshake.
 pub async fn connect(port: u16, tls: &TlsConnector) -> Result<TlsStream<TcpStream>, Error> {
-    let connect = async {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await?;
-        stream.set_nodelay(true)?;
-        Ok(tls.connect(ServerName::try_from("localhost")?, stream).await?)
-    };
+    let connect = async { secure(TcpStream::connect(("127.0.0.1", port)).await?, tls).await };
     tokio::time::timeout(CONNECT_TIME_LIMIT, connect).await?
+}
+
+/// Completes the TLS handshake on a connection.
+pub async fn secure(stream: TcpStream, tls: &TlsConnector) -> Result<TlsStream<TcpStream>, Error> {
+    stream.set_nodelay(true)?;
+    Ok(tls.connect(ServerName::try_from("localhost")?, stream).await?)
 }
 
 /// HTTP/2 connection of one caller.

@@ -50,6 +50,12 @@ fn headers() -> Vec<Attack> {
             let request = get_api().header("impersonate-user", "a");
             vec![with_many(request, "impersonate-group", "group-", 120)]
         }),
+        Attack::new("unknown expectations over HTTP/1.1", Http1, Some(Anonymous), || {
+            vec![get_api().header("expect", format!("tea-{NUMBER}"))]
+        }),
+        Attack::new("transfer encodings over HTTP/1.1", Http1, None, || {
+            vec![get_api().header("transfer-encoding", "gzip, chunked")]
+        }),
         Attack::new("impersonation of 2,000 groups", Flood(4), Some(Unprivileged), || {
             let request = get_api().header("impersonate-user", "a");
             vec![with_many(request, "impersonate-group", "g", 2_000)]

@@ -3,7 +3,7 @@
 use super::Attack;
 use super::lists::REPRESENTATIONS;
 use crate::attack::AttackMethod::{
-    DelayedBodies, Flood, Handshakes, Hold, HoldVersions, Reconnects, Resets, Silence,
+    DelayedBodies, Flood, Handshakes, Hold, HoldVersions, Reconnects, Resets, Silence, SilentTls,
 };
 use crate::attack::AttackUser::{Anonymous, Privileged, Unprivileged};
 use crate::client::{Prepared, VERSION};
@@ -103,6 +103,12 @@ pub fn attacks() -> Vec<Attack> {
             Vec::new,
         ),
         Attack::new("TLS handshakes", Handshakes, Some(Anonymous), Vec::new),
+        Attack::new(
+            "8,192 TLS connections of two addresses that send nothing",
+            SilentTls(8_192),
+            Some(Anonymous),
+            Vec::new,
+        ),
         Attack::new("800 connections that send nothing", Silence(800), Some(Anonymous), Vec::new),
     ];
     for (name, accept) in REPRESENTATIONS {
