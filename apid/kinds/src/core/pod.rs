@@ -38,6 +38,8 @@ pub(super) const KIND: Kind = Kind {
     revalidation: Revalidation::Never,
     unimplemented_subresources: &["log"],
     delete_returns_object: true,
+    // The strategy replaces the status except for the QoS class.
+    keeps_status_on_create: true,
     selectable_fields: &[
         "spec.nodeName",
         "spec.restartPolicy",
