@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use apimachinery::object::{Map, Object, Value};
-use apimachinery::status::Status;
+use apimachinery::status::{Reason, Status};
 use bytes::Bytes;
 use kinds::admission_expressions::REQUEST;
 use webhooks::{WebhookCall, WebhookUsers};
@@ -261,6 +261,12 @@ impl Dispatcher {
             sends_timeout: true,
         };
         let result = self.environment.webhooks.post(client, self.users.as_ref(), webhook_call).await;
+        let is_over = |deadline| self.environment.clock.monotonic() >= deadline;
+        if result.is_err() && attributes.deadline.is_some_and(is_over) {
+            // The request has no time left, so the failure policy of the webhook does not apply.
+            let text = "Timeout: request did not complete within the allotted timeout";
+            return Err(HookFailure::Internal(Status::failure(Reason::Timeout, text)));
+        }
         let bytes = result.map_err(|failure| {
             let code = match &failure {
                 webhooks::CallFailure::Status { code, .. } => *code,
