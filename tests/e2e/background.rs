@@ -96,7 +96,8 @@ async fn namespace_deletion_removes_content_and_waits_for_finalizers() {
 #[tokio::test]
 async fn every_write_of_controllers_is_in_the_audit_log() {
     let audit = AuditLog::new();
-    let plane = ControlPlane::start(Options::default().flag(&audit.flag())).await;
+    let options = Options { publishes_root_ca: true, ..Options::default() };
+    let plane = ControlPlane::start(options.flag(&audit.flag())).await;
     let admin = plane.admin();
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
     let mut written = Vec::new();
