@@ -129,6 +129,7 @@ pub(super) fn decode(
     let (mut object, duplicates) = read(payload, &expected, api_state.body_limits, |kind, api_version| {
         expected.reject_type(kind, api_version, api_state)
     })?;
+    reset_owners_of_empty_list(&mut object);
     let conformance = match has_stored_names {
         true => resource.conform(&mut object),
         false => resource.conform_body(&mut object, &api_state.names),
@@ -152,6 +153,16 @@ pub(super) fn decode(
     }
     object.set_type(&expected.api_version, expected.kind);
     Ok((object, warnings))
+}
+
+/// Turns an empty list of managed fields into a list that resets the owners.
+///
+/// As in kube-apiserver, an empty list in a replace resets the owners. An empty list in a patch does not.
+fn reset_owners_of_empty_list(object: &mut Object) {
+    let list = object.meta().and_then(|metadata| metadata.get("managedFields"));
+    if list.and_then(Value::as_array).is_some_and(Vec::is_empty) {
+        object.set_meta("managedFields", vec![Value::Object(Map::new())]);
+    }
 }
 
 impl ExpectedType<'_> {

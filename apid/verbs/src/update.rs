@@ -1,7 +1,7 @@
 //! The update verb.
 
 use apimachinery::field::shorten;
-use apimachinery::object::{Map, Object, Value};
+use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use super::create::{insert, resolve_namespace};
@@ -32,7 +32,6 @@ pub fn update<'a>(
         let (mut object, warnings) = call.decode(payload, options.field_validation)?;
         resolve_namespace(call, &mut object)?;
         call.check_name(&object)?;
-        reset_owners_of_empty_list(&mut object);
 
         let proposed = || ProposedObject {
             object: object.clone(),
@@ -62,16 +61,6 @@ pub fn update<'a>(
         }
         Err(Status::not_found(&resource.group_resource, call.name))
     })
-}
-
-/// Turns an empty list of managed fields into a list that resets the owners.
-///
-/// As in kube-apiserver, an empty list in a replace resets the owners. An empty list in a patch does not.
-fn reset_owners_of_empty_list(object: &mut Object) {
-    let list = object.meta().and_then(|metadata| metadata.get("managedFields"));
-    if list.and_then(Value::as_array).is_some_and(Vec::is_empty) {
-        object.set_meta("managedFields", vec![Value::Object(Map::new())]);
-    }
 }
 
 /// 409 for a uid other than that of the object (requirement D-META-14).
