@@ -20,6 +20,8 @@ use super::re2::translate;
 const MAX_BYTES: u64 = 64 << 20;
 /// Size limit of one compiled pattern in bytes; the compilation of a larger pattern fails.
 const COMPILED_LIMIT: usize = 48 << 20;
+/// Maximum weight of a compiled pattern; a heavier pattern fails without compilation.
+const MAX_WEIGHT: u64 = 250_000;
 /// Size limit of the states that one match of a pattern builds, in bytes.
 const MATCH_LIMIT: usize = 1 << 20;
 /// Estimated bytes of any compiled pattern, and of each state.
@@ -60,12 +62,14 @@ pub(crate) fn is_valid(pattern: &str) -> bool {
 pub fn compiled(pattern: &str) -> Result<Arc<Regex>, PatternError> {
     static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
     if let Some(regex) = CACHE.lock().find(pattern) {
-        return Ok(regex);
+        return regex;
     }
-    let (regex, bytes) = compile_with_size(pattern)?;
-    let regex = Arc::new(regex);
-    CACHE.lock().insert(pattern, &regex, bytes);
-    Ok(regex)
+    let (regex, bytes) = match compile_with_size(pattern) {
+        Ok((regex, bytes)) => (Ok(Arc::new(regex)), bytes),
+        Err(error) => (Err(error), BASE_BYTES),
+    };
+    CACHE.lock().insert(pattern, regex.clone(), bytes.saturating_add(pattern.len() as u64));
+    regex
 }
 
 /// Compiles a pattern without the cache.
@@ -80,6 +84,9 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, PatternError> {
 /// Compiles a pattern; also returns its estimated size in bytes.
 fn compile_with_size(pattern: &str) -> Result<(Regex, u64), PatternError> {
     let translated = translate(pattern).map_err(|reason| PatternError::new(&reason))?;
+    if translated.weight > MAX_WEIGHT {
+        return Err(PatternError::new("expression too large"));
+    }
     let compiled = regex::RegexBuilder::new(&translated.pattern)
         .size_limit(COMPILED_LIMIT)
         .dfa_size_limit(MATCH_LIMIT)
@@ -104,21 +111,22 @@ struct Cache {
 }
 
 struct Entry {
-    regex: Arc<Regex>,
+    /// The compiled pattern, or the error of its compilation.
+    regex: Result<Arc<Regex>, PatternError>,
     bytes: u64,
     last_use: u64,
 }
 
 impl Cache {
-    fn find(&mut self, pattern: &str) -> Option<Arc<Regex>> {
+    fn find(&mut self, pattern: &str) -> Option<Result<Arc<Regex>, PatternError>> {
         self.uses += 1;
         let entry = self.entries.get_mut(pattern)?;
         entry.last_use = self.uses;
-        Some(Arc::clone(&entry.regex))
+        Some(entry.regex.clone())
     }
 
-    fn insert(&mut self, pattern: &str, regex: &Arc<Regex>, bytes: u64) {
-        let entry = Entry { regex: Arc::clone(regex), bytes, last_use: self.uses };
+    fn insert(&mut self, pattern: &str, regex: Result<Arc<Regex>, PatternError>, bytes: u64) {
+        let entry = Entry { regex, bytes, last_use: self.uses };
         self.bytes += bytes;
         if let Some(replaced) = self.entries.insert(pattern.into(), entry) {
             self.bytes -= replaced.bytes;
@@ -177,7 +185,7 @@ mod tests {
         let regex = Arc::new(Regex::new("a").unwrap());
         for at in 0..9 {
             cache.uses += 1;
-            cache.insert(&format!("p{at}"), &regex, MAX_BYTES / 8);
+            cache.insert(&format!("p{at}"), Ok(Arc::clone(&regex)), MAX_BYTES / 8);
             assert!(cache.find("p0").is_some() && cache.bytes <= MAX_BYTES, "{at}");
         }
         assert!(cache.find("p1").is_none() && cache.find("p8").is_some());

@@ -8,8 +8,12 @@
 //! classes are literals; so is a `{` that starts no repetition. The translation supports octal escapes.
 //! The translated groups do not capture, because no function of the libraries returns captures.
 
+use std::collections::HashMap;
 use std::iter::Peekable;
 use std::str::Chars;
+use std::sync::LazyLock;
+
+use parking_lot::Mutex;
 
 /// Maximum repetition count, also of the product of nested repetitions; a higher count is an error.
 const MAX_REPETITIONS: u64 = 1_000;
@@ -366,7 +370,7 @@ impl Translator<'_> {
         let plain = name.strip_prefix('^').unwrap_or(&name);
         let known = plain.chars().next().is_some_and(|first| first.is_ascii_uppercase())
             && plain.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
-        if !known {
+        if !known || !is_known_class(plain) {
             return Err(bad);
         }
         Ok(format!("\\{c}{{{name}}}"))
@@ -497,6 +501,23 @@ fn perl_class(escaped: char) -> Option<&'static str> {
         'S' => "[^\\t\\n\\x0c\\r ]",
         _ => return None,
     })
+}
+
+/// Maximum number of names of Unicode classes in the memory of [`is_known_class`]. Unicode has about 200.
+const MAX_CLASSES: usize = 512;
+
+/// Whether a general category or a script has this name. The answer for each name is computed once.
+fn is_known_class(name: &str) -> bool {
+    static KNOWN: LazyLock<Mutex<HashMap<String, bool>>> = LazyLock::new(Mutex::default);
+    if let Some(known) = KNOWN.lock().get(name) {
+        return *known;
+    }
+    let known = name.len() <= 64 && regex::Regex::new(&format!("\\p{{{name}}}")).is_ok();
+    let mut memory = KNOWN.lock();
+    if memory.len() < MAX_CLASSES {
+        memory.insert(name.to_owned(), known);
+    }
+    known
 }
 
 /// Names of classes in `[:name:]`.
