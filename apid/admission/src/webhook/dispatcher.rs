@@ -261,8 +261,8 @@ impl Dispatcher {
             sends_timeout: true,
         };
         let result = self.environment.webhooks.post(client, self.users.as_ref(), webhook_call).await;
-        let is_over = |deadline| self.environment.clock.monotonic() >= deadline;
-        if result.is_err() && attributes.deadline.is_some_and(is_over) {
+        let is_cut = left < hook.timeout;
+        if is_cut && matches!(&result, Err(webhooks::CallFailure::Timeout { .. })) {
             // The request has no time left, so the failure policy of the webhook does not apply.
             let text = "Timeout: request did not complete within the allotted timeout";
             return Err(HookFailure::Internal(Status::failure(Reason::Timeout, text)));
