@@ -7,7 +7,6 @@ mod hot_reload;
 mod issuer;
 mod key_rotation;
 mod node_provider;
-mod tls_versions;
 
 use serde_json::{Value, json};
 
