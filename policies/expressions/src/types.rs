@@ -5,10 +5,18 @@
 //! - Two object types are equal if their names are equal; names are schema paths.
 //! - [`Type::parse`] parses declaration notation (`list(A)`, `map(string, int)`, `optional(A)`).
 //! - In this notation a single capital letter is a type parameter.
+//!
+//! # Invariants
+//! INVARIANT (finite types): no variable is bound to a type that contains the variable, and replaced bindings give at
+//! most [`MAX_PARTS`] parts. Parts of a type are shared, so a walk over all parts can take far more time than the
+//! creation of the type.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+
+/// Maximum number of parts of the type of an expression. Further parts are dynamic.
+const MAX_PARTS: usize = 100;
 
 /// The type of an expression.
 #[derive(Clone, Debug, PartialEq)]
@@ -157,26 +165,20 @@ impl Type {
                         bindings.set(*p, self.clone());
                         true
                     }
-                    (None, Some(binding)) => {
-                        if binding != *self {
-                            bindings.set(*variable, binding);
-                        }
-                        true
-                    }
+                    (None, Some(binding)) => bindings.bind_variable(*variable, &binding),
                 }
             }
             (Type::Param(variable), _) if is_variable(*variable) => match bindings.find(*variable) {
                 Some(own) => own.is_assignable_to(expected, bindings),
-                None => {
-                    bindings.set(*variable, expected.substitute(bindings));
-                    true
-                }
+                None => bindings.bind_variable(*variable, expected),
             },
             (_, Type::Param(p)) => match bindings.find(*p) {
                 Some(Type::Param(variable)) if is_variable(variable) => {
-                    bindings.set(variable, self.clone());
-                    bindings.set(*p, self.clone());
-                    true
+                    let is_bound = bindings.bind_variable(variable, self);
+                    if is_bound {
+                        bindings.set(*p, self.clone());
+                    }
+                    is_bound
                 }
                 Some(binding) if !binding.is_dynamic() => {
                     let is_compatible = self.is_compatible_with(&binding);
@@ -263,6 +265,41 @@ impl Type {
         }
     }
 
+    /// Whether the type has more than [`MAX_PARTS`] parts. An object is one part.
+    pub(crate) fn is_too_large(&self) -> bool {
+        let mut parts = 0;
+        self.count_parts(&mut parts);
+        parts > MAX_PARTS
+    }
+
+    /// Counts the parts, up to one above the maximum.
+    fn count_parts(&self, parts: &mut usize) {
+        *parts += 1;
+        if *parts > MAX_PARTS {
+            return;
+        }
+        match self {
+            Type::List(list) => list.element.count_parts(parts),
+            Type::Map(types) => {
+                types.0.count_parts(parts);
+                types.1.count_parts(parts);
+            }
+            Type::Optional(inner) | Type::Type(inner) => inner.count_parts(parts),
+            _ => {}
+        }
+    }
+
+    /// Whether a type parameter is a part of the type.
+    fn contains_parameter(&self, name: char) -> bool {
+        match self {
+            Type::Param(own) => *own == name,
+            Type::List(list) => list.element.contains_parameter(name),
+            Type::Map(types) => types.0.contains_parameter(name) || types.1.contains_parameter(name),
+            Type::Optional(inner) | Type::Type(inner) => inner.contains_parameter(name),
+            _ => false,
+        }
+    }
+
     /// Whether both types have the same structure, regardless of object names.
     pub(crate) fn has_same_structure_as(&self, other: &Type) -> bool {
         match (self, other) {
@@ -294,20 +331,33 @@ impl Type {
     }
 
     /// Replaces type parameters by their bindings; unbound parameters become dynamic.
+    ///
+    /// Parts above the maximum become dynamic.
     pub(crate) fn substitute(&self, bindings: &Bindings) -> Type {
+        self.substitute_parts(bindings, &mut 0)
+    }
+
+    fn substitute_parts(&self, bindings: &Bindings, parts: &mut usize) -> Type {
+        *parts += 1;
+        if *parts > MAX_PARTS {
+            return Type::Dyn;
+        }
         match self {
             Type::Param(p) if is_variable(*p) => match bindings.find(*p) {
-                Some(binding) if binding != *self => binding.substitute(bindings),
+                Some(binding) if binding != *self => binding.substitute_parts(bindings, parts),
                 _ => self.clone(),
             },
             Type::Param(p) => bindings.find(*p).map_or(Type::UNBOUND, |binding| match binding {
-                Type::Param(variable) if is_variable(variable) => binding.substitute(bindings),
+                Type::Param(variable) if is_variable(variable) => binding.substitute_parts(bindings, parts),
                 binding => binding,
             }),
-            Type::List(l) => Type::list_of_kind(l.element.substitute(bindings), l.kind.clone()),
-            Type::Map(m) => Type::map(m.0.substitute(bindings), m.1.substitute(bindings)),
-            Type::Optional(o) => Type::optional(o.substitute(bindings)),
-            Type::Type(of) => Type::type_of(of.substitute(bindings)),
+            Type::List(l) => Type::list_of_kind(l.element.substitute_parts(bindings, parts), l.kind.clone()),
+            Type::Map(m) => {
+                let key = m.0.substitute_parts(bindings, parts);
+                Type::map(key, m.1.substitute_parts(bindings, parts))
+            }
+            Type::Optional(o) => Type::optional(o.substitute_parts(bindings, parts)),
+            Type::Type(of) => Type::type_of(of.substitute_parts(bindings, parts)),
             other => other.clone(),
         }
     }
@@ -405,6 +455,19 @@ impl Bindings {
 
     fn find(&self, name: char) -> Option<Type> {
         self.0.iter().find(|(n, _)| *n == name).map(|(_, t)| t.clone())
+    }
+
+    /// Binds a variable. Returns false if the type contains the variable.
+    fn bind_variable(&mut self, variable: char, ty: &Type) -> bool {
+        let ty = ty.substitute(self);
+        if ty == Type::Param(variable) {
+            return true;
+        }
+        if ty.contains_parameter(variable) {
+            return false;
+        }
+        self.set(variable, ty);
+        true
     }
 
     fn set(&mut self, name: char, ty: Type) {
@@ -539,5 +602,31 @@ mod tests {
         assert!(Type::list(Type::Int).is_assignable_to(&Type::Param('A'), &mut bindings));
         assert_eq!(Type::Param('A').substitute(&bindings).to_string(), "list(int)");
         assert_eq!(unbound.to_string(), "list(dyn)");
+    }
+
+    #[test]
+    fn variable_is_not_bound_to_type_that_contains_the_variable() {
+        let mut bindings = Bindings::default();
+        let empty = Type::list(Type::variable(1));
+        assert!(empty.is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert!(!empty.is_assignable_to(&Type::parse("list(A)"), &mut bindings));
+        // Nor through another variable.
+        let mut bindings = Bindings::default();
+        let nested = Type::list(Type::list(Type::variable(2)));
+        assert!(Type::variable(1).is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert!(nested.is_assignable_to(&Type::Param('A'), &mut bindings));
+        let mut bindings = bindings.into_variables();
+        assert!(Type::variable(2).is_assignable_to(&Type::Param('A'), &mut bindings));
+        assert!(!Type::list(Type::variable(1)).is_assignable_to(&Type::Param('A'), &mut bindings));
+    }
+
+    #[test]
+    fn type_with_shared_parts_is_limited() {
+        let mut ty = Type::Int;
+        for _ in 0..64 {
+            ty = Type::map(ty.clone(), ty);
+        }
+        assert!(ty.is_too_large());
+        assert!(!ty.substitute(&Bindings::default()).is_too_large());
     }
 }

@@ -131,7 +131,13 @@ impl Checker<'_> {
         }
     }
 
+    /// Checks an expression. A type that is too large becomes dynamic, because its parts can be shared many times.
     fn check(&mut self, expr: &Expr) -> TypedNode {
+        let (node, ty) = self.check_node(expr);
+        if ty.is_too_large() { (node, Type::Dyn) } else { (node, ty) }
+    }
+
+    fn check_node(&mut self, expr: &Expr) -> TypedNode {
         match &expr.kind {
             Kind::Literal(literal) => constant(literal),
             Kind::Ident(name) => self.check_ident(expr.at, name),
