@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! INVARIANT (deterministic cost): the cost depends only on the expression and its values. A comparison costs
-//! at least 1, a list literal 10, a map literal 30; literals of constants are free. An identifier and each following link cost 1. Text costs
-//! 1 per ten processed characters. The library tables define the cost of their functions.
+//! at least 1, a list literal 10, a map literal 30; literals of constants are free. An identifier and each following
+//! link cost 1. Text costs 1 per ten processed characters. The library tables define the cost of their functions.
 //! INVARIANT (cost covers work): the time per cost unit is bounded, whatever the data. In addition to the
 //! costs of kube-apiserver, evaluation charges nested values of comparisons, texts whose length it computes,
 //! and results that are longer than the arguments. Small values cost the same as in kube-apiserver.

@@ -126,6 +126,36 @@ fn exponentially_growing_values_are_rejected() {
 ///
 /// Otherwise each of these expressions would take minutes or exhaust the memory on large data.
 #[test]
+fn long_results_and_long_constant_lists_cost_units() {
+    let clauses = "%.1000f".repeat(500);
+    let zeros = vec!["0.0"; 500].join(", ");
+    let (value, units) = run(&format!("'{clauses}'.format([{zeros}]).size() > 500000"), u64::MAX);
+    assert!(value.is_ok() && units > 400, "{value:?} {units}");
+    let constants: Vec<String> = (0..10_000).map(|number| number.to_string()).collect();
+    let (_, units) = run(&format!("-1 in [{}]", constants.join(", ")), u64::MAX);
+    assert!(units > 30, "{units}");
+    assert_eq!(run("0 in [1, 2, 3]", u64::MAX), (Ok("false".to_owned()), 0));
+    // The result of 100,000,000 bytes is not created.
+    let source = format!("'{}'.replace('a', '{}').size()", "a".repeat(10_000), "b".repeat(10_000));
+    assert_eq!(run(&source, u64::MAX).0.unwrap_err().to_string(), "the value is too large");
+}
+
+#[test]
+fn types_that_uses_of_empty_lists_determine_are_finite() {
+    let compile = |source: &str| Environment::new().compile(source).map(drop);
+    let error = compile("[[]].all(x, x in x)").unwrap_err();
+    assert!(error.to_string().contains("found no matching overload for '@in'"), "{error}");
+    assert!(compile("[[]].all(x, [[]].all(y, x in y && y in x))").is_err());
+    // Each link doubles the parts of the type.
+    let doubled = format!("[1]{}", ".map(a, {a: a})".repeat(60));
+    for source in
+        [doubled.clone(), format!("1 in [] && {doubled}.size() == 1"), format!("{doubled} == {doubled}")]
+    {
+        assert_eq!(compile(&source), Ok(()), "{source}");
+    }
+}
+
+#[test]
 fn cost_limit_stops_slow_expressions_on_large_data() {
     let fields = [
         ("l", Type::list(Type::Int)),

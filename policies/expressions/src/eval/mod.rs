@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //! INVARIANT (budget is final): [`EvalError::CostLimit`] ends the evaluation; no operator absorbs it.
-//! INVARIANT (bounded values): no created value has a weight above [`MAX_WEIGHT`], whatever the cost limit
-//! is.
+//! INVARIANT (bounded values): no created value has a weight above [`MAX_WEIGHT`], and no text is longer than
+//! [`MAX_TEXT_BYTES`], whatever the cost limit is.
 
 mod access;
 mod comprehension;
@@ -22,6 +22,13 @@ use crate::value::Value;
 /// Without the limit, an expression could create a huge value cheaply from shared parts, and its traversal
 /// would be slow.
 const MAX_WEIGHT: u64 = 4_000_000;
+
+/// Maximum length of a text in bytes; a longer text is an error. The data of a request is far shorter.
+pub(crate) const MAX_TEXT_BYTES: usize = 64 << 20;
+
+/// Constants of a list for which a membership test costs one unit. A test with fewer constants is free, as in
+/// kube-apiserver.
+const CONSTANTS_PER_UNIT: u64 = 256;
 
 type Outcome<'a> = Result<Value<'a>, EvalError>;
 
@@ -96,12 +103,12 @@ impl<'a> Evaluator<'a, '_> {
     /// Evaluates a node, and limits the size of its value.
     fn evaluate(&mut self, node: &'a Node) -> Outcome<'a> {
         let outcome = self.evaluate_unlimited(node);
-        if let Ok(value @ (Value::List(_) | Value::Map(_) | Value::Optional(_))) = &outcome
-            && value.weight() > MAX_WEIGHT
-        {
-            return Err(EvalError::failed("the value is too large"));
-        }
-        outcome
+        let is_too_large = match &outcome {
+            Ok(value @ (Value::List(_) | Value::Map(_) | Value::Optional(_))) => value.weight() > MAX_WEIGHT,
+            Ok(Value::String(text)) => text.as_str().len() > MAX_TEXT_BYTES,
+            _ => false,
+        };
+        if is_too_large { Err(too_large()) } else { outcome }
     }
 
     fn evaluate_unlimited(&mut self, node: &'a Node) -> Outcome<'a> {
@@ -225,6 +232,7 @@ impl<'a> Evaluator<'a, '_> {
             }
             [one, Node::Folded { value: Value::List(constants), .. }] if call.is_membership => {
                 let value = self.evaluate(one)?;
+                self.cost.charge(constants.len() as u64 / CONSTANTS_PER_UNIT)?;
                 constants.contains(&value).map(Value::Bool)
             }
             // A match with a constant pattern ends at an error of the text, without a charge.
@@ -305,6 +313,11 @@ impl<'a> Evaluator<'a, '_> {
         }
         Ok(Value::Map(builder.finish_as(message)))
     }
+}
+
+/// The error of a value that is too large.
+pub(crate) fn too_large() -> EvalError {
+    EvalError::failed("the value is too large")
 }
 
 /// Evaluates a call of a conversion with a constant.

@@ -5,6 +5,7 @@
 use crate::cost::CallCost::{Custom, Operator as Priced, Text, Traversal};
 use crate::cost::{OperatorCost, READ, ResultSize, read_cost};
 use crate::error::EvalError;
+use crate::eval::{MAX_TEXT_BYTES, too_large};
 use crate::types::Overload;
 use crate::value::Value;
 use crate::value_facts::{Estimate, ValueFacts};
@@ -222,7 +223,23 @@ fn format_cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
     let [text, Value::List(values)] = arguments else { return 1 };
     let contents: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
     let nested = contents.saturating_sub(values.len() as u64);
-    (text.text_bytes() / LONG_RESULT).max(nested / 8).max(1)
+    let shown: u64 = values.iter().filter_map(Result::ok).map(|value| shown_bytes(&value)).sum();
+    let decimals = text.as_str().map_or(0, super::text_format::decimals);
+    let result = text.text_bytes().saturating_add(shown).saturating_add(decimals);
+    (result / LONG_RESULT).max(nested / 8).max(1)
+}
+
+/// Bytes of a value in a formatted text: those of a text, or the whole digits of a large number.
+fn shown_bytes(value: &Value<'_>) -> u64 {
+    match value {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "the conversion to an integer saturates"
+        )]
+        Value::Double(number) => number.abs().log10().min(400.0) as u64,
+        value => value.text_bytes(),
+    }
 }
 
 fn out_of_range(index: i64) -> EvalError {
@@ -317,18 +334,23 @@ fn substring<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
 }
 
 fn replace<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {
-    match arguments {
-        [Value::String(s), Value::String(old), Value::String(new)] => {
-            Ok(Value::text(s.as_str().replace(old.as_str(), new.as_str())))
-        }
+    let (s, old, new, count) = match arguments {
+        [Value::String(s), Value::String(old), Value::String(new)] => (s, old, new, -1),
         [Value::String(s), Value::String(old), Value::String(new), Value::Int(count)] => {
-            Ok(Value::text(match usize::try_from(*count) {
-                Ok(count) => s.as_str().replacen(old.as_str(), new.as_str(), count),
-                Err(_) => s.as_str().replace(old.as_str(), new.as_str()),
-            }))
+            (s, old, new, *count)
         }
-        _ => Err(EvalError::NoOverload),
+        _ => return Err(EvalError::NoOverload),
+    };
+    let (s, old, new) = (s.as_str(), old.as_str(), new.as_str());
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    // The length of the result is checked before memory is reserved.
+    let max_found = count.min(s.len() / old.len().max(1) + 1);
+    if max_found.saturating_mul(new.len()) > MAX_TEXT_BYTES
+        && s.matches(old).take(count).count().saturating_mul(new.len()) > MAX_TEXT_BYTES
+    {
+        return Err(too_large());
     }
+    Ok(Value::text(s.replacen(old, new, count)))
 }
 
 fn split<'a>(arguments: &[Value<'a>]) -> Outcome<'a> {

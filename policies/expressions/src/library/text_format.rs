@@ -55,6 +55,19 @@ fn next_piece(chars: &mut std::str::Chars<'_>) -> Option<Result<Piece, String>> 
     })
 }
 
+/// Sum of the precisions of all clauses: the decimals that a format string can request.
+pub(super) fn decimals(pattern: &str) -> u64 {
+    let mut chars = pattern.chars();
+    let pieces = std::iter::from_fn(|| next_piece(&mut chars));
+    pieces
+        .map(
+            |piece| {
+                if let Ok(Piece::Clause { precision: Some(digits), .. }) = piece { digits as u64 } else { 0 }
+            },
+        )
+        .sum()
+}
+
 /// Replaces each clause of the format string with its value.
 pub(super) fn format(pattern: &str, values: &[Value<'_>]) -> Result<String, EvalError> {
     let mut out = String::new();
