@@ -8,7 +8,7 @@
 //! classes are literals; so is a `{` that starts no repetition. The translation supports octal escapes.
 //! The translated groups do not capture, because no function of the libraries returns captures.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::iter::Peekable;
 use std::str::Chars;
 use std::sync::LazyLock;
@@ -503,21 +503,18 @@ fn perl_class(escaped: char) -> Option<&'static str> {
     })
 }
 
-/// Maximum number of names of Unicode classes in the memory of [`is_known_class`]. Unicode has about 200.
-const MAX_CLASSES: usize = 512;
-
-/// Whether a general category or a script has this name. The answer for each name is computed once.
+/// Whether a general category or a script has this name. The set has only names that exist, so that Unicode limits
+/// its size to some hundred names.
 fn is_known_class(name: &str) -> bool {
-    static KNOWN: LazyLock<Mutex<HashMap<String, bool>>> = LazyLock::new(Mutex::default);
-    if let Some(known) = KNOWN.lock().get(name) {
-        return *known;
+    static KNOWN: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+    if KNOWN.lock().contains(name) {
+        return true;
     }
-    let known = name.len() <= 64 && regex::Regex::new(&format!("\\p{{{name}}}")).is_ok();
-    let mut memory = KNOWN.lock();
-    if memory.len() < MAX_CLASSES {
-        memory.insert(name.to_owned(), known);
+    let is_known = name.len() <= 64 && regex::Regex::new(&format!("\\p{{{name}}}")).is_ok();
+    if is_known {
+        KNOWN.lock().insert(name.to_owned());
     }
-    known
+    is_known
 }
 
 /// Names of classes in `[:name:]`.
