@@ -60,10 +60,13 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
         }
     }
 
-    /// Builds the form, unless another write has built it meanwhile.
+    /// Builds the form, unless another write has built one meanwhile that includes all changes before this call.
+    ///
+    /// Later changes do not matter, so that a series of changes does not make each waiting write build a form.
     async fn rebuild(&self) -> Result<Arc<T>, Status> {
+        let needed = self.0.reader.last_change(self.0.kind);
         let building = Arc::clone(&self.0.building).lock_owned().await;
-        if let Some(compiled) = self.0.fresh() {
+        if let Some(compiled) = needed.and_then(|change| self.0.since(change)) {
             return Ok(compiled);
         }
         let (shared, runtime) = (Arc::clone(&self.0), Handle::current());
@@ -79,9 +82,13 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
 impl<T> Shared<T> {
     /// The form, if it includes the last change.
     fn fresh(&self) -> Option<Arc<T>> {
-        let change = self.reader.last_change(self.kind)?;
+        self.since(self.reader.last_change(self.kind)?)
+    }
+
+    /// The form, if it includes a change.
+    fn since(&self, change: u64) -> Option<Arc<T>> {
         let current = self.current.read();
-        current.as_ref().filter(|form| form.change == change).map(|form| Arc::clone(&form.compiled))
+        current.as_ref().filter(|form| form.change >= change).map(|form| Arc::clone(&form.compiled))
     }
 
     async fn build(&self) -> Result<Arc<T>, Status> {
@@ -126,5 +133,24 @@ mod tests {
             }
         }
         assert_eq!(BUILDS.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn write_that_waits_takes_a_form_of_its_arrival_despite_later_changes() {
+        let fake = Fake::new(Preset::Svc);
+        let (reader, kind) = (fake.environment().reader, ObjectKind::new("", "ConfigMap"));
+        let names = CompiledObjects::new(reader, kind, |objects, _: Option<&usize>| objects.len());
+        fake.backend.put("", "ConfigMap", json!({"metadata": {"name": "a"}}));
+        assert_eq!(*names.get().get().await.unwrap(), 1);
+        fake.backend.put("", "ConfigMap", json!({"metadata": {"name": "b"}}));
+        let building = Arc::clone(&names.0.building).lock_owned().await;
+        let mut waiting = std::pin::pin!(names.rebuild());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(waiting.as_mut().poll(&mut context).is_pending());
+        names.0.build().await.unwrap();
+        fake.backend.put("", "ConfigMap", json!({"metadata": {"name": "c"}}));
+        drop(building);
+        assert_eq!(*waiting.await.unwrap(), 2);
+        assert_eq!(*names.get().get().await.unwrap(), 3);
     }
 }

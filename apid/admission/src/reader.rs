@@ -97,7 +97,7 @@ pub trait Reader: Send + Sync + 'static {
         })
     }
 
-    /// Number that changes with each change of an object of a kind; None before the first read of the kind.
+    /// Number that grows with each change of an object of a kind; None before the first read of the kind.
     /// The number includes every write that this process has acknowledged.
     fn last_change(&self, kind: ObjectKind) -> Option<u64>;
 
