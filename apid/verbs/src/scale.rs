@@ -67,7 +67,8 @@ pub(super) async fn patch(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let propose = |old: &Object| {
-        let (mut new, warnings) = patch.change(call, body, scale_of(call, old), options.field_validation)?;
+        let current = || Ok(scale_of(call, old));
+        let (mut new, warnings) = patch.change(call, body, &current, options.field_validation)?;
         resolve_namespace(call, &mut new)?;
         call.check_name(&new)?;
         Ok((new, warnings, None))

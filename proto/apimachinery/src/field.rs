@@ -6,7 +6,9 @@ use std::ops::Deref;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use crate::message_value::{format_number, quote, quote_name, shorten, shorten_json, shorten_name};
+pub use crate::message_value::{
+    format_go_fields, format_go_value, format_number, quote, quote_name, shorten, shorten_json, shorten_name,
+};
 
 use crate::message_value::{format_collection, format_value};
 

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::io;
 
 use serde::Serialize;
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 use crate::codec::json;
 
@@ -19,6 +19,8 @@ use crate::codec::json;
 const TEXT_MAX_CHARS: usize = 100;
 /// Maximum number of characters of a name, a key or a label value in a path or message.
 const NAME_MAX_CHARS: usize = 512;
+/// Length in bytes after which the fields and items of a value in Go's form are left out.
+const GO_MAX_BYTES: usize = 1024;
 /// Maximum number of characters of a list or an object in a message.
 const COLLECTION_MAX_CHARS: usize = 1_000;
 /// Number of bytes of a list or an object that are rendered at least, if it has as many.
@@ -71,6 +73,55 @@ pub fn format_number(number: &Number) -> String {
     match number.as_f64().filter(|_| number.is_f64()) {
         Some(float) => json::short_float_text(float),
         None => number.to_string(),
+    }
+}
+
+/// Formats the fields of an object like Go's `%v`: `map[a:1 b:[x]]`. The rest of a long text is left out.
+pub fn format_go_fields(fields: &Map<String, Value>) -> String {
+    let mut text = String::new();
+    write_go_fields(fields, &mut text);
+    text
+}
+
+/// Formats a value like Go's `%v`; see [`format_go_fields`].
+pub fn format_go_value(value: &Value) -> String {
+    let mut text = String::new();
+    write_go_value(value, &mut text);
+    text
+}
+
+fn write_go_fields(fields: &Map<String, Value>, text: &mut String) {
+    text.push_str("map[");
+    for (index, (name, value)) in fields.iter().enumerate() {
+        text.push_str(if index == 0 { "" } else { " " });
+        text.push_str(name);
+        text.push(':');
+        write_go_value(value, text);
+        if text.len() > GO_MAX_BYTES {
+            break;
+        }
+    }
+    text.push(']');
+}
+
+fn write_go_value(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => write_go_fields(fields, text),
+        Value::Array(items) => {
+            text.push('[');
+            for (index, item) in items.iter().enumerate() {
+                text.push_str(if index == 0 { "" } else { " " });
+                write_go_value(item, text);
+                if text.len() > GO_MAX_BYTES {
+                    break;
+                }
+            }
+            text.push(']');
+        }
+        Value::String(string) => text.push_str(string),
+        Value::Null => text.push_str("<nil>"),
+        Value::Number(number) => text.push_str(&format_number(number)),
+        Value::Bool(flag) => text.push_str(if *flag { "true" } else { "false" }),
     }
 }
 
@@ -214,6 +265,14 @@ mod tests {
         ] {
             assert_eq!(format_value(&value), expected);
         }
+    }
+
+    #[test]
+    fn values_are_formatted_like_go() {
+        let value = json!({"a": [1, 2.0, "x"], "b": {"c": null, "d": true}});
+        assert_eq!(format_go_value(&value), "map[a:[1 2 x] b:map[c:<nil> d:true]]");
+        let fields = (0..10_000).map(|i| (format!("k{i:05}"), json!([i]))).collect();
+        assert!(format_go_fields(&fields).len() < 1_100);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! kube-apiserver reads the values as its accessors of untyped objects do. The errors have the texts of these
 //! accessors and show Go types.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath, shorten};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath, format_go_value, shorten};
 use apimachinery::object::Object;
 use serde_json::{Map, Value};
 
@@ -113,40 +113,8 @@ fn type_error(path: &[String], value: &Value, expected: &str) -> String {
         Value::Array(_) => "[]interface {}",
         Value::Object(_) => "map[string]interface {}",
     };
-    let mut text = String::new();
-    write_go_value(value, &mut text);
-    format!("{} accessor error: {} is of the type {ty}, expected {expected}", path_text(path), shorten(&text))
-}
-
-/// Maximum length in bytes of a value in the text of an error, before the text is shortened.
-const VALUE_MAX: usize = 2048;
-
-/// Formats a value as Go formats it: `map[a:1 b:[x]]`.
-fn write_go_value(value: &Value, text: &mut String) {
-    match value {
-        _ if text.len() > VALUE_MAX => {}
-        Value::Null => text.push_str("<nil>"),
-        Value::String(string) => text.push_str(string),
-        Value::Array(items) => {
-            text.push('[');
-            for (index, item) in items.iter().enumerate() {
-                text.push_str(if index == 0 { "" } else { " " });
-                write_go_value(item, text);
-            }
-            text.push(']');
-        }
-        Value::Object(fields) => {
-            text.push_str("map[");
-            for (index, (name, value)) in fields.iter().enumerate() {
-                text.push_str(if index == 0 { "" } else { " " });
-                text.push_str(name);
-                text.push(':');
-                write_go_value(value, text);
-            }
-            text.push(']');
-        }
-        other => text.push_str(&other.to_string()),
-    }
+    let (path, text) = (path_text(path), format_go_value(value));
+    format!("{path} accessor error: {} is of the type {ty}, expected {expected}", shorten(&text))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod scale;
 
 use ::apply::{json_patch, merge_patch, strategic};
 use apimachinery::codec::{self, Limits};
-use apimachinery::field::{FieldError, FieldPath, format_number, quote, shorten};
+use apimachinery::field::{FieldError, FieldPath, format_go_fields, quote, shorten};
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
@@ -64,9 +64,6 @@ enum Document {
 /// The media types of patches of custom kinds, which have no strategic merge patch.
 const CUSTOM_MEDIA_TYPES: [&str; 3] =
     ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-
-/// Maximum length of a patch in messages, in bytes.
-const MESSAGE_PATCH_MAX: usize = 1024;
 
 /// Replaces the patch of a Secret in messages.
 const REDACTED: &str = "<secret contents redacted>";
@@ -148,7 +145,7 @@ impl Patch {
         }
     }
 
-    /// Applies the patch to an object and returns the result in stored form, with warnings.
+    /// Applies the patch to the object that `current` returns, and returns the result in stored form, with warnings.
     ///
     /// The patch may set `apiVersion` to another version of the kind; the result is then read in that
     /// version. A strategic merge patch cannot set it.
@@ -160,23 +157,28 @@ impl Patch {
         &self,
         call: &Call<'_>,
         kind: &Resource,
-        old: Object,
+        current: &dyn Fn() -> Result<Object, Status>,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
+        let old = current()?;
         let old_version = old.api_version().to_owned();
         let is_secret = (kind.kind.kind(), old_version.as_str()) == ("Secret", "v1");
         let value = self.apply(call, &kind.kind, old.0)?;
         self.limits
             .check(&value)
             .map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))?;
-        let shown = self.shown_in_messages(&value, is_secret);
-        let invalid = |reason: &str| invalid_result(&shown, reason);
+        // Only a message shows the result. The patch is then applied again, so that a valid patch costs no copy.
+        let shown = || {
+            let result = || current().and_then(|old| self.apply(call, &kind.kind, old.0));
+            self.shown_in_messages(&result, is_secret)
+        };
+        let invalid = |reason: &str| invalid_result(&shown(), reason);
         let mut new = Object::from_value(value).map_err(|_| invalid("the result is not an object"))?;
         match &self.document {
             // A strategic merge patch is for the type of the URL, whatever type it names.
             Document::Strategic(_) => new.set_type(&old_version, kind.kind.kind()),
             _ if kind.is_custom() && new.kind().is_empty() => {
-                return Err(invalid(&format!("Object 'Kind' is missing in '{}'", shorten(&shown))));
+                return Err(invalid(&format!("Object 'Kind' is missing in '{}'", shorten(&shown()))));
             }
             _ if kind.is_custom() => {}
             // kube-apiserver decodes an object without a version as its internal type, which has other field names.
@@ -214,15 +216,11 @@ impl Patch {
     /// The value that messages about an invalid result show: a strategic merge patch, or the result of another patch.
     ///
     /// Those of a Secret are redacted, because Statuses are written to the audit log.
-    fn shown_in_messages(&self, result: &Value, is_secret: bool) -> String {
+    fn shown_in_messages(&self, result: &dyn Fn() -> Result<Value, Status>, is_secret: bool) -> String {
         match &self.document {
             _ if is_secret => REDACTED.to_owned(),
-            Document::Strategic(patch) => {
-                let mut text = String::new();
-                write_go_map(patch, &mut text);
-                text
-            }
-            _ => codec::json::to_text(result),
+            Document::Strategic(patch) => format_go_fields(patch),
+            _ => result().map(|result| codec::json::to_text(&result)).unwrap_or_default(),
         }
     }
 }
@@ -272,38 +270,6 @@ fn invalid_result(shown: &str, reason: &str) -> Status {
     Status::invalid(&no_kind, "", &[FieldError::invalid(&FieldPath::new("patch"), shown, reason)])
 }
 
-/// Formats a strategic merge patch as the reference does in messages: `map[spec:map[replicas:2]]`.
-fn write_go_map(map: &Map<String, Value>, text: &mut String) {
-    text.push_str("map[");
-    for (i, (name, value)) in map.iter().enumerate() {
-        text.push_str(if i == 0 { "" } else { " " });
-        text.push_str(name);
-        text.push(':');
-        write_go_value(value, text);
-    }
-    text.push(']');
-}
-
-fn write_go_value(value: &Value, text: &mut String) {
-    match value {
-        // Stop at [`MESSAGE_PATCH_MAX`] bytes.
-        _ if text.len() > MESSAGE_PATCH_MAX => {}
-        Value::Object(map) => write_go_map(map, text),
-        Value::Array(items) => {
-            text.push('[');
-            for (i, item) in items.iter().enumerate() {
-                text.push_str(if i == 0 { "" } else { " " });
-                write_go_value(item, text);
-            }
-            text.push(']');
-        }
-        Value::String(string) => text.push_str(string),
-        Value::Null => text.push_str("<nil>"),
-        Value::Number(number) => text.push_str(&format_number(number)),
-        other => text.push_str(&other.to_string()),
-    }
-}
-
 fn json_failure(error: json_patch::Error) -> Status {
     let text = error.to_string();
     match error {
@@ -347,9 +313,12 @@ pub fn patch<'a>(call: &'a Call<'a>, patch: Patch, options: &'a WriteOptions) ->
         let resource = &call.collection.resource;
         let (served, names) = (&call.collection.served, &call.api_state.names);
         let propose = |old: &Object| {
-            let mut current = old.clone();
-            served.represent(&mut current, names).map_err(Status::internal)?;
-            let (mut new, warnings) = patch.change(call, served, current, options.field_validation)?;
+            let current = || {
+                let mut current = old.clone();
+                served.represent(&mut current, names).map_err(Status::internal)?;
+                Ok(current)
+            };
+            let (mut new, warnings) = patch.change(call, served, &current, options.field_validation)?;
             resolve_namespace(call, &mut new)?;
             call.check_name(&new)?;
             Ok(ProposedObject { object: new, warnings, has_managed_fields: false })
