@@ -18,6 +18,7 @@ pub mod duration;
 pub mod field;
 pub mod format;
 pub mod gvk;
+pub mod ip_address;
 mod message_value;
 pub mod names;
 pub mod object;

@@ -6,12 +6,12 @@
 //!
 //! # Reference
 //!
-//! Addresses follow the lenient parser of kube-apiserver: the numbers of an IPv4 address may have leading zeros.
+//! Addresses follow the lenient parser of kube-apiserver, see [`ip_address`].
 
 use std::net::IpAddr;
 use std::sync::LazyLock;
 
-use apimachinery::duration;
+use apimachinery::{duration, ip_address};
 use regex::Regex;
 
 /// A format: its name without dashes, and its test.
@@ -31,8 +31,8 @@ static FORMATS: [Format; 24] = [
         matches!(digits.len(), 3 | 6) && is_hex(digits)
     }),
     ("hostname", is_hostname),
-    ("ipv4", |text| text.contains('.') && parse_address(text).is_some()),
-    ("ipv6", |text| text.contains(':') && parse_address(text).is_some()),
+    ("ipv4", |text| text.contains('.') && ip_address::parse(text).is_some()),
+    ("ipv6", |text| text.contains(':') && ip_address::parse(text).is_some()),
     ("isbn", |text| is_isbn10(text) || is_isbn13(text)),
     ("isbn10", is_isbn10),
     ("isbn13", is_isbn13),
@@ -119,29 +119,9 @@ fn is_base64(text: &str) -> bool {
     !text.is_empty() && text.len().is_multiple_of(4) && !digits.is_empty() && digits.bytes().all(is_digit)
 }
 
-/// Parses an IP address. The numbers of an IPv4 address, also of one at the end of an IPv6 address, are decimal
-/// and may have leading zeros.
-fn parse_address(text: &str) -> Option<IpAddr> {
-    let (head, ipv4) = match text.rfind(':') {
-        Some(colon) => text.split_at_checked(colon + 1)?,
-        None => ("", text),
-    };
-    if !ipv4.contains('.') {
-        return text.parse().ok();
-    }
-    let numbers: Vec<&str> = ipv4
-        .split('.')
-        .map(|number| match number.trim_start_matches('0') {
-            "" if !number.is_empty() => "0",
-            rest => rest,
-        })
-        .collect();
-    format!("{head}{}", numbers.join(".")).parse().ok()
-}
-
 fn is_cidr(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
-    let Some(address) = parse_address(address) else { return false };
+    let Some(address) = ip_address::parse(address) else { return false };
     let max = if address.is_ipv4() { 32 } else { 128 };
     is_digits(length) && length.parse::<u32>().is_ok_and(|length| length <= max)
 }
