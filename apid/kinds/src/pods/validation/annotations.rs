@@ -29,22 +29,23 @@ pub(super) fn validate(
     names: &Names,
     errors: &mut FieldErrors,
 ) {
+    let mirror = names.label_key(MIRROR);
+    let deletion_cost = names.label_sub_key("controller", "pod-deletion-cost");
+    let seccomp_of_pod = names.label_sub_key(SECCOMP_OF_POD, "pod");
     for (key, annotation) in annotations.entries() {
         let value = annotation.text();
-        if key == names.label_key(MIRROR) {
+        if key == mirror {
             if spec.child("nodeName").text().is_empty() {
                 let detail = "must set spec.nodeName if mirror pod annotation is set";
                 errors.push(annotation.invalid(detail));
             }
-        } else if key == names.label_sub_key("controller", "pod-deletion-cost") {
+        } else if key == deletion_cost {
             if !is_deletion_cost(value) {
                 errors.push(annotation.invalid("must be a 32bit integer"));
             }
         } else if names.strip_label_sub_key(app_armor::ANNOTATION, key).is_some() {
             app_armor_annotation(&annotation, errors);
-        } else if key == names.label_sub_key(SECCOMP_OF_POD, "pod")
-            || names.strip_label_sub_key(SECCOMP_OF_CONTAINER, key).is_some()
-        {
+        } else if key == seccomp_of_pod || names.strip_label_sub_key(SECCOMP_OF_CONTAINER, key).is_some() {
             // kube-apiserver appends the key as the name of a field.
             seccomp_annotation(&annotations.child(key).with_value(annotation.value()), errors);
         }

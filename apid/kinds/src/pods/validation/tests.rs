@@ -128,7 +128,7 @@ fn apparmor_annotation_of_unknown_container_is_found_among_many() {
     let mut errors = FieldErrors::new();
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let field = Field::new(Some(&annotations), "metadata.annotations");
-    super::annotations::validate(&field, &Field::new(Some(&spec), "spec"), &names, &mut errors);
+    super::annotations::check_container_names(&field, &Field::new(Some(&spec), "spec"), &names, &mut errors);
     assert_eq!(
         messages(&errors),
         [format!("metadata.annotations[{}]: Invalid value: \"99999\": container not found", key(99_999))]
