@@ -10,8 +10,8 @@
 //! # Reference
 //!
 //! The behaviour beyond the RFC is that of kube-apiserver. A negative index counts from the end. `test` with
-//! null succeeds on an absent member of a present object. `test` compares numbers by value. With `replace_missing`, a `replace` of a missing key succeeds
-//! (requirements, appendix (g) 26).
+//! null succeeds on an absent member of a present object. `test` compares numbers by value. With
+//! `replace_missing`, a `replace` of a missing key succeeds (requirements, appendix (g) 26).
 
 use apimachinery::codec::json::is_same;
 use apimachinery::codec::{Budget, DecodeError, Limits};

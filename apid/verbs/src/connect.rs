@@ -52,8 +52,8 @@ pub struct ConnectOptions {
 ///
 /// # Errors
 ///
-/// 403 from admission, 404 for a missing object or node, 400 for an invalid name, container or address, and for exec, attach and
-/// port-forward to a pod without a node. 422 for invalid log options, 503 for a Service without endpoints. A
+/// 403 from admission, 404 for a missing object or node, 400 for an invalid name, container or address, and for exec,
+/// attach and port-forward to a pod without a node. 422 for invalid log options, 503 for a Service without endpoints. A
 /// valid request returns 503 if it needs a connection to an address, and 501 if it needs one to a node.
 pub fn connect<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFuture<'a, ()> {
     Box::pin(async move {

@@ -68,20 +68,17 @@ fn drop_required_nullable_fields(schema: &mut Map<String, Value>) {
 
 /// Adds `apiVersion`, `kind` and `metadata` to all embedded objects, and requires the first two. With
 /// `keeps_free_parts`, leaves out embedded objects that keep unknown fields. `metadata` is the schema of the
-/// metadata. Returns whether there are embedded objects.
+/// metadata.
 pub(super) fn add_embedded_fields(
     schema: &mut Map<String, Value>,
     names: &Names,
     keeps_free_parts: bool,
     metadata: &Value,
-) -> bool {
-    let mut has_embedded = false;
-    each_part(schema, &mut |part| {
-        has_embedded |= add_embedded_fields(part, names, keeps_free_parts, metadata);
-    });
+) {
+    each_part(schema, &mut |part| add_embedded_fields(part, names, keeps_free_parts, metadata));
     let is_free = keeps_free_parts && preserves_unknown(schema, names);
     if is_free || !is_set(schema, names.schema_extension(SchemaExtension::EmbeddedResource)) {
-        return has_embedded;
+        return;
     }
     let properties = schema.entry("properties").or_insert_with(|| json!({}));
     if let Value::Object(properties) = properties {
@@ -98,7 +95,6 @@ pub(super) fn add_embedded_fields(
             }
         }
     }
-    true
 }
 
 /// Visits the direct parts of a schema: properties, items, and values of maps.

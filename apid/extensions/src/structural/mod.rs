@@ -13,7 +13,8 @@
 //!
 //! The result of a server-side apply passes [`Schema::conform_applied`] as the first step.
 //!
-//! [`Schema::read`] converts a stored object, with numbers in normal form. It never fails, because it drops malformed metadata.
+//! [`Schema::read`] converts a stored object, with numbers in normal form. The conversion drops malformed metadata, so
+//! that it never fails.
 //!
 //! [`Schema::merge`] returns the merge type for server-side apply. [`Schema::check_rules`] validates the
 //! CEL rules of a definition. [`Schema::part`] compiles one node, for example to validate a default value.
