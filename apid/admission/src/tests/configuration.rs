@@ -69,7 +69,7 @@ fn configuration_errors_name_file_line_and_field() {
             "kind: AdmissionConfiguration\napiVersion: v1\n".to_owned(),
             vec![
                 "line 2: apiVersion: Unsupported value: \"v1\": supported values: \
-                 \"apiserver.config.k8s.io/v1\", \"apiserver.config.k8s.io/v1alpha1\"",
+                 \"apiserver.config.k8s.io/v1\", \"apiserver.k8s.io/v1alpha1\"",
             ],
         ),
         ("[]".to_owned(), vec!["line 1: the file must be an object"]),
