@@ -310,7 +310,8 @@ impl<D: Decode> Resource<D> {
         matches!(*self.state.lock(), LoadState::Retired(_))
     }
 
-    /// Retires the resource: later reads fail except those of single keys, pins are revoked, and watchers end after the events that were observed.
+    /// Retires the resource: later reads fail except those of single keys, pins are revoked, and watchers end after
+    /// the events that were observed.
     /// The items are superseded, so the limit of their memory applies to readers that keep them.
     pub(super) fn retire(&self) {
         let Some((items, mut pins, applied)) = self.retire_state() else { return };

@@ -187,14 +187,13 @@ pub(super) fn keyspace_numbers(keyspaces: &[(u64, PathBuf)]) -> Result<Vec<(Stri
 pub(super) fn check_version(database: &Path) -> Result<(), FileProblem> {
     match ignore_not_found(std::fs::read(database.join("version")))? {
         Some(bytes) if bytes == VERSION => Ok(()),
-        Some(bytes) if newer_format(&bytes).is_some() => {
-            let format = newer_format(&bytes).unwrap_or_default();
-            Err(FileProblem::Unreadable(Error::Unavailable(format!(
+        Some(bytes) => Err(match newer_format(&bytes) {
+            Some(format) => FileProblem::Unreadable(Error::Unavailable(format!(
                 "the database has format {format} of fjall, which is newer than the known format {FORMAT}; start the \
                  release of apid that wrote the store"
-            ))))
-        }
-        Some(_) => Err(FileProblem::Damaged("fjall's file `version` is damaged".to_owned())),
+            ))),
+            None => FileProblem::Damaged("fjall's file `version` is damaged".to_owned()),
+        }),
         None => Err(FileProblem::Damaged("fjall's file `version` is missing".to_owned())),
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -138,6 +138,9 @@ impl ArchiveFile {
 }
 
 /// Creates a file and locks it until the file is closed. Empties an existing file that is not locked.
+///
+/// A backup contains secrets. So a file of another user and a file with a second name are rejected, and the file is
+/// readable by its owner only.
 fn create_locked(path: &Path) -> io::Result<File> {
     let no_symlinks = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let file = OpenOptions::new()
@@ -156,6 +159,15 @@ fn create_locked(path: &Path) -> io::Result<File> {
         let reason = format!("another backup is writing `{}`; wait for its end", path.display());
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));
     }
+    let opened = file.metadata()?;
+    if opened.uid() != rustix::process::geteuid().as_raw() || opened.nlink() != 1 {
+        let reason = format!(
+            "`{}` belongs to another user or has a second name; remove the file, or choose another file",
+            path.display()
+        );
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
     file.set_len(0)?;
     Ok(file)
 }

@@ -1,5 +1,7 @@
 //! Stores that no process serves: check, repair, backup, restore.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::super::offline::{self, REVISION_GAP, RepairOutcome};
 use super::*;
 
@@ -48,6 +50,8 @@ async fn unfinished_file_of_killed_backup_is_replaced_and_that_of_running_backup
     std::fs::write(&unfinished, vec![b'x'; 1 << 20]).unwrap();
     let mut running = offline::ArchiveFile::create(&file).unwrap();
     running.write(b"part").unwrap();
+    let mode = std::fs::metadata(&unfinished).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "only the owner reads the objects");
     let refused = offline::backup(&path, &file).unwrap_err().to_string();
     assert!(refused.contains("another backup is writing"), "{refused}");
     running.discard();
@@ -60,6 +64,11 @@ async fn unfinished_file_of_killed_backup_is_replaced_and_that_of_running_backup
     std::os::unix::fs::symlink(&target, dir.path().join("other.new")).unwrap();
     assert!(offline::backup(&path, &dir.path().join("other")).is_err(), "a symbolic link is not followed");
     assert!(!target.exists());
+    std::fs::write(&target, b"content").unwrap();
+    std::fs::hard_link(&target, dir.path().join("linked.new")).unwrap();
+    let refused = offline::backup(&path, &dir.path().join("linked")).unwrap_err().to_string();
+    assert!(refused.contains("second name"), "{refused}");
+    assert_eq!(std::fs::read(&target).unwrap(), b"content");
 }
 
 #[tokio::test(flavor = "multi_thread")]
