@@ -139,6 +139,29 @@ impl MissingRoles {
     }
 }
 
+/// Recognizes the roles that an earlier binding of the walk has.
+#[derive(Default)]
+struct RoleFilter {
+    roles: HashSet<*const RoleSlot>,
+    /// The binding of the last rule, and whether this binding is the first with its role.
+    last: Option<(*const Binding, bool)>,
+}
+
+impl RoleFilter {
+    /// Whether no earlier binding of the walk has the role of this rule.
+    fn is_first_binding(&mut self, path: BindingPath<'_>) -> bool {
+        let binding = std::ptr::from_ref(path.binding);
+        match self.last {
+            Some((last, is_first)) if last == binding => is_first,
+            _ => {
+                let is_first = self.roles.insert(std::ptr::from_ref(path.role));
+                self.last = Some((binding, is_first));
+                is_first
+            }
+        }
+    }
+}
+
 impl Policy {
     /// Decides whether the user may make the request.
     pub fn decide(&self, user: &UserInfo, request: &Attributes) -> RbacDecision {
@@ -176,14 +199,19 @@ impl Policy {
 
     /// Returns the rules of the user in the namespace and cluster-wide; for an empty namespace only the
     /// cluster-wide rules. Each rule is listed once. The walk ends before a rule that would exceed `limit`.
+    ///
+    /// The rules of a role that many bindings name are compared only for the first of these bindings.
     pub fn rules_of(&self, user: &UserInfo, namespace: &str, mut limit: RulesLimit) -> UserRules {
         let mut listed: HashSet<&PolicyRule> = HashSet::new();
+        let mut listed_roles = RoleFilter::default();
         let mut user_rules = UserRules::default();
         let mut missing_roles = MissingRoles::default();
         let walk = self.visit(user, namespace, None, &mut |visit| {
             match visit {
-                VisitEvent::Rule(_, rule) if listed.contains(&**rule) => {}
-                VisitEvent::Rule(_, rule) => {
+                VisitEvent::Rule(path, rule) => {
+                    if !listed_roles.is_first_binding(path) || listed.contains(&**rule) {
+                        return ControlFlow::Continue(());
+                    }
                     if !limit.admits(rule) {
                         return ControlFlow::Break(());
                     }
