@@ -39,7 +39,7 @@ pub struct EnabledControllers {
 impl EnabledControllers {
     /// Determines the enabled controllers from the entries of `--controllers`.
     pub fn new(entries: &[String]) -> Self {
-        let has = |names: &[&str]| is_enabled(entries, names);
+        let has = |names: &[&str]| serving::flags::is_controller_enabled(entries, names, true);
         EnabledControllers {
             certificate_signer: has(&["certificatesigningrequest-signing-controller", "csrsigning"]),
             certificate_cleaner: has(&["certificatesigningrequest-cleaner-controller", "csrcleaner"]),
@@ -60,20 +60,6 @@ impl EnabledControllers {
             storage_migration: has(&["storage-version-migrator-controller"]),
         }
     }
-}
-
-/// Whether the value of `--controllers` enables a controller, which can have several names.
-///
-/// The first entry with one of `names` decides. Without such an entry, the controller is enabled if the list
-/// contains `*` or is empty. The flag with an empty value is a list of one empty entry, which enables nothing.
-fn is_enabled(controllers: &[String], names: &[&str]) -> bool {
-    let entries = || controllers.iter().map(|entry| entry.trim());
-    let decide = |entry: &str| match entry.strip_prefix('-') {
-        Some(disabled) => names.contains(&disabled).then_some(false),
-        None => names.contains(&entry).then_some(true),
-    };
-    let decision = entries().find_map(decide);
-    decision.unwrap_or_else(|| controllers.is_empty() || entries().any(|entry| entry == "*"))
 }
 
 #[cfg(test)]

@@ -58,6 +58,21 @@ pub fn key_value(text: &str) -> Result<(String, String), FlagValueError> {
     }
 }
 
+/// Whether the entries of `--controllers` enable a controller, which can have several names.
+///
+/// As in kube-controller-manager, the first entry with one of `names` decides. Without such an entry, a controller
+/// that is on by default is enabled if the list contains `*` or is empty. The flag with an empty value is a list of
+/// one empty entry, which enables nothing.
+pub fn is_controller_enabled(entries: &[String], names: &[&str], by_default: bool) -> bool {
+    let words = || entries.iter().map(|entry| entry.trim());
+    let decide = |word: &str| match word.strip_prefix('-') {
+        Some(disabled) => names.contains(&disabled).then_some(false),
+        None => names.contains(&word).then_some(true),
+    };
+    let decision = words().find_map(decide);
+    decision.unwrap_or_else(|| by_default && (entries.is_empty() || words().any(|word| word == "*")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -70,6 +70,7 @@
 //! health     Checks::new().with(name, || Result<(), String>)
 //!            checks.answer(endpoint: &str, check: Option<&str>, query: &str, own_name: bool) -> HealthAnswer { status, body, failures }
 //! flags      duration(&str), duration_text(Duration), boolean(&str), key_value(&str): for clap's value_parser
+//!            is_controller_enabled(&[String], names, by_default)                         the flag --controllers
 //! service_manager  ServiceManager::from_environment().notify(ServiceState::{Ready, Reloading, Stopping})
 //! reload     Snapshot::new(paths).watch(on_change) -> Watch                           ends on drop
 //! ```

@@ -65,13 +65,10 @@ pub struct EnabledControllers {
 
 impl EnabledControllers {
     /// Parses `--controllers`: `*` enables those that are on by default, `name` enables one, `-name` disables
-    /// one, and an empty value enables none.
+    /// one, and an empty value enables none. The first entry about a controller decides.
     pub fn parse(entries: &[String]) -> Self {
-        let has = |word: &str| entries.iter().any(|entry| entry.trim() == word);
-        let is_enabled = |names: &[&str], by_default: bool| {
-            let is_listed = |prefix: &str| names.iter().any(|name| has(&format!("{prefix}{name}")));
-            !is_listed("-") && (is_listed("") || (by_default && (entries.is_empty() || has("*"))))
-        };
+        let is_enabled =
+            |names: &[&str], by_default| serving::flags::is_controller_enabled(entries, names, by_default);
         EnabledControllers {
             aggregation: is_enabled(&["clusterrole-aggregation", "clusterrole-aggregation-controller"], true),
             tokens: is_enabled(&["serviceaccount-token", "serviceaccount-token-controller"], true),

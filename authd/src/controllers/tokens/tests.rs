@@ -25,6 +25,8 @@ fn controllers_flag_enables_and_disables_controllers() {
         ("*,tokencleaner", (true, true, true, false)),
         ("*,bootstrapsigner,tokencleaner", (true, true, true, true)),
         ("tokencleaner", (false, false, true, false)),
+        ("tokencleaner,-token-cleaner-controller", (false, false, true, false)),
+        ("-tokencleaner,tokencleaner,*", (true, true, false, false)),
         ("*,-serviceaccount-token", (true, false, false, false)),
         ("*,-clusterrole-aggregation", (false, true, false, false)),
         ("clusterrole-aggregation-controller", (true, false, false, false)),
