@@ -69,15 +69,18 @@ impl RequestBody {
         if max == 0 {
             return Ok(ReceivedBody { bytes: Bytes::new(), _reservation: None });
         }
-        // Boxed, because requests without a body do not need the memory of this future.
-        let received = Box::pin(self.receive_bytes(max, share));
-        tokio::select! {
-            biased;
-            received = received => received,
-            () = shutdown_timeout(stopping, STOPPING_TIMEOUT) => {
-                Err(Status::unavailable("the server is stopping and the body of the request has not arrived", 1))
+        let received = async {
+            tokio::select! {
+                biased;
+                received = self.receive_bytes(max, share) => received,
+                () = shutdown_timeout(stopping, STOPPING_TIMEOUT) => {
+                    let text = "the server is stopping and the body of the request has not arrived";
+                    Err(Status::unavailable(text, 1))
+                }
             }
-        }
+        };
+        // Boxed, because requests without a body do not need the memory of this future.
+        Box::pin(received).await
     }
 
     /// Reads a body of at most `max` bytes.

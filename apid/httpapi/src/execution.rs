@@ -7,6 +7,7 @@
 //! slow admission to the pool; [`ApiResponse::is_costly`] decides where a preparation step runs.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 
 use apimachinery::status::Status;
@@ -93,7 +94,8 @@ impl Executor {
                 let response = {
                     let groups = &caller.user().groups;
                     let _permit = self.in_flight.enter(&context.info.attributes, groups, share)?;
-                    let response = route(context, &authorized, &body);
+                    // Pinned here: a move into `measure` would enlarge the future of each request.
+                    let response = pin!(route(context, &authorized, &body));
                     match written {
                         Some(resource) => self.slow_writes.measure(resource, clock, response).await?,
                         None => response.await?,
