@@ -1,4 +1,4 @@
-//! Plain HTTP on a port with TLS: detection by the first byte, and a response that names the mistake.
+//! Plain HTTP on a port with TLS: detection by the first byte, and a response that names the error.
 //!
 //! # Reference
 //!
@@ -25,7 +25,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 400 Bad Request\r\n\
 
 /// A stream whose first byte can be read without consuming the byte.
 pub(crate) trait FirstByte {
-    /// Waits for the first byte. None: the client has closed the connection.
+    /// Waits for the first byte. Returns None if the client has closed the connection.
     fn first_byte(&self) -> impl Future<Output = io::Result<Option<u8>>> + Send;
 }
 
@@ -50,7 +50,8 @@ pub(crate) fn is_plain_http(first_byte: u8) -> bool {
 
 /// Sends the response, and ends the connection.
 pub(crate) async fn respond<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) -> io::Result<()> {
-    let mut request = [0; MAX_READ_BYTES];
+    // On the heap, so that the futures of all connections do not contain the buffer.
+    let mut request = vec![0; MAX_READ_BYTES];
     let _ = stream.read(&mut request).await?;
     stream.write_all(RESPONSE).await?;
     stream.shutdown().await

@@ -58,14 +58,16 @@ impl HeadError {
     }
 }
 
-/// Checks `Host`, `Transfer-Encoding` and `Expect`. The HTTP/2 library checks the first two for its version.
+/// Checks `Host`, `Transfer-Encoding` and `Expect` of a request before HTTP/2. The HTTP/2 library checks the first
+/// two for its version. As the server of Go does, HTTP/2 ignores an unknown `Expect`.
 pub(crate) fn check<B>(request: &Request<B>) -> Result<(), HeadError> {
     let headers = request.headers();
     if request.version() < Version::HTTP_2 {
         check_host(request.version(), headers)?;
         check_transfer_encoding(headers)?;
+        check_expectation(headers)?;
     }
-    check_expectation(headers)
+    Ok(())
 }
 
 fn check_host(version: Version, headers: &HeaderMap) -> Result<(), HeadError> {
@@ -130,7 +132,7 @@ mod tests {
             ),
             (Version::HTTP_11, vec![host, ("expect", "100-Continue")], Ok(())),
             (Version::HTTP_11, vec![host, ("expect", "200-ok")], Err(HeadError::Expectation)),
-            (Version::HTTP_2, vec![("expect", "x")], Err(HeadError::Expectation)),
+            (Version::HTTP_2, vec![("expect", "x")], Ok(())),
         ] {
             let mut request = Request::builder().version(version);
             for (name, value) in &fields {

@@ -376,8 +376,8 @@ impl<H: Handler> Server<H> {
         self.serve_http(stream, info, permit, phase).await;
     }
 
-    /// Completes the TLS handshake. None: the handshake failed, or the client speaks plain HTTP; the log has the
-    /// reason.
+    /// Completes the TLS handshake. Returns None if the handshake failed or the client sent plain HTTP; the log has
+    /// the reason.
     async fn complete_handshake<S>(
         &self,
         config: Arc<rustls::ServerConfig>,
@@ -591,7 +591,8 @@ struct ConnectionDriver<'a> {
 
 impl ConnectionDriver<'_> {
     /// Drives a connection until it ends, its handler cuts it, the server ends, or no first request arrives in
-    /// time. While the server drains, a stalled connection ends after [`MAX_STALL`]. A connection with too many cancelled requests takes no new ones.
+    /// time. While the server drains, a stalled connection ends after [`MAX_STALL`]. A connection with too many
+    /// cancelled requests takes no new ones.
     ///
     /// `stop` begins the graceful shutdown of the connection.
     async fn run<C, E>(self, connection: C, stop: impl Fn(Pin<&mut C>))

@@ -375,7 +375,7 @@ impl Drop for OpenSslServer {
 }
 
 impl OpenSslServer {
-    /// Starts the server with a certificate of `dir`. None: the program is missing.
+    /// Starts the server with a certificate of `dir`. Returns None if the program is missing.
     fn start(dir: &Path, version: &str) -> Option<OpenSslServer> {
         use std::io::{BufRead as _, BufReader};
         use std::process::{Command, Stdio};
