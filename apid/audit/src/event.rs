@@ -101,7 +101,7 @@ impl Event {
             ("stageTimestamp", Some(micro_time(at).into())),
             ("annotations", (!annotations.is_empty()).then_some(Value::Object(annotations))),
         ]);
-        let mut line = printable::escape_json(&event.to_string()).into_bytes();
+        let mut line = printable::escape_json(event.to_string()).into_bytes();
         line.push(b'\n');
         line
     }

@@ -1,6 +1,7 @@
 //! `authd why`: explains the decision on a request with an AccessExplanation, which the server evaluates.
 
 use std::fmt::Write as _;
+use std::str::FromStr;
 
 use apimachinery::attributes::Attributes;
 use apimachinery::printable::{escape, escape_json};
@@ -19,14 +20,31 @@ const CALLER: &str = "me";
 /// The maximum number of verbs of one command: each needs a request to the server.
 const MAX_VERBS: usize = 20;
 
+/// The argument VERBS: 1 to [`MAX_VERBS`] verbs, none of them empty.
+///
+/// One argument contains all verbs: a positional field of the type `Vec` consumes RESOURCE and NAME too.
+#[derive(Clone, Debug)]
+struct Verbs(Vec<String>);
+
+impl FromStr for Verbs {
+    type Err = String;
+
+    fn from_str(argument: &str) -> Result<Self, String> {
+        let verbs: Vec<String> = argument.split(',').map(str::to_owned).collect();
+        if verbs.iter().any(String::is_empty) || verbs.len() > MAX_VERBS {
+            return Err(format!("VERBS must be 1 to {MAX_VERBS} verbs, separated by commas"));
+        }
+        Ok(Verbs(verbs))
+    }
+}
+
 /// The arguments and flags of `authd why`.
 #[derive(Debug, Args)]
 pub(super) struct AccessArguments {
     /// User name, or `me` for the user of the kubeconfig.
     user: String,
     /// Verbs, separated by commas: get, list, watch, create, update, patch, delete or others.
-    #[arg(required = true, value_delimiter = ',')]
-    verbs: Vec<String>,
+    verbs: Verbs,
     /// Resource `NAME[.GROUP][/SUBRESOURCE]`, or a path that begins with `/`.
     resource: String,
     /// Name of the object.
@@ -49,7 +67,7 @@ impl AccessArguments {
     /// The number of verbs.
     #[cfg(test)]
     pub(super) fn verb_count(&self) -> usize {
-        self.verbs.len()
+        self.verbs.0.len()
     }
 
     /// Rejects groups for the caller, whose groups the server determines.
@@ -57,10 +75,6 @@ impl AccessArguments {
         if self.user == CALLER && !self.groups.is_empty() {
             let problem = "--as-group cannot be used with `me`: write the name of the user instead of `me`\n";
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, problem));
-        }
-        if self.verbs.iter().any(String::is_empty) || self.verbs.len() > MAX_VERBS {
-            let problem = format!("VERBS must be 1 to {MAX_VERBS} verbs, separated by commas\n");
-            return Err(clap::Error::raw(ErrorKind::ValueValidation, problem));
         }
         Ok(())
     }
@@ -74,11 +88,11 @@ pub(super) async fn run(connection: &Connection, flags: AccessArguments) -> Resu
         (None, false) => connection.namespace.clone(),
     };
     let mut outputs = Vec::new();
-    for verb in &flags.verbs {
+    for verb in &flags.verbs.0 {
         let attributes = resource.attributes(verb, &namespace, flags.name.as_deref().unwrap_or_default());
         let explanation = connection.explain("AccessExplanation", spec(&flags, &attributes)).await?;
         let describe = |status: &Value| {
-            let title = if flags.verbs.len() > 1 { format!("# {}\n", escape(verb)) } else { String::new() };
+            let title = if flags.verbs.0.len() > 1 { format!("# {}\n", escape(verb)) } else { String::new() };
             title + &describe(status) + &resource.unlisted_comment()
         };
         outputs.push(Output::explanation(&explanation, "allowed", &flags.output, describe));
@@ -132,7 +146,7 @@ fn describe(status: &Value) -> String {
         let _ = writeln!(out, "# {}", escape(line));
     }
     // YAML reads JSON escapes in double quotes, which the server writes around names with such characters.
-    let manifest = escape_json(manifest);
+    let manifest = escape_json(manifest.to_owned());
     let _ = write!(out, "# the smallest role and binding that allow the request:\n{manifest}");
     out
 }

@@ -175,7 +175,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match result {
         Ok(output) => {
             // A closed pipe, for example by `head`, is not an error of the command.
-            let text = if output.is_json { escape_json(&output.text) } else { escape_lines(&output.text) };
+            let text = if output.is_json { escape_json(output.text) } else { escape_lines(&output.text) };
             let _ = std::io::stdout().write_all(text.as_bytes());
             if output.is_denial { ExitCode::from(DENIED) } else { ExitCode::SUCCESS }
         }
@@ -205,9 +205,15 @@ mod tests {
 
     #[test]
     fn why_takes_several_verbs_and_denies_if_one_is_denied() {
-        for (verbs, expected) in
-            [("get", Some(1)), ("get,list,watch", Some(3)), ("get,,list", None), ("", None)]
-        {
+        let too_many = ["get"; 21].join(",");
+        for (verbs, expected) in [
+            ("get", Some(1)),
+            ("get,list,watch", Some(3)),
+            ("get,,list", None),
+            ("", None),
+            (&too_many[4..], Some(20)),
+            (&too_many, None),
+        ] {
             let command =
                 Command::try_parse_from(["authd", "why", "me", verbs, "pods"]).and_then(Command::check);
             let count = command.ok().map(|command| match command {

@@ -31,7 +31,11 @@ pub fn escape_lines(text: &str) -> String {
 
 /// Replaces each unprintable character of a JSON document by its JSON escape, such as `\u202e`. Keeps line feeds
 /// and tabs, which only separate tokens there.
-pub fn escape_json(json: &str) -> String {
+pub fn escape_json(json: String) -> String {
+    // Most documents have printable ASCII only.
+    if json.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r')) {
+        return json;
+    }
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if is_unprintable(c) && !matches!(c, '\n' | '\t' | '\r') {
@@ -56,8 +60,10 @@ mod tests {
         assert_eq!(escape(text), "ja\\u{202e}ne\\u{1b}[2J\\n\\u{9b}é\\u{200b}\\u{7f}日");
         assert_eq!(escape_lines("a\u{7}\nb"), "a\\u{7}\nb");
         let json = serde_json::json!({"name": text, "tag": "\u{e0041}"});
-        let escaped = escape_json(&format!("{json:#}"));
+        let escaped = escape_json(format!("{json:#}"));
         assert!(!escaped.chars().any(|c| is_unprintable(c) && c != '\n'), "{escaped}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&escaped).unwrap(), json);
+        assert_eq!(escape_json("{\"a~\":\n\t1}".to_owned()), "{\"a~\":\n\t1}");
+        assert_eq!(escape_json("\"\u{7f}\"".to_owned()), "\"\\u007f\"");
     }
 }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A row is a subject of a binding and a resource. Without `--system`, the built-in subjects of default policy have
-//! no row: names that begin with `system:`, and the service accounts of the controllers. A user is in the group of all authenticated users, and a
-//! service account is in its groups; other memberships are unknown.
+//! no row: names that begin with `system:`, and the service accounts of the controllers. A user is in the group of
+//! all authenticated users, and a service account is in its groups; other memberships are unknown.
 //! A cell says for which objects RBAC allows the verb on the resource.
 
 mod html;
