@@ -9,8 +9,8 @@
 //! # Invariants
 //!
 //! INVARIANT (verify before reading): no part of a certificate is trusted, and no identity is read from the
-//! subject, before the chain is verified. Descriptions for the log are the only use of an unverified subject. webpki limits the search for a path; [`MAX_CERTIFICATES`] and
-//! [`MAX_CHAIN_BYTES`] limit the received chain.
+//! subject, before the chain is verified. Descriptions for the log are the only use of an unverified subject.
+//! webpki limits the search for a path; [`MAX_CERTIFICATES`] and [`MAX_CHAIN_BYTES`] limit the received chain.
 
 use std::time::Duration;
 
@@ -46,16 +46,13 @@ pub(crate) enum ChainError {
         /// Size of all certificates in bytes.
         bytes: usize,
     },
-    /// The leaf certificate is malformed.
-    #[error("the certificate is malformed: {0}")]
-    Malformed(String),
     /// A certificate cannot be parsed; contains `the certificate` (the leaf) or `an intermediate`.
     #[error("{0} cannot be parsed")]
     Unparsable(&'static str),
     /// A certificate of the chain is on a revocation list of its issuer.
     #[error("a certificate of the chain is revoked")]
     Revoked,
-    /// The chain does not lead to a CA, or a certificate is not valid now or for clients.
+    /// The leaf is malformed, the chain leads to no CA, or a certificate is not valid now or for clients.
     #[error("{0}")]
     Invalid(String),
 }
@@ -174,7 +171,7 @@ impl Authorities {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
 
         let end_entity = EndEntityCert::try_from(&certificate)
-            .map_err(|error| ChainError::Malformed(error.to_string()))?;
+            .map_err(|error| ChainError::Invalid(description::describe_failure(&error)))?;
         let usage = KeyUsage::client_auth();
         let check_revocation = |path: &VerifiedPath<'_>| {
             if has_revoked_certificate(path, lists) { Err(webpki::Error::CertRevoked) } else { Ok(()) }

@@ -11,6 +11,7 @@
 //! control characters and is at most some hundred characters long.
 
 use apimachinery::field::quote;
+use apimachinery::printable::is_unprintable;
 use jiff::Timestamp;
 use rustls_pki_types::UnixTime;
 use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
@@ -38,9 +39,8 @@ pub(super) fn describe(der: &[u8]) -> String {
 
 /// Returns a distinguished name as a quoted text: long names are truncated, characters without a glyph escaped.
 pub(super) fn name_text(name: &X509Name<'_>) -> String {
-    let is_direction_mark =
-        |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let visible = |c: char| if is_direction_mark(c) { '\u{fffd}' } else { c };
+    // `quote` escapes control characters.
+    let visible = |c: char| if is_unprintable(c) && !c.is_control() { '\u{fffd}' } else { c };
     quote(&name.to_string().chars().map(visible).collect::<String>())
 }
 
@@ -61,7 +61,13 @@ pub(super) fn describe_failure(error: &webpki::Error) -> String {
         Error::NameConstraintViolation => "outside of the names that a CA may sign".to_owned(),
         Error::UnsupportedCriticalExtension => "has an unknown critical extension".to_owned(),
         Error::UnsupportedCertVersion => "not of X.509 version 3".to_owned(),
-        Error::BadDer | Error::BadDerTime | Error::TrailingData(_) => "malformed".to_owned(),
+        Error::BadDer
+        | Error::BadDerTime
+        | Error::TrailingData(_)
+        | Error::ExtensionValueInvalid
+        | Error::InvalidCertValidity
+        | Error::InvalidSerialNumber
+        | Error::SignatureAlgorithmMismatch => format!("malformed: {error}"),
         Error::UnsupportedSignatureAlgorithmContext(_)
         | Error::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => {
             "signed with an unsupported algorithm".to_owned()
@@ -88,14 +94,14 @@ mod tests {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
         let (cert, key) = (dir.path().join("ca.crt"), dir.path().join("ca.key"));
         let authority = Authority::ensure(&cert, &key, "clients", now).unwrap();
-        let name = "ja\u{202e}ne\n\"x";
+        let name = "ja\u{202e}ne\u{200b}\n\"x";
         let pair = authority.client(name, &["dev".to_owned()], Duration::from_secs(60), now).unwrap();
         let der: rustls_pki_types::CertificateDer<'_> =
             rustls_pki_types::pem::PemObject::from_pem_slice(pair.cert.as_bytes()).unwrap();
         let text = describe(&der);
         assert!(text.contains("dev") && text.contains("CN=clients"), "{text}");
         assert!(text.contains("serial ") && text.contains(&sha256_hex(&der)), "{text}");
-        assert!(!text.contains(['\u{202e}', '\n']) && text.contains("\\n\\\"x"), "{text}");
+        assert!(!text.contains(['\u{202e}', '\u{200b}', '\n']) && text.contains("\\n\\\"x"), "{text}");
         assert!(describe(b"no certificate").starts_with("certificate with SHA-256 "));
     }
 }

@@ -191,6 +191,26 @@ fn certificate_time_purpose_and_issuer_are_checked() {
 }
 
 #[test]
+fn unreadable_certificate_is_rejected_with_reason() {
+    let root = root("ca");
+    let good = sign(client(&jane(), 1, 10), &root);
+    // The version field of a certificate of version 3.
+    let version = [0xa0, 3, 2, 1, 2];
+    let position = good.windows(version.len()).position(|bytes| bytes == version).unwrap();
+    let mut second_version = good.clone();
+    second_version[position + 4] = 1;
+    let longer = [&good[..], b"x"].concat();
+    for (leaf, expected) in [
+        (second_version, "not of X.509 version 3"),
+        (longer, "malformed: TrailingData"),
+        (b"no certificate".to_vec(), "malformed: "),
+    ] {
+        let error = method(&[&root]).verify(&[leaf], day(5)).unwrap_err();
+        assert!(error.starts_with(expected), "{expected}: {error}");
+    }
+}
+
+#[test]
 fn intermediate_must_be_ca() {
     let root = root("ca");
     let mut middle = authority("middle", 0, 8);
