@@ -77,7 +77,7 @@ const COMMANDS: [&str; 10] = [
     "version",
 ];
 
-/// Returns the mistake of a word that is no command.
+/// Returns the error message for an unknown command.
 fn unknown(command: &str) -> String {
     let hint = match most_similar(command, COMMANDS) {
         Some(similar) => format!("a similar command is `{similar}`"),

@@ -42,7 +42,7 @@ pub(super) async fn version_2(context: &RequestContext) -> Result<ApiResponse, S
     deliver(context, &document, media_type).await
 }
 
-/// Returns the index of OpenAPI v3 documents, as JSON whatever the client accepts.
+/// Returns the index of OpenAPI v3 documents, as JSON for each `Accept`.
 pub(super) async fn version_3_index(context: &RequestContext) -> Result<ApiResponse, Status> {
     let index = run_blocking(context, OpenApi::v3_index).await?;
     deliver(context, &index, JSON).await

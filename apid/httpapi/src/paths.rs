@@ -17,7 +17,7 @@ use crate::response::respond::ApiResponse;
 use crate::{openapi, openid};
 use discovery::{Document, DocumentEncoding, RELEASE};
 
-/// Returns the paths of the server, as JSON whatever the client accepts.
+/// Returns the paths of the server, as JSON for each `Accept`.
 pub(super) fn root(context: &RequestContext) -> Result<ApiResponse, Status> {
     let mut paths: BTreeSet<String> = context.documents().discovery().paths().map(str::to_owned).collect();
     paths.extend(HEALTH_ENDPOINTS.map(|endpoint| format!("/{endpoint}")));
@@ -41,19 +41,19 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
         return Err(negotiate::json_only());
     }
     let version = json!({
-            "major": "1",
-            "minor": serving::compatibility::CURRENT.to_string(),
-            "gitVersion": RELEASE,
-            "gitCommit": build.commit_id(),
-            "gitTreeState": build.tree_state(),
-            "buildDate": build.date(),
-            "goVersion": "",
-            "compiler": build.compiler,
-            "platform": build.platform(),
-            "emulationMajor": "1",
-            "emulationMinor": versions.emulated.to_string(),
-            "minCompatibilityMajor": "1",
-            "minCompatibilityMinor": versions.min_compatible.to_string(),
+        "major": "1",
+        "minor": serving::compatibility::CURRENT.to_string(),
+        "gitVersion": RELEASE,
+        "gitCommit": build.commit_id(),
+        "gitTreeState": build.tree_state(),
+        "buildDate": build.date(),
+        "goVersion": "",
+        "compiler": build.compiler,
+        "platform": build.platform(),
+        "emulationMajor": "1",
+        "emulationMinor": versions.emulated.to_string(),
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": versions.min_compatible.to_string(),
     });
     Ok(ApiResponse::document(200, version.to_string(), Format::Json))
 }

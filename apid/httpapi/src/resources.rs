@@ -72,9 +72,9 @@ fn has_other_scope(context: &RequestContext, resource: &Resource, verb: &str) ->
 }
 
 /// Maximum number of repetitions when the definition of a custom kind changes during a request.
-const READ_ATTEMPTS: usize = 50;
+const MAX_REPETITIONS: usize = 50;
 /// Pause before a repetition.
-const READ_PAUSE: Duration = Duration::from_millis(10);
+const REPETITION_PAUSE: Duration = Duration::from_millis(10);
 
 fn is_read(context: &RequestContext) -> bool {
     matches!(context.head.method, Method::GET | Method::HEAD)
@@ -97,7 +97,7 @@ async fn repeat(
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
     let mut failure = failure;
-    for _ in 0..READ_ATTEMPTS {
+    for _ in 0..MAX_REPETITIONS {
         let kinds = context.api_state().kinds.get();
         let Some(resource) =
             kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource)
@@ -109,7 +109,7 @@ async fn repeat(
             Err(status) if collection.items.is_retired() => failure = status,
             result => return result,
         }
-        tokio::time::sleep(READ_PAUSE).await;
+        tokio::time::sleep(REPETITION_PAUSE).await;
     }
     Err(failure)
 }

@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The command prints one converted manifest by itself, and several manifests as a List, as the convert
-//! plugin of kubectl does. The input has at most 64 MiB. After an error in any manifest, nothing is printed to standard output. An output
-//! version that no kind has, or that no manifest of the input can have, is an error.
+//! plugin of kubectl does. The input has at most 64 MiB. After an error in any manifest, nothing is printed to
+//! standard output. An output version that no kind has, or that no manifest of the input can have, is an error.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

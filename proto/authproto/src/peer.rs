@@ -73,7 +73,7 @@ impl Peer {
         metadata
     }
 
-    /// Decodes the identity from the headers of a response. None: authd has another release, without identity.
+    /// Decodes the identity from the headers of a response. Returns None if authd has a release without identity.
     pub fn from_metadata(metadata: &MetadataMap) -> Option<Self> {
         let text = |key| metadata.get(key)?.to_str().ok().map(str::to_owned);
         Some(Peer {

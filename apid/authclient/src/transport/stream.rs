@@ -11,8 +11,9 @@
 //! Requests go through one queue, and all queued requests go out in one write. The stream has its own
 //! connection and one task, which writes the requests, reads the responses and wakes the waiting callers
 //! (see [`serving::single_task`]). The stream serves requests only after its response headers have shown the
-//! names and the protocol of apid. A response of any other call must come from the same process. When the stream breaks, all pending requests fail at once. The response to
-//! a request whose future was dropped is discarded. All other gRPC calls share a second connection.
+//! names and the protocol of apid. A response of any other call must come from the same process. When the stream
+//! breaks, all pending requests fail at once. The response to a request whose future was dropped is discarded. All
+//! other gRPC calls share a second connection.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
