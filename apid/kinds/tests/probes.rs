@@ -2,7 +2,8 @@
 //!
 //! A fact is a base object with edits, and the answer of kube-apiserver: refused with which causes, or accepted with which
 //! defaults. The facts are in the folder `probes` beside `CONFORMANCE_DIR`; its README describes the format. This test runs
-//! the rules of a kind without HTTP, authorization and admission. Facts that depend on these differ here.
+//! the rules of a kind without HTTP, authorization and admission, except that a pod gets its default service account.
+//! Facts that depend on these differ here.
 //!
 //! `probes/equal.csv` lists for each kind the number of facts, of equal facts, and of refusals with equal messages. The test
 //! fails when a number is smaller, or when a listed kind is not compared. It also fails when a number is larger:

@@ -23,7 +23,7 @@ const EPHEMERAL_FIELD: &str = "ephemeralContainers";
 /// Container lists that are fixed at creation.
 const FIXED_CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
 
-/// Container fields that a resize changes.
+/// Container fields of the body that a resize validates. Validation rejects a changed `resizePolicy`.
 const RESIZE_FIELDS: [&str; 2] = ["resources", "resizePolicy"];
 
 /// Keeps the ephemeral containers of the body and restores all other fields.
@@ -151,7 +151,6 @@ fn without_resizable(pod: &Object) -> Option<Value> {
     for list in FIXED_CONTAINER_LISTS {
         let containers = spec.get_mut(list).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
-            container.remove("resizePolicy");
             let Some(Value::Object(resources)) = container.get_mut("resources") else { continue };
             for kind in ["limits", "requests"] {
                 let Some(Value::Object(amounts)) = resources.get_mut(kind) else { continue };
@@ -279,6 +278,16 @@ mod tests {
                 "spec.containers[0].resources.limits[memory]: Forbidden: memory limits cannot be decreased unless \
                  resizePolicy is RestartContainer"
             ]
+        );
+        let pod_with_policy = |policy: &str| {
+            let policies = json!([{"resourceName": "cpu", "restartPolicy": policy}]);
+            pod(json!({"containers": [{"name": "c", "image": "a", "resizePolicy": policies}]}))
+        };
+        let (mut new, old_policy) = (pod_with_policy("RestartContainer"), pod_with_policy("NotRequired"));
+        keep_resources(&mut new, &old_policy);
+        assert_eq!(
+            validate_resize(&new, &old_policy, &names()).iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["spec: Forbidden: only cpu and memory resources are mutable"]
         );
         let mut renamed = pod(json!({"containers": [{"name": "d", "image": "a"}]}));
         keep_resources(&mut renamed, &old);
