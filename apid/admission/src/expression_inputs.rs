@@ -6,7 +6,6 @@ use apimachinery::object::{Object, Value};
 use expressions::{AuthorizationCheck, Type, Value as CelValue};
 use kinds::admission_expressions::{
     AUTHORIZER, NAMESPACE_OBJECT, NAMESPACE_TYPE, OBJECT, OLD_OBJECT, PARAMS, REQUEST, REQUEST_RESOURCE,
-    REQUEST_TYPE,
 };
 
 use crate::Attributes;
@@ -36,8 +35,9 @@ impl<'i> ExpressionInputs<'i> {
             Some(object) => CelValue::object(&object.0, &DYN),
             None => CelValue::Null,
         };
+        // As in kube-apiserver, the request is a map without a schema: `options` of a connection is null, not absent.
         let request = match self.request {
-            Value::Object(fields) => CelValue::object(fields, &REQUEST_TYPE),
+            Value::Object(fields) => CelValue::object(fields, &DYN),
             _ => CelValue::Null,
         };
         let namespace = match self.namespace {

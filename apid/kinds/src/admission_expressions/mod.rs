@@ -23,7 +23,8 @@ use expressions::{CompileError, Environment, Field, ObjectType, Parsed, Program,
 
 pub use object_types::object_type;
 pub use type_check::{ExpressionWarning, type_check};
-pub use types::{NAMESPACE_TYPE, REQUEST_TYPE};
+pub use types::NAMESPACE_TYPE;
+use types::REQUEST_TYPE;
 
 /// Variable with the new object; null for a deletion.
 pub const OBJECT: &str = "object";

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use expressions::{Field, ObjectType, Type};
 
 /// Type of the variable `request`.
-pub static REQUEST_TYPE: LazyLock<Type> = LazyLock::new(|| {
+pub(super) static REQUEST_TYPE: LazyLock<Type> = LazyLock::new(|| {
     let text = |field| (field, Type::String);
     let kind = object("GroupVersionKind", &["group", "version", "kind"].map(text));
     let resource = object("GroupVersionResource", &["group", "version", "resource"].map(text));
