@@ -157,7 +157,7 @@ impl ListChunks {
     ///
     /// # Errors
     ///
-    /// 500 with the keys of all items of this call that cannot be decoded.
+    /// 500 with the keys of the items of this call that cannot be decoded.
     fn check(&mut self) -> Result<(), Status> {
         let (mut processed, mut work, mut size) = (0, 0, 0);
         let mut unreadable_keys = Vec::new();
@@ -166,7 +166,7 @@ impl ListChunks {
                 break;
             }
             work += if item.is_decoded() { CHECK_WORK } else { OBJECT_WORK + item.value().len() };
-            if item.entry().is_err() && unreadable_keys.len() < MAX_UNREADABLE_KEYS {
+            if item.entry().is_err() && unreadable_keys.len() <= MAX_UNREADABLE_KEYS {
                 unreadable_keys.push(&**item.key());
             }
             size += item.value().len().saturating_sub(MAX_TYPE_META_BYTES);
