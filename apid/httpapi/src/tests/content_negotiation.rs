@@ -286,13 +286,13 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
     for name in ["one", "two"] {
         assert_eq!(server.post(MAPS, map(name, &large)).await.code, 201);
     }
-    server.post("/api/v1/namespaces/b/configmaps", map("small", "1")).await;
-    // Just below the limit of 128 KiB, with the metadata of the object.
-    let below = "x".repeat(130_000);
-    server.post("/api/v1/namespaces/c/configmaps", map("below", &below)).await;
-    let below = "/api/v1/namespaces/c/configmaps/below".to_owned();
+    // The second object is just below the limit of 128 KiB, with its metadata.
+    let other_maps = "/api/v1/namespaces/b/configmaps";
+    for (name, size) in [("small", 1), ("below", 130_000)] {
+        assert_eq!(server.post(other_maps, map(name, &"x".repeat(size))).await.code, 201);
+    }
     let object_url = format!("{MAPS}/one");
-    let small = "/api/v1/namespaces/b/configmaps/small".to_owned();
+    let (small, below) = (format!("{other_maps}/small"), format!("{other_maps}/below"));
     let watch = format!("{MAPS}?watch=1&timeoutSeconds=1");
     for (url, encoding, compressed) in [
         (&object_url, "gzip", true),
@@ -309,7 +309,7 @@ async fn large_response_is_compressed_if_client_accepts_gzip() {
     ] {
         let plain = server.get(url).await;
         let reply = server.send("GET", url, &[("accept-encoding", encoding)], "").await;
-        assert_eq!(reply.code, 200);
+        assert_eq!(reply.code, 200, "{url} {encoding}");
         assert_eq!(
             reply.header("content-encoding"),
             if compressed { "gzip" } else { "" },
@@ -365,7 +365,7 @@ async fn index_documents_serve_accept_header_like_kube_apiserver() {
         ("/openapi/v3/api/v1", text, 406, json),
         ("/openapi/v2", text, 406, json),
         ("/version", text, 406, json),
-        ("/version", yaml, 406, json),
+        ("/version", yaml, 406, yaml),
         ("/version", "*/*", 200, json),
         ("/version", "text/html, application/json;q=0.9", 200, json),
         ("/api", yaml, 200, yaml),

@@ -394,7 +394,7 @@ async fn selective_list_with_a_limit_converts_no_more_than_one_batch_beyond_it()
     assert_eq!(names(&last), ["w300", "w301", "w400"]);
     let token = last["metadata"]["continue"].as_str().unwrap();
     let last = server.get(&format!("{url}&continue={token}")).await.json();
-    assert_eq!((names(&last), last["metadata"].get("continue")), (vec!["w401".to_owned()], None));
+    assert_eq!((names(&last), &last["metadata"]["continue"]), (vec!["w401".to_owned()], &json!("")));
     let all = server.get(&format!("{WIDGETS}?labelSelector=group%3Dfew")).await.json();
     assert_eq!(names(&all).len(), 10);
     let any = server.get(&format!("{url}&resourceVersion=0")).await.json();

@@ -1,5 +1,6 @@
 //! Patch types: their effect on objects, and invalid patches.
 
+use apimachinery::names::Preset;
 use serde_json::{Value, json};
 
 use super::{MAPS, Reply, Server, map};
@@ -372,10 +373,19 @@ async fn strict_errors_of_patches_name_the_part_of_the_patch() {
     let strict = server.send("PATCH", &format!("{object_url}Strict"), &headers, json_patch).await;
     let message = strict.json()["message"].as_str().unwrap().to_owned();
     assert!(message.contains(&format!("strict decoding error: {}", texts.join(", "))), "{message}");
-    // The value in the message is the patched object.
     let merge = [("content-type", "application/merge-patch+json")];
-    let refused = server.send("PATCH", &format!("{object_url}Strict"), &merge, r#"{"extra":1}"#).await;
+    let patch = r#"{"data":{"a":"2"},"extra":1}"#;
+    let refused = server.send("PATCH", &format!("{object_url}Strict"), &merge, patch).await;
+    assert_eq!(
+        (refused.code, &refused.json()["message"]),
+        (400, &json!(r#"strict decoding error: unknown field "extra""#))
+    );
+    // With the names `kubernetes`, the message contains the patched object.
+    let server = Server::start_with_preset(Preset::Kubernetes).await;
+    server.post(MAPS, map("one", "1")).await;
+    let refused = server.send("PATCH", &format!("{object_url}Strict"), &merge, patch).await;
     let cause = &refused.json()["details"]["causes"][0];
+    assert_eq!((refused.code, &cause["field"]), (422, &json!("patch")), "{refused:?}");
     let message = cause["message"].as_str().unwrap();
     let start = r#"Invalid value: "{\"apiVersion\":\"v1\",\"data\":{\"a\":\"2\",\"k\":\"1\"},\"extra\":1,"#;
     assert!(message.starts_with(start), "{message}");
