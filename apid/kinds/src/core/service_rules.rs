@@ -70,8 +70,8 @@ pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
 
 /// Validates that the annotation of the topology mode and its deprecated form are equal.
 fn validate_topology_annotations(object: &Object, ctx: &Context<'_>, errors: &mut FieldErrors) {
-    let [mode, hints] =
-        ["topology-mode", "topology-aware-hints"].map(|name| ctx.names.label_sub_key("service", name));
+    let mode = ctx.names.label_sub_key("service", "topology-mode");
+    let hints = ctx.names.label_sub_key("service", "topology-aware-hints");
     if let (Some(value), Some(deprecated)) = (object.annotation(&mode), object.annotation(&hints))
         && value != deprecated
     {

@@ -120,6 +120,11 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
     ),
     ("apid/kinds/src/pods/app_armor.rs", "ANNOTATION, name", &["container.apparmor.security.beta/*"]),
     (
+        "apid/kinds/src/pods/app_armor.rs",
+        r#"ANNOTATION, container.text("name")"#,
+        &["container.apparmor.security.beta/*"],
+    ),
+    (
         "apid/kinds/src/pods/validation/annotations.rs",
         "app_armor::ANNOTATION, name",
         &["container.apparmor.security.beta/*"],
@@ -133,6 +138,11 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
         "apid/kinds/src/pods/warnings.rs",
         "SECCOMP_OF_CONTAINER, name.text()",
         &["container.seccomp.security.alpha/*"],
+    ),
+    (
+        "apid/kinds/src/pods/warnings.rs",
+        r#"app_armor::ANNOTATION, container.child("name").text()"#,
+        &["container.apparmor.security.beta/*"],
     ),
     (
         "apid/kinds/src/pods/warnings.rs",
