@@ -22,7 +22,13 @@ async fn plane_with_signer() -> ControlPlane {
 }
 
 /// A request object for a user with its key.
-pub(super) fn request(name: &str, signer: &str, usages: &[&str], user: &str, group: &str) -> (Value, KeyPair) {
+pub(super) fn request(
+    name: &str,
+    signer: &str,
+    usages: &[&str],
+    user: &str,
+    group: &str,
+) -> (Value, KeyPair) {
     let mut params = CertificateParams::new(Vec::<String>::new()).expect("parameters");
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, group);

@@ -90,7 +90,7 @@ async fn user_explains_own_requests_and_administrator_all() {
         .iter()
         .filter_map(|one| one["name"].as_str())
         .collect();
-    assert!(names.contains(&"RBAC"), "{own}");
+    assert!(names.contains(&"rbac"), "{own}");
     let mut other = spec("get");
     other["user"] = "bob".into();
     plane.user("alice").post(&path, &json!({"spec": other})).await.expect(403);

@@ -18,10 +18,10 @@ fn pid_of(id: u32) -> Pid {
 }
 
 /// Sends text without TLS to a port; the server closes the connection.
-async fn send_plain_text(port: u16) -> String {
+async fn send_other_protocol(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("apid listens");
     let peer = stream.local_addr().expect("an address").to_string();
-    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("the bytes are sent");
+    stream.write_all(b"\0neither TLS nor HTTP\r\n").await.expect("the bytes are sent");
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
     peer
@@ -75,7 +75,7 @@ async fn families_of_metrics_table_are_served_by_both_processes() {
 async fn failed_tls_handshake_is_logged_with_peer_and_counted() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
-    let peer = send_plain_text(admin.port()).await;
+    let peer = send_other_protocol(admin.port()).await;
     eventually("the log names the peer", || async {
         let log = plane.log();
         log.lines().any(|line| line.contains("tls handshake failed") && line.contains(&peer)).then_some(())

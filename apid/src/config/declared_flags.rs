@@ -83,7 +83,11 @@ const FLAGS_WITHOUT_EFFECT: &[(FlagState, &[FlagRow])] = &[
             ("tls-min-version", Value("VERSION"), "Minimum TLS version"),
             ("tls-cipher-suites", List("SUITES"), "TLS cipher suites"),
             ("audit-policy-file", Value("FILE"), "Audit policy"),
-            ("audit-webhook-config-file", Value("FILE"), "Kubeconfig of the audit webhook; events would be lost"),
+            (
+                "audit-webhook-config-file",
+                Value("FILE"),
+                "Kubeconfig of the audit webhook; events would be lost",
+            ),
             ("encryption-provider-config", Value("FILE"), "Encryption at rest"),
             ("etcd-servers", List("URLS"), "Store in an etcd cluster"),
         ],

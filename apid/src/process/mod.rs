@@ -239,16 +239,15 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let progress = Arc::new(Progress::default());
     let (stop, stopping) = watch::channel(false);
     let token_key = TokenKey::load_or_create(&*store).await.map_err(ProcessError::TokenKey)?;
-    let health =
-        HealthSources {
-            config: &config,
-            auth: &auth,
-            store: &store,
-            tls: &tls,
-            progress: &progress,
-            clock: &clock,
-        }
-        .health();
+    let health = HealthSources {
+        config: &config,
+        auth: &auth,
+        store: &store,
+        tls: &tls,
+        progress: &progress,
+        clock: &clock,
+    }
+    .health();
     verbs::observe_admission(&admission, &clock, &metrics);
     let conversion = ConversionContext {
         names: Arc::clone(&names),

@@ -230,7 +230,8 @@ mod tests {
     #[test]
     fn metrics_text_has_expected_names_and_labels() {
         let metrics = AuthdMetrics::new(["x509", "anonymous"]);
-        metrics.authorizer_counters("RBAC", "RBAC").count_decision(Verdict::Allow);
+        let entry = crate::authz::entry::Entry::for_kind("RBAC");
+        metrics.authorizer_counters(entry.kind, &entry.name).count_decision(Verdict::Allow);
         metrics.count_authentication(Some("x509"));
         metrics.count_authentication(None);
         metrics.count_decision(Verdict::Allow);
@@ -277,7 +278,7 @@ mod tests {
         let metrics = AuthdMetrics::new(["x509"]);
         let clock = apimachinery::clock::ManualClock::at(jiff::Timestamp::UNIX_EPOCH);
         // A metric without samples is not in the text.
-        metrics.authorizer_counters("RBAC", "RBAC").observe_condition(std::time::Duration::ZERO);
+        metrics.authorizer_counters("RBAC", "rbac").observe_condition(std::time::Duration::ZERO);
         metrics.webhooks.observe_call("hook", "error", 1.0, true);
         metrics.token_webhook.observe_call("error", 1.0);
         metrics.authn_reloads.count("success", &clock);

@@ -173,7 +173,8 @@ impl ControlPlane {
     /// Sends a signal to authd alone. Returns the process ids of the processes that got it.
     pub fn signal_authd(&self, signal: rustix::process::Signal) -> Vec<u32> {
         let send = |pid: &u32| {
-            let pid = i32::try_from(*pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
+            let pid =
+                i32::try_from(*pid).ok().and_then(rustix::process::Pid::from_raw).expect("a process id");
             rustix::process::kill_process(pid, signal).is_ok()
         };
         self.authd_pids().into_iter().filter(send).collect()

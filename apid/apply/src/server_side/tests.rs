@@ -168,6 +168,11 @@ fn apply_merges_lists_by_schema_list_type() {
     );
 }
 
+/// A Deployment without the fields that each Deployment has.
+fn deployment() -> Stored {
+    Stored { object: Object::default(), empty: Object::default(), ..Stored::new("apps/v1.Deployment") }
+}
+
 /// A Deployment whose strategy has an unowned field, as a default.
 fn with_unowned_field(stored: &mut Stored) {
     stored.object.part_mut("spec").insert("minReadySeconds".to_owned(), json!(5));
@@ -200,7 +205,7 @@ fn applied_empty_map_stays_and_fields_around_it_too() {
             json!({"minReadySeconds": 5}),
         ),
     ] {
-        let mut stored = Stored::new("apps/v1.Deployment");
+        let mut stored = deployment();
         stored.apply("one", false, first.clone()).unwrap();
         with_unowned_field(&mut stored);
         stored.apply("one", false, second.clone()).unwrap();
@@ -219,7 +224,7 @@ fn empty_map_of_one_manager_stays_when_the_other_leaves() {
         (strategy(json!({})), json!({"spec": {}})),
         (strategy(json!({})), strategy(json!({}))),
     ] {
-        let mut stored = Stored::new("apps/v1.Deployment");
+        let mut stored = deployment();
         stored.apply("one", false, strategy(json!({"maxSurge": 1}))).unwrap();
         with_unowned_field(&mut stored);
         stored.apply("two", false, second).unwrap();
@@ -228,7 +233,7 @@ fn empty_map_of_one_manager_stays_when_the_other_leaves() {
         assert_eq!(stored.object.get("spec"), Some(&expected), "{third}");
     }
     // Beside a field of another manager, an applied empty map stays too.
-    let mut stored = Stored::new("apps/v1.Deployment");
+    let mut stored = deployment();
     stored.apply("one", false, strategy(json!({"maxSurge": 1}))).unwrap();
     stored.apply("two", false, json!({"spec": {"replicas": 3}})).unwrap();
     stored.apply("one", false, strategy(json!({}))).unwrap();

@@ -359,7 +359,19 @@ fn jwt_groups_and_uid_mappings_are_validated() {
         &[
             ("groups: {claim: roles, prefix: 'g:'}", ""),
             ("groups: {expression: claims.role}", ""),
-            ("groups: {expression: '[claims.role, \"b\"]'}", ""),
+            ("groups: {expression: '[claims.role, claims.team]'}", ""),
+            ("groups: {expression: '[string(claims.role), \"b\"]'}", ""),
+            // The elements of a list literal must have one type; a claim has no known type.
+            (
+                "groups: {expression: '[claims.role, \"b\"]'}",
+                "jwt[0].claimMappings.groups.expression: Invalid value: \"[claims.role, \\\"b\\\"]\": \
+                 compilation failed: ERROR: <input>:1:15: expected type ",
+            ),
+            (
+                "groups: {expression: '[\"b\", claims.role]'}",
+                "jwt[0].claimMappings.groups.expression: Invalid value: \"[\\\"b\\\", claims.role]\": \
+                 compilation failed: ERROR: <input>:1:",
+            ),
             ("groups: {expression: '[]'}", ""),
             ("groups: {}", ""),
             ("groups: {claim: roles}", "jwt[0].claimMappings.groups.prefix: Required value"),
