@@ -198,10 +198,11 @@ pub(super) fn check_version(database: &Path) -> Result<(), FileProblem> {
     }
 }
 
-/// Returns the format number in a version file, if the number is higher than the known one.
+/// Returns the format number in a version file, if it is one of the three after the known one. One flipped bit of the
+/// known number makes none of them, so that damage is not taken for a newer format.
 fn newer_format(version: &[u8]) -> Option<u8> {
     match version {
-        [b'F', b'J', b'L', format] if *format > FORMAT => Some(*format),
+        [b'F', b'J', b'L', format] if (FORMAT + 1..=FORMAT + 3).contains(format) => Some(*format),
         _ => None,
     }
 }
