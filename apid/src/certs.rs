@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn client_with_file_name_of_the_server_is_refused_even_with_force() {
+    fn client_with_file_name_of_the_server_is_rejected_also_with_force() {
         let folder = tempfile::tempdir().unwrap();
         let dir = format!("--cert-dir={}", folder.path().display());
         run([dir.clone()]).unwrap();

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::client::{Link, Prepared};
-use crate::dataset::expect_code;
+use crate::client::{Link, Prepared, expect_code};
 
 /// Resource whose writes a policy with many parameters validates.
 pub const PARAMETERS: &str = "limitranges";

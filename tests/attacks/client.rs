@@ -223,3 +223,12 @@ impl Link {
         Ok(answer)
     }
 }
+
+/// Panics unless an answer has one of these status codes.
+pub fn expect_code(path: &str, answer: &Result<AttackResponse, Error>, codes: &[u16]) {
+    match answer {
+        Ok(answer) if codes.contains(&answer.code) => {}
+        Ok(answer) => panic!("{path}: {} {}", answer.code, String::from_utf8_lossy(&answer.body)),
+        Err(error) => panic!("{path}: {error}"),
+    }
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::admission_objects;
-use crate::client::{AttackResponse, Error, Link, Prepared, READ_STREAM_WINDOW, tls};
+use crate::client::{Error, Link, Prepared, READ_STREAM_WINDOW, expect_code, tls};
 use crate::server::{PRIVILEGED_TOKEN, REFERENCE_TOKEN};
 
 /// Namespace of the reference client.
@@ -265,14 +265,5 @@ pub async fn load_data_set(port: u16) {
     for path in [collection(), large_object(), "/openapi/v2".to_owned(), "/openapi/v3".to_owned()] {
         let answer = link.exchange(&Prepared::get(path.as_str()), 0).await;
         expect_code(&path, &answer, &[200]);
-    }
-}
-
-/// Panics unless an answer has one of these status codes.
-pub fn expect_code(path: &str, answer: &Result<AttackResponse, Error>, codes: &[u16]) {
-    match answer {
-        Ok(answer) if codes.contains(&answer.code) => {}
-        Ok(answer) => panic!("{path}: {} {}", answer.code, String::from_utf8_lossy(&answer.body)),
-        Err(error) => panic!("{path}: {error}"),
     }
 }

@@ -65,8 +65,11 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
     ("apid/src/migration_commands/mod.rs", "the default of `--names`"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
     ("authd/src/inspect/connection.rs", "the environment of credential plugins is that of Kubernetes"),
+    ("authd/src/inspect/matrix/mod.rs", "the default policy of both presets"),
     ("authd/src/inspect/policy.rs", "names of messages that no command prints"),
     ("authd/src/webhook/mock.rs", "a service of the unit tests"),
+    ("policies/expressions/src/dialect.rs", "the dialect of expressions of each preset"),
+    ("proto/authproto/src/peer.rs", "the names of Kubernetes depend on no API domain"),
 ];
 
 /// Crates of the workspace that each crate may import.

@@ -89,9 +89,9 @@ fn parse_json(text: &str) -> Option<Value> {
 }
 
 /// A value in a message.
-struct Shown<'v>(&'v Value);
+struct DisplayedValue<'v>(&'v Value);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for DisplayedValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Value::Number(number) => f.write_str(&format_number(number)),
@@ -115,11 +115,11 @@ impl fmt::Display for Element {
                     if i > 0 {
                         f.write_char(',')?;
                     }
-                    write!(f, "{name}={}", Shown(value))?;
+                    write!(f, "{name}={}", DisplayedValue(value))?;
                 }
                 f.write_char(']')
             }
-            Element::Value(value) => write!(f, "[={}]", Shown(value)),
+            Element::Value(value) => write!(f, "[={}]", DisplayedValue(value)),
             Element::Index(index) => write!(f, "[{index}]"),
         }
     }

@@ -5,8 +5,8 @@ use apimachinery::decision::{Decision, Verdict, explain_reason};
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 
-use super::access_explanation::can_read_configuration;
 use super::access_spec::{AccessSpec, SpecForm};
+use super::configuration_access::can_read_configuration;
 use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::authz::AuthzRequest;
 

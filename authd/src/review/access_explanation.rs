@@ -19,6 +19,7 @@ use serde_json::json;
 
 use super::access::decision_status;
 use super::access_spec::{AccessSpec, SpecForm};
+use super::configuration_access::can_read_configuration;
 use super::{Review, ReviewResult, Reviewer, response_object};
 use crate::authz::AuthzRequest;
 use crate::authz::opinion::Opinion;
@@ -78,17 +79,6 @@ async fn can_explain_others(reviewer: &Reviewer<'_>, review: &Review<'_>) -> Res
         resource: RESOURCE.to_owned(),
         ..Attributes::default()
     };
-    let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
-    Ok(reviewer.active.authz.authorize(request).await?.decision.allowed())
-}
-
-/// Whether the requesting user may read the configuration of the server: the verb `get` on `/configz`.
-pub(super) async fn can_read_configuration(
-    reviewer: &Reviewer<'_>,
-    review: &Review<'_>,
-) -> Result<bool, MirrorNotReady> {
-    let attributes =
-        Attributes { verb: "get".to_owned(), path: "/configz".to_owned(), ..Attributes::default() };
     let request = AuthzRequest { user: review.user, attributes: &attributes, at_least: review.at_least };
     Ok(reviewer.active.authz.authorize(request).await?.decision.allowed())
 }

@@ -18,6 +18,7 @@ mod access;
 mod access_explanation;
 mod access_spec;
 mod attributes;
+mod configuration_access;
 mod rules;
 mod self_subject;
 mod token;

@@ -510,7 +510,7 @@ fn failing_webhook_and_rbac(mirror: &Arc<Mirror>) -> crate::authz::Union {
 }
 
 #[test]
-fn error_of_authorization_webhook_is_shown_only_to_readers_of_the_configuration() {
+fn error_of_authorization_webhook_is_visible_only_to_readers_of_the_configuration() {
     let user = |groups: &[&str]| UserInfo {
         name: "alice".into(),
         groups: groups.iter().map(|&group| group.to_owned()).collect(),

@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
-use crate::server::ConnectionCloser;
+use crate::connection_closer::ConnectionCloser;
 
 /// Maximum number of unfinished TLS handshakes. Each takes about 17 KiB of memory, all of them 4 MiB.
 pub(crate) const MAX_HANDSHAKES: usize = 256;

@@ -84,6 +84,7 @@ pub mod client;
 pub mod client_config;
 pub mod compatibility;
 pub mod config_file;
+mod connection_closer;
 mod connection_limits;
 pub mod exec;
 mod fair_stream;

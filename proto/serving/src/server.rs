@@ -46,13 +46,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::body::Body;
 use crate::cancellations::Cancellations;
+pub use crate::connection_closer::ConnectionCloser;
 use crate::connection_limits::{self, ConnectionPermit, Connections, Handshakes};
 use crate::fair_stream::FairStream;
 use crate::listener::{AcceptedConnection, Listener};
@@ -80,22 +81,6 @@ pub struct ConnectionInfo {
     pub unsent_bytes: Arc<AtomicUsize>,
     /// Ends the connection.
     pub cut: ConnectionCloser,
-}
-
-/// Ends a connection at once, with its requests in flight and its unsent bytes.
-#[derive(Clone, Debug, Default)]
-pub struct ConnectionCloser(Arc<Notify>);
-
-impl ConnectionCloser {
-    /// Ends the connection.
-    pub fn now(&self) {
-        self.0.notify_one();
-    }
-
-    /// Returns when the connection has to end.
-    pub(crate) async fn closed(&self) {
-        self.0.notified().await;
-    }
 }
 
 /// Request handler. Closures of the same shape are handlers.
@@ -546,7 +531,7 @@ impl Drop for RunningHandler {
     }
 }
 
-/// What happens on a connection: bytes of its stream, and running handlers.
+/// The activity of a connection: bytes of its stream, and running handlers.
 struct Activity {
     transferred: Arc<AtomicU64>,
     running_handlers: Arc<AtomicUsize>,

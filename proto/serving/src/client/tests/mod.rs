@@ -404,7 +404,7 @@ impl OpenSslServer {
 
 /// Webhooks, token issuers and key sets use this client (requirement A-OIDC-11).
 #[tokio::test(flavor = "multi_thread")]
-async fn server_with_outdated_tls_version_is_refused() {
+async fn server_with_outdated_tls_version_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
     let trust = Trust::from_pem(&std::fs::read(&pair.ca).unwrap()).unwrap();
