@@ -12,7 +12,7 @@ pub fn parse(text: &str) -> Option<IpAddr> {
     if text.contains(':') { parse_ipv6(text).map(IpAddr::V6) } else { parse_ipv4(text).map(IpAddr::V4) }
 }
 
-/// Parses an IPv6 address, of which the groups and an IPv4 address at the end may have leading zeros.
+/// Parses an IPv6 address. Its groups, and an IPv4 address at its end, may have leading zeros.
 fn parse_ipv6(text: &str) -> Option<Ipv6Addr> {
     let (head, tail) = match text.rsplit_once(':') {
         Some((head, tail)) if tail.contains('.') => (head, Some(parse_ipv4(tail)?)),

@@ -33,8 +33,8 @@ pub(super) struct AdmissionRequest<'a> {
     options: &'a (dyn Fn() -> Value + Sync),
     /// Whether the server generated the name of the object.
     pub(super) has_generated_name: bool,
-    /// The resource of a create whose body changes another object, for example a Binding on its own path. None:
-    /// the resource and subresource of the call.
+    /// The resource of a create whose body changes another object, for example a Binding on its own path. Without it,
+    /// admission sees the resource and subresource of the call.
     pub(super) body_resource: Option<&'a Resource>,
 }
 

@@ -104,8 +104,8 @@ type TypedNode = (Node, Type);
 type Overloads = &'static [(Overload, &'static Function)];
 
 impl Checker<'_> {
-    /// Returns the overloads of a global or member function, empty if the function has only the other form;
-    /// None: there is no such function.
+    /// Returns the overloads of a global or member function, empty if the function has only the other form.
+    /// Returns None if the function does not exist.
     fn overloads(&self, name: &str, member: bool) -> Option<(&'static str, Overloads)> {
         let mutations = || self.has_mutation_types.then(Table::for_mutations)?.find(name, member);
         self.functions.find(name, member).or_else(mutations)

@@ -295,7 +295,7 @@ impl Magnitude<'_> {
     }
 }
 
-/// Notation and exponent of a suffix: of ten, or of two for a binary suffix. None: an unknown suffix.
+/// Notation and exponent of a suffix: of ten, or of two for a binary suffix. Returns None for an unknown suffix.
 fn suffix_value(suffix: &str) -> Option<(Form, i32)> {
     const DECIMAL: [(&str, i32); 10] = [
         ("n", -9),

@@ -235,7 +235,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// Returns the text of a value for `%s`; None: the type has no text.
+/// Returns the text of a value for `%s`, or None if the type has no text.
 fn plain_text(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::String(s) => s.as_str().to_owned(),
@@ -245,7 +245,7 @@ fn plain_text(value: &Value<'_>) -> Option<String> {
     })
 }
 
-/// Returns the text of a value inside a list or map; None: the type has no text.
+/// Returns the text of a value inside a list or map, or None if the type has no text.
 fn nested_text(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::Null => "null".to_owned(),
