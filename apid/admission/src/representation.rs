@@ -207,7 +207,7 @@ impl<'a> Representation<'a> {
             return Ok(None);
         }
         if self.resource.is_custom() && self.body.is_none() {
-            return Err(self.other_custom_type(changed.name(), kind, api_version, registry));
+            return Err(self.custom_type_mismatch(changed.name(), kind, api_version, registry));
         }
         let kind = if kind.is_empty() { expected.kind.as_str() } else { kind };
         let api_version = if api_version.is_empty() { &expected_version } else { api_version };
@@ -240,7 +240,7 @@ impl<'a> Representation<'a> {
     }
 
     /// The Status for a changed custom object whose kind or version differs.
-    fn other_custom_type(&self, name: &str, kind: &str, api_version: &str, registry: &Registry) -> Status {
+    fn custom_type_mismatch(&self, name: &str, kind: &str, api_version: &str, registry: &Registry) -> Status {
         if kind.is_empty() {
             return Status::internal("Object 'Kind' is missing in the changed object");
         }
