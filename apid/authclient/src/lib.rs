@@ -2,10 +2,21 @@
 //!
 //! # Contract
 //!
-//! [`Auth::authenticate`] returns an [`Authenticated`], and [`Auth::authorize`] an [`Authorized`]. Only this
-//! crate constructs these types, and every verb requires an `Authorized`. [`Authorized::internal`]
-//! authorizes work of the process itself, with an identity that the audit log shows. Every open watch holds a
-//! [`WatchGuard`].
+//! [`Auth::admit`] authenticates and authorizes a request. Every open watch holds a [`WatchGuard`]. These
+//! concepts lead from a request to its verb:
+//!
+//! | Concept | Meaning |
+//! |---|---|
+//! | [`Credentials`] | what a request presents: certificate, token, proxy and impersonation headers |
+//! | [`Identity`] | the user whom the credentials name |
+//! | [`Attributes`](apimachinery::attributes::Attributes) | what the request asks for |
+//! | [`Decision`](apimachinery::decision::Decision) | allow, deny or no opinion, with a reason |
+//! | [`Authorized`] | an identity with allowed attributes; every verb requires one |
+//! | [`Rejection`] | the Status for a client that is not admitted, with the reason for the audit log |
+//! | [`Validity`](validity::Validity) | until when and until which changes identity and decision serve |
+//! | [`PolicyRevisions`] | for each component of the policy the revision of its last change |
+//! | [`Epoch`](decisions::epoch) | one authd process with one configuration |
+//! | [`Link`] | whether authd is connected, and cached responses serve |
 //!
 //! # Invariants
 //!
@@ -13,10 +24,9 @@
 //! on policy older than that write (design section 2). Three mechanisms ensure this:
 //!
 //! - The policy vector advances before the writer gets its response ([`decisions::revisions`]).
-//! - A request to authd carries a reading of the vector from before the request. authd decides on policy at
-//!   least as new, or fails.
-//! - A cached response is used only while its components have not advanced ([`decisions::cache`],
-//!   [`identity::cache`], [`watches::authorization`]).
+//! - A request to authd carries the vector from before the request. authd decides on policy at least as new, or
+//!   fails.
+//! - A cached response is used only while its components have not advanced ([`validity`]).
 //!
 //! INVARIANT (fail closed): a request that needs a response of authd and gets none fails with 503. Cached
 //! responses serve only for a limited time after the loss of authd ([`transport::link`]).
@@ -24,28 +34,26 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use apimachinery::attributes::Attributes;
 use apimachinery::clock::Clock;
-use apimachinery::decision::Decision;
 use apimachinery::names::Names;
 use apimachinery::status::Status;
-use apimachinery::user::UserInfo;
-use authproto::auth::{
-    AuthorizeBatchRequest, AuthorizeRequest, AuthorizeResponse, Covers, ReviewRequest, decide_request,
-    decide_response, review_response,
-};
+use authproto::auth::{ReviewRequest, decide_response, review_response};
+use http::HeaderMap;
+use serving::metrics::Metrics;
 
+mod admit;
 mod decisions;
 mod identity;
 mod reduce;
 #[cfg(test)]
 mod tests;
 mod transport;
+mod validity;
 mod watches;
+pub use admit::{Admitted, Authorized, Identity};
 pub use decisions::escalation::Escalation;
 pub use decisions::rejection::Rejection;
 pub use decisions::revisions::PolicyRevisions;
-pub use identity::authenticate::PrefetchedDecision;
 pub use identity::credentials::Credentials;
 pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
@@ -54,84 +62,15 @@ pub use transport::mirror::{MirrorOptions, PolicyWriter};
 pub use transport::stream::check_health;
 pub use watches::authorization::WatchGuard;
 
-use decisions::cache::{CachedDecision, DecisionCache, Expiry, Validity};
+use decisions::cache::DecisionCache;
 use decisions::epoch::Epochs;
-use decisions::revisions::Reading;
-use identity::cache::{IdentityCache, IdentityLifetime};
+use identity::cache::IdentityCache;
 use identity::credentials::Digester;
 use identity::metrics::AuthMetrics;
 use transport::authd_api::{AuthdApi, AuthdError};
 use transport::link::Link;
 use transport::peer::ExpectedAuthd;
 use watches::authorization::Watches;
-use watches::webhook_identity::WebhookIdentity;
-
-/// A client whose credentials were accepted.
-#[derive(Clone, Debug)]
-pub struct Authenticated {
-    user: Arc<UserInfo>,
-    lifetime: Arc<IdentityLifetime>,
-    /// The impersonation rights under which the client acts as this user; empty without impersonation. An open
-    /// watch ends when any of them ends.
-    impersonation_rights: Vec<Authorized>,
-    /// Set when an authentication webhook supplied the identity: open watches re-authenticate after its TTL.
-    webhook_identity: Option<WebhookIdentity>,
-}
-
-impl Authenticated {
-    /// The client as the user of its own credentials.
-    fn without_impersonation(user: Arc<UserInfo>, lifetime: Arc<IdentityLifetime>) -> Self {
-        Authenticated { user, lifetime, impersonation_rights: Vec::new(), webhook_identity: None }
-    }
-
-    /// The user.
-    pub fn user(&self) -> &Arc<UserInfo> {
-        &self.user
-    }
-}
-
-/// An authorized request: the user and the allowed attributes.
-#[derive(Clone, Debug)]
-pub struct Authorized {
-    client: Authenticated,
-    attributes: Arc<Attributes>,
-    cached_decision: Arc<CachedDecision>,
-}
-
-impl Authorized {
-    /// Authorizes work of the process itself, which no policy can deny.
-    ///
-    /// Background tasks and the writes that authd requests use this function. `reason` describes the work in
-    /// the audit log.
-    pub fn internal(user: Arc<UserInfo>, attributes: impl Into<Arc<Attributes>>, reason: &str) -> Self {
-        let decision = Decision { reason: reason.to_owned(), ..Decision::default() };
-        Authorized {
-            client: Authenticated::without_impersonation(user, Arc::default()),
-            attributes: attributes.into(),
-            cached_decision: Arc::new(CachedDecision::new(decision, Validity::internal())),
-        }
-    }
-
-    /// Whether this is work of the process itself.
-    pub fn is_internal(&self) -> bool {
-        self.cached_decision.validity.is_internal()
-    }
-
-    /// The user.
-    pub fn user(&self) -> &Arc<UserInfo> {
-        &self.client.user
-    }
-
-    /// The allowed attributes.
-    pub fn attributes(&self) -> &Attributes {
-        &self.attributes
-    }
-
-    /// The authorizer's reason, for the audit log.
-    pub fn reason(&self) -> &str {
-        &self.cached_decision.decision.reason
-    }
-}
 
 /// Statistics of the caches and of the mirror, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,6 +106,7 @@ pub struct Auth {
     epochs: Arc<Epochs>,
     link: Arc<Link>,
     digester: Digester,
+    names: Arc<Names>,
     proxy_headers: ProxyHeaders,
     identities: IdentityCache,
     decisions: DecisionCache,
@@ -196,7 +136,7 @@ impl Auth {
             expected,
             link.clone(),
         ));
-        Self::with_api(authd_api, link, revisions, clock, options.proxy_headers)
+        Self::with_api(authd_api, link, revisions, clock, options.names, options.proxy_headers)
     }
 
     fn with_api(
@@ -204,6 +144,7 @@ impl Auth {
         link: Arc<Link>,
         revisions: Arc<PolicyRevisions>,
         clock: Arc<dyn Clock>,
+        names: Arc<Names>,
         proxy_headers: ProxyHeaders,
     ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
         let auth = Arc::new(Auth {
@@ -213,6 +154,7 @@ impl Auth {
             epochs: Arc::clone(&link.epochs),
             link,
             digester: Digester::new()?,
+            names,
             proxy_headers,
             identities: IdentityCache::new(),
             decisions: DecisionCache::new(),
@@ -287,194 +229,15 @@ impl Auth {
         )
     }
 
-    /// Authorizes a request.
-    ///
-    /// # Errors
-    ///
-    /// 403 when no authorizer allows the request, 503 when authd gives no decision; with the reason for the
-    /// audit log.
-    pub async fn authorize(
-        &self,
-        client: &Authenticated,
-        attributes: impl Into<Arc<Attributes>>,
-        request_id: &str,
-    ) -> Result<Authorized, Rejection> {
-        self.authorize_prefetched(client, attributes.into(), None, request_id).await
+    /// Registers the authentication and authorization metrics.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        // A second call changes nothing: a process has one registry.
+        let _ = self.auth_metrics.set(AuthMetrics::new(metrics));
     }
 
-    /// Authorizes a request with the decision of [`Auth::authenticate_for`] if this decision is current and
-    /// on the same request; otherwise as [`Auth::authorize`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Auth::authorize`].
-    pub async fn authorize_prefetched(
-        &self,
-        client: &Authenticated,
-        attributes: Arc<Attributes>,
-        prefetched: Option<PrefetchedDecision>,
-        request_id: &str,
-    ) -> Result<Authorized, Rejection> {
-        let started_at = self.clock.monotonic();
-        let outcome = self.decide_prefetched(client, &attributes, prefetched, request_id).await;
-        if let Some(auth_metrics) = self.auth_metrics.get() {
-            let duration = self.clock.monotonic().saturating_sub(started_at);
-            let result = outcome.as_ref().map(|decision| decision.decision.verdict).ok();
-            auth_metrics.record_authorization(result, duration);
-        }
-        let cached_decision = outcome.map_err(|error| Rejection::from(Status::from(error)))?;
-        let decision = &cached_decision.decision;
-        if !decision.evaluation_error.is_empty() {
-            tracing::warn!(
-                request_id,
-                problem = %decision.evaluation_error,
-                "authorizer reported an evaluation error; the decision stands"
-            );
-        }
-        if !decision.allowed() {
-            return Err(decisions::rejection::forbidden(&client.user, &attributes, decision));
-        }
-        Ok(Authorized { client: client.clone(), attributes, cached_decision })
-    }
-
-    /// Returns the prefetched decision if it is current, otherwise a decision from the cache or from authd.
-    async fn decide_prefetched(
-        &self,
-        client: &Authenticated,
-        attributes: &Arc<Attributes>,
-        prefetched: Option<PrefetchedDecision>,
-        request_id: &str,
-    ) -> Result<Arc<CachedDecision>, AuthdError> {
-        let prefetched = prefetched.and_then(|prefetched| {
-            prefetched.into_decision(&client.user, attributes, &self.revisions, self.epochs.count())
-        });
-        match prefetched {
-            Some(cached_decision) => Ok(cached_decision),
-            None => self.decide(&client.user, attributes, request_id).await,
-        }
-    }
-
-    /// Authorizes a further action of the same request, for example the create by an update of a missing
-    /// object, or the delete of each object by a deletecollection.
-    ///
-    /// # Errors
-    ///
-    /// As [`Auth::authorize`].
-    pub async fn authorize_also(
-        &self,
-        authorized: &Authorized,
-        attributes: Attributes,
-    ) -> Result<Authorized, Rejection> {
-        if authorized.is_internal() {
-            return Ok(Authorized::internal(authorized.user().clone(), attributes, authorized.reason()));
-        }
-        self.authorize(&authorized.client, attributes, "").await
-    }
-
-    /// Returns the decision on attributes other than those of the request, for admission plugins.
-    ///
-    /// # Errors
-    ///
-    /// 503 when authd gives no decision.
-    pub async fn decision(&self, user: &Arc<UserInfo>, attributes: Attributes) -> Result<Decision, Status> {
-        let cached_decision = self.decide(user, &Arc::new(attributes), "").await?;
-        Ok(cached_decision.decision.clone())
-    }
-
-    /// Returns a valid decision from the cache or from authd.
-    async fn decide(
-        &self,
-        user: &Arc<UserInfo>,
-        attributes: &Arc<Attributes>,
-        request_id: &str,
-    ) -> Result<Arc<CachedDecision>, AuthdError> {
-        if self.link.cache_serves() {
-            let epoch = self.epochs.count();
-            let is_valid =
-                |validity: &Validity| validity.is_valid(&self.revisions, epoch, &*self.clock, Duration::ZERO);
-            let cache_hit = self.decisions.find(user, attributes, is_valid);
-            if let Some(auth_metrics) = self.auth_metrics.get() {
-                auth_metrics.count_decision_lookup(cache_hit.is_some());
-            }
-            if let Some(cached_decision) = cache_hit {
-                return Ok(cached_decision);
-            }
-        }
-        // Boxed, because most requests have a hit and do not need the memory of this future.
-        Box::pin(self.decide_uncached(user, attributes, request_id)).await
-    }
-
-    /// Returns a decision from authd and caches it.
-    async fn decide_uncached(
-        &self,
-        user: &Arc<UserInfo>,
-        attributes: &Arc<Attributes>,
-        request_id: &str,
-    ) -> Result<Arc<CachedDecision>, AuthdError> {
-        let requested_at = self.clock.monotonic();
-        let reading = self.revisions.reading(user, &attributes.namespace);
-        let ask = decide_request::Ask::Authorize(authorize_request(user, attributes, &reading));
-        let response = self.authd_api.decide(request_id, ask).await?;
-        let epoch = self.epochs.observe(response.epoch.as_ref());
-        match response.answer {
-            Some(decide_response::Answer::Authorize(response)) => {
-                let expiry = Expiry::from_wire(requested_at, response.ttl_ms);
-                Ok(self.cache_decision(user, attributes, &response, reading.as_of, epoch, expiry))
-            }
-            other => Err(to_authd_error(other)),
-        }
-    }
-
-    /// Gets the decisions on many requests with one request to authd, without reading the decision cache.
-    ///
-    /// The re-authorization of open watches uses this function.
-    async fn decide_batch(
-        &self,
-        batch_keys: &[(Arc<UserInfo>, Arc<Attributes>)],
-    ) -> Result<Vec<Arc<CachedDecision>>, AuthdError> {
-        let started_at = self.clock.monotonic();
-        let readings: Vec<Reading> =
-            batch_keys.iter().map(|(user, a)| self.revisions.reading(user, &a.namespace)).collect();
-        let requests = batch_keys
-            .iter()
-            .zip(&readings)
-            .map(|((user, attributes), reading)| authorize_request(user, attributes, reading))
-            .collect();
-        let ask = decide_request::Ask::AuthorizeBatch(AuthorizeBatchRequest { requests });
-        let response = self.authd_api.decide("", ask).await?;
-        let epoch = self.epochs.observe(response.epoch.as_ref());
-        match response.answer {
-            Some(decide_response::Answer::AuthorizeBatch(batch))
-                if batch.responses.len() == batch_keys.len() =>
-            {
-                let entries = batch_keys.iter().zip(&readings).zip(&batch.responses);
-                Ok(entries
-                    .map(|(((user, a), reading), response)| {
-                        let expiry = Expiry::from_wire(started_at, response.ttl_ms);
-                        self.cache_decision(user, a, response, reading.as_of, epoch, expiry)
-                    })
-                    .collect())
-            }
-            other => Err(to_authd_error(other)),
-        }
-    }
-
-    /// Converts the response of authd to a decision and caches the decision.
-    fn cache_decision(
-        &self,
-        user: &Arc<UserInfo>,
-        attributes: &Arc<Attributes>,
-        response: &AuthorizeResponse,
-        as_of: u64,
-        epoch: Option<u64>,
-        expiry: Option<Expiry>,
-    ) -> Arc<CachedDecision> {
-        let dependencies = self.revisions.dependencies(response.depends_on.as_ref());
-        let validity = Validity { as_of, dependencies, epoch, expiry };
-        let cached_decision = Arc::new(CachedDecision::new(decisions::cache::from_wire(response), validity));
-        let covers = Covers::try_from(response.covers).unwrap_or(Covers::This);
-        self.decisions.insert(user, attributes, covers, &cached_decision);
-        cached_decision
+    /// Removes the credentials from the headers of a request.
+    pub fn take_credentials(&self, headers: &mut HeaderMap) -> HeaderCredentials {
+        HeaderCredentials::take(headers, &self.proxy_headers, &self.names)
     }
 
     /// Creates a review.
@@ -494,10 +257,10 @@ impl Auth {
     ) -> Result<Vec<u8>, Status> {
         let request = ReviewRequest {
             resource: resource.to_owned(),
-            namespace: authorized.attributes.namespace.clone(),
+            namespace: authorized.attributes().namespace.clone(),
             user: Some((&**authorized.user()).into()),
             object: object.into(),
-            at_least: Some(self.revisions.full_reading().at_least),
+            at_least: Some(self.revisions.newest()),
             request_id: request_id.to_owned(),
         };
         match self.authd_api.review(request).await?.outcome {
@@ -512,14 +275,6 @@ impl Auth {
     fn drop_caches(&self) {
         self.identities.clear();
         self.decisions.clear();
-    }
-}
-
-fn authorize_request(user: &UserInfo, attributes: &Attributes, reading: &Reading) -> AuthorizeRequest {
-    AuthorizeRequest {
-        user: Some(user.into()),
-        attributes: Some(attributes.into()),
-        at_least: Some(reading.at_least.clone()),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::shares::UserShare;
 use crate::slow_writes::SlowWrites;
 use crate::work_pool::{PoolError, PoolLimits, WorkPool};
 use crate::{request_cost, resources, routes};
-use authclient::{Authenticated, Authorized};
+use authclient::{Authorized, Identity};
 
 /// Memory cost of a preparation on the work pool, in bytes: it encodes the first bytes of a response.
 const PREPARE_COST: usize = 1 << 20;
@@ -37,7 +37,7 @@ const CHEAP_STEPS: usize = 5;
 pub(super) struct AuthorizedRequest {
     pub(super) authorized: Authorized,
     /// The authenticated user, before impersonation.
-    pub(super) caller: Authenticated,
+    pub(super) caller: Identity,
     pub(super) body: ReceivedBody,
 }
 
@@ -55,7 +55,9 @@ impl Executor {
     ///
     /// The system cannot start a worker thread.
     pub(super) fn start() -> io::Result<Self> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // More threads than tasks of one user: the system shares the cores with tasks that compute for seconds.
+        let threads = cores + PoolLimits::SERVER.tasks_per_user;
         let pool = Arc::new(WorkPool::start(threads, PoolLimits::SERVER)?);
         let in_flight = Arc::new(InFlightLimits::new((0, 0)));
         Ok(Executor { in_flight, pool, slow_writes: SlowWrites::default() })

@@ -37,7 +37,7 @@ use crate::response::chunk_producer::{self, ChunkProducer};
 use crate::response::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
 use crate::shares::Shares;
 use crate::state::HttpState;
-use authclient::{Authenticated, Authorized, Credentials, PrefetchedDecision, Rejection};
+use authclient::{Admitted, Credentials, Identity, Rejection};
 use verbs::{ApiState, ServedKinds};
 
 /// The request handler of a server.
@@ -107,7 +107,7 @@ impl Api {
             (ParsedUri::new(&head.method, &head.uri, Query::parse(head.uri.query())), None)
         };
         let ParsedUri { query, info } = uri;
-        let header_credentials = api_state.auth.take_credentials(&mut head.headers, &api_state.names);
+        let header_credentials = api_state.auth.take_credentials(&mut head.headers);
         let audit_id = audit_id(&head, api_state);
         let compression = api_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
         let response_options = ResponseOptions::new(&head.headers, &query, compression);
@@ -248,39 +248,37 @@ impl Api {
             header_credentials: &context.header_credentials,
             certificate_chain: &context.connection.client_chain,
             chain_fingerprint: context.connection.client_fingerprint.as_ref(),
+            impersonation_headers: context.requests_impersonation().then_some(&context.head.headers),
             path: context.head.uri.path(),
             request_id: &context.id,
         };
         if context.is_for_health_summary() && self.api_state().auth.answers_health_alone() {
             return routes::handle(context).await;
         }
-        // Impersonation is authorized first, for the authenticated user, so the request itself is not
-        // pre-authorized.
-        let requests_impersonation = context.requests_impersonation();
-        let prefetch = (!requests_impersonation).then_some(&context.info.attributes);
-        let authenticated = self.api_state().auth.authenticate_for(&credentials, prefetch).await;
-        let (caller, prefetched) = authenticated.map_err(|rejection| {
+        let record_user = |identity: &Identity| {
+            context.audit.update(|event| match identity.is_impersonated() {
+                true => event.impersonated = Some((**identity.user()).clone()),
+                false => event.user = Some((**identity.user()).clone()),
+            });
+        };
+        let admitted = self.api_state().auth.admit(&credentials, &context.info.attributes, record_user).await;
+        let Admitted { caller, impersonated, decision } = admitted.map_err(|rejection| {
             context.audit.update(|event| {
                 let domain = self.api_state().names.group("authentication");
                 event.annotate(format!("{domain}/reason"), rejection.reason.as_ref());
             });
             with_client_audit_id(*rejection.status, &context.head)
         })?;
-        context.audit.update(|event| event.user = Some((**caller.user()).clone()));
-        let impersonated =
-            if requests_impersonation { Box::pin(self.impersonate(context, &caller)).await? } else { None };
-        if let Some(impersonated) = &impersonated {
-            context.audit.update(|event| event.impersonated = Some((**impersonated.user()).clone()));
-        }
-        let user = impersonated.as_ref().unwrap_or(&caller);
-        let authorized = match self.authorize(context, user, prefetched).await {
+        let authorized = match decision {
             Ok(authorized) => authorized,
             Err(rejection) => {
+                let user = impersonated.as_ref().unwrap_or(&caller);
                 let warnings = Box::pin(self.explain_denial(context, &caller, user, &rejection)).await;
                 let format = negotiate::error_format(&context.head.headers, context.encoding_support());
                 return Ok(ApiResponse::status(*rejection.status, format).with_warnings(warnings));
             }
         };
+        self.annotate_decision(context, "allow", authorized.reason());
         if context.is_for_health() {
             return execution::route(context, &authorized, &[]).await;
         }
@@ -292,38 +290,6 @@ impl Api {
         self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
     }
 
-    async fn impersonate(
-        &self,
-        context: &RequestContext,
-        caller: &Authenticated,
-    ) -> Result<Option<Authenticated>, Status> {
-        let (auth, names) = (&self.api_state().auth, &self.api_state().names);
-        let impersonated = auth.impersonate(caller, &context.head.headers, names, &context.id).await;
-        impersonated.inspect_err(|status| self.annotate_decision(context, "forbid", &status.message))
-    }
-
-    async fn authorize(
-        &self,
-        context: &RequestContext,
-        user: &Authenticated,
-        prefetched: Option<PrefetchedDecision>,
-    ) -> Result<Authorized, Rejection> {
-        let (auth, attributes) = (&self.api_state().auth, Arc::clone(&context.info.attributes));
-        let mut authorized =
-            auth.authorize_prefetched(user, Arc::clone(&attributes), prefetched, &context.id).await;
-        if authorized.as_ref().is_err_and(|rejection| rejection.status.code == 403)
-            && let names = &self.api_state().names
-            && let Some(explanation) =
-                Box::pin(auth.authorize_own_explanation(user, &attributes, names, &context.id)).await
-        {
-            authorized = Ok(explanation);
-        }
-        if let Ok(authorized) = &authorized {
-            self.annotate_decision(context, "allow", authorized.reason());
-        }
-        authorized
-    }
-
     /// Adds the rejection to the audit event, and returns explanations as warnings for the caller.
     ///
     /// authd explains a denial only for the audit log and for callers who may create SubjectAccessReviews.
@@ -332,20 +298,19 @@ impl Api {
     async fn explain_denial(
         &self,
         context: &RequestContext,
-        caller: &Authenticated,
-        user: &Authenticated,
+        caller: &Identity,
+        user: &Identity,
         rejection: &Rejection,
     ) -> Vec<String> {
-        let (auth, names) = (&self.api_state().auth, &self.api_state().names);
-        if rejection.status.code != 403 || auth.unreachable().is_some() {
+        let auth = &self.api_state().auth;
+        if !rejection.is_denial || auth.unreachable().is_some() {
             self.annotate_decision(context, "forbid", &rejection.reason);
             return Vec::new();
         }
         // The same authorizers decide the permission: after an evaluation error the decision would wait for the
         // failing webhook a second time.
         let can_read_explanations = async {
-            !rejection.has_evaluation_error
-                && auth.can_read_explanations(caller.user(), names, &context.id).await
+            !rejection.has_evaluation_error && auth.can_read_explanations(caller.user(), &context.id).await
         };
         let misses = auth.nearest_misses(user.user(), &context.info.attributes, &context.id);
         let (can_read_explanations, misses) = if context.audit.is_on() {

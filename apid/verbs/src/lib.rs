@@ -81,6 +81,7 @@ pub use update::update;
 pub use watch::{ChangedObject, WatchNotice, WatchStart, WatchStream, watch};
 pub use watch_cache::{Cache, Event, Item, Items, Pin, Snapshot, Watcher};
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::PluginOutput;
@@ -89,6 +90,7 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use kinds::{Context, Resource, Storage};
+use serving::gates::Gate;
 
 use authclient::Authorized;
 
@@ -202,11 +204,20 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Encodes an object for a commit, in the storage version.
+    /// Encodes an object for a commit, in the storage version. Custom objects are CBOR if its gate is on.
     async fn encode(&self, object: &Object) -> Result<Bytes, Status> {
+        let is_cbor =
+            self.collection.resource.is_custom() && self.api_state.gates.enabled(Gate::CborServingAndStorage);
+        let encode = |object: Cow<'_, Object>| {
+            if is_cbor {
+                kinds::entry::encode_cbor(object.into_owned())
+            } else {
+                kinds::entry::encode(&object)
+            }
+        };
         match &self.collection.converter {
-            Some(converter) => Ok(kinds::entry::encode(&converter.write(object).await?)),
-            None => Ok(kinds::entry::encode(object)),
+            Some(converter) => Ok(encode(Cow::Owned(converter.write(object).await?))),
+            None => Ok(encode(Cow::Borrowed(object))),
         }
     }
 
@@ -257,7 +268,7 @@ impl<'a> Call<'a> {
     async fn authorize_verb(&self, verb: &str) -> Result<(), Status> {
         let mut attributes = self.authorized.attributes().clone();
         verb.clone_into(&mut attributes.verb);
-        let allowed = self.api_state.auth.authorize_also(self.authorized, attributes).await;
+        let allowed = self.api_state.auth.check(self.authorized, attributes).await;
         allowed.map(drop).map_err(|rejection| *rejection.status)
     }
 

@@ -1,4 +1,4 @@
-//! The decision cache: keys, validity and eviction.
+//! The decision cache: keys and eviction.
 //!
 //! # Invariants
 //!
@@ -7,8 +7,6 @@
 //! exception is an entry that authd gave for any name: its comparison ignores the name and the path that
 //! contains the name.
 //! INVARIANT (fresh policy): an entry is used only while it [is valid](Validity::is_valid).
-//! INVARIANT (TTL from the request): the TTL of a webhook response counts from the moment before the
-//! request, however long the response took.
 //!
 //! # Costs
 //!
@@ -23,7 +21,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
-use apimachinery::clock::Clock;
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::user::UserInfo;
 use authproto::auth::{AuthorizeResponse, Covers, Verdict as WireVerdict};
@@ -32,7 +29,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use tokio::sync::Notify;
 
-use crate::decisions::revisions::{DependencySet, PolicyRevisions};
+use crate::validity::Validity;
 
 /// Maximum size of all entries together, in bytes. A maximum number of entries would not limit memory,
 /// because clients choose the lengths of paths and selectors.
@@ -52,97 +49,13 @@ const MAINTENANCE_BATCH: usize = 16;
 /// After 300 ms, the cache library would run the maintenance on the thread of a request.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The minimum TTL of a webhook response for an open watch.
-///
-/// Without this minimum, a webhook with TTL 0 would get a request at every event. The minimum equals the time
-/// within which a watch must end after a policy write that forbids it.
-pub(crate) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
-
-/// The TTL of a webhook response.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Expiry {
-    /// The monotonic time just before apid sent the request to authd.
-    requested_at: Duration,
-    /// The TTL, counted from `requested_at`.
-    ttl: Duration,
-}
-
-impl Expiry {
-    /// Decodes a TTL from the wire: 0 means no limit, n means n - 1 ms.
-    ///
-    /// A response with the value 1 therefore serves only the request that caused it.
-    pub(crate) fn from_wire(requested_at: Duration, ttl_ms: u64) -> Option<Self> {
-        Some(Expiry { requested_at, ttl: Duration::from_millis(ttl_ms.checked_sub(1)?) })
-    }
-
-    /// The monotonic time at which the response expires.
-    pub(crate) fn end(&self) -> Duration {
-        self.requested_at.saturating_add(self.ttl)
-    }
-
-    fn is_valid_at(&self, now: Duration, min_ttl: Duration) -> bool {
-        now.saturating_sub(self.requested_at) < self.ttl.max(min_ttl)
-    }
-}
-
-/// The condition under which a decision stays valid.
-#[derive(Clone, Debug)]
-pub(crate) struct Validity {
-    /// The revision up to which the decision includes every policy write, read before the request to authd.
-    pub(crate) as_of: u64,
-    /// The policy components that the decision depends on.
-    pub(crate) dependencies: DependencySet,
-    /// The epoch of the decision. None: the decision serves only the request that caused it.
-    pub(crate) epoch: Option<u64>,
-    /// The TTL of the webhook response on which the decision is based. None: no time limit.
-    pub(crate) expiry: Option<Expiry>,
-}
-
-impl Validity {
-    /// The validity of decisions on internal work of apid: no policy change ends it, and it is not cached.
-    pub(crate) fn internal() -> Self {
-        Validity { as_of: u64::MAX, dependencies: DependencySet::default(), epoch: None, expiry: None }
-    }
-
-    /// Whether this is [`Validity::internal`].
-    pub(crate) fn is_internal(&self) -> bool {
-        self.as_of == u64::MAX
-    }
-
-    /// Whether no policy write and no new epoch has made the decision invalid, whatever its TTL.
-    pub(crate) fn is_current(&self, revisions: &PolicyRevisions, epoch: u64) -> bool {
-        self.epoch == Some(epoch) && revisions.unchanged(&self.dependencies, self.as_of)
-    }
-
-    /// Whether the decision [is current](Validity::is_current) and its TTL, which is at least `min_ttl`, has not
-    /// ended. An open watch has the minimum [`MIN_WATCH_TTL`].
-    ///
-    /// Reads `clock` only if the decision has a TTL.
-    pub(crate) fn is_valid(
-        &self,
-        revisions: &PolicyRevisions,
-        epoch: u64,
-        clock: &dyn Clock,
-        min_ttl: Duration,
-    ) -> bool {
-        self.expiry.is_none_or(|expiry| expiry.is_valid_at(clock.monotonic(), min_ttl))
-            && self.is_current(revisions, epoch)
-    }
-}
-
 /// A decision with its validity.
 #[derive(Debug)]
 pub(crate) struct CachedDecision {
     /// The decision.
     pub(crate) decision: Decision,
-    /// The condition under which the decision stays valid.
+    /// The conditions under which the decision stays valid.
     pub(crate) validity: Validity,
-}
-
-impl CachedDecision {
-    pub(crate) fn new(decision: Decision, validity: Validity) -> Self {
-        CachedDecision { decision, validity }
-    }
 }
 
 /// Converts the response of authd to a decision.
@@ -400,12 +313,13 @@ impl DecisionCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decisions::epoch::EpochNumber;
     use apimachinery::attributes::{Operator, Requirement};
 
     fn cached_decision() -> Arc<CachedDecision> {
-        let validity =
-            Validity { as_of: 0, dependencies: DependencySet::default(), epoch: Some(1), expiry: None };
-        Arc::new(CachedDecision::new(Decision { verdict: Verdict::Allow, ..Decision::default() }, validity))
+        let validity = Validity { epoch: Some(EpochNumber::default()), ..Validity::default() };
+        let decision = Decision { verdict: Verdict::Allow, ..Decision::default() };
+        Arc::new(CachedDecision { decision, validity })
     }
 
     fn pods() -> Attributes {

@@ -1,12 +1,12 @@
-//! The epochs and eras of authd: which process with which configuration gave a response.
+//! The epochs of authd: which process with which configuration gave a response.
 //!
 //! # Contract
 //!
-//! Each new authd process or configuration starts an *epoch*, which invalidates all cached responses. An
-//! *era* ends only when a credential may now belong to another user: with a new authd process, or with a
-//! change of the authentication configuration. When a new epoch does not end the era, open watches continue
-//! after re-authorization. When the era ends, open watches end: apid keeps the credentials of a watch only
-//! for an identity from a webhook, so it cannot re-authenticate every watch.
+//! Each new authd process or configuration starts an *epoch*, which invalidates all cached responses. After an
+//! epoch with new authorization only, open watches continue with a re-authorization. A new authd process, or a
+//! changed authentication configuration, also ends open watches, because a credential may now belong to
+//! another user. apid keeps the credentials of a watch only for an identity from a webhook, so it cannot
+//! re-authenticate every watch.
 //!
 //! # Invariants
 //!
@@ -20,14 +20,24 @@ use authproto::auth::Epoch;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The current epoch of authd, and the numbers of epoch and era. A number is 0 before the first epoch.
+/// The number of an epoch of authd, counted by apid over all authd processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EpochNumber {
+    /// The number of epochs so far. A cached response of another generation is invalid.
+    pub(crate) generation: u64,
+    /// The number of epochs so far that may have changed the identity of a credential. Open watches end when it
+    /// changes.
+    pub(crate) identities: u64,
+}
+
+/// The current epoch of authd and its number, which is 0 before the first epoch.
 ///
 /// The default has no epoch: authd has not responded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Epochs {
     current: Mutex<CurrentEpoch>,
-    count: AtomicU64,
-    eras: AtomicU64,
+    generation: AtomicU64,
+    identities: AtomicU64,
     changed: watch::Sender<u64>,
 }
 
@@ -44,17 +54,15 @@ impl Epochs {
         self.current.lock().expected = Some(Arc::clone(instance));
     }
 
-    /// The number of the current epoch. Cached responses with another number are invalid.
-    pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::SeqCst)
+    /// The number of the current epoch.
+    pub(crate) fn number(&self) -> EpochNumber {
+        EpochNumber {
+            generation: self.generation.load(Ordering::SeqCst),
+            identities: self.identities.load(Ordering::SeqCst),
+        }
     }
 
-    /// The number of the current era.
-    pub(crate) fn era(&self) -> u64 {
-        self.eras.load(Ordering::SeqCst)
-    }
-
-    /// Returns a receiver of the number of the current epoch, for tasks that wait for a change.
+    /// Returns a receiver that is notified of each new epoch.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
@@ -63,19 +71,14 @@ impl Epochs {
     ///
     /// Returns the number of the epoch under which the response may be cached. None means that the response
     /// is from an older configuration or from another process, or has no epoch: it serves only its own request.
-    pub(crate) fn observe(&self, epoch: Option<&Epoch>) -> Option<u64> {
-        self.observe_with_era(epoch).map(|(count, _)| count)
-    }
-
-    /// As [`Epochs::observe`], but returns the numbers of the epoch and of the era, read at the same moment.
-    pub(crate) fn observe_with_era(&self, epoch: Option<&Epoch>) -> Option<(u64, u64)> {
+    pub(crate) fn observe(&self, epoch: Option<&Epoch>) -> Option<EpochNumber> {
         let epoch = epoch?;
         let mut current = self.current.lock();
         if current.expected.as_ref().is_some_and(|expected| **expected != epoch.instance) {
             return None;
         }
-        let same_era = match current.epoch.as_ref() {
-            Some(known) if known == epoch => return Some((self.count(), self.era())),
+        let keeps_identities = match current.epoch.as_ref() {
+            Some(known) if known == epoch => return Some(self.number()),
             Some(known) if known.instance == epoch.instance && known.generation > epoch.generation => {
                 return None;
             }
@@ -88,11 +91,11 @@ impl Epochs {
             "authd configuration changed; cached responses are invalid"
         );
         current.epoch = Some(epoch.clone());
-        // The era advances first: a thread that reads the new count also reads the new era.
-        let era = self.eras.fetch_add(u64::from(!same_era), Ordering::SeqCst) + u64::from(!same_era);
-        let count = self.count.fetch_add(1, Ordering::SeqCst) + 1;
-        self.changed.send_replace(count);
-        Some((count, era))
+        // `identities` advances first: a thread that reads the new generation also reads the new `identities`.
+        self.identities.fetch_add(u64::from(!keeps_identities), Ordering::SeqCst);
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        self.changed.send_replace(generation);
+        Some(self.number())
     }
 }
 
@@ -103,36 +106,40 @@ mod tests {
     #[test]
     fn new_instance_or_generation_starts_epoch_and_old_generation_is_ignored() {
         let epochs = Epochs::default();
+        let generation =
+            |epoch: Option<Epoch>| epochs.observe(epoch.as_ref()).map(|number| number.generation);
         let epoch =
             |instance: &str, generation| Some(Epoch { instance: instance.into(), generation, identities: 1 });
-        assert_eq!(epochs.observe(epoch("a", 1).as_ref()), Some(1));
-        assert_eq!(epochs.observe(epoch("a", 1).as_ref()), Some(1));
-        assert_eq!(epochs.observe(epoch("a", 2).as_ref()), Some(2));
-        assert_eq!(epochs.observe(epoch("a", 1).as_ref()), None);
-        assert_eq!(epochs.observe(epoch("b", 1).as_ref()), Some(3));
-        assert_eq!(epochs.observe(None), None);
+        assert_eq!(generation(epoch("a", 1)), Some(1));
+        assert_eq!(generation(epoch("a", 1)), Some(1));
+        assert_eq!(generation(epoch("a", 2)), Some(2));
+        assert_eq!(generation(epoch("a", 1)), None);
+        assert_eq!(generation(epoch("b", 1)), Some(3));
+        assert_eq!(generation(None), None);
     }
 
     #[test]
     fn late_epoch_of_older_process_is_ignored() {
         let epochs = Epochs::default();
+        let generation =
+            |epoch: Option<Epoch>| epochs.observe(epoch.as_ref()).map(|number| number.generation);
         let epoch = |instance: &str| Some(Epoch { instance: instance.into(), generation: 1, identities: 1 });
         epochs.expect(&"old".into());
-        assert_eq!(epochs.observe(epoch("old").as_ref()), Some(1));
+        assert_eq!(generation(epoch("old")), Some(1));
         epochs.expect(&"new".into());
-        assert_eq!(epochs.observe(epoch("new").as_ref()), Some(2));
-        assert_eq!((epochs.observe(epoch("old").as_ref()), epochs.count()), (None, 2));
-        assert_eq!(epochs.observe(epoch("new").as_ref()), Some(2), "the epoch of the new process stays");
+        assert_eq!(generation(epoch("new")), Some(2));
+        assert_eq!((generation(epoch("old")), epochs.number().generation), (None, 2));
+        assert_eq!(generation(epoch("new")), Some(2), "the epoch of the new process stays");
     }
 
     #[test]
-    fn era_ends_with_new_process_or_authentication_configuration() {
+    fn identities_change_with_new_process_or_authentication_configuration() {
         let epochs = Epochs::default();
-        for (instance, generation, identities, era) in
+        for (instance, generation, identities, expected) in
             [("a", 1, 1, 1), ("a", 1, 1, 1), ("a", 2, 1, 1), ("a", 3, 2, 2), ("a", 2, 1, 2), ("b", 1, 1, 3)]
         {
             epochs.observe(Some(&Epoch { instance: instance.into(), generation, identities }));
-            assert_eq!(epochs.era(), era, "{instance} {generation} {identities}");
+            assert_eq!(epochs.number().identities, expected, "{instance} {generation} {identities}");
         }
     }
 }

@@ -49,7 +49,7 @@ impl Auth {
             user: Some((&**authorized.user()).into()),
             namespace: attributes.namespace.clone(),
             what: Some(write.clone()),
-            at_least: Some(self.revisions.full_reading().at_least),
+            at_least: Some(self.revisions.newest()),
         };
         let response = self.authd_api.covers(request).await?;
         if response.allowed {

@@ -5,8 +5,7 @@
 //!
 //! The audit log contains explanations. A 403 contains an explanation only if the client may create
 //! SubjectAccessReviews, because a review contains the same text. The 403 to any other client contains no
-//! explanation. Such a client can create an AccessExplanation of its own request:
-//! see [`Auth::authorize_own_explanation`].
+//! explanation. Such a client can create an AccessExplanation of its own request, which [`Auth::admit`] allows.
 //!
 //! # Invariants
 //!
@@ -20,7 +19,7 @@ use apimachinery::names::Names;
 use apimachinery::user::UserInfo;
 use authproto::auth::{ExplainRequest, decide_request, decide_response};
 
-use crate::{Auth, Authenticated, Authorized};
+use crate::{Auth, Authorized, Identity};
 
 impl Auth {
     /// Allows a user to create an AccessExplanation if the user may create SelfSubjectAccessReviews.
@@ -28,28 +27,27 @@ impl Auth {
     /// Returns None for any other request, and for a user without this permission. The default policy lets
     /// each authenticated user create SelfSubjectAccessReviews. To such a user, authd explains only requests
     /// of the same user.
-    pub async fn authorize_own_explanation(
+    pub(crate) async fn authorize_own_explanation(
         &self,
-        client: &Authenticated,
+        identity: &Identity,
         attributes: &Arc<Attributes>,
-        names: &Names,
         request_id: &str,
     ) -> Option<Authorized> {
         let is_explanation = attributes.verb == "create"
             && attributes.resource == "accessexplanations"
             && attributes.subresource.is_empty()
-            && attributes.group == names.group("explain");
+            && attributes.group == self.names.group("explain");
         if !is_explanation {
             return None;
         }
-        let review = create_review(names, "selfsubjectaccessreviews");
-        let authorized = self.authorize(client, review, request_id).await.ok()?;
+        let review = create_review(&self.names, "selfsubjectaccessreviews");
+        let authorized = self.authorize(identity, review, request_id).await.ok()?;
         Some(Authorized { attributes: Arc::clone(attributes), ..authorized })
     }
 
     /// Whether the user may create SubjectAccessReviews and so may read explanations of denials.
-    pub async fn can_read_explanations(&self, user: &Arc<UserInfo>, names: &Names, request_id: &str) -> bool {
-        let review = create_review(names, "subjectaccessreviews");
+    pub async fn can_read_explanations(&self, user: &Arc<UserInfo>, request_id: &str) -> bool {
+        let review = create_review(&self.names, "subjectaccessreviews");
         let outcome = self.decide(user, &Arc::new(review), request_id).await;
         outcome.is_ok_and(|cached_decision| cached_decision.decision.allowed())
     }
@@ -62,11 +60,11 @@ impl Auth {
         attributes: &Attributes,
         request_id: &str,
     ) -> Vec<String> {
-        let reading = self.revisions.reading(user, &attributes.namespace);
+        let baseline = self.revisions.baseline(user, &attributes.namespace, self.clock.monotonic());
         let ask = decide_request::Ask::Explain(ExplainRequest {
             user: Some((&**user).into()),
             attributes: Some(attributes.into()),
-            at_least: Some(reading.at_least),
+            at_least: Some(baseline.at_least),
         });
         match self.authd_api.decide(request_id, ask).await.map(|response| response.answer) {
             Ok(Some(decide_response::Answer::Explain(explanation))) => explanation.nearest_misses,

@@ -19,6 +19,8 @@ pub struct Rejection {
     pub status: Box<Status>,
     /// The reason of the authenticator or authorizer, for the audit log.
     pub reason: Arc<str>,
+    /// Whether no authorizer allows the request itself, so authd can explain the rejection.
+    pub is_denial: bool,
     /// Whether an authorizer reported an evaluation error, so a later decision can differ.
     pub has_evaluation_error: bool,
 }
@@ -26,7 +28,12 @@ pub struct Rejection {
 impl Rejection {
     /// The rejection of credentials. The client gets no reason.
     pub(crate) fn unauthorized(reason: Arc<str>) -> Self {
-        Rejection { status: Box::new(Status::unauthorized()), reason, has_evaluation_error: false }
+        Rejection {
+            status: Box::new(Status::unauthorized()),
+            reason,
+            is_denial: false,
+            has_evaluation_error: false,
+        }
     }
 }
 
@@ -42,6 +49,7 @@ impl From<Status> for Rejection {
         Rejection {
             reason: Arc::from(status.message.as_str()),
             status: Box::new(status),
+            is_denial: false,
             has_evaluation_error: false,
         }
     }
@@ -60,6 +68,7 @@ pub(crate) fn forbidden(user: &UserInfo, attributes: &Attributes, decision: &Dec
     Rejection {
         status: Box::new(Status::forbidden(&group_resource, &attributes.name, &message)),
         reason: reason.into(),
+        is_denial: true,
         has_evaluation_error: !decision.evaluation_error.is_empty(),
     }
 }

@@ -4,15 +4,15 @@
 //!
 //! [`PolicyRevisions`] is an observer of the store: it processes every change before the store acknowledges
 //! the commit. After the start, a component advances only when the [reduction](crate::reduce) of an
-//! object changed. apid takes a [`Reading`] before a request to authd. The response stays valid while every
-//! component that it depends on is no newer than the reading ([`PolicyRevisions::unchanged`]). Subscribers
+//! object changed. apid takes a [`Baseline`] before a request to authd. The response stays valid while every
+//! component that it depends on is no newer than the baseline ([`PolicyRevisions::unchanged`]). Subscribers
 //! ([`PolicyRevisions::subscribe`]), such as the mirror, get the reduced changes in revision order.
 //!
 //! # Invariants
 //!
 //! INVARIANT (fresh policy): when a policy write is acknowledged, its component has advanced, and every
-//! later reading includes the write. Components advance before `observed`, and a reading loads `observed`
-//! first: a reading as of `r` includes every policy write up to `r`.
+//! later baseline includes the write. Components advance before `observed`, and a baseline loads `observed`
+//! first: a baseline as of `r` includes every policy write up to `r`.
 //! INVARIANT (monotonic revisions): no value ever decreases, so an invalid cache entry stays invalid.
 //!
 //! # Concurrency
@@ -23,15 +23,20 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use apimachinery::user::UserInfo;
-use authproto::auth::{Dependencies, MirrorDelete, MirrorPut, MirrorUpdate, Revisions, mirror_update};
+use authproto::auth::{
+    Dependencies, MirrorDelete, MirrorPut, MirrorUpdate, ObjectRef, Revisions, mirror_update,
+};
 use storage::{Change, Observer, Revision};
 use tokio::sync::{broadcast, watch};
 
-use crate::identity::dependencies::IdentityDependencies;
+use crate::identity::dependencies::{IdentityDependencies, IdentityDependency};
 use crate::reduce::{Component, Reductions, VOLUMES, graph_part};
+use crate::validity::Baseline;
 
 /// Number of slots for namespaces, and number of slots for nodes.
 const SLOTS: usize = 4096;
@@ -67,22 +72,27 @@ pub(crate) struct PolicyChange {
     pub(crate) update: MirrorUpdate,
 }
 
-/// The policy vector, read before a request to authd.
-#[derive(Clone, Debug)]
-pub(crate) struct Reading {
-    /// The reading includes every policy write up to this revision.
-    pub(crate) as_of: u64,
-    /// The revisions of the components that concern the request, as authd gets them.
-    pub(crate) at_least: Revisions,
-}
-
-/// The components that a response depends on.
+/// The components and objects that a response depends on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DependencySet {
     cluster: bool,
     identity: bool,
     namespaces: Box<[usize]>,
     nodes: Box<[usize]>,
+    /// The objects that an identity depends on, such as its service account.
+    objects: Box<[Arc<IdentityDependency>]>,
+}
+
+impl DependencySet {
+    /// The dependencies of an anonymous access or a rejection: any write that concerns identities ends these.
+    pub(crate) fn all_identities() -> Self {
+        DependencySet { identity: true, ..DependencySet::default() }
+    }
+
+    /// Whether the objects are unchanged, whatever the components.
+    pub(crate) fn objects_are_unchanged(&self) -> bool {
+        self.objects.iter().all(|object| object.is_unchanged())
+    }
 }
 
 impl PolicyRevisions {
@@ -128,11 +138,6 @@ impl PolicyRevisions {
         &self.table
     }
 
-    /// The objects that identities depend on.
-    pub(crate) fn identity_dependencies(&self) -> &IdentityDependencies {
-        &self.identity_dependencies
-    }
-
     /// Subscribes to the policy changes, in revision order.
     ///
     /// The receiver gets every change after the returned revision. The store already serves reads at this
@@ -150,43 +155,38 @@ impl PolicyRevisions {
         self.advances.subscribe()
     }
 
-    /// Takes the reading before an authorization in a namespace (`""`: cluster-wide).
-    pub(crate) fn reading(&self, user: &UserInfo, namespace: &str) -> Reading {
+    /// Takes the baseline of an authorization in a namespace (`""`: cluster-wide), at a monotonic time.
+    pub(crate) fn baseline(&self, user: &UserInfo, namespace: &str, time: Duration) -> Baseline {
         let as_of = self.observed();
         let node = user.name.strip_prefix(NODE_USER_PREFIX);
         // The decision on a node depends on the part of the node, and on the part `VOLUMES` of all volumes.
         let graph_parts =
             |node: &str| [node, VOLUMES].map(|part| (part.to_owned(), self.nodes.revision_of(part))).into();
-        Reading {
-            as_of,
-            at_least: Revisions {
-                rbac_cluster: self.cluster.load(Ordering::SeqCst),
-                rbac_namespace: if namespace.is_empty() {
-                    Default::default()
-                } else {
-                    [(namespace.to_owned(), self.namespaces.revision_of(namespace))].into()
-                },
-                identity: self.identity(),
-                graph_node: node.map(graph_parts).unwrap_or_default(),
+        let at_least = Revisions {
+            rbac_cluster: self.cluster.load(Ordering::SeqCst),
+            rbac_namespace: if namespace.is_empty() {
+                Default::default()
+            } else {
+                [(namespace.to_owned(), self.namespaces.revision_of(namespace))].into()
             },
-        }
+            identity: self.identity(),
+            graph_node: node.map(graph_parts).unwrap_or_default(),
+        };
+        Baseline { as_of, time, at_least }
     }
 
-    /// Takes the reading before an authentication, which depends only on the component `identity`.
-    pub(crate) fn identity_reading(&self) -> Reading {
+    /// Takes the baseline of an authentication, which depends only on the component `identity`.
+    pub(crate) fn identity_baseline(&self, time: Duration) -> Baseline {
         let as_of = self.observed();
-        Reading { as_of, at_least: Revisions { identity: self.identity(), ..Revisions::default() } }
+        let at_least = Revisions { identity: self.identity(), ..Revisions::default() };
+        Baseline { as_of, time, at_least }
     }
 
-    /// Takes the reading before a request that may concern any component: reviews name their own users and
-    /// namespaces.
-    pub(crate) fn full_reading(&self) -> Reading {
-        let as_of = self.observed();
+    /// The newest revision of every component, for a request that may concern any: reviews name their own users
+    /// and namespaces.
+    pub(crate) fn newest(&self) -> Revisions {
         let newest = self.newest.load(Ordering::SeqCst);
-        Reading {
-            as_of,
-            at_least: Revisions { rbac_cluster: newest, identity: newest, ..Revisions::default() },
-        }
+        Revisions { rbac_cluster: newest, identity: newest, ..Revisions::default() }
     }
 
     /// Whether no policy write after the revision `as_of` changed one of the dependencies.
@@ -196,16 +196,12 @@ impl PolicyRevisions {
             && (!dependencies.identity || is_unchanged(&self.identity))
             && dependencies.namespaces.iter().all(|&slot| self.namespaces.revision_at(slot) <= as_of)
             && dependencies.nodes.iter().all(|&slot| self.nodes.revision_at(slot) <= as_of)
+            && dependencies.objects_are_unchanged()
     }
 
     /// The revision of the component `identity`.
     pub(crate) fn identity(&self) -> u64 {
         self.identity.load(Ordering::SeqCst)
-    }
-
-    /// Whether the component `identity` has not advanced since the revision `as_of`.
-    pub(crate) fn identity_unchanged(&self, as_of: u64) -> bool {
-        self.identity() <= as_of
     }
 
     /// Converts the dependencies of a response from the wire.
@@ -216,7 +212,23 @@ impl PolicyRevisions {
             identity: wire.identity,
             namespaces: wire.rbac_namespace.iter().map(|name| self.namespaces.slot(name)).collect(),
             nodes: wire.graph_node.iter().map(|name| self.nodes.slot(name)).collect(),
+            objects: Box::default(),
         }
+    }
+
+    /// Tracks the objects that an identity depends on.
+    ///
+    /// The second value is false when a change of an object since the revision `as_of` may be missed: the
+    /// identity must not be cached.
+    pub(crate) fn track_objects(&self, objects: &[ObjectRef], as_of: u64) -> (DependencySet, bool) {
+        let track =
+            |o: &ObjectRef| self.identity_dependencies.track(&o.group, &o.resource, &o.namespace, &o.name);
+        let dependencies =
+            DependencySet { objects: objects.iter().map(track).collect(), ..DependencySet::default() };
+        let is_complete = objects.is_empty()
+            || (self.identity() <= as_of
+                && objects.iter().all(|o| self.table.mirrors(&o.group, &o.resource)));
+        (dependencies, is_complete)
     }
 
     fn advance(&self, component: Component, namespace: &str, revision: u64) {
@@ -353,11 +365,11 @@ mod tests {
             let vector = PolicyRevisions::new(Reductions::for_tests());
             vector.start_at(Revision(5));
             vector.observe(&[change(key, None, Some(role("get", "")), 10)]);
-            let reading = vector.reading(&user, "a");
-            assert_eq!(reading.as_of, 10, "{key}");
-            assert_eq!(reading.at_least.rbac_cluster, cluster, "{key}");
-            assert_eq!(reading.at_least.rbac_namespace["a"], namespace, "{key}");
-            assert_eq!(reading.at_least.identity, identity, "{key}");
+            let baseline = vector.baseline(&user, "a", Duration::ZERO);
+            assert_eq!(baseline.as_of, 10, "{key}");
+            assert_eq!(baseline.at_least.rbac_cluster, cluster, "{key}");
+            assert_eq!(baseline.at_least.rbac_namespace["a"], namespace, "{key}");
+            assert_eq!(baseline.at_least.identity, identity, "{key}");
         }
     }
 
@@ -366,7 +378,7 @@ mod tests {
         let vector = PolicyRevisions::new(Reductions::for_tests());
         let (mut mirror, _) = vector.subscribe();
         vector.observe(&[change("roles/a/r", None, Some(role("get", "x")), 1)]);
-        let reading = vector.reading(&UserInfo::anonymous(), "a");
+        let baseline = vector.baseline(&UserInfo::anonymous(), "a", Duration::ZERO);
         let dependencies = vector.dependencies(Some(&Dependencies {
             rbac_namespace: vec!["a".into()],
             ..Dependencies::default()
@@ -374,11 +386,11 @@ mod tests {
 
         vector.observe(&[change("roles/a/r", Some(role("get", "x")), Some(role("get", "y")), 2)]);
         assert!(
-            vector.unchanged(&dependencies, reading.as_of),
+            vector.unchanged(&dependencies, baseline.as_of),
             "an annotation must not change the reduction"
         );
         vector.observe(&[change("roles/a/r", Some(role("get", "y")), Some(role("list", "y")), 3)]);
-        assert!(!vector.unchanged(&dependencies, reading.as_of), "a verb must change the reduction");
+        assert!(!vector.unchanged(&dependencies, baseline.as_of), "a verb must change the reduction");
         vector.observe(&[change("roles/a/r", Some(role("list", "y")), None, 4)]);
 
         let sent: Vec<u64> = std::iter::from_fn(|| mirror.try_recv().ok()).map(|c| c.revision).collect();
@@ -407,12 +419,12 @@ mod tests {
     }
 
     #[test]
-    fn node_reading_contains_its_graph_part() {
+    fn node_baseline_contains_its_graph_part() {
         let vector = PolicyRevisions::new(Reductions::for_tests());
         vector.start_at(Revision(3));
         let node = UserInfo { name: "system:node:n1".into(), ..UserInfo::default() };
-        assert_eq!(vector.reading(&node, "").at_least.graph_node["n1"], 3);
-        assert!(vector.reading(&UserInfo::anonymous(), "").at_least.graph_node.is_empty());
+        assert_eq!(vector.baseline(&node, "", Duration::ZERO).at_least.graph_node["n1"], 3);
+        assert!(vector.baseline(&UserInfo::anonymous(), "", Duration::ZERO).at_least.graph_node.is_empty());
     }
 
     #[test]

@@ -9,100 +9,60 @@
 use std::sync::Arc;
 
 use apimachinery::attributes::Attributes;
-use apimachinery::names::Names;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use authproto::auth::{AuthorizeNext, Identity, authenticate_response, decide_request, decide_response};
-use http::HeaderMap;
+use authproto::auth::{
+    self, AuthenticateResponse, AuthorizeNext, authenticate_response, decide_request, decide_response,
+};
 use jiff::Timestamp;
-use serving::metrics::Metrics;
 
-use crate::decisions::cache::{CachedDecision, Expiry};
+use crate::decisions::cache::CachedDecision;
+use crate::decisions::epoch::EpochNumber;
 use crate::decisions::rejection::Rejection;
-use crate::decisions::revisions::PolicyRevisions;
-use crate::identity::cache::{AcceptedIdentity, IdentityCacheHit, IdentityLifetime, ShortLivedEntry};
+use crate::decisions::revisions::DependencySet;
+use crate::identity::cache::CachedIdentity;
 use crate::identity::credentials::{Credentials, Digests};
-use crate::identity::header_credentials::HeaderCredentials;
 use crate::identity::metrics::{AuthMetrics, AuthenticationResult};
 use crate::transport::authd_api::AuthdError;
-use crate::{Auth, Authenticated, to_authd_error};
+use crate::validity::{Baseline, Validity};
+use crate::{Auth, Identity, to_authd_error};
 
 /// The prefix of the `credential-id` of a client certificate.
 const CERTIFICATE_ID_PREFIX: &str = "X509SHA256=";
 
-/// A decision that authd made together with the authentication of the same request.
-///
-/// Only that request can use the decision: the same user with the same attributes.
-#[derive(Debug)]
-pub struct PrefetchedDecision {
-    user: Arc<UserInfo>,
-    attributes: Arc<Attributes>,
-    cached_decision: Arc<CachedDecision>,
-}
-
-impl PrefetchedDecision {
-    /// Returns the decision when the request is the same and no policy write has made the decision invalid.
-    ///
-    /// A TTL does not count, because the decision was made for this request.
-    pub(crate) fn into_decision(
-        self,
-        user: &Arc<UserInfo>,
-        attributes: &Arc<Attributes>,
-        revisions: &PolicyRevisions,
-        epoch: u64,
-    ) -> Option<Arc<CachedDecision>> {
-        let is_same_request = Arc::ptr_eq(&self.user, user) && Arc::ptr_eq(&self.attributes, attributes);
-        (is_same_request && self.cached_decision.validity.is_current(revisions, epoch))
-            .then_some(self.cached_decision)
-    }
-}
+/// An identity, and the decision that authd made in the same response.
+type IdentityAndDecision = (Identity, Option<Arc<CachedDecision>>);
 
 impl Auth {
-    /// Registers the authentication metrics.
-    pub fn register_metrics(&self, metrics: &Metrics) {
-        // A second call changes nothing: a process has one registry.
-        let _ = self.auth_metrics.set(AuthMetrics::new(metrics));
-    }
-
-    /// Removes the credentials from the headers of a request.
-    pub fn take_credentials(&self, headers: &mut HeaderMap, names: &Names) -> HeaderCredentials {
-        HeaderCredentials::take(headers, &self.proxy_headers, names)
-    }
-
-    /// Authenticates a request.
+    /// Authenticates a request without its authorization.
     ///
     /// # Errors
     ///
     /// 401 for rejected credentials, 503 when authd does not respond.
-    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Authenticated, Status> {
-        Ok(self.authenticate_for(credentials, None).await.map_err(Status::from)?.0)
+    pub async fn authenticate(&self, credentials: &Credentials<'_>) -> Result<Identity, Status> {
+        let (identity, _) = self.authenticate_with(credentials, None).await?;
+        Ok(identity)
     }
 
-    /// Authenticates a request and prefetches the decision on its attributes `prefetch`.
-    ///
-    /// `prefetch` is None for a request with impersonation headers.
+    /// Authenticates a request, and records the metrics.
     ///
     /// On a cache miss, one request to authd contains the credentials and the attributes. The result then
-    /// contains the decision for [`Auth::authorize_prefetched`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Auth::authenticate`], with the reason for the audit log.
-    pub async fn authenticate_for(
+    /// contains the decision, unless authd needs more time to decide than to authenticate.
+    pub(crate) async fn authenticate_with(
         &self,
         credentials: &Credentials<'_>,
-        prefetch: Option<&Arc<Attributes>>,
-    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
+        attributes: Option<&Arc<Attributes>>,
+    ) -> Result<IdentityAndDecision, Rejection> {
         let started_at = self.clock.monotonic();
-        let (is_cached, outcome) = self.identify(credentials, prefetch).await;
+        let (is_cached, outcome) = self.identify(credentials, attributes).await;
         if let Some(auth_metrics) = self.auth_metrics.get() {
             let result = match &outcome {
-                Ok((client, _)) => {
-                    auth_metrics.count_user(&client.user.name);
+                Ok((identity, _)) => {
+                    auth_metrics.count_user(&identity.user.name);
                     // A client may present a token and a certificate. `expires` is the expiry of the
                     // certificate only if the certificate established the identity.
-                    if is_of_certificate(&client.user)
-                        && let Some(expires) = client.lifetime.expires
+                    if is_of_certificate(&identity.user)
+                        && let Some(expires) = identity.validity.expires
                     {
                         let remaining = expires.duration_since(self.clock.now());
                         auth_metrics.observe_certificate_lifetime(remaining.as_secs_f64());
@@ -119,89 +79,77 @@ impl Auth {
         outcome
     }
 
-    /// Returns the outcome of the cache, or else asks authd. The first value: whether the cache had the outcome.
+    /// Returns the outcome of the cache, or else of authd. The first value: whether the cache had the outcome.
     pub(crate) async fn identify(
         &self,
         credentials: &Credentials<'_>,
-        prefetch: Option<&Arc<Attributes>>,
-    ) -> (bool, Result<(Authenticated, Option<PrefetchedDecision>), Rejection>) {
+        attributes: Option<&Arc<Attributes>>,
+    ) -> (bool, Result<IdentityAndDecision, Rejection>) {
         let digests = self.digester.digest(credentials);
-        let cache_hit = if self.link.cache_serves() { self.look_up(&digests) } else { None };
+        let cache_hit = self
+            .link
+            .cache_serves()
+            .then(|| self.identities.find(&digests, |validity| self.is_valid(validity)))
+            .flatten();
         match cache_hit {
-            Some(IdentityCacheHit::Accepted(client, webhook_expiry)) => {
-                (true, Ok((client.with_webhook_identity(credentials, webhook_expiry), None)))
+            Some(CachedIdentity { outcome: Ok(user), validity }) => {
+                (true, Ok((Identity::of_credentials(user, validity, credentials), None)))
             }
-            Some(IdentityCacheHit::Rejected(detail)) => {
+            Some(CachedIdentity { outcome: Err(detail), .. }) => {
                 let request_id = credentials.request_id;
                 tracing::info!(request_id, %detail, "authentication failed (cached rejection)");
                 (true, Err(Rejection::unauthorized(detail)))
             }
             // Boxed, because most requests have a hit and do not need the memory of this future.
-            None => (false, Box::pin(self.ask_authd(credentials, prefetch, &digests)).await),
+            None => (false, Box::pin(self.identify_by_authd(credentials, attributes, &digests)).await),
         }
     }
 
     /// Authenticates through authd and caches the outcome.
-    async fn ask_authd(
+    async fn identify_by_authd(
         &self,
         credentials: &Credentials<'_>,
-        prefetch: Option<&Arc<Attributes>>,
+        attributes: Option<&Arc<Attributes>>,
         digests: &Digests<'_>,
-    ) -> Result<(Authenticated, Option<PrefetchedDecision>), Rejection> {
+    ) -> Result<IdentityAndDecision, Rejection> {
         let request_id = credentials.request_id;
-        let requested_at = self.clock.monotonic();
-        let reading = self.revisions.identity_reading();
+        let baseline = self.revisions.identity_baseline(self.clock.monotonic());
+        let mut request = credentials.authenticate_request(baseline.at_least.clone());
         // The components that the decision needs depend on the user, who is not known yet. So authd must have
         // the newest revision of every component.
-        let next = prefetch.map(|attributes| (attributes, self.revisions.full_reading()));
-        let mut request = credentials.authenticate_request(reading.at_least);
-        request.next = next.as_ref().map(|(attributes, reading)| AuthorizeNext {
-            attributes: Some((&***attributes).into()),
-            at_least: Some(reading.at_least.clone()),
+        request.next = attributes.map(|attributes| AuthorizeNext {
+            attributes: Some((&**attributes).into()),
+            at_least: Some(self.revisions.newest()),
         });
-        let ask = decide_request::Ask::Authenticate(request);
         let fetch = self.auth_metrics.get().map(AuthMetrics::begin_fetch);
-        let response = self.authd_api.decide(request_id, ask).await;
+        let response = self.authd_api.decide(request_id, decide_request::Ask::Authenticate(request)).await;
         drop(fetch);
         if let Some(auth_metrics) = self.auth_metrics.get() {
             auth_metrics.count_fetch(response.is_ok());
         }
         let response = response.map_err(Status::from)?;
-        let epoch_and_era = self.epochs.observe_with_era(response.epoch.as_ref());
-        let (outcome, webhook_expiry, decision) = match response.answer {
-            Some(decide_response::Answer::Authenticate(response)) => {
-                (response.outcome, Expiry::from_wire(requested_at, response.ttl_ms), response.next)
-            }
+        let epoch = self.epochs.observe(response.epoch.as_ref());
+        let AuthenticateResponse { outcome, ttl_ms, next, .. } = match response.answer {
+            Some(decide_response::Answer::Authenticate(response)) => response,
             other => return Err(Status::from(to_authd_error(other)).into()),
         };
         match outcome {
             Some(authenticate_response::Outcome::Identity(identity)) => {
-                let client = self.accept_identity(
-                    identity,
-                    digests,
-                    reading.as_of,
-                    epoch_and_era,
-                    webhook_expiry,
-                    request_id,
-                )?;
-                let prefetched = next.zip(decision).map(|((attributes, reading), decision)| {
-                    let epoch = epoch_and_era.map(|(epoch, _)| epoch);
-                    let expiry = Expiry::from_wire(requested_at, decision.ttl_ms);
-                    let (user, attributes) = (Arc::clone(&client.user), Arc::clone(attributes));
-                    let cached_decision =
-                        self.cache_decision(&user, &attributes, &decision, reading.as_of, epoch, expiry);
-                    PrefetchedDecision { user, attributes, cached_decision }
+                let (user, validity) =
+                    self.accept_identity(identity, digests, &baseline, epoch, ttl_ms, request_id)?;
+                let decision = attributes.zip(next).map(|(attributes, decision)| {
+                    self.cache_decision(&user, attributes, &decision, &baseline, epoch)
                 });
-                Ok((client.with_webhook_identity(credentials, webhook_expiry), prefetched))
+                Ok((Identity::of_credentials(user, validity, credentials), decision))
             }
             Some(authenticate_response::Outcome::Rejected(rejected)) => {
                 let detail: Arc<str> = rejected.detail.into();
                 tracing::info!(request_id, %detail, "authentication failed");
-                if let Some((epoch, _)) = epoch_and_era {
+                if epoch.is_some() {
+                    let validity =
+                        Validity::new(&baseline, epoch, DependencySet::all_identities(), ttl_ms).into();
                     let outcome = Err(Arc::clone(&detail));
-                    let short_lived =
-                        ShortLivedEntry { outcome, as_of: reading.as_of, epoch, webhook_expiry };
-                    self.identities.insert_short_lived(digests, short_lived);
+                    self.identities.insert_short_lived(digests, CachedIdentity { outcome, validity });
                 }
                 Err(Rejection::unauthorized(detail))
             }
@@ -209,70 +157,46 @@ impl Auth {
         }
     }
 
-    fn look_up(&self, digests: &Digests<'_>) -> Option<IdentityCacheHit> {
-        let identity_unchanged = |as_of| self.revisions.identity_unchanged(as_of);
-        self.identities.find(digests, self.epochs.count(), &*self.clock, identity_unchanged)
-    }
-
-    /// Accepts an identity from authd, unless its lifetime has ended or has not begun. Caches the identity,
-    /// unless an object on which it depends may have changed since the request to authd.
-    ///
-    /// `epoch_and_era`: the numbers of the epoch and era of the response.
+    /// Accepts an identity from authd, unless its credential has expired or is not valid yet. Caches the
+    /// identity, unless an object on which it depends may have changed since the baseline.
     pub(crate) fn accept_identity(
         &self,
-        identity: Identity,
+        identity: auth::Identity,
         digests: &Digests<'_>,
-        as_of: u64,
-        epoch_and_era: Option<(u64, u64)>,
-        webhook_expiry: Option<Expiry>,
+        baseline: &Baseline,
+        epoch: Option<EpochNumber>,
+        ttl_ms: u64,
         request_id: &str,
-    ) -> Result<Authenticated, Rejection> {
+    ) -> Result<(Arc<UserInfo>, Arc<Validity>), Rejection> {
         let Some(user) = identity.user else { return Err(Status::from(AuthdError::Malformed).into()) };
         let user: Arc<UserInfo> = Arc::new(user.into());
-        let identity_dependencies = identity
-            .rests_on
-            .iter()
-            .map(|o| {
-                self.revisions.identity_dependencies().track(&o.group, &o.resource, &o.namespace, &o.name)
-            })
-            .collect();
-        let expires = match identity.expires_at_ms {
-            0 => None,
-            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MIN)),
+        let (dependencies, is_complete) = if identity.anonymous {
+            (DependencySet::all_identities(), true)
+        } else {
+            self.revisions.track_objects(&identity.rests_on, baseline.as_of)
         };
-        let not_before = match identity.not_before_ms {
-            0 => None,
-            ms => Some(Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX)),
+        let time = |ms: i64, out_of_range| {
+            (ms != 0).then(|| Timestamp::from_millisecond(ms).unwrap_or(out_of_range))
         };
-        // A response from an older configuration serves only this request: its era is 0, and the first era
-        // of authd is 1.
-        let era = Some(epoch_and_era.map_or(0, |(_, era)| era));
-        let lifetime = Arc::new(IdentityLifetime { not_before, expires, identity_dependencies, era });
-        if !lifetime.is_valid_at(self.clock.now()) {
+        let validity = Arc::new(Validity {
+            not_before: time(identity.not_before_ms, Timestamp::MAX),
+            expires: time(identity.expires_at_ms, Timestamp::MIN),
+            ..Validity::new(baseline, epoch, dependencies, ttl_ms)
+        });
+        if !validity.holds_at(self.clock.now()) {
             let detail = "the credential has expired or is not valid yet";
             tracing::info!(request_id, detail, "authentication failed");
             return Err(Rejection::unauthorized(Arc::from(detail)));
         }
-        if let Some((epoch, _)) = epoch_and_era {
-            if identity.anonymous {
-                let outcome = Ok((Arc::clone(&user), Arc::clone(&lifetime)));
-                self.identities
-                    .insert_short_lived(digests, ShortLivedEntry { outcome, as_of, epoch, webhook_expiry });
-            } else if identity.rests_on.iter().all(|o| self.revisions.table().mirrors(&o.group, &o.resource))
-                && (identity.rests_on.is_empty() || self.revisions.identity_unchanged(as_of))
-            {
-                // The dependencies are tracked, and the component `identity` has not advanced since the
-                // request, so no change is missed.
-                let accepted = AcceptedIdentity {
-                    user: Arc::clone(&user),
-                    lifetime: Arc::clone(&lifetime),
-                    epoch,
-                    webhook_expiry,
-                };
-                self.identities.insert_accepted(digests, accepted);
+        if epoch.is_some() {
+            let cached = CachedIdentity { outcome: Ok(Arc::clone(&user)), validity: Arc::clone(&validity) };
+            match (identity.anonymous, is_complete) {
+                (true, _) => self.identities.insert_short_lived(digests, cached),
+                (false, true) => self.identities.insert_accepted(digests, cached),
+                (false, false) => {}
             }
         }
-        Ok(Authenticated::without_impersonation(user, lifetime))
+        Ok((user, validity))
     }
 }
 

@@ -8,6 +8,7 @@
 use authproto::auth::{AuthenticateRequest, Header, Revisions};
 use aws_lc_rs::hmac;
 use bytes::Bytes;
+use http::HeaderMap;
 
 use crate::identity::header_credentials::HeaderCredentials;
 
@@ -21,6 +22,8 @@ pub struct Credentials<'a> {
     pub certificate_chain: &'a [Bytes],
     /// SHA-256 over `certificate_chain`, computed once per connection; None: each request digests the chain.
     pub chain_fingerprint: Option<&'a [u8; 32]>,
+    /// The headers of a request with impersonation headers; None without these.
+    pub impersonation_headers: Option<&'a HeaderMap>,
     /// The path of the request: anonymous access may depend on the path.
     pub path: &'a str,
     /// The request id in the logs of apid and authd.
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
     use crate::identity::header_credentials::ProxyHeaders;
     use apimachinery::names::{Names, Preset};
-    use http::{HeaderMap, HeaderName};
+    use http::HeaderName;
     use std::collections::HashSet;
 
     fn header_credentials(list: &[(&'static str, &str)]) -> HeaderCredentials {
@@ -150,6 +153,7 @@ mod tests {
             header_credentials,
             certificate_chain: chain,
             chain_fingerprint: None,
+            impersonation_headers: None,
             path,
             request_id: "",
         }

@@ -24,7 +24,7 @@ use apimachinery::user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo, se
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 
-use crate::{Auth, Authenticated};
+use crate::{Auth, Identity};
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
@@ -136,35 +136,28 @@ fn unescape(key: &str) -> String {
 }
 
 impl Auth {
-    /// Returns the impersonated user. None: the request has no impersonation headers.
+    /// Returns the impersonated identity. None: the impersonation headers are empty.
     ///
     /// # Errors
     ///
     /// 400 for headers without a user, 403 when the client may not impersonate, 503 when authd does not
     /// respond.
-    pub async fn impersonate(
+    pub(crate) async fn impersonate(
         &self,
-        client: &Authenticated,
+        caller: &Identity,
         headers: &HeaderMap,
-        names: &Names,
         request_id: &str,
-    ) -> Result<Option<Authenticated>, Status> {
+    ) -> Result<Option<Identity>, Status> {
         let Some(impersonation) = ImpersonationHeaders::parse(headers)? else { return Ok(None) };
         if impersonation.user.is_empty() {
-            return Err(impersonation.missing_user_status(names));
+            return Err(impersonation.missing_user_status(&self.names));
         }
         let mut impersonation_rights = Vec::new();
-        for attributes in impersonation.required_rights(names) {
-            let right = self.authorize(client, attributes, request_id).await;
-            impersonation_rights.push(right.map_err(|rejection| *rejection.status)?);
+        for attributes in impersonation.required_rights(&self.names) {
+            impersonation_rights.push(self.authorize(caller, attributes, request_id).await?);
         }
-        let Authenticated { lifetime, webhook_identity, .. } = client.clone();
-        Ok(Some(Authenticated {
-            user: Arc::new(impersonation.into_user()),
-            lifetime,
-            impersonation_rights,
-            webhook_identity,
-        }))
+        let user = Arc::new(impersonation.into_user());
+        Ok(Some(Identity { user, impersonation_rights, ..caller.clone() }))
     }
 }
 

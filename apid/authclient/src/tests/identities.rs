@@ -1,6 +1,8 @@
 //! Tests of the identity cache: each entry has its own lifetime.
 
-use authproto::auth::{Dependencies, ObjectRef};
+use authproto::auth::{AuthorizeResponse, Dependencies, ObjectRef};
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::transport::scripted::{ScriptedAuthd, verdict};
@@ -40,7 +42,7 @@ async fn dependency_change_during_authentication_prevents_caching() {
     let (script, vector) = (script(), vector());
     script.identity.lock().rests_on = vec![account("mine")];
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
-    let as_of = vector.observed();
+    let baseline = vector.identity_baseline(Duration::ZERO);
     write(&vector, "serviceaccounts/a/mine", 5);
     // This is the order of events in `authenticate` when a write happens after `authenticate` has read the
     // revision and before the response arrives.
@@ -51,8 +53,7 @@ async fn dependency_change_during_authentication_prevents_caching() {
     };
     let token = bearer("u");
     let digests = auth.digester.digest(&credentials(&token, "/"));
-    auth.accept_identity(identity, &digests, as_of, Some((auth.epochs.count(), auth.epochs.era())), None, "")
-        .unwrap();
+    auth.accept_identity(identity, &digests, &baseline, Some(auth.epochs.number()), 0, "").unwrap();
     auth.authenticate(&credentials(&token, "/")).await.unwrap();
     assert_eq!(script.take_request_count(), 1, "the identity must not be cached");
 }
@@ -156,7 +157,7 @@ async fn webhook_identity_is_cached_until_ttl() {
         let auth = Auth::scripted(script.clone(), vector(), clock.clone());
         let token = bearer(name);
         let log_in =
-            || async { auth.authenticate(&credentials(&token, "/")).await.map(|client| client.lifetime) };
+            || async { auth.authenticate(&credentials(&token, "/")).await.map(|client| client.validity) };
         script.ttl.store(3001, std::sync::atomic::Ordering::SeqCst);
         let first = log_in().await;
         for (passed, requests) in [(0, 0), (2999, 0), (1, 1), (2999, 0), (1, 1)] {
@@ -165,14 +166,14 @@ async fn webhook_identity_is_cached_until_ttl() {
             assert_eq!(log_in().await.is_ok(), name == "u");
             assert_eq!(script.take_request_count(), requests, "{name} after {passed} ms more");
         }
-        // The end of the TTL does not end the lifetime: an open watch re-authenticates and continues.
-        assert!(first.is_err() || first.unwrap().is_valid_at(clock.now()), "{name}");
+        // The end of the TTL does not end the identity of a watch: an open watch re-authenticates and continues.
+        assert!(first.is_err() || first.unwrap().holds_at(clock.now()), "{name}");
     }
 }
 
 /// One request to authd returns the identity and the decision.
 #[tokio::test]
-async fn authentication_prefetches_the_decision() {
+async fn uncached_request_needs_one_request_to_authd() {
     let (script, vector) = (script(), vector());
     *script.authorize.lock() = Box::new(|request| {
         let depends_on = Dependencies { rbac_cluster: true, ..Dependencies::default() };
@@ -180,7 +181,7 @@ async fn authentication_prefetches_the_decision() {
         Ok(AuthorizeResponse { depends_on: Some(depends_on), ..verdict(allowed) })
     });
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
-    let prefetch = Arc::new(pods("a"));
+    let attributes = Arc::new(pods("a"));
     for (name, between, requests) in [
         ("good", None, 1),
         ("evil", None, 1),
@@ -192,79 +193,88 @@ async fn authentication_prefetches_the_decision() {
     ] {
         auth.drop_caches();
         script.take_request_count();
+        let write_between = |_: &Identity| {
+            if let Some(key) = between {
+                write(&vector, key, vector.observed() + 1);
+            }
+        };
         let token = bearer(name);
-        let (client, prefetched) =
-            auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
-        if let Some(key) = between {
-            write(&vector, key, vector.observed() + 1);
-        }
-        let cached_decision =
-            auth.authorize_prefetched(&client, Arc::clone(&prefetch), prefetched, "test").await;
-        assert_eq!(cached_decision.is_ok(), name == "good", "{name} {between:?}");
+        let admitted = auth.admit(&credentials(&token, "/x"), &attributes, write_between).await.unwrap();
+        assert_eq!(admitted.decision.is_ok(), name == "good", "{name} {between:?}");
         assert_eq!(script.take_request_count(), requests, "{name}, with a write of {between:?} in between");
-        let second_decision = auth.authorize(&client, Arc::new(pods("c")), "test").await;
+        let second_decision = auth.authorize(&admitted.caller, Arc::new(pods("c")), "test").await;
         assert_eq!(
             (second_decision.is_ok(), script.take_request_count()),
             (name == "good", 1),
             "another request of {name}"
         );
     }
-    assert_eq!(
-        auth.authenticate_for(&credentials(&bearer("bad"), "/x"), Some(&prefetch))
-            .await
-            .unwrap_err()
-            .status
-            .code,
-        401
-    );
+    let rejection = auth.admit(&credentials(&bearer("bad"), "/x"), &attributes, |_| ()).await.unwrap_err();
+    assert_eq!(rejection.status.code, 401);
+}
+
+#[tokio::test]
+async fn cached_request_needs_no_request_to_authd() {
+    let script = script();
+    let auth = Auth::scripted(script.clone(), vector(), clock());
+    let (token, attributes) = (bearer("u"), Arc::new(pods("a")));
+    for requests in [1, 0] {
+        script.take_request_count();
+        let admitted = auth.admit(&credentials(&token, "/x"), &attributes, |_| ()).await.unwrap();
+        assert_eq!(admitted.decision.unwrap().user().name, "u");
+        assert_eq!(script.take_request_count(), requests);
+    }
+}
+
+#[tokio::test]
+async fn impersonated_request_is_decided_for_the_impersonated_user() {
+    let script = ScriptedAuthd::new(|request| {
+        let is_impersonation = request.attributes.as_ref().unwrap().verb == "impersonate";
+        let expected_user = if is_impersonation { "u" } else { "other" };
+        Ok(verdict(request.user.as_ref().unwrap().name == expected_user))
+    });
+    let auth = Auth::scripted(script, vector(), clock());
+    let header = |name: &str| {
+        [(http::HeaderName::from_static("impersonate-user"), name.parse().unwrap())].into_iter().collect()
+    };
+    for (caller, impersonated, is_allowed) in
+        [("u", "other", true), ("u", "third", false), ("x", "other", false)]
+    {
+        let (token, headers) = (bearer(caller), header(impersonated));
+        let credentials = Credentials { impersonation_headers: Some(&headers), ..credentials(&token, "/x") };
+        let seen = Mutex::new(Vec::new());
+        let identified = |identity: &Identity| seen.lock().push(identity.user().name.clone());
+        let admitted = auth.admit(&credentials, &Arc::new(pods("a")), identified).await.unwrap();
+        assert_eq!(admitted.decision.is_ok(), is_allowed, "{caller} as {impersonated}");
+        let may_impersonate = caller == "u";
+        let expected = if may_impersonate { &[caller, impersonated][..] } else { &[caller] };
+        assert_eq!(seen.into_inner(), expected);
+        assert_eq!(
+            admitted.decision.is_err_and(|rejection| rejection.is_denial),
+            may_impersonate && !is_allowed
+        );
+    }
 }
 
 #[tokio::test]
 async fn decision_of_older_epoch_is_requested_again() {
-    let (script, vector) = (script(), vector());
-    let auth = Auth::scripted(script.clone(), vector, clock());
+    let script = script();
+    let auth = Auth::scripted(script.clone(), vector(), clock());
     let newer = authproto::auth::Epoch { instance: "one".into(), generation: 2, identities: 1 };
     auth.epochs.observe(Some(&newer));
-    let (prefetch, token) = (Arc::new(pods("a")), bearer("u"));
-    let (client, prefetched) =
-        auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
-    script.take_request_count();
-    auth.authorize_prefetched(&client, prefetch, prefetched, "test").await.unwrap();
-    assert_eq!(script.take_request_count(), 1);
+    let admitted = auth.admit(&credentials(&bearer("u"), "/x"), &Arc::new(pods("a")), |_| ()).await.unwrap();
+    assert!(admitted.decision.is_ok());
+    assert_eq!(script.take_request_count(), 2);
 }
 
 /// A webhook with TTL 0 gets one request: the decision made with the authentication serves the same request.
 #[tokio::test]
-async fn prefetched_decision_with_zero_ttl_serves_its_request() {
-    let (script, vector) = (script(), vector());
+async fn decision_with_zero_ttl_serves_its_request() {
+    let (script, attributes) = (script(), Arc::new(pods("a")));
     *script.authorize.lock() = Box::new(|_| Ok(AuthorizeResponse { ttl_ms: 1, ..verdict(true) }));
-    let auth = Auth::scripted(script.clone(), vector, clock());
-    let (prefetch, token) = (Arc::new(pods("a")), bearer("u"));
-    let (client, prefetched) =
-        auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
-    auth.authorize_prefetched(&client, Arc::clone(&prefetch), prefetched, "test").await.unwrap();
+    let auth = Auth::scripted(script.clone(), vector(), clock());
+    let admitted = auth.admit(&credentials(&bearer("u"), "/x"), &attributes, |_| ()).await.unwrap();
     assert_eq!(script.take_request_count(), 1);
-    auth.authorize(&client, prefetch, "test").await.unwrap();
+    auth.authorize(&admitted.caller, attributes, "test").await.unwrap();
     assert_eq!(script.take_request_count(), 1, "the next request must get its own decision");
-}
-
-#[tokio::test]
-async fn prefetched_decision_serves_only_its_user_and_attributes() {
-    let (script, vector) = (script(), vector());
-    *script.authorize.lock() = Box::new(|request| {
-        let is_allowed_user = request.user.as_ref().is_some_and(|user| user.name == "good");
-        let is_allowed_namespace = request.attributes.as_ref().is_some_and(|a| a.namespace == "a");
-        Ok(verdict(is_allowed_user && is_allowed_namespace))
-    });
-    let auth = Auth::scripted(script.clone(), vector, clock());
-    let (prefetch, token) = (Arc::new(pods("a")), bearer("good"));
-    for (name, attributes) in [("evil", Arc::clone(&prefetch)), ("good", Arc::new(pods("b")))] {
-        auth.drop_caches();
-        let (good, prefetched) =
-            auth.authenticate_for(&credentials(&token, "/x"), Some(&prefetch)).await.unwrap();
-        assert!(prefetched.is_some());
-        let client = if name == "good" { good } else { user(name) };
-        let authorized = auth.authorize_prefetched(&client, attributes, prefetched, "test").await;
-        assert_eq!(authorized.unwrap_err().status.code, 403);
-    }
 }

@@ -15,6 +15,8 @@ use jiff::Timestamp;
 use storage::{Change, Observer, Revision};
 
 use super::*;
+use crate::decisions::cache::CachedDecision;
+use crate::validity::Validity;
 
 fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH))
@@ -32,9 +34,8 @@ fn write(vector: &PolicyRevisions, key: &str, revision: u64) {
     vector.observe(&[Change { key: key.into(), old: None, new, revision: Revision(revision) }]);
 }
 
-fn user(name: &str) -> Authenticated {
-    let user = UserInfo { name: name.into(), ..UserInfo::default() };
-    Authenticated::without_impersonation(Arc::new(user), Arc::default())
+fn user(name: &str) -> Identity {
+    Identity::internal(Arc::new(UserInfo { name: name.into(), ..UserInfo::default() }))
 }
 
 fn pods(namespace: &str) -> Attributes {
@@ -59,6 +60,7 @@ fn credentials<'a>(header_credentials: &'a HeaderCredentials, path: &'a str) -> 
         header_credentials,
         certificate_chain: &[],
         chain_fingerprint: None,
+        impersonation_headers: None,
         path,
         request_id: "test",
     }

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use apimachinery::names::{Names, Preset};
-use authproto::auth::{AuthorizeResponse, Dependencies};
+use apimachinery::clock::Clock;
+use apimachinery::decision::Decision;
+use authproto::auth::{AuthorizeResponse, Dependencies, ObjectRef};
 use futures_util::future::join_all;
 
 use super::*;
@@ -85,13 +86,13 @@ async fn denial_overtaken_by_grant_does_not_end_watch() {
         let validity = Validity {
             as_of: 4,
             dependencies: dependencies.clone(),
-            epoch: Some(auth.epochs.count()),
-            expiry: None,
+            epoch: Some(auth.epochs.number()),
+            ..Validity::default()
         };
         let authorized = Authorized {
-            client: Authenticated::without_impersonation(user("u").user, Arc::default()),
+            identity: user("u"),
             attributes: Arc::new(pods("a")),
-            cached_decision: Arc::new(CachedDecision::new(Decision::default(), validity)),
+            cached_decision: Arc::new(CachedDecision { decision: Decision::default(), validity }),
         };
         slot.lock().get_or_insert_with(|| auth.guard(&authorized));
         Ok(verdict(false))
@@ -149,10 +150,15 @@ async fn watch_continues_under_constant_policy_writes() {
 #[tokio::test]
 async fn watch_ends_with_its_identity() {
     let s = setup();
-    let dependency = s.vector.identity_dependencies().track("", "serviceaccounts", "a", "mine");
+    let account = ObjectRef {
+        resource: "serviceaccounts".into(),
+        namespace: "a".into(),
+        name: "mine".into(),
+        ..ObjectRef::default()
+    };
+    let (dependencies, _) = s.vector.track_objects(&[account], 1);
     let mut client = user("u");
-    client.lifetime =
-        Arc::new(IdentityLifetime { identity_dependencies: vec![dependency], ..IdentityLifetime::default() });
+    client.validity = Arc::new(Validity { dependencies, ..Validity::internal() });
     let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     let other = s.open("u").await;
     write(&s.vector, "serviceaccounts/a/mine", 3);
@@ -168,7 +174,7 @@ async fn watch_ends_when_clock_is_set_before_not_before_time() {
     s.clock.advance(Duration::from_secs(100));
     let mut client = user("u");
     let not_before = Some(jiff::Timestamp::from_second(60).unwrap());
-    client.lifetime = Arc::new(IdentityLifetime { not_before, ..IdentityLifetime::default() });
+    client.validity = Arc::new(Validity { not_before, ..Validity::internal() });
     let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     assert!(guard.admits(Revision(1)));
     s.clock.set_back(Duration::from_secs(41));
@@ -183,7 +189,7 @@ async fn idle_watch_is_woken_when_the_clock_is_set_back() {
     s.clock.advance(Duration::from_secs(100));
     let mut client = user("u");
     let not_before = Some(jiff::Timestamp::from_second(60).unwrap());
-    client.lifetime = Arc::new(IdentityLifetime { not_before, ..IdentityLifetime::default() });
+    client.validity = Arc::new(Validity { not_before, ..Validity::internal() });
     let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     let mut changed = Box::pin(guard.changed());
     assert!(tokio::time::timeout(Duration::from_millis(20), &mut changed).await.is_err());
@@ -237,16 +243,14 @@ async fn impersonated_watch_ends_with_impersonation_right() {
         (http::HeaderName::from_static("impersonate-user"), "other".parse().unwrap()),
         (http::HeaderName::from_static("impersonate-group"), "team".parse().unwrap()),
     ];
-    let names = Names::new(Preset::Kubernetes, "").unwrap();
-    let other = s.auth.impersonate(&user("u"), &headers.into_iter().collect(), &names, "").await;
+    let other = s.auth.impersonate(&user("u"), &headers.into_iter().collect(), "").await;
     let other = other.unwrap().unwrap();
     let authorized_as_other = s.auth.authorize(&other, pods("a"), "").await.unwrap();
     let mut guard = s.auth.guard(&authorized_as_other);
-    let mut second_guard =
-        s.auth.guard(&s.auth.authorize_also(&authorized_as_other, pods("a")).await.unwrap());
+    let mut second_guard = s.auth.guard(&s.auth.check(&authorized_as_other, pods("a")).await.unwrap());
     let own_guard = s.auth.guard(
         &s.auth
-            .authorize(&Authenticated { impersonation_rights: Vec::new(), ..other }, pods("a"), "")
+            .authorize(&Identity { impersonation_rights: Vec::new(), ..other }, pods("a"), "")
             .await
             .unwrap(),
     );
@@ -296,13 +300,12 @@ async fn internal_watch_needs_no_policy() {
 }
 
 #[tokio::test]
-async fn watch_ends_with_era_and_survives_policy_change() {
+async fn watch_ends_with_authentication_change_and_survives_policy_change() {
     let s = setup();
     let epoch = s.script.epoch.lock().clone();
     s.auth.epochs.observe(Some(&epoch));
     let mut client = user("u");
-    client.lifetime =
-        Arc::new(IdentityLifetime { era: Some(s.auth.epochs.era()), ..IdentityLifetime::default() });
+    client.validity = Arc::new(Validity { epoch: Some(s.auth.epochs.number()), ..Validity::default() });
     let guard = s.auth.guard(&s.auth.authorize(&client, pods("a"), "").await.unwrap());
     let policy = authproto::auth::Epoch { generation: epoch.generation + 1, ..epoch };
     *s.script.epoch.lock() = policy.clone();

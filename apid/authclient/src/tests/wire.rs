@@ -7,9 +7,9 @@ use authproto::auth::authn_server::{Authn, AuthnServer};
 use authproto::auth::decide_server::{Decide, DecideServer};
 use authproto::auth::mirror_server::{Mirror, MirrorServer};
 use authproto::auth::{
-    DecideRequest, DecideResponse, Epoch, Failure, IssueTokenRequest, IssueTokenResponse, KeysRequest,
-    KeysResponse, MirrorDemand, MirrorHello, MirrorUpdate, ObjectWrite, ReadyState, SharedMetrics,
-    WriteBatch, mirror_demand::Demand, mirror_update::Update,
+    AuthorizeRequest, DecideRequest, DecideResponse, Epoch, Failure, IssueTokenRequest, IssueTokenResponse,
+    KeysRequest, KeysResponse, MirrorDemand, MirrorHello, MirrorUpdate, ObjectWrite, ReadyState,
+    SharedMetrics, WriteBatch, decide_request, mirror_demand::Demand, mirror_update::Update,
 };
 use authproto::peer::{PROTOCOL, Peer, PeerNames};
 use bytes::Bytes;

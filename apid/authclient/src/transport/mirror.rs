@@ -40,7 +40,7 @@ use crate::decisions::revisions::PolicyChange;
 use crate::reduce::Reduction;
 use crate::transport::link::Link;
 use crate::transport::peer::ExpectedAuthd;
-use crate::transport::stream::{Backoff, error_chain_text, open_channel};
+use crate::transport::stream::{FailedAttempts, error_chain_text, open_channel};
 
 /// Maximum number of queued messages to authd, and of queued write batches. At the limit, the sender waits.
 const QUEUE: usize = 1024;
@@ -95,10 +95,10 @@ impl Auth {
         store: Arc<dyn Store>,
         writer: Arc<dyn PolicyWriter>,
     ) {
-        let mut backoff = Backoff::new();
+        let mut attempts = FailedAttempts::default();
         loop {
             self.link.wait_for_connection().await;
-            let stream = self.run_mirror_stream(&options, &store, &writer, &mut backoff);
+            let stream = self.run_mirror_stream(&options, &store, &writer, &mut attempts);
             let reason = match AssertUnwindSafe(stream).catch_unwind().await {
                 Ok(Ok(())) => "the subscription to policy changes closed".to_owned(),
                 Ok(Err(reason)) => reason,
@@ -106,7 +106,7 @@ impl Auth {
             };
             tracing::debug!(reason, "mirror stream closed; reconnecting");
             self.link.set_mirror_lost(reason);
-            backoff.pause().await;
+            attempts.pause().await;
         }
     }
 
@@ -115,7 +115,7 @@ impl Auth {
         options: &MirrorOptions,
         store: &Arc<dyn Store>,
         writer: &Arc<dyn PolicyWriter>,
-        backoff: &mut Backoff,
+        attempts: &mut FailedAttempts,
     ) -> Result<(), String> {
         let mut stale = self.link.stale_mirror();
         let channel = open_channel(&options.socket).await.map_err(|error| error_chain_text(&error))?;
@@ -124,16 +124,16 @@ impl Auth {
         let response =
             MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await.map_err(|status| {
                 if status.code() == tonic::Code::FailedPrecondition {
-                    backoff.set_rejection_pause();
+                    attempts.record_rejection();
                 }
                 format!("authd rejected the mirror stream: {}", status.message())
             })?;
         let instance = options.expected.instance(response.metadata()).map_err(|problem| {
-            backoff.set_rejection_pause();
+            attempts.record_rejection();
             problem.to_string()
         })?;
         let mut demands = response.into_inner();
-        backoff.reset();
+        attempts.reset();
 
         let (batch_sender, batches) = mpsc::channel(QUEUE);
         let incoming = async {
@@ -162,7 +162,7 @@ impl Auth {
         tokio::select! {
             result = incoming => result,
             _ = stale.changed() => {
-                backoff.set_rejection_pause();
+                attempts.record_rejection();
                 Err("a newer connection leads to another process of authd".to_owned())
             }
             result = self.send_policy(store.as_ref(), &updates) => result,

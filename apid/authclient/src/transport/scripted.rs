@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use apimachinery::clock::Clock;
+use apimachinery::names::Preset;
+use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use authproto::auth::decide_request::Ask;
 use authproto::auth::{
@@ -205,7 +207,8 @@ impl Auth {
         link.set_mirror_open(&"one".into());
         link.set_mirror_synced();
         link.set_ready(true, Vec::new());
-        Auth::with_api(script, link, revisions, clock, ProxyHeaders::default()).unwrap()
+        let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
+        Auth::with_api(script, link, revisions, clock, names, ProxyHeaders::default()).unwrap()
     }
 
     /// Allows everything: tokens are user names, no token is anonymous, `bad` is rejected.

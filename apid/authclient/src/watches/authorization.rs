@@ -54,14 +54,18 @@ use parking_lot::Mutex;
 use storage::Revision;
 use tokio::sync::{Notify, Semaphore, watch};
 
-use crate::decisions::cache::{CachedDecision, MIN_WATCH_TTL, Validity};
+use crate::decisions::cache::CachedDecision;
 use crate::decisions::rejection::{Rejection, forbidden};
-use crate::decisions::revisions::PolicyRevisions;
-use crate::identity::cache::IdentityLifetime;
 use crate::transport::authd_api::AuthdError;
+use crate::validity::Validity;
 use crate::watches::webhook_identity::Reauthentication;
 use crate::{Auth, Authorized};
 
+/// The minimum TTL of a webhook response for an open watch.
+///
+/// Without this minimum, a webhook with TTL 0 would get a request at every event. The minimum equals the time
+/// within which a watch must end after a policy write that forbids it.
+pub(crate) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
 /// Maximum number of authorizations in one batch.
 pub(crate) const BATCH: usize = 256;
 /// Maximum estimated size of a batch in bytes. A larger single request forms a batch of its own.
@@ -98,8 +102,8 @@ pub(crate) struct Watches {
     refresh_missed: Notify,
     /// The revision of the component `identity` at the last pass of the re-authorization task.
     identity_seen: AtomicU64,
-    /// The number of the era at the last pass of the re-authorization task.
-    era_seen: AtomicU64,
+    /// The [`crate::decisions::epoch::EpochNumber::identities`] at the last pass of the re-authorization task.
+    epoch_seen: AtomicU64,
     /// The difference of wall clock and monotonic clock at the last pass, in milliseconds.
     clock_offset_seen: AtomicI64,
     /// The permits for open single requests, [`MAX_SINGLE_REQUESTS`] in total.
@@ -113,7 +117,7 @@ impl Default for Watches {
             wake: Notify::default(),
             refresh_missed: Notify::default(),
             identity_seen: AtomicU64::default(),
-            era_seen: AtomicU64::default(),
+            epoch_seen: AtomicU64::default(),
             clock_offset_seen: AtomicI64::default(),
             single_requests: Semaphore::new(MAX_SINGLE_REQUESTS),
         }
@@ -142,7 +146,8 @@ pub struct WatchGuard {
     auth: Arc<Auth>,
     /// The authorization of the watch request, and after it the authorizations of the impersonation rights.
     authorizations: Vec<Arc<SharedAuthorization>>,
-    lifetime: Arc<IdentityLifetime>,
+    /// The validity of the identity of the credentials.
+    identity: Arc<Validity>,
     reauthentication: Option<Reauthentication>,
 }
 
@@ -159,17 +164,12 @@ impl Auth {
             }
         };
         let authorizations =
-            std::iter::once(authorized).chain(&authorized.client.impersonation_rights).map(share).collect();
-        let reauthentication = authorized
-            .client
-            .webhook_identity
-            .clone()
-            .map(|webhook_identity| Reauthentication::new(webhook_identity, self.clock.monotonic()));
+            std::iter::once(authorized).chain(&authorized.identity.impersonation_rights).map(share).collect();
         WatchGuard {
             auth: self.clone(),
             authorizations,
-            lifetime: authorized.client.lifetime.clone(),
-            reauthentication,
+            identity: Arc::clone(&authorized.identity.validity),
+            reauthentication: Reauthentication::new(&authorized.identity, self.clock.monotonic()),
         }
     }
 
@@ -181,10 +181,12 @@ impl Auth {
         if validity.is_internal() {
             return true;
         }
-        let epoch = self.epochs.count();
-        let is_recent = || validity.epoch == Some(epoch) && validity.as_of >= revision;
-        self.link.cache_serves()
-            && (is_recent() || validity.is_valid(&self.revisions, epoch, &*self.clock, MIN_WATCH_TTL))
+        let is_recent = || validity.epoch == Some(self.epochs.number()) && validity.as_of >= revision;
+        self.link.cache_serves() && (is_recent() || self.is_valid_for_watch(validity))
+    }
+
+    fn is_valid_for_watch(&self, validity: &Validity) -> bool {
+        validity.is_valid(&self.revisions, self.epochs.number(), &*self.clock, MIN_WATCH_TTL)
     }
 
     /// Runs the re-authorization task until the process ends.
@@ -218,12 +220,11 @@ impl Auth {
     /// Authorizations with a refresh in progress are skipped. Does not wait for responses.
     fn refresh_stale_authorizations(self: &Arc<Self>) {
         let in_use = self.watches.authorizations_in_use();
-        let (identity_advanced, era_ended) = (
-            self.watches.has_identity_advanced(&self.revisions),
-            self.watches.has_era_ended(self.epochs.era()),
-        );
+        // Each call also stores the seen value, so all of them run.
+        let identity_advanced = changes(&self.watches.identity_seen, self.revisions.identity());
+        let identities_ended = changes(&self.watches.epoch_seen, self.epochs.number().identities);
         let clock_stepped = self.watches.has_clock_stepped(&*self.clock);
-        if identity_advanced || era_ended || clock_stepped || !self.link.cache_serves() {
+        if identity_advanced || identities_ended || clock_stepped || !self.link.cache_serves() {
             in_use.iter().for_each(|authorization| authorization.signal_change());
         }
         let stale = in_use.into_iter().filter(|authorization| authorization.is_stale(self));
@@ -374,12 +375,6 @@ impl Watches {
         self.authorizations.lock().len()
     }
 
-    /// Whether the `identity` component has advanced since the last call.
-    fn has_identity_advanced(&self, revisions: &PolicyRevisions) -> bool {
-        let now = revisions.identity();
-        self.identity_seen.swap(now, Ordering::SeqCst) != now
-    }
-
     /// Whether the wall clock was set since the last call, so identities may have ended or may not be
     /// valid yet.
     fn has_clock_stepped(&self, clock: &dyn Clock) -> bool {
@@ -387,11 +382,11 @@ impl Watches {
         let offset = clock.now().as_millisecond().saturating_sub(monotonic);
         self.clock_offset_seen.swap(offset, Ordering::SeqCst).abs_diff(offset) > CLOCK_STEP_MS
     }
+}
 
-    /// Whether the era changed since the last call.
-    fn has_era_ended(&self, now: u64) -> bool {
-        self.era_seen.swap(now, Ordering::SeqCst) != now
-    }
+/// Stores a value. Returns whether it differs from the stored one.
+fn changes(stored: &AtomicU64, value: u64) -> bool {
+    stored.swap(value, Ordering::SeqCst) != value
 }
 
 impl SharedAuthorization {
@@ -411,15 +406,13 @@ impl SharedAuthorization {
 
     /// Whether a TTL limits the authorization.
     fn is_timed(&self) -> bool {
-        matches!(&**self.state.load(), AuthorizationState::Allowed(validity) if validity.expiry.is_some())
+        matches!(&**self.state.load(), AuthorizationState::Allowed(validity) if validity.ttl.is_some())
     }
 
     fn is_stale(&self, auth: &Auth) -> bool {
         match &**self.state.load() {
             AuthorizationState::Allowed(validity) => {
-                let epoch = auth.epochs.count();
-                !validity.is_internal()
-                    && !validity.is_valid(&auth.revisions, epoch, &*auth.clock, MIN_WATCH_TTL)
+                !validity.is_internal() && !auth.is_valid_for_watch(validity)
             }
             AuthorizationState::Denied(_) => false,
         }
@@ -429,8 +422,7 @@ impl SharedAuthorization {
     fn is_behind(&self, auth: &Auth) -> bool {
         match &**self.state.load() {
             AuthorizationState::Allowed(validity) => {
-                validity.epoch != Some(auth.epochs.count())
-                    || !auth.revisions.unchanged(&validity.dependencies, validity.as_of)
+                !validity.is_current(&auth.revisions, auth.epochs.number())
             }
             AuthorizationState::Denied(_) => false,
         }
@@ -514,26 +506,32 @@ fn unconfirmed_status() -> Status {
 impl WatchGuard {
     /// Whether the event of this revision may be sent to the client on the current authorization.
     pub fn admits(&self, revision: Revision) -> bool {
-        self.lifetime.is_valid_at(self.auth.clock.now())
+        self.has_identity()
             && self.reauthentication.as_ref().is_none_or(|reauthentication| !reauthentication.time_left(self.auth.clock.monotonic()).is_zero())
-            && !self.is_outdated()
             && self.authorizations.iter().all(|authorization| {
                 matches!(&**authorization.state.load(), AuthorizationState::Allowed(validity) if self.auth.is_confirmed_at(validity, revision.0))
             })
     }
 
-    /// Whether the era of the identity has ended.
+    /// Whether the credentials may belong to another user since a new authd process or a changed authentication
+    /// configuration.
     ///
     /// The credentials may still be valid: the client can open a new watch with them.
     pub fn is_outdated(&self) -> bool {
-        self.lifetime.era.is_some_and(|era| era != self.auth.epochs.era())
+        let identities = self.identity.epoch.map(|epoch| epoch.identities);
+        !self.identity.is_internal() && identities != Some(self.auth.epochs.number().identities)
+    }
+
+    /// Whether the identity of the watch holds.
+    fn has_identity(&self) -> bool {
+        !self.is_outdated() && self.identity.holds_at(self.auth.clock.now())
     }
 
     /// Waits until the authorization is confirmed at policy no older than `min_revision`.
     ///
     /// # Errors
     ///
-    /// 401 when the identity or its era has ended, 403 when no authorizer allows the watch, 503 when authd
+    /// 401 when the identity has ended, 403 when no authorizer allows the watch, 503 when authd
     /// gives no decision.
     pub async fn renew(&self, min_revision: Revision) -> Result<(), Status> {
         let confirmation = async {
@@ -565,7 +563,7 @@ impl WatchGuard {
     ) -> Result<(), Status> {
         let mut signal = authorization.signal.subscribe();
         loop {
-            if self.is_outdated() || !self.lifetime.is_valid_at(self.auth.clock.now()) {
+            if !self.has_identity() {
                 return Err(Status::unauthorized());
             }
             match &**authorization.state.load() {
@@ -602,7 +600,6 @@ impl WatchGuard {
     async fn wait_for_end(&self, authorization: &SharedAuthorization) {
         let mut signal = authorization.signal.subscribe();
         loop {
-            let now = self.auth.clock.now();
             let is_denied = match &**authorization.state.load() {
                 AuthorizationState::Denied(_) => true,
                 AuthorizationState::Allowed(validity) => {
@@ -612,14 +609,15 @@ impl WatchGuard {
             let ttl_left = self.reauthentication.as_ref().map_or(NO_DEADLINE, |reauthentication| {
                 reauthentication.time_left(self.auth.clock.monotonic())
             });
-            if is_denied || self.is_outdated() || !self.lifetime.is_valid_at(now) || ttl_left.is_zero() {
+            if is_denied || !self.has_identity() || ttl_left.is_zero() {
                 return;
             }
-            let remaining = self
-                .lifetime
+            let now = self.auth.clock.now();
+            let until_expiry = self
+                .identity
                 .expires
                 .map_or(NO_DEADLINE, |end| Duration::try_from(end.duration_since(now)).unwrap_or_default());
-            let remaining = remaining.min(ttl_left);
+            let remaining = until_expiry.min(ttl_left);
             tokio::select! {
                 _ = signal.changed() => {}
                 () = tokio::time::sleep(remaining) => {}

@@ -22,26 +22,31 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use bytes::Bytes;
 
-use crate::decisions::cache::{Expiry, MIN_WATCH_TTL};
 use crate::identity::credentials::Credentials;
 use crate::identity::header_credentials::HeaderCredentials;
-use crate::{Auth, Authenticated};
+use crate::validity::Validity;
+use crate::watches::authorization::MIN_WATCH_TTL;
+use crate::{Auth, Identity};
 
-/// A copy of the credentials of a request, without lifetime parameters.
-struct CredentialsCopy {
+/// The credentials of a request whose identity a webhook supplied, with the user of these credentials.
+pub(crate) struct RetainedCredentials {
     header_credentials: HeaderCredentials,
     certificate_chain: Vec<Bytes>,
     chain_fingerprint: Option<[u8; 32]>,
     path: String,
+    /// The user before impersonation.
+    user: Arc<UserInfo>,
 }
 
-impl CredentialsCopy {
-    fn new(credentials: &Credentials<'_>) -> Self {
-        CredentialsCopy {
+impl RetainedCredentials {
+    /// Copies the credentials.
+    pub(crate) fn new(credentials: &Credentials<'_>, user: Arc<UserInfo>) -> Self {
+        RetainedCredentials {
             header_credentials: credentials.header_credentials.clone(),
             certificate_chain: credentials.certificate_chain.to_vec(),
             chain_fingerprint: credentials.chain_fingerprint.copied(),
             path: credentials.path.to_owned(),
+            user,
         }
     }
 
@@ -50,59 +55,33 @@ impl CredentialsCopy {
             header_credentials: &self.header_credentials,
             certificate_chain: &self.certificate_chain,
             chain_fingerprint: self.chain_fingerprint.as_ref(),
+            impersonation_headers: None,
             path: &self.path,
             request_id: "watch",
         }
     }
 }
 
-/// An identity from a webhook: its user and TTL, with the credentials for re-authentication.
-#[derive(Clone)]
-pub(crate) struct WebhookIdentity {
-    credentials_copy: Arc<CredentialsCopy>,
-    /// The user of the credentials, before impersonation.
-    user: Arc<UserInfo>,
-    webhook_expiry: Expiry,
-}
-
-impl std::fmt::Debug for WebhookIdentity {
+impl std::fmt::Debug for RetainedCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("WebhookIdentity")
-            .field("webhook_expiry", &self.webhook_expiry)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Authenticated {
-    /// Adds a copy of the credentials when a webhook supplied the identity, that is with a `webhook_expiry`.
-    pub(crate) fn with_webhook_identity(
-        mut self,
-        credentials: &Credentials<'_>,
-        webhook_expiry: Option<Expiry>,
-    ) -> Self {
-        let new_webhook_identity = |webhook_expiry| WebhookIdentity {
-            credentials_copy: Arc::new(CredentialsCopy::new(credentials)),
-            user: Arc::clone(&self.user),
-            webhook_expiry,
-        };
-        self.webhook_identity = webhook_expiry.map(new_webhook_identity);
-        self
+        f.debug_struct("RetainedCredentials").finish_non_exhaustive()
     }
 }
 
 /// The re-authentication state of an open watch.
 pub(crate) struct Reauthentication {
-    webhook_identity: WebhookIdentity,
+    credentials: Arc<RetainedCredentials>,
     /// The monotonic time of the next re-authentication in nanoseconds. An earlier re-authentication would
     /// only hit the identity cache.
     due: AtomicU64,
 }
 
 impl Reauthentication {
-    /// The state after the authentication of the watch request, at the monotonic time `now`.
-    pub(crate) fn new(webhook_identity: WebhookIdentity, now: Duration) -> Self {
-        let due = AtomicU64::new(next_due(Some(webhook_identity.webhook_expiry), now));
-        Reauthentication { webhook_identity, due }
+    /// The state after the authentication of the watch request, at the monotonic time `now`. None: no webhook
+    /// supplied the identity.
+    pub(crate) fn new(identity: &Identity, now: Duration) -> Option<Self> {
+        let credentials = Arc::clone(identity.retained_credentials.as_ref()?);
+        Some(Reauthentication { credentials, due: AtomicU64::new(next_due(&identity.validity, now)) })
     }
 
     /// The time until the next re-authentication; zero when re-authentication is due.
@@ -110,20 +89,18 @@ impl Reauthentication {
         Duration::from_nanos(self.due.load(Ordering::SeqCst)).saturating_sub(now)
     }
 
-    /// Re-authenticates with the stored credentials.
+    /// Re-authenticates with the retained credentials.
     ///
     /// # Errors
     ///
-    /// 401 when the credentials are rejected or belong to another user; 503 when authd gives no response.
+    /// 401 when the credentials are rejected or belong to another user; 503 when authd does not respond.
     pub(crate) async fn reauthenticate(&self, auth: &Auth) -> Result<(), Status> {
-        let credentials = self.webhook_identity.credentials_copy.credentials();
-        let (_, outcome) = auth.identify(&credentials, None).await;
-        let (client, _) = outcome.map_err(Status::from)?;
-        if client.user != self.webhook_identity.user {
+        let (_, outcome) = auth.identify(&self.credentials.credentials(), None).await;
+        let (identity, _) = outcome?;
+        if identity.user != self.credentials.user {
             return Err(Status::unauthorized());
         }
-        let webhook_expiry = client.webhook_identity.map(|webhook_identity| webhook_identity.webhook_expiry);
-        self.due.store(next_due(webhook_expiry, auth.clock.monotonic()), Ordering::SeqCst);
+        self.due.store(next_due(&identity.validity, auth.clock.monotonic()), Ordering::SeqCst);
         Ok(())
     }
 }
@@ -131,8 +108,8 @@ impl Reauthentication {
 /// The monotonic time of the next re-authentication in nanoseconds.
 ///
 /// This is the end of the TTL, but at least [`MIN_WATCH_TTL`] from `now`, for webhooks that forbid caching.
-fn next_due(webhook_expiry: Option<Expiry>, now: Duration) -> u64 {
+fn next_due(validity: &Validity, now: Duration) -> u64 {
     let earliest = now.saturating_add(MIN_WATCH_TTL);
-    let due = webhook_expiry.map_or(earliest, |expiry| expiry.end().max(earliest));
+    let due = validity.ttl_end().map_or(earliest, |end| end.max(earliest));
     u64::try_from(due.as_nanos()).unwrap_or(u64::MAX)
 }

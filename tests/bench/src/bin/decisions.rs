@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
-use authclient::{Authenticated, Credentials, HeaderCredentials, ProxyHeaders};
+use authclient::{Credentials, HeaderCredentials, Identity, ProxyHeaders};
 use authd::authz::webhook::Webhooks;
 use authd::authz::{AuthzRequest, Modes, Settings, Union};
 use authd::config_error::ConfigError;
@@ -195,12 +195,13 @@ fn credentials(header_credentials: &HeaderCredentials) -> Credentials<'_> {
         header_credentials,
         certificate_chain: &[],
         chain_fingerprint: None,
+        impersonation_headers: None,
         path: "/api/v1/namespaces/default/configmaps",
         request_id: "bench",
     }
 }
 
-async fn login(authd_process: &AuthdProcess, names: &Names, token: &str) -> Result<Authenticated, Error> {
+async fn login(authd_process: &AuthdProcess, names: &Names, token: &str) -> Result<Identity, Error> {
     let header_credentials = bearer_request(token, names)?;
     let client = authd_process.auth.authenticate(&credentials(&header_credentials)).await;
     client.map_err(|status| status.message.into())
@@ -209,7 +210,7 @@ async fn login(authd_process: &AuthdProcess, names: &Names, token: &str) -> Resu
 /// Measures the CPU time of a decision and of an authentication that the caches of apid answer.
 async fn measure_apid_caches(
     authd_process: &AuthdProcess,
-    caller: &Authenticated,
+    caller: &Identity,
     names: &Names,
     token: &str,
 ) -> Result<(), Error> {
@@ -251,7 +252,7 @@ fn uncached_request(number: usize) -> Arc<apimachinery::attributes::Attributes> 
 
 async fn measure_sequential_requests(
     authd_process: &AuthdProcess,
-    caller: &Authenticated,
+    caller: &Identity,
     seconds: u64,
 ) -> Result<(), Error> {
     let cpu = CpuMeter::begin(&[std::process::id(), authd_process.pid])?;
@@ -318,7 +319,7 @@ fn send_arrivals(count: u32, rate: u32) -> Result<(), Error> {
 /// Measures requests at a fixed rate. Each starts when it is due, even if earlier ones have no response yet.
 async fn measure_open_loop(
     authd_process: &AuthdProcess,
-    caller: &Authenticated,
+    caller: &Identity,
     seconds: u64,
     rate: u32,
 ) -> Result<(), Error> {
