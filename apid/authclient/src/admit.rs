@@ -260,7 +260,7 @@ impl Auth {
         attributes: &Arc<Attributes>,
         request_id: &str,
     ) -> Result<Arc<CachedDecision>, AuthdError> {
-        if self.link.cache_serves() {
+        if self.connection.cache_serves() {
             let cache_hit = self.decisions.find(user, attributes, |validity| self.is_valid(validity));
             if let Some(auth_metrics) = self.auth_metrics.get() {
                 auth_metrics.count_decision_lookup(cache_hit.is_some());
@@ -281,7 +281,7 @@ impl Auth {
         request_id: &str,
     ) -> Result<Arc<CachedDecision>, AuthdError> {
         let baseline = self.revisions.baseline(user, &attributes.namespace, self.clock.monotonic());
-        let request = decide_request::Ask::Authorize(authorize_request(user, attributes, &baseline));
+        let request = decide_request::Query::Authorize(authorize_request(user, attributes, &baseline));
         let response = self.authd_api.decide(request_id, request).await?;
         let epoch = self.epochs.observe(response.epoch.as_ref());
         match response.answer {
@@ -307,7 +307,7 @@ impl Auth {
         let requests = std::iter::zip(keys, &baselines)
             .map(|((user, attributes), baseline)| authorize_request(user, attributes, baseline))
             .collect();
-        let request = decide_request::Ask::AuthorizeBatch(AuthorizeBatchRequest { requests });
+        let request = decide_request::Query::AuthorizeBatch(AuthorizeBatchRequest { requests });
         let response = self.authd_api.decide("", request).await?;
         let epoch = self.epochs.observe(response.epoch.as_ref());
         match response.answer {

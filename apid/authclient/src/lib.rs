@@ -16,7 +16,7 @@
 //! | [`Validity`](validity::Validity) | until when and until which changes identity and decision serve |
 //! | [`PolicyRevisions`] | for each component of the policy the revision of its last change |
 //! | [`Epoch`](decisions::epoch) | one authd process with one configuration |
-//! | [`Link`] | whether authd is connected, and cached responses serve |
+//! | [`AuthdConnection`] | whether authd is connected, and cached responses serve |
 //!
 //! # Invariants
 //!
@@ -29,7 +29,7 @@
 //! - A cached response is used only while its components have not advanced ([`validity`]).
 //!
 //! INVARIANT (fail closed): a request that needs a response of authd and gets none fails with 503. Cached
-//! responses serve only for a limited time after the loss of authd ([`transport::link`]).
+//! responses serve only for a limited time after the loss of authd ([`transport::connection`]).
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -40,6 +40,7 @@ use apimachinery::status::Status;
 use authproto::auth::{ReviewRequest, decide_response, review_response};
 use http::HeaderMap;
 use serving::metrics::Metrics;
+use storage::Store;
 
 mod admit;
 mod decisions;
@@ -57,7 +58,7 @@ pub use decisions::revisions::PolicyRevisions;
 pub use identity::credentials::Credentials;
 pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
-pub use transport::link::AuthdProblem;
+pub use transport::connection::{AuthdConnection, AuthdProblem};
 pub use transport::mirror::{MirrorOptions, PolicyWriter};
 pub use transport::stream::check_health;
 pub use watches::authorization::WatchGuard;
@@ -68,7 +69,7 @@ use identity::cache::IdentityCache;
 use identity::credentials::Digester;
 use identity::metrics::AuthMetrics;
 use transport::authd_api::{AuthdApi, AuthdError};
-use transport::link::Link;
+use transport::mirror::Mirror;
 use transport::peer::ExpectedAuthd;
 use watches::authorization::Watches;
 
@@ -104,7 +105,7 @@ pub struct Auth {
     revisions: Arc<PolicyRevisions>,
     clock: Arc<dyn Clock>,
     epochs: Arc<Epochs>,
-    link: Arc<Link>,
+    connection: Arc<AuthdConnection>,
     digester: Digester,
     names: Arc<Names>,
     proxy_headers: ProxyHeaders,
@@ -128,20 +129,20 @@ impl Auth {
         revisions: Arc<PolicyRevisions>,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
-        let link = Arc::new(Link::new(clock.clone()));
+        let connection = Arc::new(AuthdConnection::new(clock.clone()));
         let expected = ExpectedAuthd::new(&options.names);
         let authd_api = Arc::new(transport::stream::Client::connect(
             options.socket,
             options.timeout,
             expected,
-            link.clone(),
+            connection.clone(),
         ));
-        Self::with_api(authd_api, link, revisions, clock, options.names, options.proxy_headers)
+        Self::with_api(authd_api, connection, revisions, clock, options.names, options.proxy_headers)
     }
 
     fn with_api(
         authd_api: Arc<dyn AuthdApi>,
-        link: Arc<Link>,
+        connection: Arc<AuthdConnection>,
         revisions: Arc<PolicyRevisions>,
         clock: Arc<dyn Clock>,
         names: Arc<Names>,
@@ -151,8 +152,8 @@ impl Auth {
             authd_api,
             revisions,
             clock,
-            epochs: Arc::clone(&link.epochs),
-            link,
+            epochs: Arc::clone(&connection.epochs),
+            connection,
             digester: Digester::new()?,
             names,
             proxy_headers,
@@ -167,66 +168,28 @@ impl Auth {
         Ok(auth)
     }
 
-    /// Checks whether authd can decide requests now, for health checks.
-    ///
-    /// # Errors
-    ///
-    /// The reason, for `/readyz?verbose` and the log.
-    pub fn health(&self) -> Result<(), AuthdProblem> {
-        self.link.health()
-    }
-
-    /// Waits until authd can decide requests.
-    pub async fn wait_until_healthy(&self) {
-        self.link.wait_until_healthy().await;
-    }
-
-    /// Warnings of a ready authd, such as configuration files that it rejected. For `/readyz?verbose`.
-    pub fn notes(&self) -> Vec<String> {
-        self.link.notes()
-    }
-
-    /// The metrics of authd that apid exports, in the text format; empty without authd.
-    pub fn authd_metrics(&self) -> String {
-        self.link.shared_metrics()
+    /// The connection to authd.
+    pub fn connection(&self) -> &AuthdConnection {
+        &self.connection
     }
 
     /// Reads the statistics of the decision cache and of the mirror.
     pub fn cache_stats(&self) -> AuthStats {
         let (decisions, decision_bytes) = self.decisions.size();
-        let (sent_revision, is_mirror_synced) = self.link.mirror_progress();
+        let (sent_revision, is_mirror_synced) = self.connection.mirror_progress();
         let mirror_lag = self.revisions.observed().saturating_sub(sent_revision);
         AuthStats { decisions, decision_bytes, mirror_lag, is_mirror_synced }
     }
 
-    /// Waits until the decision stream to authd is open.
-    pub async fn wait_for_connection(&self) {
-        self.link.wait_for_connection().await;
-    }
-
-    /// Declares that the caller sends the policy to the process of the decision stream, for benchmarks without
-    /// [`Auth::run_mirror`].
-    pub fn adopt_mirror(&self) {
-        self.link.adopt_mirror();
-    }
-
-    /// Records the start of the shutdown: from now on the loss of authd is expected and not logged.
-    pub fn begin_shutdown(&self) {
-        self.link.begin_shutdown();
-    }
-
-    /// The reason why apid and authd are not connected; None while they are.
-    pub fn unreachable(&self) -> Option<AuthdProblem> {
-        self.link.unreachable()
-    }
-
-    /// Whether apid answers `/livez` and `/readyz` without authentication: authd is not connected, or has no
-    /// complete snapshot of the policy. A request to authd could then wait until its timeout.
-    pub fn answers_health_alone(&self) -> bool {
-        matches!(
-            self.link.health(),
-            Err(AuthdProblem::Unreachable(_) | AuthdProblem::Mismatched(_) | AuthdProblem::NoPolicy(_))
-        )
+    /// Runs the mirror stream until the process ends.
+    pub async fn run_mirror(
+        self: Arc<Self>,
+        options: MirrorOptions,
+        store: Arc<dyn Store>,
+        writer: Arc<dyn PolicyWriter>,
+    ) {
+        let (connection, revisions) = (Arc::clone(&self.connection), Arc::clone(&self.revisions));
+        Mirror { options, connection, revisions, store, writer }.run().await;
     }
 
     /// Registers the authentication and authorization metrics.

@@ -53,7 +53,7 @@ impl PolicyWriter for PolicyWrites {
         self.state.api_state.cache.wait_for(revision).await;
     }
 
-    async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<u16, Status> {
+    async fn write(&self, controller: &str, _system: bool, write: &ObjectWrite) -> Result<(), Status> {
         let actor = self.actor(controller);
         let collection = self.collection(write)?;
         let target = Target {
@@ -63,11 +63,11 @@ impl PolicyWriter for PolicyWrites {
             subresource: "",
         };
         match write.verb() {
-            Verb::Create => actor.create(Target { name: "", ..target }, body(write)?).await.map(|_| 201),
-            Verb::Update => actor.update(target, body(write)?).await.map(|_| 200),
-            Verb::Delete => actor.delete(target, &DeleteOptions::default()).await.map(|_| 200),
-            Verb::Patch => actor.merge(target, &write.body).await.map(|_| 200),
-            Verb::Apply => apply(&actor, target, body(write)?).await.map(|()| 200),
+            Verb::Create => actor.create(Target { name: "", ..target }, body(write)?).await.map(drop),
+            Verb::Update => actor.update(target, body(write)?).await.map(drop),
+            Verb::Delete => actor.delete(target, &DeleteOptions::default()).await.map(drop),
+            Verb::Patch => actor.merge(target, &write.body).await.map(drop),
+            Verb::Apply => apply(&actor, target, body(write)?).await,
         }
     }
 }

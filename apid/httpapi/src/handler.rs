@@ -252,7 +252,7 @@ impl Api {
             path: context.head.uri.path(),
             request_id: &context.id,
         };
-        if context.is_for_health_summary() && self.api_state().auth.answers_health_alone() {
+        if context.is_for_health_summary() && self.api_state().auth.connection().answers_health_alone() {
             return routes::handle(context).await;
         }
         let record_user = |identity: &Identity| {
@@ -303,7 +303,7 @@ impl Api {
         rejection: &Rejection,
     ) -> Vec<String> {
         let auth = &self.api_state().auth;
-        if !rejection.is_denial || auth.unreachable().is_some() {
+        if !rejection.is_denial || auth.connection().unreachable().is_some() {
             self.annotate_decision(context, "forbid", &rejection.reason);
             return Vec::new();
         }

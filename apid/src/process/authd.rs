@@ -50,7 +50,7 @@ impl ProcessAuthd {
             Some(program) => program.clone(),
             None => spawn::find_program()?,
         };
-        let (socket, default_socket) = match &config.authd_socket {
+        let (socket, default_socket) = match &config.flags.authd.authd_socket {
             Some(socket) => (socket.clone(), None),
             None => {
                 let socket = spawn::Socket::choose(&config.data_dir, rng)?;
@@ -85,7 +85,7 @@ impl ProcessAuthd {
             return Ok(());
         }
         tokio::select! {
-            () = auth.wait_for_connection() => {}
+            () = auth.connection().wait_for_connection() => {}
             error = self.wait_for_rejection() => return Err(error),
             () = tokio::time::sleep(START_TIMEOUT) => {
                 tracing::warn!("authd accepts no connections yet; apid starts without it");

@@ -55,7 +55,7 @@ impl Progress {
         loop {
             // Cannot fail, because `self` owns the sender.
             let _ = self.objects.subscribe().wait_for(|exist| *exist).await;
-            auth.wait_until_healthy().await;
+            auth.connection().wait_until_healthy().await;
             if readyz.is_healthy() {
                 return;
             }
@@ -110,7 +110,7 @@ pub(super) struct HealthSources<'a> {
 impl HealthSources<'_> {
     /// Builds the checks of all endpoints.
     pub(super) fn health(&self) -> Health {
-        let grace_end = self.clock.monotonic() + self.config.livez_grace;
+        let grace_end = self.clock.monotonic() + self.config.flags.serving.livez_grace_period;
         Health {
             livez: self.checks(Endpoint::Livez, grace_end),
             readyz: self.checks(Endpoint::Readyz, grace_end),
@@ -155,8 +155,8 @@ impl HealthSources<'_> {
         if is_readyz {
             let (auth, auth_for_notes) = (Arc::clone(self.auth), Arc::clone(self.auth));
             checks = checks
-                .with("authd", move || auth.health().map_err(|problem| problem.to_string()))
-                .with_notes(move || auth_for_notes.notes());
+                .with("authd", move || auth.connection().health().map_err(|problem| problem.to_string()))
+                .with_notes(move || auth_for_notes.connection().notes());
             let tls = Arc::clone(self.tls);
             checks = checks.with_notes(move || {
                 tls.is_change_rejected().then(|| TLS_CHANGE_REJECTED.to_owned()).into_iter().collect()
@@ -205,10 +205,10 @@ impl HealthSources<'_> {
         let (auth, progress) = (Arc::clone(self.auth), Arc::clone(self.progress));
         Box::new(move || {
             // `/livez` and `/healthz` ignore an unreachable authd, because a restart of apid would not help.
-            if progress.policy.load(Ordering::SeqCst) || (!is_readyz && auth.unreachable().is_some()) {
+            if progress.policy.load(Ordering::SeqCst) || (!is_readyz && auth.connection().unreachable().is_some()) {
                 return Ok(());
             }
-            auth.health().map_err(|problem| problem.to_string())?;
+            auth.connection().health().map_err(|problem| problem.to_string())?;
             progress.policy.store(true, Ordering::SeqCst);
             Ok(())
         })

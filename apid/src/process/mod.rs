@@ -39,7 +39,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use crate::build_info::BUILD_INFO;
-use crate::config::{Config, STORE};
+use crate::config::{Config, STORE, StorageFlags};
 use crate::console::fail;
 use audit::AuditLog;
 use authclient::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
@@ -111,8 +111,10 @@ pub fn run(config: Config) -> ExitCode {
 
 /// Serves the API as [`run`], with a stop condition besides the signals, and with a callback at readiness.
 pub fn run_with(config: Config, options: RunOptions) -> ExitCode {
-    let format = if config.log_json { serving::log::Format::Json } else { serving::log::Format::Text };
-    if serving::log::init(config.verbosity, format, Arc::new(SystemClock::new())).is_err() {
+    let log_flags = &config.flags.shared.log;
+    if serving::log::init(log_flags.verbosity, log_flags.logging_format, Arc::new(SystemClock::new()))
+        .is_err()
+    {
         eprintln!("apid: logging is set up already");
     }
     let build = BUILD_INFO;
@@ -168,20 +170,21 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         &registry,
         Arc::clone(&names),
         Arc::clone(&rng),
-        &config.service_ranges,
-        config.node_ports,
+        &config.flags.serving.service_cluster_ip_range.0,
+        config.flags.serving.service_node_port_range,
     ));
     let admission_writes = Arc::new(AdmissionWrites::default());
     let webhooks =
         admission::webhook_clients(backend.clone(), config.service_map.clone(), &names, &clock, &rng);
-    let metrics = Metrics::showing_hidden(&config.hidden_metrics).map_err(ProcessError::Metrics)?;
+    let metrics = Metrics::showing_hidden(&config.flags.shared.log.show_hidden_metrics_for_version)
+        .map_err(ProcessError::Metrics)?;
     let admission = components::build_admission(
         &config,
         Environment {
             webhooks: Arc::clone(&webhooks),
             metrics: Arc::new(AdmissionMetrics::new(&metrics)),
             gates: config.gates.clone(),
-            limits: config.body_limits,
+            limits: config.flags.limits.body_limits(),
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
             rng: Arc::clone(&rng),
@@ -200,7 +203,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let revisions = Arc::new(PolicyRevisions::new(Reductions::new(&registry, &names)));
     let options = AuthOptions {
         socket: authd.socket().to_owned(),
-        timeout: config.authd_timeout,
+        timeout: config.flags.authd.authd_timeout,
         names: Arc::clone(&names),
         proxy_headers: config.proxy_headers.clone(),
     };
@@ -226,13 +229,13 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     config.published_config.complete(serving_ca, config.controllers);
 
     let _reload = tls.spawn_watch();
-    let audit = Arc::new(match &config.audit_log {
-        Some(path) => AuditLog::open(path, config.audit_rotation, Arc::clone(&clock))
+    let audit = Arc::new(match &config.flags.monitoring.audit_log_path {
+        Some(path) => AuditLog::open(path, config.flags.monitoring.audit_rotation(), Arc::clone(&clock))
             .map_err(|error| ProcessError::file(path, error))?,
         None => AuditLog::off(),
     });
-    let listener =
-        Listener::tcp(config.bind_address, config.secure_port).await.map_err(ProcessError::Bind)?;
+    let (ip, port) = (config.flags.serving.bind_address, config.flags.serving.secure_port);
+    let listener = Listener::tcp(ip, port).await.map_err(ProcessError::Bind)?;
     let address = listener.address().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
     components::write_port(&config.port_file, address.port())?;
 
@@ -248,7 +251,6 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         clock: &clock,
     }
     .health();
-    verbs::observe_admission(&admission, &clock, &metrics);
     let conversion = ConversionContext {
         names: Arc::clone(&names),
         rng: Arc::clone(&rng),
@@ -274,8 +276,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         gates: config.gates.clone(),
         token_key,
         read_metrics: ReadMetrics::new(&metrics),
-        body_limits: config.body_limits,
-        min_watch_timeout: config.min_request_timeout,
+        body_limits: config.flags.limits.body_limits(),
+        min_watch_timeout: config.flags.serving.min_request_timeout,
         stopping,
     });
     auth.register_metrics(&metrics);
@@ -289,16 +291,16 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             build: BUILD_INFO,
             compatibility_versions: config.compatibility_versions,
             server_address: components::connectable_address(address).to_string(),
-            request_timeout: config.request_timeout,
-            delete_workers: config.delete_workers,
+            request_timeout: config.flags.serving.request_timeout,
+            delete_workers: config.flags.limits.delete_collection_workers,
         },
     ));
-    let controller_state = Arc::new(ControllerState {
-        api_state: Arc::clone(&api_state),
-        audit: Arc::clone(&audit),
+    let controller_state = Arc::new(ControllerState::new(
+        Arc::clone(&api_state),
+        Arc::clone(&audit),
         metrics,
-        own_accounts: config.controllers_have_accounts,
-    });
+        config.flags.controllers.use_service_account_credentials,
+    ));
     let handshake_errors = register_metrics(&http_state.metrics, &tls);
     tokio::spawn(http_state.measure_peaks());
     let definitions = Arc::new(controllers::DefinitionController::new(&controller_state));
@@ -311,7 +313,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let draining = async {
         let _ = draining.await;
     };
-    let api = api.with_limits(config.max_in_flight.0, config.max_in_flight.1);
+    let limits = &config.flags.limits;
+    let api = api.with_limits(limits.max_requests_inflight, limits.max_mutating_requests_inflight);
     let server = tokio::spawn(api.serve(listener, Some(Arc::clone(&tls)), options, Box::pin(draining)));
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
@@ -341,14 +344,14 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     progress.begin_shutdown();
     authd.begin_shutdown();
     if result.is_ok() {
-        tokio::time::sleep(config.shutdown_delay).await;
+        tokio::time::sleep(config.flags.serving.shutdown_delay_duration).await;
     }
     stop.send_replace(true);
     let _ = drain.send(());
     let _ = server.await;
     store.close().await;
     audit.close();
-    auth.begin_shutdown();
+    auth.connection().begin_shutdown();
     authd.stop().await;
     let _ = std::fs::remove_file(&config.port_file);
     result
@@ -392,19 +395,21 @@ async fn start_background_work(
     progress.complete_namespaces();
     let (auth, socket) = (Arc::clone(&api_state.auth), socket.to_owned());
     let mirror = MirrorOptions::new(socket.clone(), &api_state.names, api_state.rng.uuid());
-    tokio::spawn(async move { auth.log_outages(&socket).await });
+    tokio::spawn(async move { auth.connection().log_outages(&socket).await });
     let writer = Arc::new(controllers::PolicyWrites::new(Arc::clone(state)));
     tokio::spawn(Arc::clone(&api_state.auth).run_mirror(mirror, Arc::clone(&api_state.store), writer));
     tokio::spawn(definitions.run());
-    let advertised_server =
-        AdvertisedServer::new(config.advertise_address, bound, config.service_ranges.clone());
+    let serving_flags = &config.flags.serving;
+    let service_ranges = serving_flags.service_cluster_ip_range.0.clone();
+    let advertised_server = AdvertisedServer::new(serving_flags.advertise_address, bound, service_ranges);
     let progress = Arc::clone(progress);
     tokio::spawn(controllers::start_objects::run(Arc::clone(state), advertised_server, move || {
         progress.complete_objects();
     }));
     controllers::publish(state, config.published_config.clone(), config.controllers);
     controllers::start_controllers(state, config.controllers, config.certificate_signing.clone());
-    controllers::start(state, config.event_ttl, config.history_retention);
+    let StorageFlags { event_ttl, history_retention, .. } = config.flags.storage;
+    controllers::start(state, event_ttl, history_retention);
     Ok(())
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn list(call: &Call<'_>, selection: &Selection) -> Result<ListR
 async fn check_components(call: &Call<'_>) -> Result<(Vec<Arc<Item>>, Revision), Status> {
     let api_state = call.api_state;
     let revision = call.collection.items.snapshot().await.map_err(|error| call.failure(error))?.revision();
-    let authd = api_state.auth.health().map_err(|problem| problem.to_string());
+    let authd = api_state.auth.connection().health().map_err(|problem| problem.to_string());
     let store = api_state.store.health().map_err(|error| error.to_string());
     let resource = &call.collection.resource;
     let decoder = Arc::new(Decoder::new(resource));

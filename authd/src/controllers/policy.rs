@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::names::Names;
-use authproto::auth::{self, object_write::Verb};
+use authproto::auth::{self, object_write::Verb, write_outcome::Outcome};
 use bootstrap::DefaultPolicy;
 use serde_json::{Value, json};
 
@@ -174,9 +174,11 @@ impl PolicyControllers {
     /// Handles the result of a batch. A result without an open batch is ignored.
     pub fn handle_result(&mut self, now: Duration, result: &auth::WriteResult) {
         let Some(open) = self.batches.close(result) else { return };
-        let mut problems = open.writes.iter().zip(&result.results).filter_map(|((verb, object), answer)| {
-            let is_success = match (verb, answer.code) {
-                (_, 200..=299) => true,
+        let outcomes: Vec<&Outcome> = result.outcomes.iter().filter_map(|o| o.outcome.as_ref()).collect();
+        let missing = open.writes.len().saturating_sub(outcomes.len());
+        let mut problems = std::iter::zip(&open.writes, outcomes).filter_map(|((verb, object), outcome)| {
+            let Outcome::Failure(failure) = outcome else { return None };
+            let is_tolerated = match (verb, failure.code) {
                 // Another writer already created or deleted the object.
                 (Verb::Create, 409) | (Verb::Delete, 404) => true,
                 // The role no longer exists. An aggregated role then needs no rules. For a role of default
@@ -184,9 +186,8 @@ impl PolicyControllers {
                 (Verb::Patch | Verb::Apply, 404) => !open.is_bootstrap,
                 (Verb::Create | Verb::Update | Verb::Patch | Verb::Apply | Verb::Delete, _) => false,
             };
-            (!is_success).then(|| format!("{object}: {} {}", answer.code, answer.message))
+            (!is_tolerated).then(|| format!("{object}: {} {}", failure.code, failure.message))
         });
-        let missing = open.writes.len().saturating_sub(result.results.len());
         let problem = match (problems.next(), missing) {
             (Some(problem), _) => Some((problem, problems.count())),
             (None, 0) => None,
@@ -269,8 +270,8 @@ mod tests {
                 (verb, resource) => panic!("{verb:?} {resource} {}", write.name),
             }
         }
-        let results = batch.writes.iter().map(|_| auth::Failure { code: 201, ..auth::Failure::default() });
-        auth::WriteResult { id: batch.id, results: results.collect(), revision: 100 }
+        let outcomes = batch.writes.iter().map(|_| Ok(()).into()).collect();
+        auth::WriteResult { id: batch.id, outcomes, revision: 100 }
     }
 
     #[test]
@@ -321,15 +322,14 @@ mod tests {
             let batch = controllers.next_batch(now, 1, &policy).unwrap();
             let failed =
                 auth::Failure { code: 404, message: "no namespace".into(), ..auth::Failure::default() };
-            let mut results =
-                vec![auth::Failure { code: 201, ..auth::Failure::default() }; batch.writes.len() - 1];
-            results.push(failed);
+            let mut outcomes = vec![auth::WriteOutcome::from(Ok(())); batch.writes.len() - 1];
+            outcomes.push(Err(failed).into());
             controllers.handle_result(
                 now,
-                &auth::WriteResult { id: batch.id + 7, results: results.clone(), revision: 1 },
+                &auth::WriteResult { id: batch.id + 7, outcomes: outcomes.clone(), revision: 1 },
             );
             assert!(controllers.wake_at().is_none(), "a result with an unknown batch id is ignored");
-            controllers.handle_result(now, &auth::WriteResult { id: batch.id, results, revision: 1 });
+            controllers.handle_result(now, &auth::WriteResult { id: batch.id, outcomes, revision: 1 });
             assert!(
                 controllers.ready().unwrap_err().to_string().contains("404 no namespace"),
                 "{:?}",
@@ -340,7 +340,8 @@ mod tests {
             assert!(controllers.next_batch(now - Duration::from_millis(1), 1, &policy).is_none());
         }
         let batch = controllers.next_batch(now, 1, &policy).unwrap();
-        controllers.handle_result(now, &auth::WriteResult { id: batch.id, results: Vec::new(), revision: 1 });
+        controllers
+            .handle_result(now, &auth::WriteResult { id: batch.id, outcomes: Vec::new(), revision: 1 });
         assert!(controllers.ready().is_err(), "a result without answers is no success");
     }
 
@@ -350,8 +351,9 @@ mod tests {
         let (policy, mut controllers) = (Policy::new(&names), PolicyControllers::new(Arc::clone(&names)));
         controllers.mark_synced();
         let batch = controllers.next_batch(Duration::ZERO, 1, &policy).unwrap();
-        let results = vec![auth::Failure { code: 409, ..auth::Failure::default() }; batch.writes.len()];
-        controllers.handle_result(Duration::ZERO, &auth::WriteResult { id: batch.id, results, revision: 1 });
+        let conflict = auth::Failure { code: 409, ..auth::Failure::default() };
+        let outcomes = vec![auth::WriteOutcome::from(Err(conflict)); batch.writes.len()];
+        controllers.handle_result(Duration::ZERO, &auth::WriteResult { id: batch.id, outcomes, revision: 1 });
         assert_eq!(controllers.ready(), Ok(()));
     }
 }

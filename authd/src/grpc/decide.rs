@@ -29,7 +29,7 @@ use std::time::Duration;
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::Verdict;
 use apimachinery::user::UserInfo;
-use authproto::auth::{self, authenticate_response::Outcome, decide_request::Ask, decide_response::Answer};
+use authproto::auth::{self, authenticate_response::Outcome, decide_request::Query, decide_response::Answer};
 use futures_util::FutureExt as _;
 use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
@@ -37,11 +37,11 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::metrics::RequestMetrics;
 use super::{Components, min_revision, status};
 use crate::active_config::ActiveConfig;
 use crate::authn::{AuthenticatedIdentity, AuthnContext, AuthnError, Credentials, Rejection, join_checks};
 use crate::authz::AuthzRequest;
-use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 
 /// The number of waiting requests of one stream at which further requests fail instead of waiting.
@@ -146,7 +146,7 @@ impl Verification {
     fn new(
         components: &Components,
         permit: OwnedSemaphorePermit,
-        ask: auth::AuthenticateRequest,
+        request: auth::AuthenticateRequest,
         id: u64,
         request_id: String,
     ) -> Self {
@@ -158,7 +158,7 @@ impl Verification {
         let components = components.clone();
         let future = Box::pin(async move {
             let _permit = permit;
-            authenticate(&components, ask, id, &request_id).await
+            authenticate(&components, request, id, &request_id).await
         });
         Verification { future, panic_response: Box::new(panic_response) }
     }
@@ -197,19 +197,19 @@ fn begin_response(
     request: auth::DecideRequest,
     waiting: usize,
 ) -> Result<Reply, auth::Failure> {
-    let auth::DecideRequest { id, request_id, ask } = request;
-    let no_ask = || status::malformed_request("the request has neither credentials nor attributes");
-    match ask.ok_or_else(no_ask)? {
-        Ask::Authenticate(ask) => {
-            if ask.certificate_chain.is_empty()
-                && ask.bearer_token.is_empty()
-                && ask.proxy_headers.is_empty()
-                && ask.unreadable.is_empty()
+    let auth::DecideRequest { id, request_id, query } = request;
+    let no_query = || status::malformed_request("the request has neither credentials nor attributes");
+    match query.ok_or_else(no_query)? {
+        Query::Authenticate(request) => {
+            if request.certificate_chain.is_empty()
+                && request.bearer_token.is_empty()
+                && request.proxy_headers.is_empty()
+                && request.unreadable.is_empty()
             {
                 let active = components.config.current();
                 let mut response =
-                    authenticate_response(components, active.authn.anonymous(&ask.path), &request_id);
-                authorize_next(components, &active, ask.next, &mut response);
+                    authenticate_response(components, active.authn.anonymous(&request.path), &request_id);
+                authorize_next(components, &active, request.next, &mut response);
                 return Ok(Reply::Immediate(respond(id, &active, Answer::Authenticate(response))));
             }
             let permit = Arc::clone(&components.verification_permits)
@@ -217,29 +217,29 @@ fn begin_response(
                 .map_err(|_| status::too_many_verifications())?;
             // The sender of a chain determines the duration of its verification, within the limits of a
             // chain.
-            let is_inline = ask.certificate_chain.is_empty();
-            let verification = Verification::new(components, permit, ask, id, request_id);
+            let is_inline = request.certificate_chain.is_empty();
+            let verification = Verification::new(components, permit, request, id, request_id);
             Ok(if is_inline {
                 Reply::Verify(verification)
             } else {
                 Reply::PendingResponse(verification.spawn_verify())
             })
         }
-        Ask::Authorize(ask) => {
-            let queries = vec![AuthzQuery::from_request(ask)?];
+        Query::Authorize(request) => {
+            let queries = vec![AuthzQuery::from_request(request)?];
             decide(components, waiting, queries, id, request_id, |mut answers| match answers.pop() {
                 Some(answer) => Answer::Authorize(answer),
                 None => Answer::Failure(status::malformed_request("no answer")),
             })
         }
-        Ask::AuthorizeBatch(batch) => {
+        Query::AuthorizeBatch(batch) => {
             let queries = batch.requests.into_iter().map(AuthzQuery::from_request);
             decide(components, waiting, queries.collect::<Result<_, _>>()?, id, request_id, |responses| {
                 Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
             })
         }
-        Ask::Explain(_) if waiting >= MAX_WAITING => Err(status::too_many_waiting()),
-        Ask::Explain(auth::ExplainRequest { user, attributes, at_least }) => {
+        Query::Explain(_) if waiting >= MAX_WAITING => Err(status::too_many_waiting()),
+        Query::Explain(auth::ExplainRequest { user, attributes, at_least }) => {
             let query = AuthzQuery::from_request(auth::AuthorizeRequest { user, attributes, at_least })?;
             Ok(Reply::PendingResponse(Box::pin(explain(components.clone(), query, id, request_id))))
         }
@@ -301,18 +301,18 @@ struct AuthzQuery {
 
 impl AuthzQuery {
     /// Decodes an authorization request; the failure says which part the request lacks.
-    fn from_request(ask: auth::AuthorizeRequest) -> Result<Self, auth::Failure> {
+    fn from_request(request: auth::AuthorizeRequest) -> Result<Self, auth::Failure> {
         let malformed = |problem| move || status::malformed_request(problem);
-        let at_least = min_revision(ask.at_least.as_ref());
-        let user = ask.user.ok_or_else(malformed("the request has no user"))?.into();
-        let attributes = ask.attributes.ok_or_else(malformed("the request has no attributes"))?.into();
+        let at_least = min_revision(request.at_least.as_ref());
+        let user = request.user.ok_or_else(malformed("the request has no user"))?.into();
+        let attributes = request.attributes.ok_or_else(malformed("the request has no attributes"))?.into();
         Ok(AuthzQuery { user, attributes, at_least })
     }
 }
 
 async fn authorize(
     active: &ActiveConfig,
-    metrics: &AuthdMetrics,
+    metrics: &RequestMetrics,
     queries: &[AuthzQuery],
 ) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
     // The queries run concurrently, so that one that waits for a webhook does not delay the others.
@@ -365,19 +365,19 @@ async fn explain(
 /// Authenticates credentials, and waits for the mirror if an authenticator needs a newer one.
 async fn authenticate(
     components: &Components,
-    ask: auth::AuthenticateRequest,
+    request: auth::AuthenticateRequest,
     id: u64,
     request_id: &str,
 ) -> auth::DecideResponse {
     let credentials = Credentials {
-        certificates: &ask.certificate_chain,
-        token: &ask.bearer_token,
-        proxy_headers: &ask.proxy_headers,
-        unreadable: &ask.unreadable,
-        audiences: &ask.audiences,
-        path: &ask.path,
+        certificates: &request.certificate_chain,
+        token: &request.bearer_token,
+        proxy_headers: &request.proxy_headers,
+        unreadable: &request.unreadable,
+        audiences: &request.audiences,
+        path: &request.path,
     };
-    let at_least = min_revision(ask.at_least.as_ref());
+    let at_least = min_revision(request.at_least.as_ref());
     let identify = || async {
         let active = components.config.current();
         let context = AuthnContext { now: components.clock.now(), at_least };
@@ -395,7 +395,7 @@ async fn authenticate(
         }
         Ok((active, Ok(accepted))) => {
             let mut response = authenticate_response(components, Ok(accepted), request_id);
-            authorize_next(components, &active, ask.next, &mut response);
+            authorize_next(components, &active, request.next, &mut response);
             respond(id, &active, Answer::Authenticate(response))
         }
         Err(error) => {
@@ -420,7 +420,7 @@ fn authenticate_response(
                 // On the wire zero means none. A time before 1970 has passed, so it restricts nothing.
                 not_before_ms: accepted.not_before.map_or(0, |time| time.as_millisecond().max(0)),
                 expires_at_ms: accepted.expires_at.map_or(0, |time| time.as_millisecond()),
-                rests_on: accepted.depends_on,
+                depends_on: accepted.depends_on,
                 anonymous: accepted.anonymous,
             };
             (accepted.ttl, Outcome::Identity(identity))

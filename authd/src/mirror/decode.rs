@@ -5,9 +5,11 @@
 //! INVARIANT (grant nothing by mistake): a subject or selector of an unknown kind grants nothing. A message
 //! without a kind ends the feed, because it could be the revocation of a right.
 
+use std::collections::BTreeMap;
+
 use apimachinery::attributes::{Operator, Requirement};
 use apimachinery::names::Names;
-use authproto::auth::{self, mirror_key, mirror_object};
+use authproto::auth::{self, mirror_object};
 
 use super::graph::GraphChange;
 use super::identities::IdentityChange;
@@ -23,10 +25,10 @@ pub struct MalformedUpdate(&'static str);
 /// One change of the mirror.
 #[derive(Debug)]
 pub(super) enum Change {
-    PutRole(RoleKind, String, String, RoleSpec),
-    DeleteRole(RoleKind, String, String),
-    PutBinding(String, String, BindingSpec),
-    DeleteBinding(String, String),
+    /// The kind, namespace and name of a role, and its contents; None: the role is deleted.
+    Role(RoleKind, String, String, Option<RoleSpec>),
+    /// The namespace and name of a binding, and its contents; None: the binding grants nothing.
+    Binding(String, String, Option<BindingSpec>),
     Identity(IdentityChange),
     /// A change of the graph; a pod changes identities too.
     Graph(GraphChange, Option<IdentityChange>),
@@ -36,10 +38,7 @@ pub(super) enum Change {
 
 impl Change {
     pub(super) fn is_cluster_role(&self) -> bool {
-        matches!(
-            self,
-            Change::PutRole(RoleKind::ClusterRole, ..) | Change::DeleteRole(RoleKind::ClusterRole, ..)
-        )
+        matches!(self, Change::Role(RoleKind::ClusterRole, ..))
     }
 
     /// Whether an object changed that token controllers read.
@@ -58,77 +57,60 @@ impl Change {
                     contents.identities.apply(identity);
                 }
             }
-            Change::PutRole(kind, namespace, name, spec) => policy.put_role(kind, &namespace, &name, spec),
-            Change::DeleteRole(kind, namespace, name) => policy.delete_role(kind, &namespace, &name),
-            Change::PutBinding(namespace, name, spec) => policy.put_binding(&namespace, &name, spec),
-            Change::DeleteBinding(namespace, name) => policy.delete_binding(&namespace, &name),
+            Change::Role(kind, namespace, name, Some(spec)) => policy.put_role(kind, &namespace, &name, spec),
+            Change::Role(kind, namespace, name, None) => policy.delete_role(kind, &namespace, &name),
+            Change::Binding(namespace, name, Some(spec)) => policy.put_binding(&namespace, &name, spec),
+            Change::Binding(namespace, name, None) => policy.delete_binding(&namespace, &name),
             Change::Nothing => (),
         }
     }
 }
 
-/// Decodes a put.
-/// A binding to a role of unknown kind grants nothing, so it becomes a deletion of the binding.
-pub(super) fn put(object: Option<auth::MirrorObject>, names: &Names) -> Result<Change, MalformedUpdate> {
+/// Decodes a put or a deletion.
+/// A binding to a role of unknown kind grants nothing, so its put has the effect of a deletion.
+pub(super) fn change(
+    object: Option<auth::MirrorObject>,
+    is_deletion: bool,
+    names: &Names,
+) -> Result<Change, MalformedUpdate> {
     use mirror_object::Kind;
-    let mut object = object.ok_or(MalformedUpdate("a put without an object"))?;
+    let mut object = object.ok_or(MalformedUpdate("an update without an object"))?;
     if is_other_config_map(&object, names) {
         return Ok(Change::Nothing);
     }
-    if let Some(change) = graph::put(&mut object) {
-        return Ok(Change::Graph(change, identities::put(object)));
-    }
-    let is_policy_object = matches!(
-        object.kind,
-        Some(Kind::Role(_) | Kind::ClusterRole(_) | Kind::RoleBinding(_) | Kind::ClusterRoleBinding(_))
-    );
-    if object.kind.is_some() && !is_policy_object {
-        return Ok(identities::put(object).map_or(Change::Nothing, Change::Identity));
+    if let Some(change) = graph::change(&mut object, is_deletion) {
+        return Ok(Change::Graph(change, identities::change(object, is_deletion)));
     }
     let protected =
         object.annotations.get(&names.autoupdate_annotation()).is_some_and(|value| value == "false");
-    let meta = Meta { labels: object.labels, protected };
-    let (namespace, name) = (object.namespace, object.name);
-    let change = match object.kind.ok_or(MalformedUpdate("an object without a kind"))? {
-        Kind::ClusterRole(role) => {
-            Change::PutRole(RoleKind::ClusterRole, String::new(), name, role_spec(meta, role))
-        }
-        Kind::Role(role) => {
-            let meta = Meta { labels: std::collections::BTreeMap::new(), ..meta };
-            Change::PutRole(RoleKind::Role, require_namespace(namespace)?, name, role_spec(meta, role))
-        }
-        Kind::ClusterRoleBinding(binding) => put_binding(String::new(), name, meta, binding),
-        Kind::RoleBinding(binding) => put_binding(require_namespace(namespace)?, name, meta, binding),
-        _ => Change::Nothing,
+    let labels = std::mem::take(&mut object.labels);
+    let (namespace, name) = (object.namespace.clone(), object.name.clone());
+    let role_change = |kind, namespace, labels, role| {
+        let spec = (!is_deletion).then(|| role_spec(Meta { labels, protected }, role));
+        Change::Role(kind, namespace, name.clone(), spec)
     };
-    Ok(change)
+    let binding_change = |namespace, labels, binding| {
+        let spec = binding_spec(Meta { labels, protected }, binding).filter(|_| !is_deletion);
+        Change::Binding(namespace, name.clone(), spec)
+    };
+    match object.kind.take().ok_or(MalformedUpdate("an object without a kind"))? {
+        Kind::ClusterRole(role) => Ok(role_change(RoleKind::ClusterRole, String::new(), labels, role)),
+        Kind::Role(role) => {
+            Ok(role_change(RoleKind::Role, require_namespace(namespace)?, BTreeMap::new(), role))
+        }
+        Kind::ClusterRoleBinding(binding) => Ok(binding_change(String::new(), labels, binding)),
+        Kind::RoleBinding(binding) => Ok(binding_change(require_namespace(namespace)?, labels, binding)),
+        kind => {
+            let object = auth::MirrorObject { labels, kind: Some(kind), ..object };
+            Ok(identities::change(object, is_deletion).map_or(Change::Nothing, Change::Identity))
+        }
+    }
 }
 
 /// Whether the object is a ConfigMap other than `cluster-info`; the mirror ignores such a ConfigMap.
 fn is_other_config_map(object: &auth::MirrorObject, names: &Names) -> bool {
     matches!(object.kind, Some(mirror_object::Kind::ConfigMap(_)))
         && !(object.namespace == names.public_namespace && object.name == "cluster-info")
-}
-
-/// Decodes a deletion.
-pub(super) fn delete(key: Option<auth::MirrorKey>) -> Result<Change, MalformedUpdate> {
-    use mirror_key::Kind;
-    let kind = key.and_then(|key| key.kind).ok_or(MalformedUpdate("a deletion without a key"))?;
-    let identity = identities::delete(&kind);
-    if let Some(change) = graph::delete(&kind) {
-        return Ok(Change::Graph(change, identity));
-    }
-    if let Some(change) = identity {
-        return Ok(Change::Identity(change));
-    }
-    let change = match kind {
-        Kind::ClusterRole(key) => Change::DeleteRole(RoleKind::ClusterRole, String::new(), key.name),
-        Kind::Role(key) => Change::DeleteRole(RoleKind::Role, require_namespace(key.namespace)?, key.name),
-        Kind::ClusterRoleBinding(key) => Change::DeleteBinding(String::new(), key.name),
-        Kind::RoleBinding(key) => Change::DeleteBinding(require_namespace(key.namespace)?, key.name),
-        _ => Change::Nothing,
-    };
-    Ok(change)
 }
 
 /// Rejects an empty namespace, because a Role or RoleBinding without one would grant in the whole cluster.
@@ -149,16 +131,14 @@ fn role_spec(meta: Meta, role: auth::MirrorRole) -> RoleSpec {
     }
 }
 
-fn put_binding(namespace: String, name: String, meta: Meta, binding: auth::MirrorBinding) -> Change {
-    let Some(role_kind) = RoleKind::parse(&binding.role_kind) else {
-        return Change::DeleteBinding(namespace, name);
-    };
+/// None: the binding refers to a role of unknown kind.
+fn binding_spec(meta: Meta, binding: auth::MirrorBinding) -> Option<BindingSpec> {
+    let role_kind = RoleKind::parse(&binding.role_kind)?;
     let subjects = binding.subjects.into_iter().filter_map(|subject| {
         let kind = SubjectKind::parse(&subject.kind)?;
         Some(Subject { kind, name: subject.name.into(), namespace: subject.namespace.into() })
     });
-    let spec = BindingSpec { meta, role_kind, role_name: binding.role_name, subjects: subjects.collect() };
-    Change::PutBinding(namespace, name, spec)
+    Some(BindingSpec { meta, role_kind, role_name: binding.role_name, subjects: subjects.collect() })
 }
 
 fn decode_selector(selector: auth::LabelSelector) -> Selector {
@@ -204,7 +184,7 @@ mod tests {
         {
             let mut map = object(namespace, Kind::ConfigMap(auth::MirrorConfigMap::default())).unwrap();
             map.name = name.to_owned();
-            let change = put(Some(map), &names()).unwrap();
+            let change = change(Some(map), false, &names()).unwrap();
             assert_eq!(matches!(change, Change::Identity(_)), is_kept, "{namespace}/{name}");
             assert_eq!(matches!(change, Change::Nothing), !is_kept, "{namespace}/{name}");
         }
@@ -216,14 +196,11 @@ mod tests {
         let binding =
             || Kind::RoleBinding(auth::MirrorBinding { role_kind: "Role".into(), ..Default::default() });
         for kind in [role, binding] {
-            assert!(put(object("", kind()), &names()).is_err());
-            assert!(put(object("a", kind()), &names()).is_ok());
+            for is_deletion in [false, true] {
+                assert!(change(object("", kind()), is_deletion, &names()).is_err());
+                assert!(change(object("a", kind()), is_deletion, &names()).is_ok());
+            }
         }
-        let key = |kind| Some(auth::MirrorKey { kind: Some(kind) });
-        let object_name = || auth::Named { namespace: String::new(), name: "x".into() };
-        assert!(delete(key(mirror_key::Kind::Role(object_name()))).is_err());
-        assert!(delete(key(mirror_key::Kind::RoleBinding(object_name()))).is_err());
-        assert!(delete(key(mirror_key::Kind::ClusterRole(object_name()))).is_ok());
     }
 
     #[test]
@@ -240,29 +217,29 @@ mod tests {
                 role_name: "r".into(),
                 subjects: subjects.to_vec(),
             };
-            put(object("a", Kind::RoleBinding(binding)), &names()).unwrap()
+            change(object("a", Kind::RoleBinding(binding)), false, &names()).unwrap()
         };
         match binding("Role") {
-            Change::PutBinding(namespace, name, spec) => {
+            Change::Binding(namespace, name, Some(spec)) => {
                 assert_eq!((namespace.as_str(), name.as_str(), spec.subjects.len()), ("a", "x", 2));
                 assert!(spec.meta.protected);
             }
             other => panic!("{other:?}"),
         }
         assert!(
-            matches!(binding("Robot"), Change::DeleteBinding(..)),
+            matches!(binding("Robot"), Change::Binding(_, _, None)),
             "also if it replaces a granting binding"
         );
         let expression =
             auth::SelectorRequirement { key: "k".into(), operator: "Newer".into(), values: Vec::new() };
         let selector = auth::LabelSelector { match_expressions: vec![expression], ..Default::default() };
         let role = auth::MirrorRole { aggregation: vec![selector], ..Default::default() };
-        match put(object("", Kind::ClusterRole(role)), &names()).unwrap() {
-            Change::PutRole(_, _, _, spec) => assert!(spec.aggregation.unwrap()[0].invalid),
+        match change(object("", Kind::ClusterRole(role)), false, &names()).unwrap() {
+            Change::Role(_, _, _, Some(spec)) => assert!(spec.aggregation.unwrap()[0].invalid),
             other => panic!("{other:?}"),
         }
         assert!(matches!(
-            put(object("", Kind::Node(auth::MirrorNode {})), &names()),
+            change(object("", Kind::Node(auth::MirrorNode {})), false, &names()),
             Ok(Change::Identity(_))
         ));
     }

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use authproto::auth::{self, mirror_key, mirror_object};
+use authproto::auth::{self, mirror_object};
 use jiff::{SignedDuration, Timestamp};
 
 /// The time for which an object stays valid after its deletion timestamp.
@@ -151,8 +151,8 @@ impl Identities {
     }
 }
 
-/// Decodes a put of an object that [`Identities`] keeps. None: another kind.
-pub(super) fn put(object: auth::MirrorObject) -> Option<IdentityChange> {
+/// Decodes a put or a deletion of an object that [`Identities`] keeps. None: another kind.
+pub(super) fn change(object: auth::MirrorObject, is_deletion: bool) -> Option<IdentityChange> {
     use mirror_object::Kind;
     let valid_until = match object.deleted_at_ms {
         // A terminating object without a deletion timestamp is invalid at once.
@@ -165,40 +165,20 @@ pub(super) fn put(object: auth::MirrorObject) -> Option<IdentityChange> {
     let key = key(&object.namespace, &object.name);
     let identity = IdentityObject { uid: object.uid.into(), valid_until };
     match object.kind? {
-        Kind::ServiceAccount(_) => Some(IdentityChange::Account(key, Some(identity))),
-        Kind::Pod(_) => Some(IdentityChange::Pod(key, Some(identity))),
-        Kind::Node(_) => Some(IdentityChange::Node(key, Some(identity))),
-        Kind::Secret(secret) => Some(IdentityChange::Secret(
-            key,
-            Some(Arc::new(TokenSecret {
+        Kind::ServiceAccount(_) => Some(IdentityChange::Account(key, (!is_deletion).then_some(identity))),
+        Kind::Pod(_) => Some(IdentityChange::Pod(key, (!is_deletion).then_some(identity))),
+        Kind::Node(_) => Some(IdentityChange::Node(key, (!is_deletion).then_some(identity))),
+        Kind::Secret(secret) => {
+            let token_secret = TokenSecret {
                 identity,
                 terminating: object.terminating,
                 kind: secret.r#type,
-                data: secret.data.into_iter().map(|(key, value)| (key, value.to_vec())).collect(),
+                data: secret.data,
                 annotations: object.labels.into_iter().chain(object.annotations).collect(),
-            })),
-        )),
-        Kind::ConfigMap(map) => Some(IdentityChange::ConfigMap(key, Some(map.data.into_iter().collect()))),
-        Kind::Role(_)
-        | Kind::ClusterRole(_)
-        | Kind::RoleBinding(_)
-        | Kind::ClusterRoleBinding(_)
-        | Kind::Volume(_)
-        | Kind::VolumeAttachment(_)
-        | Kind::ResourceSlice(_) => None,
-    }
-}
-
-/// Decodes a deletion of an object that [`Identities`] keeps. None: another kind.
-pub(super) fn delete(kind: &mirror_key::Kind) -> Option<IdentityChange> {
-    use mirror_key::Kind;
-    let object_key = |object: &auth::Named| key(&object.namespace, &object.name);
-    match kind {
-        Kind::ServiceAccount(object) => Some(IdentityChange::Account(object_key(object), None)),
-        Kind::Secret(object) => Some(IdentityChange::Secret(object_key(object), None)),
-        Kind::Node(object) => Some(IdentityChange::Node(object_key(object), None)),
-        Kind::Pod(object) => Some(IdentityChange::Pod(object_key(object), None)),
-        Kind::ConfigMap(object) => Some(IdentityChange::ConfigMap(object_key(object), None)),
+            };
+            Some(IdentityChange::Secret(key, (!is_deletion).then(|| Arc::new(token_secret))))
+        }
+        Kind::ConfigMap(map) => Some(IdentityChange::ConfigMap(key, (!is_deletion).then_some(map.data))),
         Kind::Role(_)
         | Kind::ClusterRole(_)
         | Kind::RoleBinding(_)
@@ -233,14 +213,13 @@ mod tests {
             identities.account("team", "robot").is_some_and(|identity| identity.is_valid(uid, at(now)))
         };
         assert!(!is_valid(&identities, "a", 0));
-        identities.apply(put(account("a", 0)).unwrap());
+        identities.apply(change(account("a", 0), false).unwrap());
         assert!(is_valid(&identities, "a", i64::from(u32::MAX)));
         assert!(!is_valid(&identities, "b", 0), "recreated with a new uid");
-        identities.apply(put(account("a", 10_000)).unwrap());
+        identities.apply(change(account("a", 10_000), false).unwrap());
         assert!(is_valid(&identities, "a", 69));
         assert!(!is_valid(&identities, "a", 70));
-        let named = auth::Named { namespace: "team".into(), name: "robot".into() };
-        identities.apply(delete(&mirror_key::Kind::ServiceAccount(named)).unwrap());
+        identities.apply(change(account("a", 10_000), true).unwrap());
         assert!(!is_valid(&identities, "a", 0));
     }
 
@@ -257,7 +236,7 @@ mod tests {
             ..auth::MirrorObject::default()
         };
         let mut identities = Identities::default();
-        identities.apply(put(object).unwrap());
+        identities.apply(change(object, false).unwrap());
         assert_eq!(identities.secret("team", "s").unwrap().text("token"), "hidden");
         assert_eq!(
             identities.secrets().map(|(namespace, name, _)| (namespace, name)).collect::<Vec<_>>(),

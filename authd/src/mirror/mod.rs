@@ -275,7 +275,7 @@ impl Feed {
     ///
     /// [`FeedError`]: the feed must end.
     pub fn put(&mut self, put: auth::MirrorPut) -> Result<UpdateEffect, FeedError> {
-        let change = decode::put(put.object, &self.mirror.names)?;
+        let change = decode::change(put.object, false, &self.mirror.names)?;
         self.apply(put.revision, change)
     }
 
@@ -285,7 +285,7 @@ impl Feed {
     ///
     /// Those of [`Feed::put`].
     pub fn delete(&mut self, delete: auth::MirrorDelete) -> Result<UpdateEffect, FeedError> {
-        let change = decode::delete(delete.key)?;
+        let change = decode::change(delete.object, true, &self.mirror.names)?;
         self.apply(delete.revision, change)
     }
 
@@ -468,7 +468,7 @@ mod tests {
         let mut feed = mirror.begin();
         let put = auth::MirrorPut { revision: 1, object: None };
         assert!(matches!(feed.put(put), Err(FeedError::MalformedUpdate(_))));
-        let delete = auth::MirrorDelete { revision: 1, key: None };
+        let delete = auth::MirrorDelete { revision: 1, object: None };
         assert!(matches!(feed.delete(delete), Err(FeedError::MalformedUpdate(_))));
     }
 }

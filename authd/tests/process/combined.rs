@@ -2,15 +2,15 @@
 
 use authproto::auth::mirror_object::Kind;
 use authproto::auth::{
-    self, Verdict, authenticate_response::Outcome, decide_request::Ask, decide_response::Answer,
+    self, Verdict, authenticate_response::Outcome, decide_request::Query, decide_response::Answer,
 };
 
 use super::harness::{Authd, Decide, binding, pods, role};
 
 /// Builds an authentication with an authorization request for pods at a minimum revision.
-fn authenticate_and_authorize(token: &str, verb: &str, revision: u64) -> Ask {
+fn authenticate_and_authorize(token: &str, verb: &str, revision: u64) -> Query {
     let auth::AuthorizeRequest { attributes, at_least, .. } = pods("", verb, "a", revision);
-    Ask::Authenticate(auth::AuthenticateRequest {
+    Query::Authenticate(auth::AuthenticateRequest {
         bearer_token: token.to_owned(),
         next: Some(auth::AuthorizeNext { attributes, at_least }),
         ..auth::AuthenticateRequest::default()
@@ -67,7 +67,7 @@ async fn concurrent_requests_get_their_own_responses() {
         let (ask, expected) = match number % 3 {
             0 => (authenticate_and_authorize("alice-token", "get", 0), "alice"),
             1 => (authenticate_and_authorize("wrong-token", "get", 0), ""),
-            _ => (Ask::Authorize(pods("bob", "get", "a", 0)), "allowed"),
+            _ => (Query::Authorize(pods("bob", "get", "a", 0)), "allowed"),
         };
         open.insert(decide.send(Some(ask)).await, expected);
     }

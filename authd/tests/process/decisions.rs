@@ -1,9 +1,9 @@
 //! Decisions over gRPC: allow and deny, wait for a revision, never on stale policy.
 
 use authproto::auth::mirror_object::Kind;
-use authproto::auth::{self, Verdict, decide_request::Ask, decide_response::Answer, mirror_key};
+use authproto::auth::{self, Verdict, decide_request::Query, decide_response::Answer};
 
-use super::harness::{Authd, Decide, Mirror, binding, named, pods, role, user};
+use super::harness::{Authd, Decide, Mirror, binding, pods, role, user};
 
 async fn rbac() -> (Authd, Mirror, Decide) {
     let authd = Authd::start(&["--authorization-mode=Node,RBAC"]).await;
@@ -47,7 +47,7 @@ async fn rbac_rules_allow_and_missing_rules_deny() {
     assert_eq!((answer.verdict(), answer.reason.as_str()), (Verdict::NoOpinion, reason));
 
     let auth::AuthorizeRequest { user, attributes, at_least } = pods("alice", "delete", "a", 5);
-    match decide.ask(Ask::Explain(auth::ExplainRequest { user, attributes, at_least })).await {
+    match decide.ask(Query::Explain(auth::ExplainRequest { user, attributes, at_least })).await {
         Answer::Explain(explanation) => {
             let [line] = explanation.nearest_misses.as_slice() else { panic!("{explanation:?}") };
             assert!(line.ends_with("allows `get` on `pods`, not `delete`"), "{line}");
@@ -58,7 +58,7 @@ async fn rbac_rules_allow_and_missing_rules_deny() {
     let batch = auth::AuthorizeBatchRequest {
         requests: vec![pods("alice", "get", "a", 5), pods("eve", "get", "a", 5)],
     };
-    match decide.ask(Ask::AuthorizeBatch(batch)).await {
+    match decide.ask(Query::AuthorizeBatch(batch)).await {
         Answer::AuthorizeBatch(answers) => {
             let verdicts: Vec<Verdict> =
                 answers.responses.iter().map(auth::AuthorizeResponse::verdict).collect();
@@ -73,8 +73,8 @@ async fn request_waits_for_its_revision_without_blocking_others() {
     let (_authd, mirror, mut decide) = rbac().await;
     mirror.put(2, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
     mirror.synced(9).await;
-    let waiting_id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 10)))).await;
-    let immediate_id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
+    let waiting_id = decide.send(Some(Query::Authorize(pods("alice", "get", "a", 10)))).await;
+    let immediate_id = decide.send(Some(Query::Authorize(pods("alice", "get", "a", 9)))).await;
     let first = decide.next().await;
     assert_eq!(first.id, immediate_id, "the second request needs no wait");
     mirror.put(10, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
@@ -103,9 +103,9 @@ async fn stale_policy_returns_503() {
         }
         other => panic!("{other:?}"),
     };
-    assert_unavailable(decide.ask(Ask::Authorize(pods("alice", "get", "a", 4))).await);
+    assert_unavailable(decide.ask(Query::Authorize(pods("alice", "get", "a", 4))).await);
     // The message of the revocation arrives and takes effect.
-    mirror.delete(4, mirror_key::Kind::RoleBinding(named("a", "grant"))).await;
+    mirror.delete(4, "a", "grant", Kind::RoleBinding(auth::MirrorBinding::default())).await;
     assert_eq!(decide.authorize(pods("alice", "get", "a", 4)).await.verdict(), Verdict::NoOpinion);
 }
 
@@ -120,7 +120,7 @@ async fn without_mirror_feed_only_system_masters_are_decided() {
         auth::AuthorizeRequest { user: Some(user("root", &["system:masters"])), ..pods("", "get", "a", 9) };
     assert_eq!(decide.authorize(master).await.verdict(), Verdict::Allow);
     // The request waits for the next mirror stream.
-    let id = decide.send(Some(Ask::Authorize(pods("alice", "get", "a", 9)))).await;
+    let id = decide.send(Some(Query::Authorize(pods("alice", "get", "a", 9)))).await;
     let next = authd.mirror().await;
     next.put(1, "a", "r", Kind::Role(role(&["get"], &["pods"]))).await;
     next.put(2, "a", "grant", Kind::RoleBinding(binding("Role", "r", "alice"))).await;
@@ -147,10 +147,10 @@ async fn malformed_request_fails_and_stream_continues() {
     mirror.synced(1).await;
     for ask in [
         None,
-        Some(Ask::Authorize(auth::AuthorizeRequest::default())),
-        Some(Ask::Authorize(auth::AuthorizeRequest { user: None, ..pods("alice", "get", "a", 1) })),
-        Some(Ask::Authorize(auth::AuthorizeRequest { attributes: None, ..pods("alice", "get", "a", 1) })),
-        Some(Ask::AuthorizeBatch(auth::AuthorizeBatchRequest {
+        Some(Query::Authorize(auth::AuthorizeRequest::default())),
+        Some(Query::Authorize(auth::AuthorizeRequest { user: None, ..pods("alice", "get", "a", 1) })),
+        Some(Query::Authorize(auth::AuthorizeRequest { attributes: None, ..pods("alice", "get", "a", 1) })),
+        Some(Query::AuthorizeBatch(auth::AuthorizeBatchRequest {
             requests: vec![auth::AuthorizeRequest::default()],
         })),
     ] {

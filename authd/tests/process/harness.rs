@@ -8,7 +8,7 @@ use authproto::auth;
 use authproto::auth::decide_client::DecideClient;
 use authproto::auth::mirror_client::MirrorClient;
 use authproto::auth::{
-    decide_request::Ask, decide_response::Answer, mirror_demand::Demand, mirror_update::Update,
+    decide_request::Query, decide_response::Answer, mirror_demand::Demand, mirror_update::Update,
 };
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
@@ -123,11 +123,11 @@ pub(crate) struct Decide {
 
 impl Decide {
     /// Sends a request and returns its id.
-    pub(crate) async fn send(&mut self, ask: Option<Ask>) -> u64 {
+    pub(crate) async fn send(&mut self, ask: Option<Query>) -> u64 {
         let id = self.next;
         self.next += 1;
         let request_id = format!("request-{id}");
-        self.requests.send(auth::DecideRequest { id, request_id, ask }).await.unwrap();
+        self.requests.send(auth::DecideRequest { id, request_id, query: ask }).await.unwrap();
         id
     }
 
@@ -141,7 +141,7 @@ impl Decide {
     }
 
     /// Sends one request and waits for its response.
-    pub(crate) async fn ask(&mut self, ask: Ask) -> Answer {
+    pub(crate) async fn ask(&mut self, ask: Query) -> Answer {
         let id = self.send(Some(ask)).await;
         let answer = self.next().await;
         assert_eq!(answer.id, id);
@@ -154,7 +154,7 @@ impl Decide {
         &mut self,
         ask: auth::AuthenticateRequest,
     ) -> Result<auth::Identity, String> {
-        match self.ask(Ask::Authenticate(ask)).await {
+        match self.ask(Query::Authenticate(ask)).await {
             Answer::Authenticate(answer) => match answer.outcome.unwrap() {
                 auth::authenticate_response::Outcome::Identity(identity) => Ok(identity),
                 auth::authenticate_response::Outcome::Rejected(rejected) => Err(rejected.detail),
@@ -164,7 +164,7 @@ impl Decide {
     }
 
     pub(crate) async fn authorize(&mut self, ask: auth::AuthorizeRequest) -> auth::AuthorizeResponse {
-        match self.ask(Ask::Authorize(ask)).await {
+        match self.ask(Query::Authorize(ask)).await {
             Answer::Authorize(answer) => answer,
             other => panic!("{other:?}"),
         }
@@ -201,18 +201,19 @@ impl Mirror {
         name: &str,
         kind: auth::mirror_object::Kind,
     ) {
-        let object = auth::MirrorObject {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            kind: Some(kind),
-            ..auth::MirrorObject::default()
-        };
-        self.send(Update::Put(auth::MirrorPut { revision, object: Some(object) })).await;
+        let object = Some(object(namespace, name, kind));
+        self.send(Update::Put(auth::MirrorPut { revision, object })).await;
     }
 
-    pub(crate) async fn delete(&self, revision: u64, kind: auth::mirror_key::Kind) {
-        let key = Some(auth::MirrorKey { kind: Some(kind) });
-        self.send(Update::Delete(auth::MirrorDelete { revision, key })).await;
+    pub(crate) async fn delete(
+        &self,
+        revision: u64,
+        namespace: &str,
+        name: &str,
+        kind: auth::mirror_object::Kind,
+    ) {
+        let object = Some(object(namespace, name, kind));
+        self.send(Update::Delete(auth::MirrorDelete { revision, object })).await;
     }
 
     pub(crate) async fn synced(&self, revision: u64) {
@@ -247,8 +248,13 @@ impl Mirror {
     }
 }
 
-pub(crate) fn named(namespace: &str, name: &str) -> auth::Named {
-    auth::Named { namespace: namespace.to_owned(), name: name.to_owned() }
+fn object(namespace: &str, name: &str, kind: auth::mirror_object::Kind) -> auth::MirrorObject {
+    auth::MirrorObject {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        kind: Some(kind),
+        ..auth::MirrorObject::default()
+    }
 }
 
 pub(crate) fn role(verbs: &[&str], resources: &[&str]) -> auth::MirrorRole {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use authproto::auth;
-use authproto::auth::decide_request::Ask;
+use authproto::auth::decide_request::Query;
 use authproto::auth::decide_response::Answer;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -168,7 +168,7 @@ async fn hanging_token_webhook_does_not_block_other_authenticators() {
     let authd = Authd::start(&["--authorization-mode=RBAC", &webhook]).await;
     let mut flood = authd.decide().await;
     for i in 0..FLOOD {
-        flood.send(Some(Ask::Authenticate(token(&format!("opaque-{i}"))))).await;
+        flood.send(Some(Query::Authenticate(token(&format!("opaque-{i}"))))).await;
     }
     // 1,024 requests wait for the webhook; the others fail at once.
     for _ in 0..FLOOD - 1024 {

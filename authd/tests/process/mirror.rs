@@ -10,9 +10,14 @@ use authproto::auth::{
 
 use super::harness::{Authd, Mirror, binding, role, user};
 
-fn write_result(batch: &auth::WriteBatch, code: u32, revision: u64) -> Update {
-    let results = batch.writes.iter().map(|_| auth::Failure { code, ..auth::Failure::default() });
-    Update::WriteResult(auth::WriteResult { id: batch.id, results: results.collect(), revision })
+/// The result of a batch with this outcome of each write; None: success.
+fn write_result(batch: &auth::WriteBatch, failure_code: Option<u32>, revision: u64) -> Update {
+    let outcome = match failure_code {
+        Some(code) => Err(auth::Failure { code, ..auth::Failure::default() }),
+        None => Ok(()),
+    };
+    let outcomes = vec![auth::WriteOutcome::from(outcome); batch.writes.len()];
+    Update::WriteResult(auth::WriteResult { id: batch.id, outcomes, revision })
 }
 
 #[tokio::test]
@@ -40,10 +45,10 @@ async fn default_policy_is_written_once_before_ready() {
     }
     assert!(batch.writes.iter().all(|write| write.verb() == Verb::Create));
     // A failure is retried as a new batch.
-    mirror.send(write_result(&batch, 500, 1)).await;
+    mirror.send(write_result(&batch, Some(500), 1)).await;
     let again = mirror.batch().await;
     assert!(again.id != batch.id && again.writes.len() == batch.writes.len());
-    mirror.send(write_result(&again, 201, 2)).await;
+    mirror.send(write_result(&again, None, 2)).await;
     assert!(mirror.ready().await.ready);
 
     // A second mirror stream gets the same epoch.
@@ -57,7 +62,7 @@ async fn aggregated_role_rules_are_written_back() {
     let mut mirror = authd.mirror().await;
     mirror.synced(1).await;
     let batch = mirror.batch().await;
-    mirror.send(write_result(&batch, 201, 1)).await;
+    mirror.send(write_result(&batch, None, 1)).await;
     let labels: BTreeMap<String, String> = [("to".to_owned(), "sum".to_owned())].into();
     let selector = auth::LabelSelector { match_labels: labels.clone(), match_expressions: Vec::new() };
     let sum =

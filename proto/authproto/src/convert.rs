@@ -5,7 +5,7 @@
 use apimachinery::attributes::{Attributes, Operator, ParsedSelector, Requirement};
 use apimachinery::user::UserInfo;
 
-use crate::auth;
+use crate::auth::{self, write_outcome::Outcome};
 
 impl From<&UserInfo> for auth::UserInfo {
     fn from(user: &UserInfo) -> Self {
@@ -102,4 +102,14 @@ impl From<&Requirement> for auth::SelectorRequirement {
 
 fn requirement_from_wire(r: auth::SelectorRequirement) -> Option<Requirement> {
     Some(Requirement { key: r.key, operator: Operator::parse(&r.operator)?, values: r.values })
+}
+
+impl From<Result<(), auth::Failure>> for auth::WriteOutcome {
+    fn from(outcome: Result<(), auth::Failure>) -> Self {
+        let outcome = match outcome {
+            Ok(()) => Outcome::Written(auth::Written {}),
+            Err(failure) => Outcome::Failure(failure),
+        };
+        auth::WriteOutcome { outcome: Some(outcome) }
+    }
 }

@@ -29,14 +29,5 @@ pub mod auth {
     include!("generated/auth.v1.rs");
 }
 
-/// Generated messages, clients and servers of package `grpc.health.v1`.
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::pedantic,
-    reason = "generated from the .proto files"
-)]
-pub mod health {
-    include!("generated/grpc.health.v1.rs");
-}
+/// Messages, client and server of package `grpc.health.v1`.
+pub use tonic_health::pb as health;

@@ -9,7 +9,7 @@ use apimachinery::names::{Names, Preset};
 use tonic::metadata::MetadataMap;
 
 /// The version of the protocol. A change that makes a message unusable for the other side increases it.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 const PROTOCOL_KEY: &str = "authd-protocol";
 const PRESET_KEY: &str = "authd-preset";

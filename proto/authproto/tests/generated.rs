@@ -19,7 +19,6 @@ const FILES: &[&str] = &[
     "auth/v1/authz.proto",
     "auth/v1/review.proto",
     "auth/v1/mirror.proto",
-    "grpc/health/v1/health.proto",
 ];
 
 /// Messages with secrets, whose `Debug` output `src/redact.rs` defines.

@@ -102,8 +102,8 @@ impl AuthdProcess {
         };
         let auth = Auth::connect(options, Arc::clone(&revisions), Arc::new(SystemClock::new()))
             .map_err(|_| "no random bytes from the system")?;
-        tokio::time::timeout(START_TIMEOUT, auth.wait_for_connection()).await?;
-        auth.adopt_mirror();
+        tokio::time::timeout(START_TIMEOUT, auth.connection().wait_for_connection()).await?;
+        auth.connection().adopt_mirror();
         let mut process = AuthdProcess {
             auth,
             pid,

@@ -61,12 +61,12 @@ impl Auth {
         request_id: &str,
     ) -> Vec<String> {
         let baseline = self.revisions.baseline(user, &attributes.namespace, self.clock.monotonic());
-        let ask = decide_request::Ask::Explain(ExplainRequest {
+        let query = decide_request::Query::Explain(ExplainRequest {
             user: Some((&**user).into()),
             attributes: Some(attributes.into()),
             at_least: Some(baseline.at_least),
         });
-        match self.authd_api.decide(request_id, ask).await.map(|response| response.answer) {
+        match self.authd_api.decide(request_id, query).await.map(|response| response.answer) {
             Ok(Some(decide_response::Answer::Explain(explanation))) => explanation.nearest_misses,
             Ok(_) => Vec::new(),
             Err(error) => {

@@ -271,10 +271,7 @@ impl PolicyRevisions {
         self.identity_dependencies.invalidate(&entry.group, entry.resource, namespace, name);
         let update = match new {
             Some(object) => mirror_update::Update::Put(MirrorPut { revision, object: Some(object) }),
-            None => mirror_update::Update::Delete(MirrorDelete {
-                revision,
-                key: Some(entry.mirror_key(&change.key)),
-            }),
+            None => mirror_update::Update::Delete(MirrorDelete { revision, object: old }),
         };
         // An error means that no mirror is subscribed. The next mirror stream begins with a snapshot.
         let _ = self.changes.send(PolicyChange { revision, update: MirrorUpdate { update: Some(update) } });

@@ -87,7 +87,7 @@ impl Auth {
     ) -> (bool, Result<IdentityAndDecision, Rejection>) {
         let digests = self.digester.digest(credentials);
         let cache_hit = self
-            .link
+            .connection
             .cache_serves()
             .then(|| self.identities.find(&digests, |validity| self.is_valid(validity)))
             .flatten();
@@ -122,7 +122,7 @@ impl Auth {
             at_least: Some(self.revisions.newest()),
         });
         let fetch = self.auth_metrics.get().map(AuthMetrics::begin_fetch);
-        let response = self.authd_api.decide(request_id, decide_request::Ask::Authenticate(request)).await;
+        let response = self.authd_api.decide(request_id, decide_request::Query::Authenticate(request)).await;
         drop(fetch);
         if let Some(auth_metrics) = self.auth_metrics.get() {
             auth_metrics.count_fetch(response.is_ok());
@@ -173,7 +173,7 @@ impl Auth {
         let (dependencies, is_complete) = if identity.anonymous {
             (DependencySet::all_identities(), true)
         } else {
-            self.revisions.track_objects(&identity.rests_on, baseline.as_of)
+            self.revisions.track_objects(&identity.depends_on, baseline.as_of)
         };
         let time = |ms: i64, out_of_range| {
             (ms != 0).then(|| Timestamp::from_millisecond(ms).unwrap_or(out_of_range))

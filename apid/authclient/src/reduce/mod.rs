@@ -23,9 +23,7 @@ mod tests;
 mod volumes;
 
 use apimachinery::names::Names;
-use authproto::auth::{
-    MirrorKey, MirrorNode, MirrorObject, MirrorServiceAccount, Named, mirror_key, mirror_object,
-};
+use authproto::auth::{MirrorNode, MirrorObject, MirrorServiceAccount, mirror_object};
 use kinds::Registry;
 
 pub(super) use policy::Rule;
@@ -245,28 +243,6 @@ impl Reduction {
     pub(super) fn locate<'k>(&self, key: &'k str) -> (&'k str, &'k str) {
         let rest = key.strip_prefix(self.prefix.as_str()).unwrap_or(key);
         if self.namespaced { rest.split_once('/').unwrap_or(("", rest)) } else { ("", rest) }
-    }
-
-    /// The mirror's key of the object under a storage key.
-    pub(super) fn mirror_key(&self, key: &str) -> MirrorKey {
-        use mirror_key::Kind;
-        let (namespace, name) = self.locate(key);
-        let named = Named { namespace: namespace.to_owned(), name: name.to_owned() };
-        let kind = match self.kind {
-            MirroredKind::Role => Kind::Role(named),
-            MirroredKind::ClusterRole => Kind::ClusterRole(named),
-            MirroredKind::RoleBinding => Kind::RoleBinding(named),
-            MirroredKind::ClusterRoleBinding => Kind::ClusterRoleBinding(named),
-            MirroredKind::ServiceAccount => Kind::ServiceAccount(named),
-            MirroredKind::Secret => Kind::Secret(named),
-            MirroredKind::Pod => Kind::Pod(named),
-            MirroredKind::Node => Kind::Node(named),
-            MirroredKind::ConfigMap => Kind::ConfigMap(named),
-            MirroredKind::Volume => Kind::Volume(named),
-            MirroredKind::VolumeAttachment => Kind::VolumeAttachment(named),
-            MirroredKind::ResourceSlice => Kind::ResourceSlice(named),
-        };
-        MirrorKey { kind: Some(kind) }
     }
 }
 

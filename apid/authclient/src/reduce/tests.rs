@@ -1,5 +1,7 @@
 //! Tests of the fields that reductions contain and omit.
 
+use authproto::auth::Named;
+
 use super::*;
 use serde_json::json;
 
@@ -69,7 +71,7 @@ fn invalid_bytes_have_no_reduction() {
 }
 
 #[test]
-fn storage_key_maps_to_mirror_key() {
+fn storage_key_maps_to_namespace_and_name() {
     let table = Reductions::for_tests();
     for (key, expected) in [("roles/a/r:1", ("a", "r:1")), ("clusterroles/system:x", ("", "system:x"))] {
         assert_eq!(table.find_by_key(key).unwrap().locate(key), expected);

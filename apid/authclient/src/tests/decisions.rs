@@ -161,7 +161,7 @@ async fn cached_decisions_serve_30_seconds_after_loss_of_authd() {
     clock.advance(Duration::from_secs(1));
     assert_eq!(auth.authorize(&user("u"), pods("a"), "").await.unwrap_err().status.code, 503);
 
-    auth.link.set_decisions_open(&"one".into());
+    auth.connection.set_decisions_open(&"one".into());
     write(&vector, "clusterroles/r", 10);
     let rejection = auth.authorize(&user("u"), pods("a"), "").await.unwrap_err();
     assert_eq!(rejection.status.code, 503, "a policy write must count at once, also without a connection");

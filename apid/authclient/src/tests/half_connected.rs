@@ -8,7 +8,7 @@ use storage::engine::memory::MemoryStore;
 use storage::{Observers, Store};
 use tokio::sync::mpsc;
 
-use super::wire::{Server, Writer, ask, expected, peer, serve_as};
+use super::wire::{Server, Writer, expected, peer, query, serve_as};
 use super::*;
 
 /// The problem of a state without a usable mirror stream.
@@ -82,15 +82,17 @@ async fn check_fails_closed(processes: [Option<Peer>; 3], expected_problem: &str
     let apid = Apid::new();
     let server = serve(&apid.socket, [one(), one(), one()]);
     apid.start_mirror(Arc::new(Writer));
-    apid.auth.wait_until_healthy().await;
+    apid.auth.connection().wait_until_healthy().await;
     apid.cache_decision();
     assert_eq!(apid.code().await, 200);
     drop(server);
-    wait_until(|| apid.auth.unreachable().is_some()).await;
+    wait_until(|| apid.auth.connection().unreachable().is_some()).await;
     let _server = serve(&apid.socket, processes);
-    wait_until(|| apid.auth.health().is_err_and(|problem| problem.to_string().contains(expected_problem)))
-        .await;
-    assert!(apid.auth.answers_health_alone(), "/readyz must not wait for authd");
+    wait_until(|| {
+        apid.auth.connection().health().is_err_and(|problem| problem.to_string().contains(expected_problem))
+    })
+    .await;
+    assert!(apid.auth.connection().answers_health_alone(), "/readyz must not wait for authd");
     assert_eq!(apid.code().await, 200, "the cached decision serves during the grace period");
     apid.clock.advance(Duration::from_secs(31));
     assert_eq!(apid.code().await, 503);
@@ -131,7 +133,7 @@ async fn streams_of_two_processes_do_not_count_as_connected() {
     let one = || Some(peer("one"));
     let apid = Apid::new();
     apid.clock.advance(Duration::from_secs(31));
-    assert!(!apid.auth.link.cache_serves());
+    assert!(!apid.auth.connection.cache_serves());
     let (seen, mut updates) = mpsc::unbounded_channel();
     let server = serve_as(&apid.socket, seen, [Some(peer("older")), one(), one()]);
     apid.start_mirror(Arc::new(Writer));
@@ -139,13 +141,13 @@ async fn streams_of_two_processes_do_not_count_as_connected() {
     while mirrors < 3 {
         let update = tokio::time::timeout(Duration::from_secs(20), updates.recv()).await;
         mirrors += u32::from(matches!(update.unwrap(), Some(Update::Hello(_))));
-        assert!(apid.auth.unreachable().is_some());
+        assert!(apid.auth.connection().unreachable().is_some());
     }
-    assert!(!apid.auth.link.cache_serves(), "streams of two processes were accepted");
+    assert!(!apid.auth.connection.cache_serves(), "streams of two processes were accepted");
     drop(server);
     let _server = serve(&apid.socket, [one(), one(), one()]);
-    apid.auth.wait_until_healthy().await;
-    assert!(apid.auth.link.cache_serves());
+    apid.auth.connection().wait_until_healthy().await;
+    assert!(apid.auth.connection.cache_serves());
 }
 
 #[tokio::test]
@@ -153,12 +155,12 @@ async fn unary_response_of_another_process_is_not_used() {
     let apid = Apid::new();
     let one = || Some(peer("one"));
     let server = serve(&apid.socket, [one(), one(), one()]);
-    apid.auth.wait_for_connection().await;
+    apid.auth.connection().wait_for_connection().await;
     assert_eq!(apid.auth.keys("").await.unwrap().jwks, b"one");
     drop(server);
-    wait_until(|| matches!(apid.auth.health(), Err(AuthdProblem::Unreachable(_)))).await;
+    wait_until(|| matches!(apid.auth.connection().health(), Err(AuthdProblem::Unreachable(_)))).await;
     let _server = serve(&apid.socket, [one(), one(), Some(peer("older"))]);
-    apid.auth.wait_for_connection().await;
+    apid.auth.connection().wait_for_connection().await;
     let result = apid.auth.keys("").await;
     assert_eq!(result.unwrap_err().code, 503);
 }
@@ -170,7 +172,7 @@ struct PanickingWriter;
 impl PolicyWriter for PanickingWriter {
     async fn wait_for(&self, _revision: storage::Revision) {}
 
-    async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<u16, Status> {
+    async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<(), Status> {
         panic!("the test makes the writer panic")
     }
 }
@@ -186,7 +188,7 @@ async fn panic_of_mirror_task_reconnects() {
         while !matches!(updates.recv().await.unwrap(), Update::Hello(_)) {}
     }
     drop(server);
-    wait_until(|| apid.auth.unreachable().is_some()).await;
-    let result = apid.auth.authd_api.decide("", ask("good")).await;
+    wait_until(|| apid.auth.connection().unreachable().is_some()).await;
+    let result = apid.auth.authd_api.decide("", query("good")).await;
     assert!(matches!(result, Err(AuthdError::Unreachable(_))));
 }

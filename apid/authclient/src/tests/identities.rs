@@ -23,7 +23,7 @@ fn account(name: &str) -> ObjectRef {
 #[tokio::test]
 async fn cached_identity_survives_unrelated_writes() {
     let (script, vector) = (script(), vector());
-    script.identity.lock().rests_on = vec![account("mine")];
+    script.identity.lock().depends_on = vec![account("mine")];
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let token = bearer("u");
     assert_eq!(auth.authenticate(&credentials(&token, "/x")).await.unwrap().user().name, "u");
@@ -40,7 +40,7 @@ async fn cached_identity_survives_unrelated_writes() {
 #[tokio::test]
 async fn dependency_change_during_authentication_prevents_caching() {
     let (script, vector) = (script(), vector());
-    script.identity.lock().rests_on = vec![account("mine")];
+    script.identity.lock().depends_on = vec![account("mine")];
     let auth = Auth::scripted(script.clone(), vector.clone(), clock());
     let baseline = vector.identity_baseline(Duration::ZERO);
     write(&vector, "serviceaccounts/a/mine", 5);
@@ -48,7 +48,7 @@ async fn dependency_change_during_authentication_prevents_caching() {
     // revision and before the response arrives.
     let identity = authproto::auth::Identity {
         user: Some((&UserInfo::default()).into()),
-        rests_on: vec![account("mine")],
+        depends_on: vec![account("mine")],
         ..Default::default()
     };
     let token = bearer("u");
@@ -61,7 +61,7 @@ async fn dependency_change_during_authentication_prevents_caching() {
 #[tokio::test]
 async fn identity_with_unmirrored_dependency_is_not_cached() {
     let script = script();
-    script.identity.lock().rests_on = vec![ObjectRef { resource: "leases".into(), ..ObjectRef::default() }];
+    script.identity.lock().depends_on = vec![ObjectRef { resource: "leases".into(), ..ObjectRef::default() }];
     let auth = Auth::scripted(script.clone(), vector(), clock());
     let token = bearer("u");
     for _ in 0..2 {

@@ -10,6 +10,7 @@ use authproto::auth::{
     AuthorizeRequest, DecideRequest, DecideResponse, Epoch, Failure, IssueTokenRequest, IssueTokenResponse,
     KeysRequest, KeysResponse, MirrorDemand, MirrorHello, MirrorUpdate, ObjectWrite, ReadyState,
     SharedMetrics, WriteBatch, decide_request, mirror_demand::Demand, mirror_update::Update,
+    write_outcome::Outcome,
 };
 use authproto::peer::{PROTOCOL, Peer, PeerNames};
 use bytes::Bytes;
@@ -59,8 +60,8 @@ impl Decide for ReversedResponses {
         let answers = request.into_inner().chunks(2).flat_map(|pair| {
             let answer = |question: Result<DecideRequest, tonic::Status>| {
                 let question = question?;
-                let user = match question.ask {
-                    Some(decide_request::Ask::Authorize(ask)) => ask.user.unwrap_or_default().name,
+                let user = match question.query {
+                    Some(decide_request::Query::Authorize(request)) => request.user.unwrap_or_default().name,
                     _ => String::new(),
                 };
                 let answer = match user.as_str() {
@@ -170,9 +171,9 @@ pub(super) fn serve_as(
     Server(Some(runtime))
 }
 
-pub(super) fn ask(name: &str) -> decide_request::Ask {
+pub(super) fn query(name: &str) -> decide_request::Query {
     let user = UserInfo { name: name.into(), ..UserInfo::default() };
-    decide_request::Ask::Authorize(AuthorizeRequest {
+    decide_request::Query::Authorize(AuthorizeRequest {
         user: Some((&user).into()),
         ..AuthorizeRequest::default()
     })
@@ -192,13 +193,13 @@ async fn responses_in_any_order_reach_their_requests() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
-    let link = Arc::new(Link::new(clock()));
-    let client = Client::connect(socket, Duration::from_secs(10), expected(), link.clone());
+    let connection = Arc::new(AuthdConnection::new(clock()));
+    let client = Client::connect(socket, Duration::from_secs(10), expected(), connection.clone());
     let requests = (0..1000).map(|i| {
         let client = &client;
         async move {
             let name = ["good", "evil", "broken"][i % 3];
-            (name, is_allowed(client.decide("", ask(name)).await))
+            (name, is_allowed(client.decide("", query(name)).await))
         }
     });
     for (name, answer) in futures_util::future::join_all(requests).await {
@@ -211,7 +212,7 @@ async fn responses_in_any_order_reach_their_requests() {
                 .1
         );
     }
-    assert!(matches!(link.health(), Err(AuthdProblem::NoPolicy(_))));
+    assert!(matches!(connection.health(), Err(AuthdProblem::NoPolicy(_))));
     drop(server);
 }
 
@@ -220,10 +221,15 @@ async fn request_without_response_times_out_and_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
     let server = serve(&socket, mpsc::unbounded_channel().0);
-    let client = Client::connect(socket, Duration::from_millis(50), expected(), Arc::new(Link::new(clock())));
+    let client = Client::connect(
+        socket,
+        Duration::from_millis(50),
+        expected(),
+        Arc::new(AuthdConnection::new(clock())),
+    );
     // The server responds to pairs: a single request waits.
     assert!(matches!(
-        client.decide("", ask("good")).await,
+        client.decide("", query("good")).await,
         Err(AuthdError::Timeout | AuthdError::Unreachable(_))
     ));
     drop(server);
@@ -233,23 +239,23 @@ async fn request_without_response_times_out_and_is_removed() {
 async fn decision_stream_reconnects_after_authd_restart() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("s");
-    let link = Arc::new(Link::new(clock()));
-    let client = Client::connect(socket.clone(), Duration::from_secs(10), expected(), link.clone());
+    let connection = Arc::new(AuthdConnection::new(clock()));
+    let client = Client::connect(socket.clone(), Duration::from_secs(10), expected(), connection.clone());
     assert!(
-        matches!(client.decide("", ask("good")).await, Err(AuthdError::Unreachable(_))),
+        matches!(client.decide("", query("good")).await, Err(AuthdError::Unreachable(_))),
         "authd must not be reachable yet"
     );
     for _ in 0..3 {
         let server = serve(&socket, mpsc::unbounded_channel().0);
         let responses = loop {
-            let responses = tokio::join!(client.decide("", ask("good")), client.decide("", ask("evil")));
+            let responses = tokio::join!(client.decide("", query("good")), client.decide("", query("evil")));
             if responses.0.is_ok() {
                 break responses;
             }
         };
         assert_eq!((is_allowed(responses.0), is_allowed(responses.1)), (Some(true), Some(false)));
         // A request is open while the server stops.
-        let waiting = client.decide("", ask("good"));
+        let waiting = client.decide("", query("good"));
         tokio::pin!(waiting);
         tokio::select! {
             biased;
@@ -259,7 +265,7 @@ async fn decision_stream_reconnects_after_authd_restart() {
         drop(server);
         let answer = waiting.await;
         assert!(matches!(answer, Err(AuthdError::Unreachable(_) | AuthdError::Timeout)), "{answer:?}");
-        while !matches!(link.health(), Err(AuthdProblem::Unreachable(_))) {
+        while !matches!(connection.health(), Err(AuthdProblem::Unreachable(_))) {
             tokio::task::yield_now().await;
         }
     }
@@ -271,7 +277,7 @@ pub(super) struct Writer;
 impl PolicyWriter for Writer {
     async fn wait_for(&self, _revision: Revision) {}
 
-    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status> {
+    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<(), Status> {
         assert_eq!((controller, system, write.name.as_str()), ("c", true, "written"));
         Err(Status::bad_request("not today"))
     }
@@ -326,7 +332,7 @@ async fn mirror_sends_snapshot_then_policy_changes() {
     let (auth, store) = (Arc::clone(&setup.auth), Arc::clone(&setup.store));
     store.commit("roles/a/r", Op::Create(role("get"))).await.unwrap();
     store.commit("configmaps/a/c", Op::Create(Bytes::from_static(b"{}"))).await.unwrap();
-    auth.link.set_mirror_lost("set by the test".to_owned());
+    auth.connection.set_mirror_lost("set by the test".to_owned());
     setup.start();
 
     let mut results = Vec::new();
@@ -345,9 +351,10 @@ async fn mirror_sends_snapshot_then_policy_changes() {
     store.commit("roles/a/r", Op::Delete(Revision(3))).await.unwrap();
     assert!(matches!(next().await, Update::Put(put) if put.revision == 3));
     assert!(matches!(next().await, Update::Delete(delete) if delete.revision == 5));
-    assert_eq!((results[0].id, results[0].results[0].code), (7, 400), "the write must get its result");
-    assert_eq!(auth.health(), Ok(()));
-    assert_eq!(auth.authd_metrics(), "reloads_total 3\n");
+    let Some(Outcome::Failure(failure)) = &results[0].outcomes[0].outcome else { panic!("{results:?}") };
+    assert_eq!((results[0].id, failure.code), (7, 400), "the write must get its result");
+    assert_eq!(auth.connection().health(), Ok(()));
+    assert_eq!(auth.connection().shared_metrics(), "reloads_total 3\n");
 }
 
 #[tokio::test]

@@ -4,14 +4,14 @@ use apimachinery::status::{Reason, Status};
 use async_trait::async_trait;
 use authproto::auth::{
     CoversRequest, CoversResponse, DecideResponse, Failure, IssueTokenRequest, IssueTokenResponse,
-    KeysRequest, KeysResponse, ReviewRequest, ReviewResponse, decide_request::Ask,
+    KeysRequest, KeysResponse, ReviewRequest, ReviewResponse, decide_request::Query,
 };
 
 /// The service that authenticates and authorizes: authd at the other end of a stream.
 #[async_trait]
 pub(crate) trait AuthdApi: Send + Sync + 'static {
     /// Authenticates or authorizes.
-    async fn decide(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError>;
+    async fn decide(&self, request_id: &str, query: Query) -> Result<DecideResponse, AuthdError>;
 
     /// Runs the escalation check.
     async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, AuthdError>;
@@ -50,7 +50,7 @@ impl From<AuthdError> for Status {
     /// The response to the client: 503, unless authd named another HTTP code.
     fn from(error: AuthdError) -> Self {
         match &error {
-            // `Link` logs the loss of the connection once, at the level `warn`.
+            // `AuthdConnection` logs the loss of the connection once, at the level `warn`.
             AuthdError::Unreachable(_) => {
                 tracing::debug!(reason = %error, "authd gave no decision; the request fails")
             }

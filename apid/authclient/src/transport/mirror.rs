@@ -35,12 +35,11 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::Auth;
-use crate::decisions::revisions::PolicyChange;
+use crate::decisions::revisions::{PolicyChange, PolicyRevisions};
 use crate::reduce::Reduction;
-use crate::transport::link::Link;
+use crate::transport::connection::AuthdConnection;
 use crate::transport::peer::ExpectedAuthd;
-use crate::transport::stream::{FailedAttempts, error_chain_text, open_channel};
+use crate::transport::stream::{Backoff, error_chain_text, open_channel};
 
 /// Maximum number of queued messages to authd, and of queued write batches. At the limit, the sender waits.
 const QUEUE: usize = 1024;
@@ -78,62 +77,60 @@ pub trait PolicyWriter: Send + Sync + 'static {
     /// not observed yet.
     async fn wait_for(&self, revision: Revision);
 
-    /// Performs one write in the name of a controller. Returns the HTTP code of the successful write.
+    /// Performs one write in the name of a controller.
     ///
     /// `system` marks default policy, which is exempt from users' webhooks.
-    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<u16, Status>;
+    async fn write(&self, controller: &str, system: bool, write: &ObjectWrite) -> Result<(), Status>;
 }
 
-impl Auth {
+/// The mirror of the policy in authd.
+pub(crate) struct Mirror {
+    pub(crate) options: MirrorOptions,
+    pub(crate) connection: Arc<AuthdConnection>,
+    pub(crate) revisions: Arc<PolicyRevisions>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) writer: Arc<dyn PolicyWriter>,
+}
+
+impl Mirror {
     /// Runs the mirror until the process ends, and opens a new stream when the stream breaks.
     ///
     /// A panic must not end this loop: without it, cached responses would serve without notice of a new
     /// configuration.
-    pub async fn run_mirror(
-        self: Arc<Self>,
-        options: MirrorOptions,
-        store: Arc<dyn Store>,
-        writer: Arc<dyn PolicyWriter>,
-    ) {
-        let mut attempts = FailedAttempts::default();
+    pub(crate) async fn run(&self) {
+        let mut backoff = Backoff::new();
         loop {
-            self.link.wait_for_connection().await;
-            let stream = self.run_mirror_stream(&options, &store, &writer, &mut attempts);
+            self.connection.wait_for_connection().await;
+            let stream = self.run_stream(&mut backoff);
             let reason = match AssertUnwindSafe(stream).catch_unwind().await {
                 Ok(Ok(())) => "the subscription to policy changes closed".to_owned(),
                 Ok(Err(reason)) => reason,
                 Err(_panic) => "the task of the mirror stream panicked".to_owned(),
             };
             tracing::debug!(reason, "mirror stream closed; reconnecting");
-            self.link.set_mirror_lost(reason);
-            attempts.pause().await;
+            self.connection.set_mirror_lost(reason);
+            backoff.pause().await;
         }
     }
 
-    async fn run_mirror_stream(
-        &self,
-        options: &MirrorOptions,
-        store: &Arc<dyn Store>,
-        writer: &Arc<dyn PolicyWriter>,
-        attempts: &mut FailedAttempts,
-    ) -> Result<(), String> {
-        let mut stale = self.link.stale_mirror();
-        let channel = open_channel(&options.socket).await.map_err(|error| error_chain_text(&error))?;
+    async fn run_stream(&self, backoff: &mut Backoff) -> Result<(), String> {
+        let mut stale = self.connection.stale_mirror();
+        let channel = open_channel(&self.options.socket).await.map_err(|error| error_chain_text(&error))?;
         let (updates, outgoing) = mpsc::channel(QUEUE);
-        send(&updates, Update::Hello(options.hello.clone())).await?;
+        send(&updates, Update::Hello(self.options.hello.clone())).await?;
         let response =
             MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await.map_err(|status| {
                 if status.code() == tonic::Code::FailedPrecondition {
-                    attempts.record_rejection();
+                    backoff.set_rejection_pause();
                 }
                 format!("authd rejected the mirror stream: {}", status.message())
             })?;
-        let instance = options.expected.instance(response.metadata()).map_err(|problem| {
-            attempts.record_rejection();
+        let instance = self.options.expected.instance(response.metadata()).map_err(|problem| {
+            backoff.set_rejection_pause();
             problem.to_string()
         })?;
         let mut demands = response.into_inner();
-        attempts.reset();
+        backoff.reset();
 
         let (batch_sender, batches) = mpsc::channel(QUEUE);
         let incoming = async {
@@ -141,16 +138,16 @@ impl Auth {
                 let demand = demands.message().await.map_err(|status| status.message().to_owned())?;
                 match demand.ok_or("authd closed the mirror stream")?.demand {
                     Some(Demand::Epoch(epoch)) if *epoch.instance == *instance => {
-                        self.epochs.observe(Some(&epoch));
-                        self.link.set_mirror_open(&instance);
+                        self.connection.epochs.observe(Some(&epoch));
+                        self.connection.set_mirror_open(&instance);
                     }
                     Some(Demand::Epoch(_)) => {
                         return Err("authd sent the epoch of another process".to_owned());
                     }
                     Some(Demand::Ready(state)) => {
-                        self.link.set_ready(state.ready, state.reasons);
+                        self.connection.set_ready(state.ready, state.reasons);
                     }
-                    Some(Demand::SharedMetrics(metrics)) => self.link.set_shared_metrics(metrics.text),
+                    Some(Demand::SharedMetrics(metrics)) => self.connection.set_shared_metrics(metrics.text),
                     Some(Demand::Write(batch)) => batch_sender
                         .send(batch)
                         .await
@@ -162,20 +159,17 @@ impl Auth {
         tokio::select! {
             result = incoming => result,
             _ = stale.changed() => {
-                attempts.record_rejection();
+                backoff.set_rejection_pause();
                 Err("a newer connection leads to another process of authd".to_owned())
             }
-            result = self.send_policy(store.as_ref(), &updates) => result,
-            result = perform_writes(batches, &self.link, store.as_ref(), writer.as_ref(), &updates) => result,
+            result = self.send_policy(&updates) => result,
+            result = self.perform_writes(batches, &updates) => result,
         }
     }
 
     /// Sends the snapshot and then the changes, until the stream or the subscription breaks.
-    async fn send_policy(
-        &self,
-        store: &dyn Store,
-        updates: &mpsc::Sender<MirrorUpdate>,
-    ) -> Result<(), String> {
+    async fn send_policy(&self, updates: &mpsc::Sender<MirrorUpdate>) -> Result<(), String> {
+        let store = &self.store;
         let (mut changes, newest) = self.revisions.subscribe();
         let snapshot_revision = store.revision().max(newest);
         for entry in self.revisions.table().entries() {
@@ -203,8 +197,8 @@ impl Auth {
             }
         }
         send(updates, Update::Synced(MirrorSynced { revision: snapshot_revision.0 })).await?;
-        self.link.set_mirror_synced();
-        self.link.set_mirror_sent(snapshot_revision.0);
+        self.connection.set_mirror_synced();
+        self.connection.set_mirror_sent(snapshot_revision.0);
         tracing::info!(revision = snapshot_revision.0, "policy snapshot sent to authd");
         self.send_changes(&mut changes, snapshot_revision, updates).await
     }
@@ -250,7 +244,7 @@ impl Auth {
                     if observed > last_sent {
                         last_sent = observed;
                         send(updates, Update::Progress(MirrorProgress { revision: observed })).await?;
-                        self.link.set_mirror_sent(observed);
+                        self.connection.set_mirror_sent(observed);
                     }
                 }
             }
@@ -269,7 +263,29 @@ impl Auth {
         }
         *last_sent = change.revision;
         updates.send(change.update).await.map_err(|_| stream_closed_error())?;
-        self.link.set_mirror_sent(*last_sent);
+        self.connection.set_mirror_sent(*last_sent);
+        Ok(())
+    }
+
+    /// Performs write batches in the order of arrival, and sends their results. Each batch waits until the watch
+    /// cache has observed the newest change sent to authd.
+    async fn perform_writes(
+        &self,
+        mut batches: mpsc::Receiver<WriteBatch>,
+        updates: &mpsc::Sender<MirrorUpdate>,
+    ) -> Result<(), String> {
+        while let Some(batch) = batches.recv().await {
+            let (sent_revision, _) = self.connection.mirror_progress();
+            self.writer.wait_for(Revision(sent_revision)).await;
+            let writes =
+                batch.writes.iter().map(|write| self.writer.write(&batch.controller, batch.system, write));
+            // All writes of a batch run concurrently, so the store groups their commits. Readiness waits for
+            // about 150 writes of default policy.
+            let outcomes = futures_util::future::join_all(writes).await;
+            let outcomes = outcomes.into_iter().map(|outcome| outcome.map_err(to_failure).into()).collect();
+            let revision = self.store.revision().0;
+            send(updates, Update::WriteResult(WriteResult { id: batch.id, outcomes, revision })).await?;
+        }
         Ok(())
     }
 }
@@ -282,41 +298,12 @@ fn stream_closed_error() -> String {
     "the mirror stream closed".to_owned()
 }
 
-/// Performs write batches in the order of arrival, and sends their results. Each batch waits until the watch
-/// cache has observed the newest change sent to authd.
-async fn perform_writes(
-    mut batches: mpsc::Receiver<WriteBatch>,
-    link: &Link,
-    store: &dyn Store,
-    writer: &dyn PolicyWriter,
-    updates: &mpsc::Sender<MirrorUpdate>,
-) -> Result<(), String> {
-    while let Some(batch) = batches.recv().await {
-        let (sent_revision, _) = link.mirror_progress();
-        writer.wait_for(Revision(sent_revision)).await;
-        let writes = batch.writes.iter().map(|write| writer.write(&batch.controller, batch.system, write));
-        // All writes of a batch run concurrently, so the store groups their commits. Readiness waits for
-        // about 150 writes of default policy.
-        let results = futures_util::future::join_all(writes).await;
-        let results = results.into_iter().map(write_result).collect();
-        send(
-            updates,
-            Update::WriteResult(WriteResult { id: batch.id, results, revision: store.revision().0 }),
-        )
-        .await?;
-    }
-    Ok(())
-}
-
-fn write_result(outcome: Result<u16, Status>) -> Failure {
-    match outcome {
-        Ok(code) => Failure { code: code.into(), ..Failure::default() },
-        Err(status) => Failure {
-            code: status.code.into(),
-            reason: status.reason.as_str().to_owned(),
-            message: status.message,
-            detail: String::new(),
-        },
+fn to_failure(status: Status) -> Failure {
+    Failure {
+        code: status.code.into(),
+        reason: status.reason.as_str().to_owned(),
+        message: status.message,
+        detail: String::new(),
     }
 }
 
@@ -328,9 +315,7 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::decisions::revisions::PolicyRevisions;
     use crate::reduce::Reductions;
-    use crate::transport::scripted::{ScriptedAuthd, verdict};
 
     /// A writer whose watch cache has observed the revision of the channel.
     struct CachedWriter(watch::Sender<u64>);
@@ -341,23 +326,34 @@ mod tests {
             self.0.subscribe().wait_for(|observed| *observed >= revision.0).await.unwrap();
         }
 
-        async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<u16, Status> {
-            Ok(if *self.0.borrow() >= 5 { 200 } else { 409 })
+        async fn write(&self, _: &str, _: bool, _: &ObjectWrite) -> Result<(), Status> {
+            if *self.0.borrow() >= 5 { Ok(()) } else { Err(Status::bad_request("too early")) }
         }
+    }
+
+    fn mirror(observed: u64) -> (Mirror, watch::Sender<u64>) {
+        let names = Names::new(apimachinery::names::Preset::Svc, "example.test").unwrap();
+        let observed = watch::Sender::new(observed);
+        let mirror = Mirror {
+            options: MirrorOptions::new(PathBuf::new(), &names, String::new()),
+            connection: Arc::new(AuthdConnection::new(Arc::new(ManualClock::at(
+                jiff::Timestamp::UNIX_EPOCH,
+            )))),
+            revisions: Arc::new(PolicyRevisions::new(Reductions::for_tests())),
+            store: Arc::new(MemoryStore::new(Arc::new(Observers(Vec::new())))),
+            writer: Arc::new(CachedWriter(observed.clone())),
+        };
+        (mirror, observed)
     }
 
     #[tokio::test]
     async fn change_that_authd_already_has_is_not_sent_again() {
-        let auth = Auth::scripted(
-            ScriptedAuthd::new(|_| Ok(verdict(true))),
-            Arc::new(PolicyRevisions::new(Reductions::for_tests())),
-            Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH)),
-        );
+        let (mirror, _) = mirror(0);
         let (updates, mut sent) = mpsc::channel(4);
         let mut last_sent = 5;
         for revision in [4, 5, 6, 6] {
             let update = MirrorUpdate { update: Some(Update::Progress(MirrorProgress { revision })) };
-            auth.forward(PolicyChange { revision, update }, &mut last_sent, &updates).await.unwrap();
+            mirror.forward(PolicyChange { revision, update }, &mut last_sent, &updates).await.unwrap();
         }
         let first = sent.try_recv().unwrap().update;
         assert_eq!(first, Some(Update::Progress(MirrorProgress { revision: 6 })));
@@ -366,22 +362,20 @@ mod tests {
 
     #[tokio::test]
     async fn writes_of_authd_wait_for_revision_sent_to_authd() {
-        let link = Link::new(Arc::new(ManualClock::at(jiff::Timestamp::UNIX_EPOCH)));
-        link.set_mirror_sent(5);
-        let store = MemoryStore::new(Arc::new(Observers(Vec::new())));
-        let writer = CachedWriter(watch::Sender::new(4));
+        let (mirror, observed) = mirror(4);
+        mirror.connection.set_mirror_sent(5);
         let (batch_sender, batches) = mpsc::channel(1);
         let (updates, mut results) = mpsc::channel(1);
         let writes = vec![ObjectWrite::default()];
         batch_sender.send(WriteBatch { id: 7, writes, ..WriteBatch::default() }).await.unwrap();
         drop(batch_sender);
-        let work = perform_writes(batches, &link, &store, &writer, &updates);
+        let work = mirror.perform_writes(batches, &updates);
         tokio::pin!(work);
         assert!(work.as_mut().now_or_never().is_none(), "the cache is at revision 4");
-        writer.0.send_replace(5);
+        observed.send_replace(5);
         work.await.unwrap();
         let update = results.recv().await.unwrap().update;
         let Some(Update::WriteResult(result)) = update else { panic!("{update:?}") };
-        assert_eq!((result.id, result.results[0].code), (7, 200));
+        assert_eq!((result.id, &result.outcomes[..]), (7, &[Ok(()).into()][..]));
     }
 }

@@ -1,7 +1,7 @@
 //! The connection to authd: the decision stream, the policy mirror and their state.
 
 pub(super) mod authd_api;
-pub(super) mod link;
+pub(super) mod connection;
 pub(super) mod mirror;
 pub(super) mod outage_log;
 pub(super) mod peer;

@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::{Auth, AuthdProblem};
+use crate::transport::connection::{AuthdConnection, AuthdProblem};
 
 /// The delay of the first log line. apid and authd connect within this time if they start together.
 const FIRST_LOG_DELAY: Duration = Duration::from_secs(3);
@@ -18,13 +18,13 @@ const REPEAT_INTERVAL: Duration = Duration::from_secs(60);
 /// The interval between two checks of the connection to authd.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-impl Auth {
+impl AuthdConnection {
     /// Logs each outage of authd and its end; never returns.
     pub async fn log_outages(&self, socket: &Path) {
         let mut schedule = OutageSchedule::default();
         loop {
-            match schedule.next_event(self.clock.monotonic(), self.health()) {
-                Some(OutageEvent::Ongoing(reason)) if !self.link.is_shutting_down() => tracing::warn!(
+            match schedule.next_event(self.now(), self.health()) {
+                Some(OutageEvent::Ongoing(reason)) if !self.is_shutting_down() => tracing::warn!(
                     %reason,
                     socket = %socket.display(),
                     "authd gives no decisions; requests wait or get 503"

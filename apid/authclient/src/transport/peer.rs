@@ -6,7 +6,7 @@ use apimachinery::names::Names;
 use authproto::peer::{PROTOCOL, Peer, PeerNames};
 use tonic::metadata::MetadataMap;
 
-use crate::transport::link::AuthdProblem;
+use crate::transport::connection::AuthdProblem;
 
 /// The names and the protocol that authd must have.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ mod tests {
             (&svc, names("svc", "svc.internal"), PROTOCOL, None),
             (&svc, names("svc", "other.internal"), PROTOCOL, Some("names `svc other.internal`")),
             (&svc, names("kubernetes", "svc.internal"), PROTOCOL, Some("names `kubernetes svc.internal`")),
-            (&svc, names("svc", "svc.internal"), PROTOCOL + 1, Some("version 2 of the protocol")),
+            (&svc, names("svc", "svc.internal"), PROTOCOL + 1, Some("authd has version")),
             (&kubernetes, names("kubernetes", "any"), PROTOCOL, None),
             (&kubernetes, names("svc", "svc.internal"), PROTOCOL, Some("names `svc svc.internal`")),
         ] {

@@ -15,7 +15,7 @@ use apimachinery::clock::Clock;
 use apimachinery::names::Preset;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use authproto::auth::decide_request::Ask;
+use authproto::auth::decide_request::Query;
 use authproto::auth::{
     AuthenticateResponse, AuthorizeBatchResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse,
     CoversRequest, CoversResponse, DecideResponse, Epoch, ExplainResponse, Failure, Identity,
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::transport::authd_api::{AuthdApi, AuthdError};
-use crate::transport::link::Link;
+use crate::transport::connection::AuthdConnection;
 use crate::*;
 
 type BatchPredicate = Arc<dyn Fn(&[AuthorizeRequest]) -> bool + Send + Sync>;
@@ -115,10 +115,10 @@ pub(crate) fn verdict(allowed: bool) -> AuthorizeResponse {
 
 #[async_trait]
 impl AuthdApi for ScriptedAuthd {
-    async fn decide(&self, _request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError> {
+    async fn decide(&self, _request_id: &str, query: Query) -> Result<DecideResponse, AuthdError> {
         self.request_count.fetch_add(1, Ordering::SeqCst);
-        let answer = match ask {
-            Ask::Authenticate(request) => {
+        let answer = match query {
+            Query::Authenticate(request) => {
                 use authenticate_response::Outcome;
                 let decrement = |count: usize| count.checked_sub(1);
                 if self
@@ -161,15 +161,17 @@ impl AuthdApi for ScriptedAuthd {
                     next: next.transpose()?,
                 })
             }
-            Ask::Authorize(request) => decide_response::Answer::Authorize((self.authorize.lock())(&request)?),
-            Ask::AuthorizeBatch(batch) => {
+            Query::Authorize(request) => {
+                decide_response::Answer::Authorize((self.authorize.lock())(&request)?)
+            }
+            Query::AuthorizeBatch(batch) => {
                 // Cannot fail: the script owns the sender.
                 let _ = self.hangs.subscribe().wait_for(|hangs| !hangs(&batch.requests)).await.is_ok();
                 let mut authorize = self.authorize.lock();
                 let responses = batch.requests.iter().map(&mut *authorize).collect::<Result<_, _>>()?;
                 decide_response::Answer::AuthorizeBatch(AuthorizeBatchResponse { responses })
             }
-            Ask::Explain(_) => {
+            Query::Explain(_) => {
                 self.explanation_count.fetch_add(1, Ordering::SeqCst);
                 let nearest_misses = self.nearest_misses.lock().clone();
                 decide_response::Answer::Explain(ExplainResponse { nearest_misses })
@@ -202,13 +204,13 @@ impl Auth {
         revisions: Arc<PolicyRevisions>,
         clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
-        let link = Arc::new(Link::new(clock.clone()));
-        link.set_decisions_open(&"one".into());
-        link.set_mirror_open(&"one".into());
-        link.set_mirror_synced();
-        link.set_ready(true, Vec::new());
+        let connection = Arc::new(AuthdConnection::new(clock.clone()));
+        connection.set_decisions_open(&"one".into());
+        connection.set_mirror_open(&"one".into());
+        connection.set_mirror_synced();
+        connection.set_ready(true, Vec::new());
         let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
-        Auth::with_api(script, link, revisions, clock, names, ProxyHeaders::default()).unwrap()
+        Auth::with_api(script, connection, revisions, clock, names, ProxyHeaders::default()).unwrap()
     }
 
     /// Allows everything: tokens are user names, no token is anonymous, `bad` is rejected.
@@ -233,7 +235,7 @@ impl Auth {
 
     /// Ends the connection to authd.
     pub fn disconnect_authd(&self) {
-        self.link.set_decisions_lost(AuthdProblem::Unreachable("gone".to_owned()));
+        self.connection.set_decisions_lost(AuthdProblem::Unreachable("gone".to_owned()));
     }
 
     /// Allows everything except requests for a path.

@@ -26,7 +26,7 @@ use async_trait::async_trait;
 use authproto::auth::authn_client::AuthnClient;
 use authproto::auth::authz_client::AuthzClient;
 use authproto::auth::decide_client::DecideClient;
-use authproto::auth::decide_request::Ask;
+use authproto::auth::decide_request::Query;
 use authproto::auth::review_client::ReviewClient;
 use authproto::auth::{
     CoversRequest, CoversResponse, DecideRequest, DecideResponse, IssueTokenRequest, IssueTokenResponse,
@@ -38,7 +38,6 @@ use futures_util::FutureExt as _;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
-use serving::backoff::Backoff;
 use serving::local::LocalStream;
 use serving::single_task::{Spawner, run_as_single_task};
 use tokio::net::UnixStream;
@@ -48,7 +47,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::transport::authd_api::{AuthdApi, AuthdError};
-use crate::transport::link::{AuthdProblem, Link};
+use crate::transport::connection::{AuthdConnection, AuthdProblem};
 use crate::transport::peer::ExpectedAuthd;
 
 /// Maximum number of queued requests to the stream. While the queue is full, further requests wait.
@@ -63,11 +62,12 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time that a request waits for a stream that is being reopened.
 const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
-/// The pauses before a reconnection.
+/// The first pause before a reconnection; the pause doubles up to [`LONGEST_PAUSE`].
 ///
 /// The pauses are short: without authd, apid serves only requests with cached decisions, and a failed
 /// connection to a Unix socket costs only some microseconds.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// The pause after a mismatch with authd: each attempt fails until the flags of a process change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum size of a message in bytes: the size of a review with the largest request body, and a margin.
@@ -80,7 +80,7 @@ pub(crate) struct Client {
     open: watch::Receiver<Option<OpenStream>>,
     timeout: Duration,
     expected: ExpectedAuthd,
-    link: Arc<Link>,
+    connection: Arc<AuthdConnection>,
 }
 
 /// The open stream, and the channel for gRPC calls outside the stream.
@@ -139,11 +139,11 @@ impl Client {
         socket: PathBuf,
         timeout: Duration,
         expected: ExpectedAuthd,
-        link: Arc<Link>,
+        connection: Arc<AuthdConnection>,
     ) -> Self {
         let (sender, open) = watch::channel(None);
-        tokio::spawn(keep_open(socket, expected.clone(), Arc::clone(&link), sender));
-        Client { open, timeout, expected, link }
+        tokio::spawn(keep_open(socket, expected.clone(), Arc::clone(&connection), sender));
+        Client { open, timeout, expected, connection }
     }
 
     async fn current_stream(&self) -> Result<OpenStream, AuthdError> {
@@ -158,11 +158,11 @@ impl Client {
         }
     }
 
-    async fn send(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError> {
+    async fn send(&self, request_id: &str, query: Query) -> Result<DecideResponse, AuthdError> {
         let open = self.current_stream().await?;
         let (pending_request, response) = open.pending.add()?;
         let request =
-            DecideRequest { id: pending_request.id, request_id: request_id.to_owned(), ask: Some(ask) };
+            DecideRequest { id: pending_request.id, request_id: request_id.to_owned(), query: Some(query) };
         open.requests.send(request).await.map_err(|_| no_stream_error())?;
         response
             .await
@@ -180,7 +180,7 @@ impl Client {
             if self.expected.instance(response.metadata()).is_ok_and(|instance| instance == open.instance) {
                 return Ok(response.into_inner());
             }
-            self.link.set_decisions_stale();
+            self.connection.set_decisions_stale();
             Err(AuthdError::Unreachable("a process without the decision stream responded".to_owned()))
         };
         self.with_timeout(exchange).await
@@ -218,8 +218,8 @@ fn classify_status(status: tonic::Status) -> AuthdError {
 
 #[async_trait]
 impl AuthdApi for Client {
-    async fn decide(&self, request_id: &str, ask: Ask) -> Result<DecideResponse, AuthdError> {
-        self.with_timeout(self.send(request_id, ask)).await
+    async fn decide(&self, request_id: &str, query: Query) -> Result<DecideResponse, AuthdError> {
+        self.with_timeout(self.send(request_id, query)).await
     }
 
     async fn covers(&self, request: CoversRequest) -> Result<CoversResponse, AuthdError> {
@@ -277,29 +277,31 @@ pub async fn check_health(socket: &std::path::Path) -> Result<(), AuthdProblem> 
     response.map(drop).map_err(|status| AuthdProblem::Unreachable(status.message().to_owned()))
 }
 
-/// The failed attempts to connect, which determine the next pause.
-#[derive(Default)]
-pub(crate) struct FailedAttempts {
-    count: u32,
-    is_rejected: bool,
+/// The pauses between attempts to connect.
+pub(crate) struct Backoff {
+    next: Duration,
 }
 
-impl FailedAttempts {
+impl Backoff {
+    /// Starts with the shortest pause.
+    pub(crate) fn new() -> Self {
+        Backoff { next: FIRST_PAUSE }
+    }
+
     /// Resets to the shortest pause after a success.
     pub(crate) fn reset(&mut self) {
-        *self = FailedAttempts::default();
+        self.next = FIRST_PAUSE;
     }
 
     /// Waits before the next attempt.
     pub(crate) async fn pause(&mut self) {
-        let pause = if self.is_rejected { REJECTED_PAUSE } else { BACKOFF.pause(self.count) };
-        *self = FailedAttempts { count: self.count.saturating_add(1), is_rejected: false };
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(self.next).await;
+        self.next = (self.next * 2).min(LONGEST_PAUSE);
     }
 
     /// Sets the next pause to [`REJECTED_PAUSE`].
-    pub(crate) fn record_rejection(&mut self) {
-        self.is_rejected = true;
+    pub(crate) fn set_rejection_pause(&mut self) {
+        self.next = REJECTED_PAUSE;
     }
 }
 
@@ -310,12 +312,12 @@ impl FailedAttempts {
 async fn keep_open(
     socket: PathBuf,
     expected: ExpectedAuthd,
-    link: Arc<Link>,
+    connection: Arc<AuthdConnection>,
     open: watch::Sender<Option<OpenStream>>,
 ) {
-    let mut attempts = FailedAttempts::default();
+    let mut backoff = Backoff::new();
     loop {
-        let stream = run_stream(&socket, &expected, &link, &open, &mut attempts);
+        let stream = run_stream(&socket, &expected, &connection, &open, &mut backoff);
         let unreachable = |reason: &str| AuthdProblem::Unreachable(reason.to_owned());
         let problem = match AssertUnwindSafe(stream).catch_unwind().await {
             Ok(Ok(())) => unreachable("authd closed the stream"),
@@ -326,12 +328,12 @@ async fn keep_open(
             open.pending.close();
         }
         if matches!(problem, AuthdProblem::Mismatched(_)) {
-            attempts.record_rejection();
+            backoff.set_rejection_pause();
         }
         tracing::debug!(reason = %problem, "decision stream closed; reconnecting");
-        link.set_decisions_lost(problem);
+        connection.set_decisions_lost(problem);
         tokio::select! {
-            () = attempts.pause() => {}
+            () = backoff.pause() => {}
             () = open.closed() => return,
         }
     }
@@ -340,15 +342,15 @@ async fn keep_open(
 async fn run_stream(
     socket: &std::path::Path,
     expected: &ExpectedAuthd,
-    link: &Link,
+    connection: &AuthdConnection,
     open: &watch::Sender<Option<OpenStream>>,
-    attempts: &mut FailedAttempts,
+    backoff: &mut Backoff,
 ) -> Result<(), AuthdProblem> {
-    let stale = link.stale_decisions();
+    let stale = connection.stale_decisions();
     let channel = open_channel(socket).await.map_err(|error| unreachable(&error))?;
     let stream = LocalStream::connect(socket).await.map_err(|error| unreachable(&error))?;
     run_as_single_task(|spawner| {
-        run_connection(stream, spawner, channel, expected, link, stale, open, attempts)
+        run_connection(stream, spawner, channel, expected, connection, stale, open, backoff)
     })
     .await
 }
@@ -363,12 +365,12 @@ async fn run_connection(
     spawner: Spawner,
     channel: Channel,
     expected: &ExpectedAuthd,
-    link: &Link,
+    connection: &AuthdConnection,
     mut stale: watch::Receiver<()>,
     open: &watch::Sender<Option<OpenStream>>,
-    attempts: &mut FailedAttempts,
+    backoff: &mut Backoff,
 ) -> Result<(), AuthdProblem> {
-    let (sender, connection) = http2::Builder::new(spawner)
+    let (sender, http2_connection) = http2::Builder::new(spawner)
         .timer(TokioTimer::new())
         .keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
@@ -391,9 +393,9 @@ async fn run_connection(
         let instance = expected.instance(response.metadata())?;
         let mut responses = response.into_inner();
         let pending = Arc::new(PendingRequests::new());
-        link.set_decisions_open(&instance);
+        connection.set_decisions_open(&instance);
         open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel, instance }));
-        attempts.reset();
+        backoff.reset();
         tracing::info!("decision stream to authd opened");
         let broken = |status: tonic::Status| AuthdProblem::Unreachable(status.message().to_owned());
         while let Some(response) = responses.message().await.map_err(broken)? {
@@ -408,7 +410,7 @@ async fn run_connection(
         // Responses that arrived before the end of the connection are delivered first.
         biased;
         result = exchange => result,
-        result = connection => result.map_err(|error| unreachable(&error)),
+        result = http2_connection => result.map_err(|error| unreachable(&error)),
         _ = stale.changed() => {
             Err(AuthdProblem::Mismatched("a newer connection leads to another process of authd".to_owned()))
         }

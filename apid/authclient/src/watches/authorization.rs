@@ -182,7 +182,7 @@ impl Auth {
             return true;
         }
         let is_recent = || validity.epoch == Some(self.epochs.number()) && validity.as_of >= revision;
-        self.link.cache_serves() && (is_recent() || self.is_valid_for_watch(validity))
+        self.connection.cache_serves() && (is_recent() || self.is_valid_for_watch(validity))
     }
 
     fn is_valid_for_watch(&self, validity: &Validity) -> bool {
@@ -224,7 +224,7 @@ impl Auth {
         let identity_advanced = changes(&self.watches.identity_seen, self.revisions.identity());
         let identities_ended = changes(&self.watches.epoch_seen, self.epochs.number().identities);
         let clock_stepped = self.watches.has_clock_stepped(&*self.clock);
-        if identity_advanced || identities_ended || clock_stepped || !self.link.cache_serves() {
+        if identity_advanced || identities_ended || clock_stepped || !self.connection.cache_serves() {
             in_use.iter().for_each(|authorization| authorization.signal_change());
         }
         let stale = in_use.into_iter().filter(|authorization| authorization.is_stale(self));
@@ -540,7 +540,7 @@ impl WatchGuard {
             {
                 match reauthentication.reauthenticate(&self.auth).await {
                     // authd gives no response now; try again.
-                    Err(status) if status.code == 503 && self.auth.link.cache_serves() => {
+                    Err(status) if status.code == 503 && self.auth.connection.cache_serves() => {
                         tokio::time::sleep(RETRY_DELAY).await;
                     }
                     result => result?,
@@ -573,7 +573,7 @@ impl WatchGuard {
                 {
                     return Ok(());
                 }
-                AuthorizationState::Allowed(_) if !self.auth.link.cache_serves() => {
+                AuthorizationState::Allowed(_) if !self.auth.connection.cache_serves() => {
                     return Err(unconfirmed_status());
                 }
                 AuthorizationState::Allowed(_) => {}
@@ -603,7 +603,7 @@ impl WatchGuard {
             let is_denied = match &**authorization.state.load() {
                 AuthorizationState::Denied(_) => true,
                 AuthorizationState::Allowed(validity) => {
-                    !validity.is_internal() && !self.auth.link.cache_serves()
+                    !validity.is_internal() && !self.auth.connection.cache_serves()
                 }
             };
             let ttl_left = self.reauthentication.as_ref().map_or(NO_DEADLINE, |reauthentication| {

@@ -10,7 +10,7 @@
 //! identity.
 //!
 //! [`feed`] maintains an [`index`] of references from the changes of the store, in order. Objects to process
-//! go into a [`queue`]. Workers process the objects by their current state: [`examine`] for dependents,
+//! go into the queue of the runner. Workers process the objects by their current state: [`examine`] for dependents,
 //! [`owner_deletion`] for owners.
 //!
 //! # Invariants
@@ -32,8 +32,6 @@ mod index;
 mod owner_deletion;
 mod owners;
 mod ownership_data;
-mod queue;
-mod queue_metrics;
 mod report;
 mod unserved;
 
@@ -45,11 +43,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::index::{Index, WorkItem};
-use self::queue::Queue;
-use self::queue_metrics::QueueMetrics;
 use self::report::ReportedReferences;
 use self::unserved::UnservedWork;
 use super::actor::{Actor, Target};
+use super::queue::Queue;
+use super::runner::{Reconcile, Requeue, Runner};
 use verbs::{ApiState, Collection, Item};
 
 use crate::ControllerState;
@@ -63,19 +61,11 @@ const DEPENDENT_CONCURRENCY: usize = 32;
 /// Number of dependents of one owner that are read from the index at once.
 const INDEX_BATCH: usize = 256;
 
-/// The name of the work queue in metrics.
-const QUEUE_NAME: &str = "garbage_collector";
-
 /// Runs the garbage collector until the process ends. It starts when authd can decide requests.
 pub(super) async fn run(state: Arc<ControllerState>) {
-    state.api_state.auth.wait_until_healthy().await;
-    let collector = Arc::new(Collector::new(&state));
-    let weak_collector = Arc::downgrade(&collector);
-    state.metrics.collect_with(move || {
-        if let Some(collector) = weak_collector.upgrade() {
-            collector.queue.update_metrics();
-        }
-    });
+    state.api_state.auth.connection().wait_until_healthy().await;
+    let runner = Runner::new(&state, "garbage_collector").workers(WORKERS);
+    let collector = Arc::new(Collector::new(&state, runner.queue()));
     let (loaded_sender, mut loaded_receiver) = watch::channel(false);
     let follow = feed::follow(Arc::clone(&collector), move || {
         loaded_sender.send_replace(true);
@@ -83,9 +73,7 @@ pub(super) async fn run(state: Arc<ControllerState>) {
     let work = async {
         // INVARIANT (no missed dependents): workers start after the index is complete.
         if loaded_receiver.wait_for(|loaded| *loaded).await.is_ok() {
-            let workers = (0..WORKERS).map(|_| collector.run_worker());
-            let workers = futures_util::future::join_all(workers);
-            tokio::join!(workers, collector.follow_kinds());
+            tokio::join!(runner.run(Arc::clone(&collector)), collector.follow_kinds());
         }
     };
     tokio::join!(follow, work);
@@ -95,7 +83,7 @@ pub(super) async fn run(state: Arc<ControllerState>) {
 struct Collector {
     actor: Actor,
     index: Mutex<Index>,
-    queue: Queue<WorkItem>,
+    queue: Arc<Queue<WorkItem>>,
     /// The newest revision in the index.
     progress: watch::Sender<u64>,
     reported: Mutex<ReportedReferences>,
@@ -146,8 +134,35 @@ impl Subject<'_> {
     }
 }
 
+impl Reconcile for Collector {
+    type Key = WorkItem;
+
+    async fn reconcile(&self, work: &WorkItem) -> Result<Requeue, Status> {
+        let before = *self.kinds_changes.borrow();
+        let result = match work {
+            WorkItem::Examine(key) => self.examine(key).await,
+            WorkItem::Dependents(owner) => self.examine_dependents(*owner).await,
+            WorkItem::OwnerDeletion(key) => self.process_owner_deletion(key).await,
+            WorkItem::Finish(key) => self.finish(key).await,
+        };
+        Ok(match result {
+            Ok(()) => Requeue::No,
+            Err(WorkError::NotServed) => {
+                self.defer(work, before).await;
+                Requeue::No
+            }
+            Err(WorkError::Conflict) => Requeue::Backoff,
+            Err(WorkError::Failed(reason)) => {
+                // One cause can fail the work on very many objects, so the level is `debug`.
+                tracing::debug!(?work, reason, "garbage collector work failed; retrying");
+                Requeue::Backoff
+            }
+        })
+    }
+}
+
 impl Collector {
-    fn new(state: &Arc<ControllerState>) -> Self {
+    fn new(state: &Arc<ControllerState>, queue: Arc<Queue<WorkItem>>) -> Self {
         let api_state = &state.api_state;
         let events_prefix = api_state
             .kinds
@@ -156,7 +171,7 @@ impl Collector {
             .map(|events| events.key_prefix.clone());
         let kinds_changes = api_state.kinds.changes();
         Collector {
-            queue: Queue::new(Arc::clone(&api_state.clock), QueueMetrics::new(&state.metrics, QUEUE_NAME)),
+            queue,
             actor: state.controller(ACCOUNT),
             index: Mutex::default(),
             progress: watch::Sender::new(0),
@@ -195,37 +210,6 @@ impl Collector {
         let Some((namespace, name)) = collection.resource.parse_key(key) else { return Ok(None) };
         let (item, _) = collection.items.get(key).await?;
         Ok(item.map(|item| Subject { collection, namespace, name, item }))
-    }
-
-    /// Processes units of work from the queue, one after the other.
-    async fn run_worker(&self) {
-        loop {
-            let work = self.queue.take().await;
-            self.perform(&work).await;
-        }
-    }
-
-    async fn perform(&self, work: &WorkItem) {
-        let before = *self.kinds_changes.borrow();
-        let result = match work {
-            WorkItem::Examine(key) => self.examine(key).await,
-            WorkItem::Dependents(owner) => self.examine_dependents(*owner).await,
-            WorkItem::OwnerDeletion(key) => self.process_owner_deletion(key).await,
-            WorkItem::Finish(key) => self.finish(key).await,
-        };
-        match result {
-            Ok(()) => self.queue.mark_done(work),
-            Err(WorkError::NotServed) => {
-                self.queue.mark_done(work);
-                self.defer(work, before).await;
-            }
-            Err(error) => {
-                if let WorkError::Failed(reason) = error {
-                    tracing::debug!(?work, reason, "garbage collector work failed; retrying");
-                }
-                self.queue.mark_failed(work);
-            }
-        }
     }
 
     /// Defers work until the served kinds change.

@@ -44,7 +44,7 @@ const GAUGES: [(&str, &str, GaugeValue); 13] = [
         s.auth.is_mirror_synced.into()
     }),
     ("apid_authd_connected", "1 while the decision stream to authd is open", |s| {
-        s.state.auth.unreachable().is_none().into()
+        s.state.auth.connection().unreachable().is_none().into()
     }),
 ];
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::names::Names;
-use authproto::auth::{self, object_write::Verb};
+use authproto::auth::{self, object_write::Verb, write_outcome::Outcome};
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -194,7 +194,10 @@ impl TokenControllers {
         }
         // 404 and 409 are not failures: another writer changed the object, and the next comparison sees the
         // change.
-        let failure = result.results.iter().find(|answer| !matches!(answer.code, 200..=299 | 404 | 409));
+        let failure = result.outcomes.iter().find_map(|outcome| match &outcome.outcome {
+            Some(Outcome::Failure(failure)) if !matches!(failure.code, 404 | 409) => Some(failure),
+            Some(_) | None => None,
+        });
         match failure {
             None => self.batches.record_success(),
             Some(failure) => {

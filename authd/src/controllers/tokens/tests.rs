@@ -152,7 +152,10 @@ fn token_secrets_are_filled_in_batches_with_back_off() {
             && controllers.next_wake_up(now, wall_time).is_none()
     );
     let failed = auth::Failure { code: 500, ..auth::Failure::default() };
-    controllers.handle_result(now, &auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 });
+    controllers.handle_result(
+        now,
+        &auth::WriteResult { id: batch.id, outcomes: vec![Err(failed).into()], revision: 1 },
+    );
     let pause = controllers.next_wake_up(now, wall_time).unwrap();
     assert!(!pause.is_zero() && required_writes(&mut controllers, now).is_none());
     assert!(required_writes(&mut controllers, now + pause).is_some());
@@ -184,7 +187,7 @@ fn use_of_token_is_kept_until_its_label_is_written() {
         assert!(String::from_utf8_lossy(&batch.writes[0].body).contains("legacy-token-last-used"));
         assert_eq!(used, all_uses, "one use is beyond the batch, and the batch can fail");
         let failed = auth::Failure { code: 500, ..auth::Failure::default() };
-        let result = auth::WriteResult { id: batch.id, results: vec![failed], revision: 1 };
+        let result = auth::WriteResult { id: batch.id, outcomes: vec![Err(failed).into()], revision: 1 };
         controllers.handle_result(now, &result);
         now += controllers.next_wake_up(now, Timestamp::UNIX_EPOCH).unwrap();
     }

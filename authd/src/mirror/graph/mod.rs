@@ -27,7 +27,7 @@ mod tests;
 
 use std::collections::HashMap;
 
-use authproto::auth::{self, MirrorObject, mirror_key, mirror_object};
+use authproto::auth::{self, MirrorObject, mirror_object};
 
 use strings::{Name, StringPool};
 
@@ -127,41 +127,26 @@ pub(super) enum GraphChange {
     ResourceSlice(String, String),
 }
 
-/// Converts a put of an object in the graph, and moves the contents out of the object.
+/// Converts a put or a deletion of an object in the graph, and moves the contents out of the object.
 /// None: the kind is not in the graph.
-pub(super) fn put(object: &mut MirrorObject) -> Option<GraphChange> {
+pub(super) fn change(object: &mut MirrorObject, is_deletion: bool) -> Option<GraphChange> {
     use mirror_object::Kind;
     let name = || object.name.clone();
+    let node_of = |bound: &mut auth::MirrorPlaced| {
+        if is_deletion { String::new() } else { std::mem::take(&mut bound.node_name) }
+    };
     match object.kind.as_mut()? {
         Kind::Pod(pod) => {
-            Some(GraphChange::Pod(key(&object.namespace, &object.name), Some(std::mem::take(pod))))
+            let pod = (!is_deletion).then(|| std::mem::take(pod));
+            Some(GraphChange::Pod(key(&object.namespace, &object.name), pod))
         }
-        Kind::Volume(volume) => Some(GraphChange::Volume(name(), Some(std::mem::take(volume)))),
+        Kind::Volume(volume) => {
+            Some(GraphChange::Volume(name(), (!is_deletion).then(|| std::mem::take(volume))))
+        }
         Kind::VolumeAttachment(attachment) => {
-            Some(GraphChange::VolumeAttachment(name(), std::mem::take(&mut attachment.node_name)))
+            Some(GraphChange::VolumeAttachment(name(), node_of(attachment)))
         }
-        Kind::ResourceSlice(slice) => {
-            Some(GraphChange::ResourceSlice(name(), std::mem::take(&mut slice.node_name)))
-        }
-        Kind::Role(_)
-        | Kind::ClusterRole(_)
-        | Kind::RoleBinding(_)
-        | Kind::ClusterRoleBinding(_)
-        | Kind::ServiceAccount(_)
-        | Kind::Secret(_)
-        | Kind::Node(_)
-        | Kind::ConfigMap(_) => None,
-    }
-}
-
-/// Converts a deletion of an object in the graph. None: the kind is not in the graph.
-pub(super) fn delete(kind: &mirror_key::Kind) -> Option<GraphChange> {
-    use mirror_key::Kind;
-    match kind {
-        Kind::Pod(pod) => Some(GraphChange::Pod(key(&pod.namespace, &pod.name), None)),
-        Kind::Volume(volume) => Some(GraphChange::Volume(volume.name.clone(), None)),
-        Kind::VolumeAttachment(key) => Some(GraphChange::VolumeAttachment(key.name.clone(), String::new())),
-        Kind::ResourceSlice(key) => Some(GraphChange::ResourceSlice(key.name.clone(), String::new())),
+        Kind::ResourceSlice(slice) => Some(GraphChange::ResourceSlice(name(), node_of(slice))),
         Kind::Role(_)
         | Kind::ClusterRole(_)
         | Kind::RoleBinding(_)

@@ -87,7 +87,7 @@ fn change(random: &mut StdRng, graph: &mut Graph, model: &mut ReferenceModel) {
     let (namespace, name) = (random_choice(random, &NAMES[..2]), random_choice(random, &NAMES));
     let put = random.random_bool(0.6);
     let node = random_choice(random, &NODES).to_owned();
-    let key = match random.random_range(0..4) {
+    let mut deleted = match random.random_range(0..4) {
         0 => {
             model
                 .pods
@@ -106,9 +106,10 @@ fn change(random: &mut StdRng, graph: &mut Graph, model: &mut ReferenceModel) {
                     lists.into_iter().for_each(|list| *list = random_names(random));
                     model.pods.push((namespace.into(), name.into(), pod.clone()));
                 }
-                return graph.apply(super::put(&mut object(namespace, name, Kind::Pod(pod))).unwrap());
+                return graph
+                    .apply(super::change(&mut object(namespace, name, Kind::Pod(pod)), false).unwrap());
             }
-            mirror_key::Kind::Pod(named(namespace, name))
+            object(namespace, name, Kind::Pod(MirrorPod::default()))
         }
         1 => {
             model.volumes.retain(|(n, _)| n != name);
@@ -123,9 +124,10 @@ fn change(random: &mut StdRng, graph: &mut Graph, model: &mut ReferenceModel) {
                 };
                 let volume = MirrorVolume { claim, secrets };
                 model.volumes.push((name.into(), volume.clone()));
-                return graph.apply(super::put(&mut object("", name, Kind::Volume(volume))).unwrap());
+                return graph
+                    .apply(super::change(&mut object("", name, Kind::Volume(volume)), false).unwrap());
             }
-            mirror_key::Kind::Volume(named("", name))
+            object("", name, Kind::Volume(MirrorVolume::default()))
         }
         kind => {
             let list = if kind == 2 { &mut model.attachments } else { &mut model.slices };
@@ -137,16 +139,16 @@ fn change(random: &mut StdRng, graph: &mut Graph, model: &mut ReferenceModel) {
                 let placed = MirrorPlaced { node_name: node };
                 let kind =
                     if kind == 2 { Kind::VolumeAttachment(placed) } else { Kind::ResourceSlice(placed) };
-                return graph.apply(super::put(&mut object("", name, kind)).unwrap());
+                return graph.apply(super::change(&mut object("", name, kind), false).unwrap());
             }
             if kind == 2 {
-                mirror_key::Kind::VolumeAttachment(named("", name))
+                object("", name, Kind::VolumeAttachment(MirrorPlaced::default()))
             } else {
-                mirror_key::Kind::ResourceSlice(named("", name))
+                object("", name, Kind::ResourceSlice(MirrorPlaced::default()))
             }
         }
     };
-    graph.apply(delete(&key).unwrap());
+    graph.apply(super::change(&mut deleted, true).unwrap());
 }
 
 fn targets() -> Vec<Target<'static>> {
@@ -189,15 +191,14 @@ fn graph_agrees_with_reference_model_on_random_changes() {
         }
         assert!(related > 500, "seed {seed}: too few related objects");
         for name in NAMES {
-            let named = |namespace: &str| Named { namespace: namespace.into(), name: name.into() };
-            let keys = [
-                mirror_key::Kind::Pod(named("a")),
-                mirror_key::Kind::Pod(named("b")),
-                mirror_key::Kind::Volume(named("")),
-                mirror_key::Kind::VolumeAttachment(named("")),
-                mirror_key::Kind::ResourceSlice(named("")),
+            let deleted = [
+                object("a", name, Kind::Pod(MirrorPod::default())),
+                object("b", name, Kind::Pod(MirrorPod::default())),
+                object("", name, Kind::Volume(MirrorVolume::default())),
+                object("", name, Kind::VolumeAttachment(MirrorPlaced::default())),
+                object("", name, Kind::ResourceSlice(MirrorPlaced::default())),
             ];
-            keys.iter().for_each(|key| graph.apply(delete(key).unwrap()));
+            deleted.into_iter().for_each(|mut object| graph.apply(super::change(&mut object, true).unwrap()));
         }
         let left = (
             graph.strings.len(),
@@ -244,14 +245,15 @@ fn graph_counts_pods_that_reference_object() {
         })
     };
     for i in 0..1_000 {
-        graph.apply(put(&mut object("a", &format!("p{i}"), pod(&format!("n{}", i % 10)))).unwrap());
+        graph.apply(
+            super::change(&mut object("a", &format!("p{i}"), pod(&format!("n{}", i % 10))), false).unwrap(),
+        );
     }
     let ca = Target::ReferencedObject(ReferencedKind::ConfigMap, "a", "ca");
     assert!(graph.look_up("n3", ca).related);
     for i in (3..1_000).step_by(10) {
         assert!(graph.look_up("n3", ca).related, "before pod {i} goes");
-        let pod = Named { namespace: "a".into(), name: format!("p{i}") };
-        graph.apply(delete(&mirror_key::Kind::Pod(pod)).unwrap());
+        graph.apply(super::change(&mut object("a", &format!("p{i}"), pod("")), true).unwrap());
     }
     assert!(!graph.look_up("n3", ca).related && graph.look_up("n4", ca).related);
     assert_eq!(graph.len(), 900);

@@ -133,13 +133,13 @@ pub struct DecideRequest {
     /// Request id in the logs of both processes.
     #[prost(string, tag = "2")]
     pub request_id: ::prost::alloc::string::String,
-    #[prost(oneof = "decide_request::Ask", tags = "3, 4, 5, 6")]
-    pub ask: ::core::option::Option<decide_request::Ask>,
+    #[prost(oneof = "decide_request::Query", tags = "3, 4, 5, 6")]
+    pub query: ::core::option::Option<decide_request::Query>,
 }
 /// Nested message and enum types in `DecideRequest`.
 pub mod decide_request {
     #[derive(Clone, PartialEq, ::prost::Oneof)]
-    pub enum Ask {
+    pub enum Query {
         #[prost(message, tag = "3")]
         Authenticate(super::AuthenticateRequest),
         #[prost(message, tag = "4")]
@@ -261,7 +261,7 @@ pub struct Identity {
     pub expires_at_ms: i64,
     /// Objects on which the identity depends; a relevant change of one of them ends the identity.
     #[prost(message, repeated, tag = "4")]
-    pub rests_on: ::prost::alloc::vec::Vec<ObjectRef>,
+    pub depends_on: ::prost::alloc::vec::Vec<ObjectRef>,
     /// True for the anonymous user.
     #[prost(bool, tag = "5")]
     pub anonymous: bool,
@@ -1962,12 +1962,13 @@ pub struct MirrorPut {
     #[prost(message, optional, tag = "2")]
     pub object: ::core::option::Option<MirrorObject>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+/// Deletion of an object. Only the names and the kind of the object count.
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MirrorDelete {
     #[prost(uint64, tag = "1")]
     pub revision: u64,
-    #[prost(message, optional, tag = "2")]
-    pub key: ::core::option::Option<MirrorKey>,
+    #[prost(message, optional, tag = "3")]
+    pub object: ::core::option::Option<MirrorObject>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MirrorSynced {
@@ -1978,41 +1979,6 @@ pub struct MirrorSynced {
 pub struct MirrorProgress {
     #[prost(uint64, tag = "1")]
     pub revision: u64,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct MirrorKey {
-    #[prost(oneof = "mirror_key::Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
-    pub kind: ::core::option::Option<mirror_key::Kind>,
-}
-/// Nested message and enum types in `MirrorKey`.
-pub mod mirror_key {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
-    pub enum Kind {
-        #[prost(message, tag = "1")]
-        Role(super::Named),
-        #[prost(message, tag = "2")]
-        ClusterRole(super::Named),
-        #[prost(message, tag = "3")]
-        RoleBinding(super::Named),
-        #[prost(message, tag = "4")]
-        ClusterRoleBinding(super::Named),
-        #[prost(message, tag = "5")]
-        ServiceAccount(super::Named),
-        #[prost(message, tag = "6")]
-        Secret(super::Named),
-        #[prost(message, tag = "7")]
-        Node(super::Named),
-        #[prost(message, tag = "8")]
-        Pod(super::Named),
-        #[prost(message, tag = "9")]
-        ConfigMap(super::Named),
-        #[prost(message, tag = "10")]
-        Volume(super::Named),
-        #[prost(message, tag = "11")]
-        VolumeAttachment(super::Named),
-        #[prost(message, tag = "12")]
-        ResourceSlice(super::Named),
-    }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Named {
@@ -2304,13 +2270,30 @@ pub mod object_write {
 pub struct WriteResult {
     #[prost(uint64, tag = "1")]
     pub id: u64,
-    /// One result per write, in order. Code 200 or 201: success.
-    #[prost(message, repeated, tag = "2")]
-    pub results: ::prost::alloc::vec::Vec<Failure>,
+    /// One outcome per write, in order.
+    #[prost(message, repeated, tag = "4")]
+    pub outcomes: ::prost::alloc::vec::Vec<WriteOutcome>,
     /// All writes of the batch are stored at or before this revision.
     #[prost(uint64, tag = "3")]
     pub revision: u64,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriteOutcome {
+    #[prost(oneof = "write_outcome::Outcome", tags = "1, 2")]
+    pub outcome: ::core::option::Option<write_outcome::Outcome>,
+}
+/// Nested message and enum types in `WriteOutcome`.
+pub mod write_outcome {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "1")]
+        Written(super::Written),
+        #[prost(message, tag = "2")]
+        Failure(super::Failure),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Written {}
 /// Generated client implementations.
 pub mod mirror_client {
     #![allow(

@@ -40,16 +40,14 @@ pub enum AuthdProblem {
 }
 
 /// The state of the connection to authd.
-pub(crate) struct Link {
+pub struct AuthdConnection {
     clock: Arc<dyn Clock>,
     /// The epochs of the process at the other end of the decision stream.
     pub(crate) epochs: Arc<Epochs>,
-    state: Mutex<LinkState>,
-    /// Whether [`LinkState::lost_since`] is None, for reads without the lock. Written only under the lock.
+    state: Mutex<ConnectionState>,
+    /// Whether [`ConnectionState::lost_since`] is None, for reads without the lock. Written only under the lock.
     connected: AtomicBool,
-    /// Whether the decision stream is open, for tasks that wait for this state.
-    reached: watch::Sender<bool>,
-    /// Notified at each change of [`LinkState`] that can make [`Link::health`] succeed.
+    /// Notified at each change of [`ConnectionState`].
     changed: watch::Sender<()>,
     /// Notified when the decision stream must reconnect: a newer connection leads to another process.
     stale_decisions: watch::Sender<()>,
@@ -59,7 +57,7 @@ pub(crate) struct Link {
     mirror_sent: AtomicU64,
 }
 
-struct LinkState {
+struct ConnectionState {
     /// The instance of the process that serves the decision stream, or the reason why no stream is open.
     decisions: Result<Arc<str>, AuthdProblem>,
     /// The instance of the process that serves the mirror stream and has sent its epoch.
@@ -77,7 +75,7 @@ struct LinkState {
     shared_metrics: String,
 }
 
-impl LinkState {
+impl ConnectionState {
     /// Whether one process serves both streams.
     fn is_agreed(&self) -> bool {
         matches!((&self.decisions, &self.mirror), (Ok(decisions), Some(mirror)) if decisions == mirror)
@@ -104,14 +102,14 @@ impl LinkState {
     }
 }
 
-impl Link {
+impl AuthdConnection {
     /// The state before the first connection.
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         let lost_since = Some(clock.monotonic());
-        Link {
+        AuthdConnection {
             clock,
             epochs: Arc::default(),
-            state: Mutex::new(LinkState {
+            state: Mutex::new(ConnectionState {
                 decisions: Err(AuthdProblem::Unreachable("not connected yet".to_owned())),
                 mirror: None,
                 lost_since,
@@ -121,7 +119,6 @@ impl Link {
                 shared_metrics: String::new(),
             }),
             connected: AtomicBool::new(false),
-            reached: watch::Sender::new(false),
             changed: watch::Sender::new(()),
             stale_decisions: watch::Sender::new(()),
             stale_mirror: watch::Sender::new(()),
@@ -129,8 +126,8 @@ impl Link {
         }
     }
 
-    /// Records the start of the shutdown: from now on the loss of authd is not logged.
-    pub(crate) fn begin_shutdown(&self) {
+    /// Records the start of the shutdown: from now on the loss of authd is expected and not logged.
+    pub fn begin_shutdown(&self) {
         self.state.lock().is_shutting_down = true;
     }
 
@@ -148,13 +145,11 @@ impl Link {
                 self.stale_mirror.send_replace(());
             }
         });
-        self.reached.send_replace(true);
     }
 
     /// Records that the decision stream broke or failed to open.
     pub(crate) fn set_decisions_lost(&self, problem: AuthdProblem) {
         self.update(|state| state.decisions = Err(problem));
-        self.reached.send_replace(false);
     }
 
     /// Records that a process serves the mirror stream and has sent its epoch.
@@ -167,13 +162,14 @@ impl Link {
         });
     }
 
-    /// Records that the caller serves the mirror of the process of the decision stream.
-    pub(crate) fn adopt_mirror(&self) {
+    /// Declares that the caller sends the policy to the process of the decision stream, for benchmarks without
+    /// [`Auth::run_mirror`](crate::Auth::run_mirror).
+    pub fn adopt_mirror(&self) {
         self.update(|state| state.mirror = state.decisions.as_ref().ok().cloned());
     }
 
     /// Changes the state, and records the begin or the end of the agreement of both streams.
-    fn update(&self, change: impl FnOnce(&mut LinkState)) {
+    fn update(&self, change: impl FnOnce(&mut ConnectionState)) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         change(&mut state);
@@ -210,9 +206,8 @@ impl Link {
     }
 
     /// Waits until the decision stream is open.
-    pub(crate) async fn wait_for_connection(&self) {
-        // Cannot fail: the link owns the sender.
-        let _ = self.reached.subscribe().wait_for(|reached| *reached).await;
+    pub async fn wait_for_connection(&self) {
+        self.wait_until(|state| state.decisions.is_ok()).await;
     }
 
     /// Records that the mirror stream is open and a complete snapshot has been sent on it.
@@ -247,10 +242,14 @@ impl Link {
     }
 
     /// Waits until authd can decide requests.
-    pub(crate) async fn wait_until_healthy(&self) {
+    pub async fn wait_until_healthy(&self) {
+        self.wait_until(|state| state.problem().is_none()).await;
+    }
+
+    async fn wait_until(&self, condition: impl Fn(&ConnectionState) -> bool) {
         let mut changes = self.changed.subscribe();
-        while self.health().is_err() {
-            // Cannot fail: the link owns the sender.
+        while !condition(&self.state.lock()) {
+            // Cannot fail: `self` owns the sender.
             let _ = changes.changed().await;
         }
     }
@@ -260,23 +259,37 @@ impl Link {
         self.state.lock().shared_metrics = text;
     }
 
-    /// The last metrics that authd sent for export by apid; empty without authd.
-    pub(crate) fn shared_metrics(&self) -> String {
+    /// The metrics of authd that apid exports, in the text format; empty without authd.
+    pub fn shared_metrics(&self) -> String {
         self.state.lock().shared_metrics.clone()
     }
 
-    /// The warnings of a ready authd.
-    pub(crate) fn notes(&self) -> Vec<String> {
+    /// Warnings of a ready authd, such as configuration files that it rejected. For `/readyz?verbose`.
+    pub fn notes(&self) -> Vec<String> {
         match &self.state.lock().ready {
             Some((true, notes)) => notes.clone(),
             Some((false, _)) | None => Vec::new(),
         }
     }
 
-    /// The reason why no process serves both streams; None while one does.
-    pub(crate) fn unreachable(&self) -> Option<AuthdProblem> {
+    /// The reason why apid and authd are not connected; None while one process serves both streams.
+    pub fn unreachable(&self) -> Option<AuthdProblem> {
         let state = self.state.lock();
         if state.is_agreed() { None } else { state.problem() }
+    }
+
+    /// Whether apid answers `/livez` and `/readyz` without authentication: authd is not connected, or has no
+    /// complete snapshot of the policy. A request to authd could then wait until its timeout.
+    pub fn answers_health_alone(&self) -> bool {
+        matches!(
+            self.health(),
+            Err(AuthdProblem::Unreachable(_) | AuthdProblem::Mismatched(_) | AuthdProblem::NoPolicy(_))
+        )
+    }
+
+    /// The monotonic time.
+    pub(crate) fn now(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     /// Whether cached responses may serve: one process serves both streams, or did so at most [`GRACE`] ago.
@@ -288,8 +301,12 @@ impl Link {
             }
     }
 
-    /// Whether authd can decide requests now.
-    pub(crate) fn health(&self) -> Result<(), AuthdProblem> {
+    /// Checks whether authd can decide requests now, for health checks.
+    ///
+    /// # Errors
+    ///
+    /// The reason, for `/readyz?verbose` and the log.
+    pub fn health(&self) -> Result<(), AuthdProblem> {
         self.state.lock().problem().map_or(Ok(()), Err)
     }
 }
@@ -303,44 +320,44 @@ mod tests {
         AuthdProblem::Unreachable(reason.to_owned())
     }
 
-    fn connect(link: &Link, instance: &str) {
-        link.set_decisions_open(&instance.into());
-        link.set_mirror_open(&instance.into());
+    fn connect(connection: &AuthdConnection, instance: &str) {
+        connection.set_decisions_open(&instance.into());
+        connection.set_mirror_open(&instance.into());
     }
 
     #[test]
     fn cache_serves_until_grace_period_after_first_connection_loss() {
         let clock = Arc::new(ManualClock::at(jiff_epoch()));
-        let link = Link::new(clock.clone());
-        connect(&link, "one");
+        let connection = AuthdConnection::new(clock.clone());
+        connect(&connection, "one");
         clock.advance(Duration::from_secs(1000));
-        link.set_decisions_lost(lost("broken pipe"));
+        connection.set_decisions_lost(lost("broken pipe"));
         clock.advance(GRACE);
-        link.set_decisions_lost(lost("connection refused"));
-        assert!(link.cache_serves(), "a failed reconnection must not restart the grace period");
+        connection.set_decisions_lost(lost("connection refused"));
+        assert!(connection.cache_serves(), "a failed reconnection must not restart the grace period");
         clock.advance(Duration::from_millis(1));
-        assert!(!link.cache_serves());
-        connect(&link, "one");
-        assert!(link.cache_serves());
+        assert!(!connection.cache_serves());
+        connect(&connection, "one");
+        assert!(connection.cache_serves());
     }
 
     #[test]
     fn half_connected_authd_does_not_extend_grace_period() {
-        type Step = fn(&Link);
-        let decisions_only: Step = |link| {
-            link.set_mirror_lost("closed".to_owned());
-            link.set_decisions_open(&"two".into());
+        type Step = fn(&AuthdConnection);
+        let decisions_only: Step = |connection| {
+            connection.set_mirror_lost("closed".to_owned());
+            connection.set_decisions_open(&"two".into());
         };
-        let mirror_only: Step = |link| {
-            link.set_decisions_lost(lost("closed"));
-            link.set_mirror_open(&"two".into());
+        let mirror_only: Step = |connection| {
+            connection.set_decisions_lost(lost("closed"));
+            connection.set_mirror_open(&"two".into());
         };
-        let older_mirror: Step = |link| link.set_decisions_open(&"two".into());
-        let older_decisions: Step = |link| link.set_mirror_open(&"two".into());
-        let mismatched: Step = |link| {
-            link.set_decisions_lost(AuthdProblem::Mismatched("other names".to_owned()));
-            link.set_mirror_synced();
-            link.set_ready(true, Vec::new());
+        let older_mirror: Step = |connection| connection.set_decisions_open(&"two".into());
+        let older_decisions: Step = |connection| connection.set_mirror_open(&"two".into());
+        let mismatched: Step = |connection| {
+            connection.set_decisions_lost(AuthdProblem::Mismatched("other names".to_owned()));
+            connection.set_mirror_synced();
+            connection.set_ready(true, Vec::new());
         };
         for (state, step) in [
             ("decision stream only", decisions_only),
@@ -350,72 +367,75 @@ mod tests {
             ("other names or version", mismatched),
         ] {
             let clock = Arc::new(ManualClock::at(jiff_epoch()));
-            let link = Link::new(clock.clone());
-            connect(&link, "one");
-            link.set_mirror_synced();
-            link.set_ready(true, Vec::new());
-            assert_eq!((link.health(), link.unreachable()), (Ok(()), None));
-            step(&link);
-            assert!(link.unreachable().is_some() && link.health().is_err(), "{state}");
+            let connection = AuthdConnection::new(clock.clone());
+            connect(&connection, "one");
+            connection.set_mirror_synced();
+            connection.set_ready(true, Vec::new());
+            assert_eq!((connection.health(), connection.unreachable()), (Ok(()), None));
+            step(&connection);
+            assert!(connection.unreachable().is_some() && connection.health().is_err(), "{state}");
             clock.advance(GRACE);
-            step(&link);
-            assert!(link.cache_serves(), "{state}");
+            step(&connection);
+            assert!(connection.cache_serves(), "{state}");
             clock.advance(Duration::from_millis(1));
-            step(&link);
-            assert!(!link.cache_serves(), "{state}");
-            connect(&link, "two");
-            assert!(link.cache_serves() && link.unreachable().is_none(), "{state}");
+            step(&connection);
+            assert!(!connection.cache_serves(), "{state}");
+            connect(&connection, "two");
+            assert!(connection.cache_serves() && connection.unreachable().is_none(), "{state}");
         }
     }
 
     #[test]
     fn stream_to_older_process_is_stale() {
-        let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
-        let (decisions, mirror) = (link.stale_decisions(), link.stale_mirror());
+        let connection = AuthdConnection::new(Arc::new(ManualClock::at(jiff_epoch())));
+        let (decisions, mirror) = (connection.stale_decisions(), connection.stale_mirror());
         let stale = || (decisions.has_changed().unwrap(), mirror.has_changed().unwrap());
-        connect(&link, "one");
+        connect(&connection, "one");
         assert_eq!(stale(), (false, false));
-        link.set_decisions_open(&"two".into());
+        connection.set_decisions_open(&"two".into());
         assert_eq!(stale(), (false, true));
-        link.set_mirror_open(&"three".into());
+        connection.set_mirror_open(&"three".into());
         assert_eq!(stale(), (true, true));
     }
 
     #[tokio::test]
     async fn wait_until_healthy_ends_with_readiness_after_connection_and_snapshot() {
-        let link = Arc::new(Link::new(Arc::new(ManualClock::at(jiff_epoch()))));
-        let waiting_link = Arc::clone(&link);
-        let waiter = tokio::spawn(async move { waiting_link.wait_until_healthy().await });
+        let connection = Arc::new(AuthdConnection::new(Arc::new(ManualClock::at(jiff_epoch()))));
+        let waiting = Arc::clone(&connection);
+        let waiter = tokio::spawn(async move { waiting.wait_until_healthy().await });
         for step in [
-            |link: &Link| connect(link, "one"),
-            Link::set_mirror_synced,
-            |link: &Link| link.set_ready(false, Vec::new()),
+            |connection: &AuthdConnection| connect(connection, "one"),
+            AuthdConnection::set_mirror_synced,
+            |connection: &AuthdConnection| connection.set_ready(false, Vec::new()),
         ] {
-            step(&link);
+            step(&connection);
             tokio::task::yield_now().await;
             assert!(!waiter.is_finished());
         }
-        link.set_ready(true, Vec::new());
+        connection.set_ready(true, Vec::new());
         tokio::time::timeout(Duration::from_secs(10), waiter).await.unwrap().unwrap();
     }
 
     #[test]
     fn health_error_contains_the_reason() {
-        let link = Link::new(Arc::new(ManualClock::at(jiff_epoch())));
-        assert!(link.health().unwrap_err().to_string().contains("cannot be reached"));
-        link.set_decisions_open(&"one".into());
-        assert!(link.health().unwrap_err().to_string().contains("stored policy"));
-        link.set_mirror_synced();
-        assert!(link.health().unwrap_err().to_string().contains("epoch"));
-        link.set_mirror_open(&"one".into());
-        link.set_ready(false, vec!["token file: no such file".into()]);
-        assert!(link.health().unwrap_err().to_string().contains("token file"));
-        assert!(link.notes().is_empty(), "a reason must not appear as a warning");
-        link.set_ready(true, vec!["a file is not taken".into()]);
-        assert_eq!((link.health(), link.notes()), (Ok(()), vec!["a file is not taken".to_owned()]));
-        link.set_mirror_lost("authd speaks other names".to_owned());
+        let connection = AuthdConnection::new(Arc::new(ManualClock::at(jiff_epoch())));
+        assert!(connection.health().unwrap_err().to_string().contains("cannot be reached"));
+        connection.set_decisions_open(&"one".into());
+        assert!(connection.health().unwrap_err().to_string().contains("stored policy"));
+        connection.set_mirror_synced();
+        assert!(connection.health().unwrap_err().to_string().contains("epoch"));
+        connection.set_mirror_open(&"one".into());
+        connection.set_ready(false, vec!["token file: no such file".into()]);
+        assert!(connection.health().unwrap_err().to_string().contains("token file"));
+        assert!(connection.notes().is_empty(), "a reason must not appear as a warning");
+        connection.set_ready(true, vec!["a file is not taken".into()]);
+        assert_eq!(
+            (connection.health(), connection.notes()),
+            (Ok(()), vec!["a file is not taken".to_owned()])
+        );
+        connection.set_mirror_lost("authd speaks other names".to_owned());
         assert!(
-            link.health().unwrap_err().to_string().contains("other names"),
+            connection.health().unwrap_err().to_string().contains("other names"),
             "a broken stream must reset the state"
         );
     }
