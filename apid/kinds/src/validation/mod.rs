@@ -16,6 +16,7 @@ pub(crate) mod conditions;
 pub(crate) mod difference;
 mod field;
 pub(crate) mod internal;
+pub(crate) mod json_syntax;
 pub(crate) mod network;
 pub(crate) mod number;
 pub(crate) mod path;
