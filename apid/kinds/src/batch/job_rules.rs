@@ -60,7 +60,7 @@ pub(super) fn has_valid_template_labels(job: &Object) -> bool {
 pub(super) fn validate(job: &Object, names: &Names) -> FieldErrors {
     let spec = Field::new(job.get("spec"), "spec");
     let mut errors = FieldErrors::new();
-    validate_generated_selector(job, &spec, names, &mut errors);
+    validate_generated_selector(job, &pod_labels(names), &spec, &mut errors);
     job_spec::validate(&spec, names, &mut errors);
     validate_selector(&spec, &mut errors);
     validate_hostnames(job, &mut errors);
@@ -82,7 +82,12 @@ fn validate_hostnames(job: &Object, errors: &mut FieldErrors) {
 }
 
 /// Validates that the selector and the pod labels have the values that [`generate_selector`] sets.
-fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names, errors: &mut FieldErrors) {
+fn validate_generated_selector(
+    job: &Object,
+    pod_labels: &[(String, bool)],
+    spec: &Field<'_, '_>,
+    errors: &mut FieldErrors,
+) {
     let selector = spec.child("selector");
     let Some(selected) = selector.value() else { return };
     if spec.child("manualSelector").flag() {
@@ -91,9 +96,9 @@ fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names
     let template = spec.child("template");
     let metadata = template.child("metadata");
     let labels = metadata.child("labels");
-    for (key, is_uid) in pod_labels(names) {
-        let expected = if is_uid { job.uid() } else { job.name() };
-        let entry = labels.entry(&key, labels.value().and_then(|labels| labels.get(&key)));
+    for (key, is_uid) in pod_labels {
+        let expected = if *is_uid { job.uid() } else { job.name() };
+        let entry = labels.entry(key, labels.value().and_then(|labels| labels.get(key)));
         match entry.value().and_then(Value::as_str) {
             None => errors.push(entry.required(&format!("must be '{expected}'"))),
             Some(value) if value != expected => {
@@ -103,9 +108,9 @@ fn validate_generated_selector(job: &Object, spec: &Field<'_, '_>, names: &Names
             Some(_) => {}
         }
     }
-    let expected: Map<String, Value> = pod_labels(names)
-        .map(|(key, is_uid)| (key, Value::from(if is_uid { job.uid() } else { job.name() })))
-        .into_iter()
+    let expected: Map<String, Value> = pod_labels
+        .iter()
+        .map(|(key, is_uid)| (key.clone(), Value::from(if *is_uid { job.uid() } else { job.name() })))
         .collect();
     let is_valid = labels::validate_selector(&selector, &mut FieldErrors::new());
     if is_valid && !labels::matches(selected, &Value::Object(expected)) {
@@ -128,7 +133,15 @@ fn validate_selector(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
 pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let (new_spec, old_spec) = (Field::new(new.get("spec"), "spec"), Field::new(old.get("spec"), "spec"));
     let mut errors = FieldErrors::new();
-    validate_generated_selector(new, &new_spec, names, &mut errors);
+    // A job without the labels with a prefix needs none of them: it has a selector of its own, or an older release
+    // has created it.
+    let mut pod_labels = pod_labels(names).to_vec();
+    let old_labels = old.find("spec.template.metadata.labels");
+    let has_label = |(key, _): &(String, bool)| old_labels.is_some_and(|labels| labels.get(key).is_some());
+    if !pod_labels.iter().filter(|(key, _)| key.contains('/')).all(has_label) {
+        pod_labels.retain(|(key, _)| !key.contains('/'));
+    }
+    validate_generated_selector(new, &pod_labels, &new_spec, &mut errors);
     let mut spec_errors = FieldErrors::new();
     job_spec::validate(&new_spec, names, &mut spec_errors);
     validate_selector(&new_spec, &mut spec_errors);
@@ -211,9 +224,32 @@ mod tests {
             let mut errors = FieldErrors::new();
             let spec = Field::new(job.get("spec"), "spec");
             let names = Names::new(Preset::Kubernetes, "").unwrap();
-            validate_generated_selector(&job, &spec, &names, &mut errors);
+            validate_generated_selector(&job, &pod_labels(&names), &spec, &mut errors);
             let has_error = errors.iter().any(|error| error.path.as_str() == "spec.selector");
             assert_eq!(has_error, !is_generated, "{selector}");
+        }
+    }
+
+    #[test]
+    fn job_without_prefixed_labels_needs_none_on_update() {
+        let job = |labels: Value, manual: bool| {
+            let template = json!({"metadata": {"labels": labels}, "spec": {}});
+            let spec = json!({"manualSelector": manual, "selector": {"matchLabels": {"a": "b"}}, "template": template});
+            Object::from_value(json!({"metadata": {"name": "j", "uid": "u"}, "spec": spec})).unwrap()
+        };
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        for (old_labels, expected) in [
+            (json!({"a": "b"}), 2),
+            (json!({"a": "b", "batch.kubernetes.io/job-name": "j"}), 2),
+            (
+                json!({"a": "b", "batch.kubernetes.io/job-name": "j", "batch.kubernetes.io/controller-uid": "u"}),
+                4,
+            ),
+        ] {
+            let (old, new) = (job(old_labels.clone(), true), job(json!({"a": "b"}), false));
+            let errors = validate_update(&new, &old, &names);
+            let labels = errors.iter().filter(|error| error.path.as_str().contains("metadata.labels["));
+            assert_eq!(labels.count(), expected, "{old_labels}");
         }
     }
 }
