@@ -56,9 +56,7 @@ impl Strategy for PersistentVolume {
         volume_sources::fill_defaults(spec);
         fill_text(spec, "persistentVolumeReclaimPolicy", "Retain");
         fill(spec, "volumeMode", "Filesystem");
-        if let Some(status) = part(object, "status") {
-            fill_text(status, "phase", "Pending");
-        }
+        fill_text(object.part_mut("status"), "phase", "Pending");
     }
 
     fn prepare_update(&self, new: &mut Object, old: &Object, ctx: &Context<'_>) {

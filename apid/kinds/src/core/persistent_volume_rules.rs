@@ -292,7 +292,8 @@ fn is_same_source(name: &str, new: &Field<'_, '_>, old: &Field<'_, '_>) -> bool 
     new.value() == old.value()
 }
 
-/// Whether an update keeps a node affinity, apart from beta labels that it replaces.
+/// Whether an update keeps a node affinity, apart from beta labels that it replaces. As in kube-apiserver, the
+/// replacement of any other key is the empty key, which only the rules about keys report.
 fn is_same_affinity(new: &Field<'_, '_>, old: &Field<'_, '_>, names: &Names) -> bool {
     let (Some(new), Some(old)) = (new.value(), old.value()) else { return false };
     let mut expected = old.clone();
@@ -301,15 +302,19 @@ fn is_same_affinity(new: &Field<'_, '_>, old: &Field<'_, '_>, names: &Names) -> 
     };
     let terms = expected.pointer_mut("/required/nodeSelectorTerms").and_then(Value::as_array_mut);
     for (i, term) in terms.into_iter().flatten().enumerate() {
-        let expressions = term.get_mut("matchExpressions").and_then(Value::as_array_mut);
-        for (j, expression) in expressions.into_iter().flatten().enumerate() {
-            let pointer = format!("/required/nodeSelectorTerms/{i}/matchExpressions/{j}/key");
-            let new_key = new.pointer(&pointer).and_then(Value::as_str).unwrap_or("");
-            let is_replaced = REPLACED_LABELS
-                .iter()
-                .any(|(beta, label)| expression.text("key") == key(*beta) && new_key == key(*label));
-            if is_replaced && let Some(key) = expression.get_mut("key") {
-                *key = new_key.into();
+        for list in ["matchExpressions", "matchFields"] {
+            let requirements = term.get_mut(list).and_then(Value::as_array_mut);
+            for (j, requirement) in requirements.into_iter().flatten().enumerate() {
+                let pointer = format!("/required/nodeSelectorTerms/{i}/{list}/{j}/key");
+                let new_key = new.pointer(&pointer).and_then(Value::as_str).unwrap_or("");
+                let old_key = requirement.text("key");
+                let replaced = REPLACED_LABELS.iter().find(|(beta, _)| old_key == key(*beta));
+                let replacement = replaced.map(|(_, label)| key(*label)).unwrap_or_default();
+                if new_key == replacement
+                    && let Some(key) = requirement.get_mut("key")
+                {
+                    *key = new_key.into();
+                }
             }
         }
     }
