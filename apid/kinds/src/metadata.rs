@@ -132,6 +132,17 @@ pub(crate) fn restore_field(new: &mut Object, old: &Object, field: &str) {
     }
 }
 
+/// Restores all metadata from the stored object except `managedFields` and the resourceVersion.
+pub(crate) fn restore_all(new: &mut Object, old: &Object) {
+    const KEPT: [&str; 2] = ["managedFields", "resourceVersion"];
+    new.meta_mut().retain(|field, _| KEPT.contains(&field.as_str()));
+    for (field, value) in old.meta().into_iter().flatten() {
+        if !KEPT.contains(&field.as_str()) {
+            new.set_meta(field, value.clone());
+        }
+    }
+}
+
 /// Validates the metadata of an object.
 pub fn validate(object: &Object, rules: Rules<'_>) -> FieldErrors {
     validate_at(object, rules, METADATA)

@@ -17,7 +17,7 @@ const STATUS: &str = "status";
 /// Metadata fields that the author of an object sets.
 const AUTHOR_METADATA: [&str; 4] = ["labels", "annotations", "finalizers", "ownerReferences"];
 /// Metadata fields that a request can set, apart from the fields that identify the object.
-const REQUEST_METADATA: [&str; 6] =
+pub(crate) const REQUEST_METADATA: [&str; 6] =
     ["labels", "annotations", "finalizers", "ownerReferences", "selfLink", "deletionTimestamp"];
 
 /// Resets the status, unless the kind allows a status at creation.
@@ -45,6 +45,10 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
                 StatusWrites::MetadataWithoutLabels => &["labels"],
                 StatusWrites::ServerMetadata => &AUTHOR_METADATA,
                 StatusWrites::StatusOnly => &REQUEST_METADATA,
+                StatusWrites::NoMetadata => {
+                    metadata::restore_all(new, old);
+                    &[]
+                }
             };
             for field in restored_fields {
                 metadata::restore_field(new, old, field);

@@ -87,8 +87,11 @@ pub enum StatusWrites {
     /// Metadata except labels, annotations, finalizers and owner references, which the author of an object
     /// sets.
     ServerMetadata,
-    /// No metadata that a client sets.
+    /// No metadata that a client sets after the creation.
     StatusOnly,
+    /// No metadata except `managedFields`: the request's other metadata is ignored. FlowSchemas and
+    /// PriorityLevelConfigurations have this rule.
+    NoMetadata,
 }
 
 /// Treatment of dependents if neither the delete options nor a finalizer specify a propagation policy.
@@ -144,6 +147,12 @@ pub trait Strategy: Send + Sync {
             Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
             _ => String::new(),
         }
+    }
+
+    /// The message about an annotation that kube-apiserver converts to a field, and whose value is not of the type of
+    /// the field.
+    fn malformed_annotation(&self, _object: &Object) -> Option<String> {
+        None
     }
 
     /// Sets default values. apid also calls this on stored objects of older releases.

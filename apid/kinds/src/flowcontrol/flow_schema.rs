@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
     metadata_checks: MetadataChecks::ALL,
     generation: Generation::Counted(&[]),
     revalidation: Revalidation::MainResource,
-    status_writes: StatusWrites::StatusOnly,
+    status_writes: StatusWrites::NoMetadata,
     columns: &[
         NAME,
         Column::text("PriorityLevel", "Priority level of matching requests.")
