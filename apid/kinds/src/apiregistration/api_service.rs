@@ -91,10 +91,13 @@ fn validate(object: &Object) -> FieldErrors {
     let spec = Field::new(object.get("spec"), "spec");
     let (group, version) = (spec.child("group"), spec.child("version"));
     let name = format!("{}.{}", version.text(), group.text());
-    // The validation of metadata already reports a name that is not a valid path segment.
-    if object.name() != name && format::path_segment(object.name(), false).is_empty() {
-        let detail = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
-        errors.push(FieldError::invalid(&FieldPath::new("metadata.name"), object.name(), &detail));
+    // The validation of metadata already reports an absent name and a name that is not a valid path segment.
+    for field in ["generateName", "name"] {
+        let text = object.meta_str(field);
+        if !text.is_empty() && text != name && format::path_segment(text, false).is_empty() {
+            let detail = format!("must be `spec.version+\".\"+spec.group`: {name:?}");
+            errors.push(FieldError::invalid(&FieldPath::new("metadata").child(field), text, &detail));
+        }
     }
     if !group.text().is_empty() {
         text::check_format(&group, format::subdomain, &mut errors);
@@ -155,5 +158,27 @@ fn available(object: &Object) -> String {
         None => "Unknown".to_owned(),
         Some(condition) if condition.text("status") == "True" => "True".to_owned(),
         Some(condition) => format!("{} ({})", condition.text("status"), condition.text("reason")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_present_names_must_be_version_and_group() {
+        for (metadata, expected) in [
+            (json!({}), &[][..]),
+            (json!({"name": "v1.a.b"}), &[]),
+            (json!({"name": "x"}), &["metadata.name"]),
+            (json!({"generateName": "x", "name": "x1"}), &["metadata.generateName", "metadata.name"]),
+        ] {
+            let spec =
+                json!({"group": "a.b", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1});
+            let service = Object::from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            let errors = validate(&service);
+            let paths: Vec<_> = errors.iter().map(|error| error.path.as_str()).collect();
+            assert_eq!(paths, expected, "{metadata}");
+        }
     }
 }
