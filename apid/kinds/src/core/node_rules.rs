@@ -64,6 +64,8 @@ pub(super) fn validate_update(new: &Object, old: &Object, names: &Names) -> Fiel
         }
     }
     validate_ranges(&spec.child("podCIDRs"), &mut errors);
+    // As in kube-apiserver, the rules for all nodes and the rules for updates both report errors of taints.
+    validate_taints(&spec, &mut errors);
     validate_taints(&spec, &mut errors);
     if new.text("spec.externalID") != old.text("spec.externalID") {
         errors.push(spec.child("externalID").forbidden("may not be updated"));

@@ -56,16 +56,20 @@ pub(super) fn validate(object: &Object, ctx: &Context<'_>) -> FieldErrors {
     if allocate.is_present() && !is_load_balancer {
         errors.push(allocate.forbidden(ONLY_LOAD_BALANCER));
     }
+    validate_class(spec, &mut errors);
+    validate_traffic_policies(spec, &mut errors);
+    errors
+}
+
+fn validate_class(spec: &Field<'_, '_>, errors: &mut FieldErrors) {
     let class = spec.child("loadBalancerClass");
     if class.is_present() {
-        if is_load_balancer {
-            text::check_format(&class, format::qualified_name, &mut errors);
+        if spec.child("type").text() == "LoadBalancer" {
+            text::check_format(&class, format::qualified_name, errors);
         } else {
             errors.push(class.forbidden(ONLY_LOAD_BALANCER));
         }
     }
-    validate_traffic_policies(spec, &mut errors);
-    errors
 }
 
 /// Validates that the annotation of the topology mode and its deprecated form are equal.
@@ -88,9 +92,10 @@ fn validate_by_type(spec: &Field<'_, '_>, is_headless: bool, errors: &mut FieldE
             for port in spec.child("ports").items() {
                 let number = port.child("port");
                 if number.integer() == Some(KUBELET_PORT) {
-                    errors.push(number.invalid(&format!(
-                        "may not expose port {KUBELET_PORT} externally since it is used by kubelet"
-                    )));
+                    // As in kube-apiserver, the path of the error does not contain the field.
+                    let detail =
+                        format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
+                    errors.push(port.invalid_value(KUBELET_PORT, &detail));
                 }
             }
         }
@@ -271,6 +276,8 @@ pub(super) fn validate_update(new: &Object, old: &Object) -> FieldErrors {
     {
         errors.push(class.invalid("may not change once set"));
     }
+    // As in kube-apiserver, the rules for all services report an error of the class again.
+    validate_class(&new, &mut errors);
     let has_health_check = |spec: &Field<'_, '_>| {
         is_load_balancer(spec) && spec.child("externalTrafficPolicy").text() == "Local"
     };
