@@ -134,6 +134,14 @@ fn conform(ty: &'static Type, value: &mut Value, path: &Path<'_>, report: &mut C
             true
         }
         (Type::SchemaOrStrings(_), Value::Array(list)) => list.iter().all(Value::is_string),
+        // As in kube-apiserver, a scalar at the place of a schema is no error, and is dropped.
+        (
+            Type::SchemaOrArray(_) | Type::SchemaOrStrings(_),
+            Value::String(_) | Value::Number(_) | Value::Bool(_),
+        ) => {
+            *value = Value::Null;
+            true
+        }
         (Type::List(inner), Value::Array(list)) => {
             for (i, item) in list.iter_mut().enumerate() {
                 let path = Path { parent: Some(path), step: PathStep::Index(i) };
