@@ -3,6 +3,8 @@
 //!
 //! The test compiles the schema of each recorded definition. It conforms, defaults and validates each created
 //! object and each merge-patched object, and compares status, causes and content with the recording.
+//!
+//! The recorded server is of a release after 1.33: causes show values in another form; see [`is_same_message`].
 
 use std::collections::BTreeMap;
 
@@ -99,6 +101,24 @@ fn write(schema: &Schema, new: &Value, old: Option<&Value>) -> Result<Value, Vec
     Err(causes)
 }
 
+/// Whether a message equals a recorded one, apart from the form of shown values of custom objects.
+///
+/// 1.33 shows the type of the schema for a failed rule: `Invalid value: "integer": detail`. The recorded
+/// release shows a scalar, and nothing for other values. 1.33 shows objects in Go's syntax, the recorded release as JSON.
+fn is_same_message(recorded: &str, message: &str) -> bool {
+    const INVALID: &str = "Invalid value: ";
+    if let Some(json) = message.strip_prefix("Duplicate value: map[string]interface {}") {
+        return recorded.strip_prefix("Duplicate value: ") == Some(&json.replace(", \"", ",\""));
+    }
+    let without_type = ["object", "array", "string", "integer", "number", "boolean"]
+        .iter()
+        .find_map(|name| message.strip_prefix(&format!("{INVALID}\"{name}\": ")));
+    let recorded_value = without_type
+        .and_then(|detail| recorded.strip_prefix(INVALID)?.strip_suffix(detail))
+        .filter(|value| value.is_empty() || value.ends_with(": "));
+    recorded == message || recorded_value.is_some()
+}
+
 fn recorded_causes(body: &Value) -> Option<Vec<[String; 3]>> {
     let causes = body.get("details.causes").or_else(|| body.get("details")?.get("causes"))?.as_array()?;
     let text = |cause: &Value, field: &str| cause[field].as_str().unwrap_or_default().to_owned();
@@ -169,7 +189,8 @@ fn replay(area: &str) -> Option<usize> {
                 (Err(causes), 422) => {
                     let recorded = recorded_causes(answer);
                     let is_same = |(recorded, cause): (&[String; 3], &[String; 3])| {
-                        recorded == cause || recorded[2].contains("<uid>") || recorded[2].contains("<time>")
+                        let is_masked = recorded[2].contains("<uid>") || recorded[2].contains("<time>");
+                        is_masked || (recorded[..2] == cause[..2] && is_same_message(&recorded[2], &cause[2]))
                     };
                     let is_equal = recorded.as_ref().is_none_or(|recorded| {
                         recorded.len() == causes.len() && recorded.iter().zip(&causes).all(is_same)

@@ -10,7 +10,7 @@ pub use crate::message_value::{
     format_go_fields, format_go_value, format_number, quote, quote_name, shorten, shorten_json, shorten_name,
 };
 
-use crate::message_value::{format_collection, format_value};
+use crate::message_value::{format_collection, format_go_syntax, format_value};
 
 /// Path of a field as text: `spec.containers[0].name`, `data[key]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -201,15 +201,22 @@ impl FieldError {
         Self::with_value(FieldErrorKind::NotFound, path, &value.into(), "")
     }
 
+    /// An error of any kind about a value of a custom object, which has no Go type.
+    ///
+    /// The message shows lists and objects in the syntax of Go, and null as `"null"`.
+    pub fn untyped(kind: FieldErrorKind, path: &FieldPath, value: &Value, detail: &str) -> Self {
+        Self::with_text(kind, path, &format_go_syntax(value), detail)
+    }
+
     /// `Unsupported value: <value>: supported values: "a", "b"`. The caller sorts the supported values.
     pub fn not_supported(path: &FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
-        let detail = if supported.is_empty() {
-            String::new()
-        } else {
-            let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
-            format!("supported values: {}", quoted.join(", "))
-        };
+        let detail = supported_values(supported);
         Self::with_value(FieldErrorKind::NotSupported, path, &value.into(), &detail)
+    }
+
+    /// Like [`Self::not_supported`], for a value of a custom object; see [`Self::untyped`].
+    pub fn untyped_not_supported(path: &FieldPath, value: &Value, supported: &[&str]) -> Self {
+        Self::untyped(FieldErrorKind::NotSupported, path, value, &supported_values(supported))
     }
 
     /// `Forbidden: detail`.
@@ -265,6 +272,15 @@ impl FieldError {
         let (_, prefix) = self.kind.texts();
         if self.tail.is_empty() { prefix.to_owned() } else { format!("{prefix}: {}", self.tail) }
     }
+}
+
+/// The detail `supported values: "a", "b"`; empty without a value.
+fn supported_values(supported: &[&str]) -> String {
+    if supported.is_empty() {
+        return String::new();
+    }
+    let quoted: Vec<String> = supported.iter().map(|s| quote(s)).collect();
+    format!("supported values: {}", quoted.join(", "))
 }
 
 impl fmt::Display for FieldError {

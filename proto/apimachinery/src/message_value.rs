@@ -90,6 +90,51 @@ pub fn format_go_value(value: &Value) -> String {
     text
 }
 
+/// Formats a value of a custom object like Go's `%#v`: `map[string]interface {}{"a":1, "b":[]interface {}{"x"}}`.
+/// The rest of a long value is left out.
+pub(crate) fn format_go_syntax(value: &Value) -> String {
+    match value {
+        Value::Null => quote("null"),
+        Value::Array(_) | Value::Object(_) => {
+            let mut text = String::new();
+            write_go_syntax(value, &mut text);
+            text
+        }
+        scalar => format_value(scalar),
+    }
+}
+
+fn write_go_syntax(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            text.push_str("map[string]interface {}{");
+            for (index, (name, value)) in fields.iter().enumerate() {
+                text.push_str(if index == 0 { "" } else { ", " });
+                text.push_str(&quote_name(name));
+                text.push(':');
+                write_go_syntax(value, text);
+                if text.len() > GO_MAX_BYTES {
+                    break;
+                }
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push_str("[]interface {}{");
+            for (index, item) in items.iter().enumerate() {
+                text.push_str(if index == 0 { "" } else { ", " });
+                write_go_syntax(item, text);
+                if text.len() > GO_MAX_BYTES {
+                    break;
+                }
+            }
+            text.push('}');
+        }
+        Value::Null => text.push_str("interface {}(nil)"),
+        scalar => text.push_str(&format_value(scalar)),
+    }
+}
+
 fn write_go_fields(fields: &Map<String, Value>, text: &mut String) {
     text.push_str("map[");
     for (index, (name, value)) in fields.iter().enumerate() {
@@ -273,6 +318,24 @@ mod tests {
         assert_eq!(format_go_value(&value), "map[a:[1 2 x] b:map[c:<nil> d:true]]");
         let fields = (0..10_000).map(|i| (format!("k{i:05}"), json!([i]))).collect();
         assert!(format_go_fields(&fields).len() < 1_100);
+    }
+
+    #[test]
+    fn values_are_formatted_in_go_syntax() {
+        for (value, expected) in [
+            (json!(null), r#""null""#),
+            (json!("a\"b"), r#""a\"b""#),
+            (json!(1.0), "1"),
+            (json!({}), "map[string]interface {}{}"),
+            (
+                json!({"b": 1, "a": [true, null, 2.5, {"c": "x"}]}),
+                r#"map[string]interface {}{"a":[]interface {}{true, interface {}(nil), 2.5, map[string]interface {}{"c":"x"}}, "b":1}"#,
+            ),
+        ] {
+            assert_eq!(format_go_syntax(&value), expected);
+        }
+        let long: Value = (0..10_000).map(|i| (format!("k{i:05}"), json!(["x".repeat(300)]))).collect();
+        assert!(format_go_syntax(&long).len() < 1_500);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use apimachinery::codec::json;
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::object::Value;
 
 use super::node::{Flag, ListType, Node};
@@ -34,7 +34,7 @@ fn check_set(items: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     let mut counts = OccurrenceCounts::default();
     for (index, item) in items.iter().enumerate() {
         if counts.is_second(identity_text(item)) {
-            errors.push(FieldError::duplicate(&path.index(index), item.clone()));
+            errors.push(FieldError::untyped(FieldErrorKind::Duplicate, &path.index(index), item, ""));
         }
     }
 }
@@ -43,7 +43,12 @@ fn check_map(items: &[Value], keys: &[Box<str>], path: &FieldPath, errors: &mut 
     for (index, item) in items.iter().enumerate() {
         if !item.is_object() && !item.is_null() {
             let detail = "must be an object for an array of list-type map";
-            return errors.push(FieldError::invalid(&path.index(index), item.clone(), detail));
+            return errors.push(FieldError::untyped(
+                FieldErrorKind::Invalid,
+                &path.index(index),
+                item,
+                detail,
+            ));
         }
     }
     let mut counts = OccurrenceCounts::default();
@@ -53,7 +58,8 @@ fn check_map(items: &[Value], keys: &[Box<str>], path: &FieldPath, errors: &mut 
             _ => counts.is_second(Cow::Owned(json::to_text(&key_values(item, keys)))),
         };
         if is_second {
-            errors.push(FieldError::duplicate(&path.index(index), key_values(item, keys)));
+            let keys = key_values(item, keys);
+            errors.push(FieldError::untyped(FieldErrorKind::Duplicate, &path.index(index), &keys, ""));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! Metadata conforms to the built-in ObjectMeta: unknown fields are reported and dropped, values have their
 //! stored form. A malformed field is an error in a request body; a stored object loses the field instead.
 
-use apimachinery::field::{FieldError, FieldErrors, FieldPath};
+use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::format;
 use apimachinery::object::{Map, Object, Value};
 use schema::{Schema, TypeError};
@@ -28,17 +28,17 @@ pub(super) fn conform_embedded(
     let visit = &mut |fields: &mut Map<String, Value>, position: &Position| {
         for name in ["apiVersion", "kind"] {
             if let Some(value) = fields.get(name).filter(|value| !value.is_string()) {
-                return Err(invalid_value(&position.path.child(name), value.clone(), "must be a string"));
+                return Err(invalid_value(&position.path.child(name), value, "must be a string"));
             }
         }
         let sent = fields.get("metadata").cloned().unwrap_or_default();
         let path = position.path.child("metadata");
         if let Some(found) = json_type_of_malformed(&sent) {
             let detail = format!("json: cannot unmarshal {found} into Go value of type v1.ObjectMeta");
-            return Err(invalid_value(&path, sent, &detail));
+            return Err(invalid_value(&path, &sent, &detail));
         }
         let conformed = conform(fields, &position.field);
-        unknown.extend(conformed.map_err(|error| invalid_value(&path, sent, &error.message))?);
+        unknown.extend(conformed.map_err(|error| invalid_value(&path, &sent, &error.message))?);
         Ok(())
     };
     each_embedded_below(root, fields, &Position::default(), visit)?;
@@ -46,8 +46,8 @@ pub(super) fn conform_embedded(
 }
 
 /// The error of a value at a path, as in kube-apiserver.
-fn invalid_value(path: &FieldPath, value: Value, detail: &str) -> TypeError {
-    let message = FieldError::invalid(path, value, detail).to_string();
+fn invalid_value(path: &FieldPath, value: &Value, detail: &str) -> TypeError {
+    let message = FieldError::untyped(FieldErrorKind::Invalid, path, value, detail).to_string();
     TypeError::new(path.as_str(), message)
 }
 
@@ -85,8 +85,7 @@ pub(super) fn conform(fields: &mut Map<String, Value>, path: &FieldPath) -> Resu
             *value = Value::Object(Map::new());
             return Ok(Vec::new());
         }
-        let message = FieldError::invalid(&path, value.clone(), "must be an object").to_string();
-        return Err(TypeError::new(path.as_str(), message));
+        return Err(invalid_value(&path, value, "must be an object"));
     };
     let mut object = Object(std::mem::take(metadata));
     let conformed = schema.conform(&mut object);
@@ -247,7 +246,8 @@ impl EmbeddedValidator<'_> {
             }
             Some(other) => {
                 let path = path.child("metadata");
-                self.errors.push(FieldError::invalid(&path, other.clone(), "must be an object"));
+                let detail = "must be an object";
+                self.errors.push(FieldError::untyped(FieldErrorKind::Invalid, &path, other, detail));
             }
         }
     }
@@ -266,7 +266,9 @@ impl EmbeddedValidator<'_> {
                 check(text).map(|detail| FieldError::invalid(&path, text.as_str(), &detail))
             }
             None | Some(Value::String(_)) => Some(FieldError::required(&path, "")),
-            Some(other) => Some(FieldError::invalid(&path, other.clone(), "must be a string")),
+            Some(other) => {
+                Some(FieldError::untyped(FieldErrorKind::Invalid, &path, other, "must be a string"))
+            }
         };
         self.errors.extend(error);
     }

@@ -235,7 +235,7 @@ fn stored_rules_may_use_newer_functions() {
     assert!(schema.validate(&object("1.2.3"), None, FieldErrors::new(), &metadata_rules).errors.is_empty());
     assert_eq!(
         texts(&schema.validate(&object("1.2"), None, FieldErrors::new(), &metadata_rules).errors),
-        ["spec: Invalid value: failed rule: isSemver(self.v)"]
+        ["spec: Invalid value: \"object\": failed rule: isSemver(self.v)"]
     );
 }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
+use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Value;
 use expressions::{Cost, EvalError, Program, SchemaType, Type, Value as CelValue, limits};
 
@@ -46,7 +46,7 @@ pub(in super::super) fn validate(
     }
     if validation.errors.iter().any(is_blocking) {
         let path = if base.as_str().is_empty() { FieldPath::new("<nil>") } else { base.clone() };
-        validation.errors.push(FieldError::invalid(&path, Value::Null, BLOCKED));
+        validation.errors.push(FieldError::invalid(&path, "null", BLOCKED));
         return validation;
     }
     let mut run = RuleRun { base, tolerates: old.is_some(), budget: limits::OBJECT, validation };
@@ -208,7 +208,7 @@ impl RuleRun<'_> {
             }
         }
         let detail = detail.unwrap_or_else(|| rule.detail());
-        let error = failure(rule, place.data, &path, &detail);
+        let error = failure(rule, place.node.kind.name(), &path, &detail);
         self.add(place, compiled, error);
         Ok(())
     }
@@ -284,18 +284,12 @@ fn variables<'v>(
     variables
 }
 
-/// The error of a rule that is false. The error does not show objects and lists.
-fn failure(rule: &Rule, data: Data<'_>, path: &FieldPath, detail: &str) -> FieldError {
-    let shown_value = match data {
-        Data::Object(_) | Data::Other(Value::Array(_)) => None,
-        Data::Other(value) => Some(value.clone()),
-    };
-    match (rule.reason.as_deref(), shown_value) {
-        (Some("FieldValueForbidden"), _) => FieldError::forbidden(path, detail),
-        (Some("FieldValueRequired"), _) => FieldError::required(path, detail),
-        (Some("FieldValueDuplicate"), Some(value)) => FieldError::duplicate(path, value),
-        (Some("FieldValueDuplicate"), None) => FieldError::without_value(FieldErrorKind::Duplicate, path, ""),
-        (_, Some(value)) => FieldError::invalid(path, value, detail),
-        (_, None) => FieldError::without_value(FieldErrorKind::Invalid, path, detail),
+/// The error of a rule that is false. The error shows the type of the schema in place of the value.
+fn failure(rule: &Rule, type_name: &str, path: &FieldPath, detail: &str) -> FieldError {
+    match rule.reason.as_deref() {
+        Some("FieldValueForbidden") => FieldError::forbidden(path, detail),
+        Some("FieldValueRequired") => FieldError::required(path, detail),
+        Some("FieldValueDuplicate") => FieldError::duplicate(path, type_name),
+        _ => FieldError::invalid(path, type_name, detail),
     }
 }

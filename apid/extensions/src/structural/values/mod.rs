@@ -285,7 +285,7 @@ impl Check<'_> {
                 .map(|allowed| allowed.as_str().map_or_else(|| json::to_text(allowed), str::to_owned))
                 .collect();
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            FieldError::not_supported(path, place.data.to_value(), &texts)
+            FieldError::untyped_not_supported(path, &place.data.to_value(), &texts)
         });
     }
 
