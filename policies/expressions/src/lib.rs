@@ -68,6 +68,7 @@ pub use library::authorization::{
     request_resource,
 };
 pub use library::conversions::{double_text, general_text};
+pub use library::matcher::{Pattern, Steps, TooManySteps};
 pub use library::patterns::{PatternError, check as check_pattern, compiled as pattern};
 pub use library::urls::{is_url, split_scheme};
 pub use library::{FunctionRow, functions};

@@ -1,7 +1,7 @@
 //! The compiled form of a schema node. Absent parts take one word, so that an idle schema stays small.
 
 use apimachinery::object::Value;
-use expressions::{ListKind, SchemaType};
+use expressions::{ListKind, SchemaType, Steps, TooManySteps};
 
 use super::node_rules::Rules;
 
@@ -111,8 +111,11 @@ impl Pattern {
     }
 
     /// Whether a text contains a match. A malformed pattern matches nothing.
-    pub(super) fn is_match(&self, text: &str) -> bool {
-        expressions::pattern(&self.source).is_ok_and(|regex| regex.is_match(text))
+    ///
+    /// # Errors
+    /// The evaluation takes more steps than there are left.
+    pub(super) fn is_match(&self, text: &str, steps: &mut Steps) -> Result<bool, TooManySteps> {
+        expressions::pattern(&self.source).map_or(Ok(false), |pattern| pattern.is_match(text, steps))
     }
 }
 

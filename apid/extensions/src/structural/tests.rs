@@ -240,6 +240,32 @@ fn stored_rules_may_use_newer_functions() {
 }
 
 #[test]
+fn patterns_that_take_too_many_steps_fail_validation() {
+    let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
+    let not = json!({"not": {"pattern": "(a|b)*a(a|b){900}c"}, "type": "string"});
+    let root = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+        "large": text(r"^[\p{L}\p{N}]{0,1000}$"), "slow": text("(a|b)*a(a|b){900}c"), "not": not}}}});
+    let schema = Schema::compile(&root).unwrap();
+    let errors = |field: &str, value: &str| {
+        let object = Object::from_value(json!({"spec": {field: value}})).unwrap();
+        texts(&schema.validate(&object, None, FieldErrors::new(), &metadata_rules).errors)
+    };
+    assert_eq!(errors("large", &"é".repeat(1_000)), [""; 0]);
+    assert_eq!(
+        errors("large", "-"),
+        [r#"spec.large: Invalid value: "-": spec.large in body should match '^[\p{L}\p{N}]{0,1000}$'"#]
+    );
+    for field in ["slow", "not"] {
+        assert!(
+            errors(field, &"ab".repeat(100_000))
+                .concat()
+                .ends_with("the patterns of the schema take too many steps to evaluate"),
+            "{field}"
+        );
+    }
+}
+
+#[test]
 fn field_paths_resolve_against_schema() {
     let root = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {"a": {"type": "string"}, "b.c": {"type": "integer"}}},

@@ -11,6 +11,7 @@ mod json_patches;
 mod lists;
 mod operators;
 mod optionals;
+pub(crate) mod matcher;
 pub(crate) mod patterns;
 mod quantities;
 mod re2;

@@ -5,28 +5,24 @@
 //! [`compiled`] compiles at the first use and shares equal patterns.
 //!
 //! # Invariants
-//! INVARIANT (bounded memory): the cache has at most [`MAX_BYTES`] of compiled patterns, by estimate. The least
-//! recently used patterns leave the cache first.
+//! INVARIANT (bounded memory): the cache has at most [`MAX_BYTES`] of compiled patterns. The least recently used
+//! patterns leave the cache first. A compiled pattern has no state of evaluations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
-use regex::Regex;
+use regex_syntax::ParserBuilder;
 
+use super::matcher::Pattern;
 use super::re2::translate;
 
-/// Maximum estimated size of all compiled patterns in the cache, in bytes.
-const MAX_BYTES: u64 = 64 << 20;
-/// Size limit of one compiled pattern in bytes; the compilation of a larger pattern fails.
-const COMPILED_LIMIT: usize = 48 << 20;
-/// Maximum weight of a compiled pattern; a heavier pattern fails without compilation.
-const MAX_WEIGHT: u64 = 250_000;
-/// Size limit of the states that one match of a pattern builds, in bytes.
-const MATCH_LIMIT: usize = 1 << 20;
-/// Estimated bytes of any compiled pattern, and of each state.
-const BASE_BYTES: u64 = 8 << 10;
-const STATE_BYTES: u64 = 48;
+/// Maximum size of all compiled patterns in the cache, in bytes.
+const MAX_BYTES: usize = 64 << 20;
+/// Bytes of the cache for an entry besides the compiled pattern.
+const ENTRY_BYTES: usize = 128;
+/// Maximum depth of the syntax tree. [`translate`] has lower limits in groups.
+const MAX_DEPTH: u32 = 8_000;
 
 /// The error of a malformed or too large pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,12 +38,12 @@ impl PatternError {
     }
 }
 
-/// Checks the syntax and the size of a pattern.
+/// Checks the syntax and the size of a pattern, and returns its number of instructions in RE2.
 ///
 /// # Errors
-/// RE2 rejects the pattern.
-pub fn check(pattern: &str) -> Result<(), PatternError> {
-    translate(pattern).map(drop).map_err(|reason| PatternError::new(&reason))
+/// RE2 rejects the pattern, or the pattern is too large.
+pub fn check(pattern: &str) -> Result<u64, PatternError> {
+    translate(pattern).map(|translated| translated.size).map_err(|reason| PatternError::new(&reason))
 }
 
 /// Whether RE2 accepts a pattern.
@@ -59,74 +55,61 @@ pub(crate) fn is_valid(pattern: &str) -> bool {
 ///
 /// # Errors
 /// The pattern is malformed or too large.
-pub fn compiled(pattern: &str) -> Result<Arc<Regex>, PatternError> {
+pub fn compiled(pattern: &str) -> Result<Arc<Pattern>, PatternError> {
     static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
-    if let Some(regex) = CACHE.lock().find(pattern) {
-        return regex;
+    if let Some(compiled) = CACHE.lock().find(pattern) {
+        return compiled;
     }
-    let (regex, bytes) = match compile_with_size(pattern) {
-        Ok((regex, bytes)) => (Ok(Arc::new(regex)), bytes),
-        Err(error) => (Err(error), BASE_BYTES),
-    };
-    CACHE.lock().insert(pattern, regex.clone(), bytes.saturating_add(pattern.len() as u64));
-    regex
+    let compiled = compile(pattern).map(Arc::new);
+    CACHE.lock().insert(pattern, compiled.clone());
+    compiled
 }
 
 /// Compiles a pattern without the cache.
 ///
 /// # Errors
 /// The pattern is malformed or too large.
-#[cfg(test)]
-pub(super) fn compile(pattern: &str) -> Result<Regex, PatternError> {
-    compile_with_size(pattern).map(|(regex, _)| regex)
-}
-
-/// Compiles a pattern; also returns its estimated size in bytes.
-fn compile_with_size(pattern: &str) -> Result<(Regex, u64), PatternError> {
+pub(super) fn compile(pattern: &str) -> Result<Pattern, PatternError> {
     let translated = translate(pattern).map_err(|reason| PatternError::new(&reason))?;
-    if translated.weight > MAX_WEIGHT {
-        return Err(PatternError::new("expression too large"));
-    }
-    let compiled = regex::RegexBuilder::new(&translated.pattern)
-        .size_limit(COMPILED_LIMIT)
-        .dfa_size_limit(MATCH_LIMIT)
-        .build();
-    let regex = compiled.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => PatternError::new("expression too large"),
-        other => {
-            let text = other.to_string();
-            PatternError::new(text.lines().last().unwrap_or_default().trim_start_matches("error: "))
-        }
+    let tree = ParserBuilder::new().nest_limit(MAX_DEPTH).build().parse(&translated.pattern);
+    let tree = tree.map_err(|error| {
+        let text = error.to_string();
+        PatternError::new(text.lines().last().unwrap_or_default().trim_start_matches("error: "))
     })?;
-    Ok((regex, BASE_BYTES.saturating_add(translated.weight.saturating_mul(STATE_BYTES))))
+    Pattern::compile(&tree).map_err(PatternError::new)
 }
 
 #[derive(Default)]
 struct Cache {
     entries: HashMap<Box<str>, Entry>,
-    /// Estimated bytes of all entries.
-    bytes: u64,
+    /// Bytes of all entries.
+    bytes: usize,
     /// Number of look-ups so far, the clock of the entries.
     uses: u64,
 }
 
 struct Entry {
     /// The compiled pattern, or the error of its compilation.
-    regex: Result<Arc<Regex>, PatternError>,
-    bytes: u64,
+    compiled: Result<Arc<Pattern>, PatternError>,
+    bytes: usize,
     last_use: u64,
 }
 
 impl Cache {
-    fn find(&mut self, pattern: &str) -> Option<Result<Arc<Regex>, PatternError>> {
+    fn find(&mut self, pattern: &str) -> Option<Result<Arc<Pattern>, PatternError>> {
         self.uses += 1;
         let entry = self.entries.get_mut(pattern)?;
         entry.last_use = self.uses;
-        Some(entry.regex.clone())
+        Some(entry.compiled.clone())
     }
 
-    fn insert(&mut self, pattern: &str, regex: Result<Arc<Regex>, PatternError>, bytes: u64) {
-        let entry = Entry { regex, bytes, last_use: self.uses };
+    fn insert(&mut self, pattern: &str, compiled: Result<Arc<Pattern>, PatternError>) {
+        let size = match &compiled {
+            Ok(compiled) => compiled.bytes(),
+            Err(error) => error.reason.len(),
+        };
+        let bytes = ENTRY_BYTES + pattern.len() + size;
+        let entry = Entry { compiled, bytes, last_use: self.uses };
         self.bytes += bytes;
         if let Some(replaced) = self.entries.insert(pattern.into(), entry) {
             self.bytes -= replaced.bytes;
@@ -138,7 +121,7 @@ impl Cache {
 
     /// Removes the least recently used patterns until half of the limit is free.
     fn remove_oldest(&mut self) {
-        let mut uses: Vec<(u64, u64)> =
+        let mut uses: Vec<(u64, usize)> =
             self.entries.values().map(|entry| (entry.last_use, entry.bytes)).collect();
         uses.sort_unstable_by(|a, b| b.cmp(a));
         let mut kept = 0;
@@ -155,22 +138,53 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::library::matcher::Steps;
 
     #[test]
     fn large_patterns_of_re2_are_accepted() {
+        let letters = "é".repeat(1_000);
         for (pattern, text, matches) in [
             (r"^[\p{S}\p{L}]{2,63}$", "a+é", true),
             (r"^[\p{S}\p{L}]{2,63}$", "a", false),
             (r"^\p{L}{0,200}$", "é", true),
+            (r"^[\p{L}\p{N}]{0,1000}$", letters.as_str(), true),
+            (r"^[\p{L}\p{N}]{0,999}$", letters.as_str(), false),
+            (r"[\p{L}\p{N}]{0,1000}", "", true),
+            (r"^(\p{L}{1,100} ){1,10}$", "é é ", true),
+            (r"^(\p{L}{1,100} ){1,10}$", "é é", false),
             (r"^a{1000}$", "a", false),
             (r"^([a-z]{1,100}){1,10}$", "abc", true),
+            (&"([a-c]{1000})?".repeat(1_500), "d", true),
         ] {
             check(pattern).unwrap();
-            assert_eq!(compiled(pattern).unwrap().is_match(text), matches, "{pattern}");
+            let found = compiled(pattern).unwrap().is_match(text, &mut { Steps::OBJECT });
+            assert_eq!(found, Ok(matches), "{pattern}");
         }
         for pattern in ["a{1001}", "(a{100}){11}", "(?=a)", "a**"] {
             assert!(check(pattern).is_err(), "{pattern}");
         }
+    }
+
+    #[test]
+    fn patterns_beyond_limits_fail_the_check() {
+        for (pattern, reason) in [
+            ("a".repeat(200_000), "expression too large"),
+            (r"\pL".repeat(4_000), "expression too large"),
+            ("([a-c]{1000})".repeat(4_000), "expression too large"),
+            ("(".repeat(1_001) + &")".repeat(1_001), "expression nests too deeply"),
+        ] {
+            let error = check(&pattern).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("error parsing regexp: {reason}")), "{:.80}", error);
+        }
+        let nested = "(a|".repeat(900) + &")*".repeat(900);
+        check(&nested).unwrap();
+        compile(&nested).unwrap();
+    }
+
+    #[test]
+    fn compiled_pattern_of_large_class_is_small() {
+        let bytes = compile(r"^[\p{L}\p{N}]{0,1000}$").unwrap().bytes();
+        assert!(bytes < 32 << 10, "{bytes}");
     }
 
     #[test]
@@ -182,12 +196,13 @@ mod tests {
     #[test]
     fn cache_removes_least_recently_used_patterns_beyond_limit() {
         let mut cache = Cache::default();
-        let regex = Arc::new(Regex::new("a").unwrap());
-        for at in 0..9 {
+        let large = Arc::new(compile("([a-c]{1000}){1}".repeat(1_000).as_str()).unwrap());
+        let count = MAX_BYTES / large.bytes() + 1;
+        for at in 0..count {
             cache.uses += 1;
-            cache.insert(&format!("p{at}"), Ok(Arc::clone(&regex)), MAX_BYTES / 8);
+            cache.insert(&format!("p{at}"), Ok(Arc::clone(&large)));
             assert!(cache.find("p0").is_some() && cache.bytes <= MAX_BYTES, "{at}");
         }
-        assert!(cache.find("p1").is_none() && cache.find("p8").is_some());
+        assert!(cache.find("p1").is_none() && cache.find(&format!("p{}", count - 1)).is_some());
     }
 }

@@ -6,6 +6,7 @@
 //! limit of Go. Messages have the words of Go. The translation
 //! rewrites syntax that both accept with different meanings. `\d \w \s \b` are ASCII; brackets and `&&` in
 //! classes are literals; so is a `{` that starts no repetition. The translation supports octal escapes.
+//! Patterns whose syntax tree would take much memory are too large, too.
 //! The translated groups do not capture, because no function of the libraries returns captures.
 
 use std::collections::HashSet;
@@ -19,14 +20,20 @@ use parking_lot::Mutex;
 const MAX_REPETITIONS: u64 = 1_000;
 /// Maximum size of a pattern with expanded repetitions, in instructions of Go's RE2; a larger size is an error.
 const MAX_SIZE: u64 = (128 << 20) / 40;
-/// Weight of a Unicode class, in approximate states of the compiled pattern.
-const UNICODE_CLASS: u64 = 200;
+/// Maximum length of a pattern in bytes; a longer pattern is too large.
+const MAX_LENGTH: usize = 128 << 10;
+/// Maximum number of ranges in all classes of a pattern, by estimate; a pattern with more ranges is too large.
+const MAX_RANGES: u64 = 2_000_000;
+/// Estimated number of ranges of a Unicode class.
+const UNICODE_CLASS: u64 = 700;
+/// Maximum number of nested groups.
+const MAX_NESTED_GROUPS: usize = 1_000;
 
 /// A pattern in the syntax of the `regex` crate.
 pub(super) struct Translated {
     pub(super) pattern: String,
-    /// Approximate number of states of the compiled pattern.
-    pub(super) weight: u64,
+    /// Number of instructions in RE2, without repetitions of the classes.
+    pub(super) size: u64,
 }
 
 /// Translates an RE2 pattern.
@@ -40,9 +47,10 @@ pub(super) fn translate(pattern: &str) -> Result<Translated, String> {
         outer_levels: Vec::new(),
         token: 0,
         previous_token: 0,
+        ranges: 0,
     };
     match translator.translate_pattern() {
-        Ok(weight) => Ok(Translated { pattern: translator.out, weight }),
+        Ok(size) => Ok(Translated { pattern: translator.out, size }),
         Err(reason) => Err(format!("{reason}: `{}`", translator.failed_part(pattern, reason))),
     }
 }
@@ -81,8 +89,6 @@ impl Cursor<'_> {
 /// An expression that a repetition can follow, or a sequence of them.
 #[derive(Clone, Copy, Default)]
 struct Atom {
-    /// Approximate number of states of the compiled pattern.
-    weight: u64,
     /// Number of instructions in RE2.
     size: u64,
     /// Maximum product of nested repetition counts.
@@ -102,15 +108,14 @@ impl GroupLevel {
     /// Adds the last atom to the sums.
     fn add_last_atom(&mut self) {
         if let Some((atom, _)) = self.last.take() {
-            self.sum.weight = self.sum.weight.saturating_add(atom.weight);
             self.sum.size = self.sum.size.saturating_add(atom.size);
             self.sum.repetitions = self.sum.repetitions.max(atom.repetitions);
         }
     }
 
     /// Adds a character or a class.
-    fn add_atom(&mut self, weight: u64) {
-        self.add_group(Atom { weight, size: 1, repetitions: 1 });
+    fn add_atom(&mut self) {
+        self.add_group(Atom { size: 1, repetitions: 1 });
     }
 
     fn add_group(&mut self, atom: Atom) {
@@ -128,7 +133,6 @@ impl GroupLevel {
         }
         *repeated = true;
         atom.repetitions = atom.repetitions.saturating_mul(max_count);
-        atom.weight = atom.weight.saturating_mul(max_count);
         atom.size = atom.size.saturating_mul(max_count).saturating_add(max_count);
         if atom.repetitions > MAX_REPETITIONS {
             return Err("invalid repeat count");
@@ -139,12 +143,8 @@ impl GroupLevel {
     /// Returns the whole group as one atom.
     fn finish(mut self) -> Atom {
         self.add_last_atom();
-        let Atom { weight, size, repetitions } = self.sum;
-        Atom {
-            weight: weight.saturating_add(1),
-            size: size.saturating_add(2),
-            repetitions: repetitions.max(1),
-        }
+        let Atom { size, repetitions } = self.sum;
+        Atom { size: size.saturating_add(2), repetitions: repetitions.max(1) }
     }
 }
 
@@ -156,10 +156,12 @@ struct Translator<'p> {
     /// Byte offset of the token under translation, and of the token before.
     token: usize,
     previous_token: usize,
+    /// Estimated number of ranges of the classes so far.
+    ranges: u64,
 }
 
 impl Translator<'_> {
-    /// Translates the whole pattern and returns its weight.
+    /// Translates the whole pattern and returns its size.
     fn translate_pattern(&mut self) -> Result<u64, &'static str> {
         let mut level = GroupLevel::default();
         loop {
@@ -168,6 +170,9 @@ impl Translator<'_> {
             match c {
                 '(' => {
                     if self.translate_group()? {
+                        if self.outer_levels.len() >= MAX_NESTED_GROUPS {
+                            return Err("expression nests too deeply");
+                        }
                         self.outer_levels.push(std::mem::take(&mut level));
                     }
                     continue;
@@ -198,21 +203,27 @@ impl Translator<'_> {
                         }
                         level.repeat(max_count.max(1))?;
                     }
-                    None => level.add_atom(self.write_literal('{')),
+                    None => {
+                        self.write_literal('{');
+                        level.add_atom();
+                    }
                 },
                 '[' => {
                     let class = self.token;
-                    let weight = self.translate_class(class)?;
-                    level.add_atom(weight);
+                    self.translate_class(class)?;
+                    level.add_atom();
                 }
                 '\\' => self.translate_escape(&mut level)?,
                 '.' | '^' | '$' => {
                     self.out.push(c);
-                    level.add_atom(1);
+                    level.add_atom();
                 }
-                other => level.add_atom(self.write_literal(other)),
+                other => {
+                    self.write_literal(other);
+                    level.add_atom();
+                }
             }
-            if level.sum.size > MAX_SIZE {
+            if level.sum.size > MAX_SIZE || self.ranges > MAX_RANGES || self.chars.offset > MAX_LENGTH {
                 return Err("expression too large");
             }
         }
@@ -220,7 +231,7 @@ impl Translator<'_> {
             return Err("missing closing )");
         }
         let whole = level.finish();
-        if whole.size > MAX_SIZE { Err("expression too large") } else { Ok(whole.weight) }
+        if whole.size > MAX_SIZE { Err("expression too large") } else { Ok(whole.size) }
     }
 
     /// The part of a pattern that the message about an error shows.
@@ -241,14 +252,12 @@ impl Translator<'_> {
         part.unwrap_or(pattern)
     }
 
-    /// Writes a literal character and returns its weight.
-    fn write_literal(&mut self, c: char) -> u64 {
+    fn write_literal(&mut self, c: char) {
         if c.is_ascii_punctuation() || c.is_ascii_control() {
             self.out.push_str(&format!("\\x{{{:x}}}", u32::from(c)));
         } else {
             self.out.push(c);
         }
-        1
     }
 
     /// Translates the `?` of a lazy repetition.
@@ -283,6 +292,7 @@ impl Translator<'_> {
         if flags.ends_with('-') || flags.matches('-').count() > 1 {
             return Err("invalid or unsupported Perl syntax");
         }
+        let flags = distinct_flags(&flags);
         match self.chars.next() {
             Some(':') => {
                 self.out.push_str(&format!("(?{flags}:"));
@@ -335,33 +345,36 @@ impl Translator<'_> {
                     if c == '\\' && self.chars.next_if_eq(&'E').is_some() {
                         return Ok(());
                     }
-                    level.add_atom(self.write_literal(c));
+                    self.write_literal(c);
+                    level.add_atom();
                 }
                 return Ok(());
             }
             'p' | 'P' => {
                 let name = self.unicode_class(c)?;
                 self.out.push_str(&name);
-                level.add_atom(UNICODE_CLASS);
+                level.add_atom();
                 return Ok(());
             }
             other => match perl_class(other) {
                 Some(class) => class,
                 None => {
                     let value = self.parse_character(other)?;
-                    level.add_atom(self.write_literal(value));
+                    self.write_literal(value);
+                    level.add_atom();
                     return Ok(());
                 }
             },
         };
         self.out.push_str(simple);
-        level.add_atom(1);
+        level.add_atom();
         Ok(())
     }
 
     /// Translates the name of a Unicode class after `\p` or `\P`.
     fn unicode_class(&mut self, c: char) -> Result<String, &'static str> {
         let bad = "invalid character class range";
+        self.ranges += UNICODE_CLASS;
         let name: String = match self.chars.next().ok_or(bad)? {
             '{' => self.chars.by_ref().take_while(|c| *c != '}').collect(),
             single => single.to_string(),
@@ -416,16 +429,16 @@ impl Translator<'_> {
         char::from_u32(code).ok_or(bad)
     }
 
-    /// Translates a bracket class after its `[`, whose offset is `class`, and returns its weight.
-    fn translate_class(&mut self, class: usize) -> Result<u64, &'static str> {
+    /// Translates a bracket class after its `[`, whose offset is `class`.
+    fn translate_class(&mut self, class: usize) -> Result<(), &'static str> {
         let unclosed = "missing closing ]";
         self.out.push('[');
         if self.chars.next_if_eq(&'^').is_some() {
             self.out.push('^');
         }
-        let mut weight = 1;
         let mut first = true;
         loop {
+            self.ranges += 1;
             self.token = if self.chars.peek().is_some() { self.chars.offset } else { class };
             let c = self.chars.next().ok_or(unclosed)?;
             if c == ']' && !first {
@@ -458,7 +471,6 @@ impl Translator<'_> {
                     p @ ('p' | 'P') => {
                         let name = self.unicode_class(p)?;
                         self.out.push_str(&name);
-                        weight += UNICODE_CLASS;
                         continue;
                     }
                     other => self.parse_character(other)?,
@@ -483,11 +495,30 @@ impl Translator<'_> {
                 self.out.push('-');
                 self.write_literal(high);
             }
-            weight += 1;
         }
         self.out.push(']');
-        Ok(weight)
+        Ok(())
     }
+}
+
+/// Flags without duplicates, which RE2 accepts. A flag after the minus sign is cleared.
+fn distinct_flags(flags: &str) -> String {
+    let (set, cleared) = flags.split_once('-').unwrap_or((flags, ""));
+    let mut out = String::new();
+    for flag in set.chars().filter(|flag| !cleared.contains(*flag)) {
+        if !out.contains(flag) {
+            out.push(flag);
+        }
+    }
+    for (index, flag) in cleared.char_indices() {
+        if index == 0 {
+            out.push('-');
+        }
+        if !out.contains(flag) {
+            out.push(flag);
+        }
+    }
+    out
 }
 
 /// The ASCII class of an escape such as `\d`, for use inside and outside other classes.
@@ -510,7 +541,7 @@ fn is_known_class(name: &str) -> bool {
     if KNOWN.lock().contains(name) {
         return true;
     }
-    let is_known = name.len() <= 64 && regex::Regex::new(&format!("\\p{{{name}}}")).is_ok();
+    let is_known = name.len() <= 64 && regex_syntax::parse(&format!("\\p{{{name}}}")).is_ok();
     if is_known {
         KNOWN.lock().insert(name.to_owned());
     }

@@ -4,20 +4,24 @@
 
 use std::sync::Arc;
 
-use regex::Regex;
-
 use crate::cost::{CallCost, READ, ResultSize, regex_cost};
 use crate::error::EvalError;
 use crate::types::Overload;
 use crate::value::{Opaque, Value, char_count};
 use crate::value_facts::{Estimate, ValueFacts};
 
+use super::matcher::{Pattern, Steps, TooManySteps};
 use super::patterns::{self, PatternError};
 use super::re2::translate;
 use super::{Function, Library};
 
-/// States of a compiled pattern that cost one unit, if the pattern is not constant.
-const STATES_PER_UNIT: u64 = 64;
+/// Instructions of a pattern whose compilation costs one unit, if the pattern is not constant.
+const INSTRUCTIONS_PER_UNIT: u64 = 64;
+/// Number of instructions above which a match costs one unit for [`STEPS_PER_UNIT`] steps. kube-apiserver takes the
+/// length of a pattern for its size.
+const LARGE_PATTERN: u64 = 256;
+/// Steps of a large pattern that cost one unit.
+const STEPS_PER_UNIT: u64 = 256;
 
 const FIND_COST: CallCost = CallCost::Custom("(1 + size)/10 x size of the pattern/4", cost, estimate);
 
@@ -36,8 +40,9 @@ pub(super) static LIBRARY: Library = Library {
             matches,
         ),
         Function::new(&[".string.find(string) -> string"], FIND_COST, |a| match a {
-            [Value::String(s), pattern] => with_regex(pattern, |regex| {
-                Value::text(regex.find(s.as_str()).map_or("", |found| found.as_str()))
+            [Value::String(s), pattern] => with_pattern(pattern, |pattern, steps| {
+                let found = pattern.find(s.as_str(), 1, steps)?;
+                Ok(Value::text(texts(s.as_str(), &found).next().unwrap_or_default()))
             }),
             _ => Err(EvalError::NoOverload),
         })
@@ -52,9 +57,9 @@ pub(super) static LIBRARY: Library = Library {
                     _ => return Err(EvalError::NoOverload),
                 };
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                with_regex(pattern, |regex| {
-                    let found = regex.find_iter(text.as_str()).take(limit);
-                    Value::list(found.map(|found| Value::text(found.as_str())).collect())
+                with_pattern(pattern, |pattern, steps| {
+                    let found = pattern.find(text.as_str(), limit, steps)?;
+                    Ok(Value::list(texts(text.as_str(), &found).map(Value::text).collect()))
                 })
             },
         )
@@ -64,9 +69,16 @@ pub(super) static LIBRARY: Library = Library {
 
 fn matches<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
     match arguments {
-        [Value::String(s), pattern] => with_regex(pattern, |regex| Value::Bool(regex.is_match(s.as_str()))),
+        [Value::String(s), pattern] => {
+            with_pattern(pattern, |pattern, steps| pattern.is_match(s.as_str(), steps).map(Value::Bool))
+        }
         _ => Err(EvalError::NoOverload),
     }
+}
+
+/// The texts of the byte ranges of matches.
+fn texts<'t>(text: &'t str, found: &[(usize, usize)]) -> impl Iterator<Item = &'t str> {
+    found.iter().filter_map(|(start, end)| text.get(*start..*end))
 }
 
 impl From<PatternError> for EvalError {
@@ -75,10 +87,18 @@ impl From<PatternError> for EvalError {
     }
 }
 
+impl From<TooManySteps> for EvalError {
+    fn from(error: TooManySteps) -> Self {
+        EvalError::failed(error.to_string())
+    }
+}
+
 /// A constant pattern of an expression. Its compiled form is in the cache of patterns.
 struct ConstantPattern {
     text: Arc<str>,
     length: u64,
+    /// Number of instructions.
+    instructions: u64,
 }
 
 impl Opaque for ConstantPattern {
@@ -100,30 +120,37 @@ impl Opaque for ConstantPattern {
 /// # Errors
 /// The pattern is malformed or too large.
 pub(crate) fn constant_pattern(text: &str) -> Result<Value<'static>, EvalError> {
-    patterns::check(text)?;
-    Ok(Value::opaque(ConstantPattern { text: text.into(), length: char_count(text) }))
+    let instructions = patterns::check(text)?;
+    Ok(Value::opaque(ConstantPattern { text: text.into(), length: char_count(text), instructions }))
 }
 
-fn with_regex<'a>(
+fn with_pattern<'a>(
     pattern: &Value<'a>,
-    run: impl FnOnce(&Regex) -> Value<'a>,
+    run: impl FnOnce(&Pattern, &mut Steps) -> Result<Value<'a>, TooManySteps>,
 ) -> Result<Value<'a>, EvalError> {
     let text = match (pattern.downcast::<ConstantPattern>(), pattern.as_str()) {
         (Some(pattern), _) => pattern.text.as_ref(),
         (None, Some(text)) => text,
         (None, None) => return Err(EvalError::NoOverload),
     };
-    Ok(run(&*patterns::compiled(text)?))
+    Ok(run(&*patterns::compiled(text)?, &mut { Steps::CALL })?)
 }
 
-/// Cost of a match: [`regex_cost`], and the compilation of a large pattern that is not constant.
+/// Cost of a match: [`regex_cost`], the steps of a large pattern, and the compilation of a large pattern that is not
+/// constant.
 fn cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
     let size = |i: usize| arguments.get(i).map_or(0, Value::size);
-    let compile_cost = match arguments.get(1).and_then(Value::as_str) {
-        Some(pattern) => translate(pattern).map_or(0, |translated| translated.weight) / STATES_PER_UNIT,
-        None => 0,
+    let pattern = arguments.get(1);
+    let constant = pattern.and_then(Value::downcast::<ConstantPattern>).map(|pattern| pattern.instructions);
+    let (instructions, compile_cost) = match (constant, pattern.and_then(Value::as_str)) {
+        (None, Some(text)) => {
+            let instructions = translate(text).map_or(0, |translated| translated.size);
+            (instructions, instructions / INSTRUCTIONS_PER_UNIT)
+        }
+        (constant, _) => (constant.unwrap_or_default(), 0),
     };
-    regex_cost(size(0), size(1)).saturating_add(compile_cost)
+    let steps = if instructions > LARGE_PATTERN { size(0).saturating_mul(instructions) } else { 0 };
+    regex_cost(size(0), size(1)).saturating_add(compile_cost).saturating_add(steps / STEPS_PER_UNIT)
 }
 
 fn estimate(arguments: &[ValueFacts<'_>], _: &Overload) -> Estimate {
@@ -138,6 +165,7 @@ fn estimate(arguments: &[ValueFacts<'_>], _: &Overload) -> Estimate {
 
 #[cfg(test)]
 mod tests {
+    use crate::library::matcher::Steps;
     use crate::library::patterns::{check, compile};
 
     #[test]
@@ -156,6 +184,8 @@ mod tests {
             (r"^\Qa.b", "a.b", true),
             (r"\\d", "\\d", true),
             (r"(?i)^ABC$", "abc", true),
+            (r"(?ii)^ABC$", "abc", true),
+            (r"(?i-ii)^ABC$", "abc", false),
             (r"(?i:A)B", "aB", true),
             (r"(?i:A)B", "ab", false),
             (r"^[a&&b]+$", "a&b", true),
@@ -184,7 +214,8 @@ mod tests {
             ("()|a", "", true),
             (r"^a\b{start}\<$", "a{start}<", true),
         ] {
-            assert_eq!(compile(pattern).unwrap().is_match(text), matches, "{pattern} {text}");
+            let found = compile(pattern).unwrap().is_match(text, &mut { Steps::CALL });
+            assert_eq!(found, Ok(matches), "{pattern} {text}");
         }
     }
 
@@ -229,8 +260,5 @@ mod tests {
         ] {
             assert!(check(bad).is_err() && compile(bad).is_err(), "{bad}");
         }
-        // The check of a pattern beyond the size limit does not compile the pattern.
-        assert!(check(&"(a{1000})".repeat(4_000)).is_err());
-        assert!(check(&"(a{1000})".repeat(300)).is_ok());
     }
 }

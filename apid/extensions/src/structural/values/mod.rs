@@ -16,12 +16,14 @@
 mod formats;
 mod numbers;
 
+use std::cell::Cell;
+
 use apimachinery::codec::json;
 use apimachinery::field::{FieldError, FieldErrorKind, FieldErrors, FieldPath};
 use apimachinery::object::{Map, Value};
-use expressions::SchemaType;
+use expressions::{SchemaType, Steps};
 
-use super::node::{Additional, Constraints, Flag, Junctors, Node};
+use super::node::{Additional, Constraints, Flag, Junctors, Node, Pattern};
 use super::place::{Data, Place, PlaceStep};
 
 pub use formats::is_supported_format;
@@ -29,8 +31,16 @@ pub use formats::is_supported_format;
 /// Validates an object or a single value, with the one that it replaces; paths of errors begin with `base`.
 pub(super) fn validate(node: &Node, data: Data<'_>, old: Option<Data<'_>>, base: &FieldPath) -> FieldErrors {
     let mut errors = FieldErrors::new();
-    let mut check = Check { base, tolerates: old.is_some(), errors: &mut errors };
+    let steps = Cell::new(Some(Steps::OBJECT));
+    let mut check = Check { base, tolerates: old.is_some(), errors: &mut errors, steps: &steps };
     check.check_value(&Place::root(node, data, old));
+    if steps.get().is_none() {
+        errors.push(FieldError::invalid(
+            base,
+            "",
+            "the patterns of the schema take too many steps to evaluate",
+        ));
+    }
     errors
 }
 
@@ -40,6 +50,8 @@ struct Check<'e> {
     /// Whether errors of unchanged values are tolerated.
     tolerates: bool,
     errors: &'e mut FieldErrors,
+    /// The steps that patterns have left; None after a pattern needed more.
+    steps: &'e Cell<Option<Steps>>,
 }
 
 impl Check<'_> {
@@ -177,7 +189,7 @@ impl Check<'_> {
                 FieldError::invalid(path, text, &detail)
             });
         } else if let Some(pattern) = &constraints.pattern
-            && !pattern.is_match(text)
+            && !self.is_match(pattern, text)
         {
             self.fail(place, |name, path| {
                 let detail = format!("{name} in body should match '{}'", pattern.source);
@@ -193,6 +205,14 @@ impl Check<'_> {
                 FieldError::type_invalid(path, text, &detail)
             });
         }
+    }
+
+    /// Whether a text matches a pattern. Without steps each text matches, and the validation fails at the end.
+    fn is_match(&self, pattern: &Pattern, text: &str) -> bool {
+        let Some(mut steps) = self.steps.get() else { return true };
+        let found = pattern.is_match(text, &mut steps);
+        self.steps.set(found.is_ok().then_some(steps));
+        found.unwrap_or(true)
     }
 
     fn check_list<'a>(&mut self, place: &Place<'_, 'a>, items: &'a [Value]) -> u64 {
@@ -292,7 +312,7 @@ impl Check<'_> {
     /// Checks the value of a place against a schema of a combination.
     fn check_alternative<'a>(&self, place: &Place<'_, 'a>, node: &'a Node) -> (FieldErrors, u64) {
         let mut errors = FieldErrors::new();
-        let mut check = Check { base: self.base, tolerates: false, errors: &mut errors };
+        let mut check = Check { base: self.base, tolerates: false, errors: &mut errors, steps: self.steps };
         let passed = check.check_value(&place.alternative(node));
         (errors, passed)
     }
