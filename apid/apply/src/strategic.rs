@@ -17,11 +17,11 @@
 //! stored order. A stored item that the patch lacks comes before the first patch item that follows it in the
 //! stored list; without such a patch item it comes last. Patch items that the stored list lacks do not count
 //! for this rule. Values of another JSON type replace the stored ones; the schema then validates them. All of this
-//! is the behaviour of kube-apiserver.
+//! is the behaviour of kube-apiserver, and the errors have the texts of kube-apiserver, which clients match.
 
 use std::collections::{HashMap, HashSet};
 
-use apimachinery::field::shorten;
+use apimachinery::field::{format_go_fields, format_go_value, shorten};
 use apimachinery::object::Value;
 use schema::merge::{Merge, Patch};
 
@@ -38,6 +38,10 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER_OF: &str = "$setElementOrder/";
 
+/// Types of Go in messages.
+const LIST_TYPE: &str = "[]interface {}";
+const MAP_TYPE: &str = "map[string]interface {}";
+
 /// The reason why a patch fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -50,7 +54,7 @@ pub enum Error {
     /// The patch exceeds a limit: 413.
     #[error("{0}")]
     TooLarge(String),
-    /// An item without the merge key of its list, or an unknown directive. The reference responds with 500.
+    /// An item without the merge key of its list, an unknown directive, or a value of another type: 500.
     #[error("{0}")]
     Unmergeable(String),
 }
@@ -96,8 +100,9 @@ fn merge_maps(ty: Option<&Merge>, mut original: Fields, patch: &Fields, work: &m
         }
         Some(Value::String(directive)) if directive == "delete" => return Ok(Fields::new()),
         Some(Value::String(directive)) if directive == "merge" => {}
-        Some(other) => return Err(unknown_directive(other)),
+        Some(other) => return Err(unknown_directive(other, patch)),
     }
+    check_directive_names(patch)?;
     retain_keys(&mut original, patch)?;
     for (name, order) in patch {
         if let Some(list) = name.strip_prefix(ORDER_OF) {
@@ -175,8 +180,47 @@ fn item_type(ty: Option<&Merge>) -> Option<&Merge> {
     }
 }
 
-fn unknown_directive(value: &Value) -> Error {
-    Error::Unmergeable(format!("unknown patch type found: {}", shorten(&value.to_string())))
+/// The error of an unknown value of the directive `$patch` in a map.
+fn unknown_directive(value: &Value, map: &Fields) -> Error {
+    let directive = match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "%!s(<nil>)".to_owned(),
+        Value::Bool(_) | Value::Number(_) => format!("%!s({}={value})", go_type(value)),
+        Value::Array(_) | Value::Object(_) => format_go_value(value),
+    };
+    Error::Unmergeable(format!(
+        "unknown patch type: {} in map: {}",
+        shorten(&directive),
+        format_go_fields(map)
+    ))
+}
+
+/// The type of a decoded value in Go.
+fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "%!s(<nil>)",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::String(_) => "string",
+        Value::Array(_) => LIST_TYPE,
+        Value::Object(_) => MAP_TYPE,
+    }
+}
+
+fn type_error(expected: &str, found: &Value) -> Error {
+    Error::Unmergeable(format!("expected a {expected}, but received a {}", go_type(found)))
+}
+
+/// Checks that the directives about a list name the list.
+fn check_directive_names(patch: &Fields) -> Result<()> {
+    for (directive, what) in [(ORDER_OF, "setElementOrder list"), (DELETE_FROM, "primitive list")] {
+        let prefix = directive.trim_end_matches('/');
+        if patch.keys().any(|name| name.starts_with(prefix) && !name.starts_with(directive)) {
+            return Err(Error::Malformed(format!("invalid patch format of {what}")));
+        }
+    }
+    Ok(())
 }
 
 /// The error of `$retainKeys` that is no list, or that lacks a key of the patch.
@@ -223,39 +267,24 @@ fn merge_ordered_list(
     (name, order): (&str, &Value),
     work: &mut Work,
 ) -> Result<()> {
-    let Value::Array(order) = order else {
-        return Err(Error::Malformed(format!("{ORDER_OF}{name} must be a list")));
-    };
+    let Value::Array(order) = order else { return Err(type_error(LIST_TYPE, order)) };
     let (ty, strategy) = field(ty, name);
     let stored = match original.remove(name) {
         Some(Value::Array(stored)) => Some(stored),
-        Some(other) => {
-            original.insert(name.to_owned(), other);
-            return Ok(());
-        }
+        Some(other) => return Err(type_error(LIST_TYPE, &other)),
         None => None,
     };
     let patch_items = match patch.get(name) {
         Some(Value::Array(patch_items)) => Some(patch_items),
-        _ => None,
+        Some(other) => return Err(type_error(LIST_TYPE, other)),
+        None => None,
     };
     if stored.is_none() && patch_items.is_none() {
         return Ok(());
     }
     let key = strategy.key.as_deref();
-    if let Some(patch_items) = patch_items
-        && !order.is_empty()
-    {
-        let mut rest = order.iter();
-        let set_items = patch_items.iter().filter(|item| item.get(DIRECTIVE).is_none());
-        for item in set_items {
-            if !rest.any(|ordered| has_same_identity(key, ordered, item)) {
-                return Err(Error::Malformed(format!(
-                    "the order in patch list `{name}` does not match `{ORDER_OF}{name}`: \
-                     an item is missing or out of order"
-                )));
-            }
-        }
+    if let Some(patch_items) = patch_items {
+        check_order(key, patch_items, order)?;
     }
     let before = stored.clone().unwrap_or_default();
     let merged = match (stored, patch_items) {
@@ -278,9 +307,53 @@ fn identity<'v>(key: Option<&str>, item: &'v Value) -> Option<&'v Value> {
     }
 }
 
-/// Whether two items have the same identity.
-fn has_same_identity(key: Option<&str>, a: &Value, b: &Value) -> bool {
-    identity(key, a).is_some_and(|value| identity(key, b) == Some(value))
+/// Checks that the items of a patch have the order of a directive `$setElementOrder`.
+fn check_order(key: Option<&str>, patch_items: &[Value], order: &[Value]) -> Result<()> {
+    if order.is_empty() {
+        return Ok(());
+    }
+    let mut rest = order.iter();
+    for item in patch_items.iter().filter(|item| item.get(DIRECTIVE).is_none()) {
+        loop {
+            let Some(ordered) = rest.next() else { return Err(order_mismatch(patch_items, order)) };
+            if required_identity(key, item)? == required_identity(key, ordered)? {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn order_mismatch(patch_items: &[Value], order: &[Value]) -> Error {
+    let text = |items: &[Value]| format_go_value(&Value::Array(items.to_vec()));
+    let directive = ORDER_OF.trim_end_matches('/');
+    Error::Unmergeable(format!(
+        "The order in patch list:\n{}\n doesn't match {directive} list:\n{}\n",
+        text(patch_items),
+        text(order)
+    ))
+}
+
+/// As [`identity`], with an error for an item that has no key.
+fn required_identity<'v>(key: Option<&str>, item: &'v Value) -> Result<&'v Value> {
+    let Some(key) = key else { return Ok(item) };
+    let Value::Object(fields) = item else { return Err(type_error(MAP_TYPE, item)) };
+    fields.get(key).ok_or_else(|| missing_key_error(fields, key))
+}
+
+/// Checks that all items of two lists have the same type, and no lists. Returns whether the items are maps.
+fn are_maps(original: &[Value], patch: &[Value]) -> Result<bool> {
+    let mut items = original.iter().chain(patch);
+    let Some(first) = items.next() else { return Ok(false) };
+    if first.is_array() {
+        return Err(Error::Rejected("lists of lists are not supported".to_owned()));
+    }
+    if items.any(|item| go_type(item) != go_type(first)) {
+        let lists = Value::Array(vec![Value::Array(original.to_vec()), Value::Array(patch.to_vec())]);
+        let text = format_go_value(&lists);
+        return Err(Error::Unmergeable(format!("list element types are not identical: {text}")));
+    }
+    Ok(first.is_object())
 }
 
 fn merge_lists(
@@ -290,10 +363,8 @@ fn merge_lists(
     patch: &[Value],
     work: &mut Work,
 ) -> Result<Vec<Value>> {
-    let Some(key) = strategy.key.as_deref() else {
-        if patch.iter().chain(&original).any(Value::is_array) {
-            return Err(Error::Rejected("lists of lists are not supported".to_owned()));
-        }
+    let are_maps = are_maps(&original, patch)?;
+    let Some(key) = strategy.key.as_deref().filter(|_| are_maps) else {
         let mut seen: HashSet<&Value> = original.iter().collect();
         let new: Vec<Value> = patch.iter().filter(|item| seen.insert(item)).cloned().collect();
         let merged = original.iter().cloned().chain(new).collect();
@@ -303,23 +374,23 @@ fn merge_lists(
     let mut patch_items: Vec<&Value> = Vec::with_capacity(patch.len());
     let mut deleted: HashSet<&Value> = HashSet::new();
     for item in patch {
-        let Value::Object(fields) = item else {
-            return Err(Error::Unmergeable(
-                "the items of a list that merges by a key must be maps".to_owned(),
-            ));
-        };
+        let Value::Object(fields) = item else { continue };
         match fields.get(DIRECTIVE) {
             None => patch_items.push(item),
             Some(Value::String(directive)) if directive == "delete" => {
-                deleted.insert(fields.get(key).ok_or_else(|| missing_key_error(key))?);
+                deleted.insert(required_identity(Some(key), item)?);
             }
             Some(Value::String(directive)) if directive == "replace" => replace = true,
-            Some(other) => return Err(unknown_directive(other)),
+            Some(Value::String(directive)) if directive == "merge" => {
+                let text = "merging lists cannot yet be specified in the patch";
+                return Err(Error::Unmergeable(text.to_owned()));
+            }
+            Some(other) => return Err(unknown_directive(other, fields)),
         }
     }
     if replace {
-        if patch_items.iter().any(|item| item.get(key).is_none()) {
-            return Err(missing_key_error(key));
+        for item in &patch_items {
+            required_identity(Some(key), item)?;
         }
         return Ok(patch_items.into_iter().cloned().collect());
     }
@@ -329,7 +400,7 @@ fn merge_lists(
     let mut positions = positions(&before, Some(key));
     let mut seen: HashSet<&Value> = HashSet::with_capacity(patch_items.len());
     for item in patch_items.iter().copied() {
-        let value = item.get(key).ok_or_else(|| missing_key_error(key))?;
+        let value = required_identity(Some(key), item)?;
         let Value::Object(fields) = item else { continue };
         let is_repeated = !seen.insert(value);
         let stored = positions.get(value).and_then(|at| merged.get_mut(*at));
@@ -349,8 +420,8 @@ fn merge_lists(
     Ok(arrange(merged, &order, &before, Some(key)))
 }
 
-fn missing_key_error(key: &str) -> Error {
-    Error::Unmergeable(format!("an item does not contain declared merge key: {key}"))
+fn missing_key_error(map: &Fields, key: &str) -> Error {
+    Error::Unmergeable(format!("map: {} does not contain declared merge key: {key}", format_go_fields(map)))
 }
 
 /// Orders merged items. Items in `order` have that order. Each other item comes before the first item of

@@ -206,20 +206,68 @@ fn strategic_merge_applies_map_directives() {
 #[test]
 fn invalid_strategic_merge_patch_is_rejected() {
     let object = json!({"metadata": {"finalizers": ["a"]}, "spec": {"containers": [{"name": "a"}]}});
-    for (patch, malformed) in [
-        (json!({"spec": {"$retainKeys": ["nodeName"], "hostname": "h"}}), true),
-        (json!({"spec": {"$retainKeys": "x"}}), true),
+    let retain_keys = "invalid patch format of retainKeys";
+    let without_name = "map: map[image:x] does not contain declared merge key: name";
+    for (spec, code, text) in [
+        (json!({"$retainKeys": ["nodeName"], "hostname": "h"}), 400, retain_keys),
+        (json!({"$retainKeys": "x"}), 400, retain_keys),
+        (json!({"$setElementOrder": []}), 400, "invalid patch format of setElementOrder list"),
+        (json!({"$deleteFromPrimitiveListX/a": []}), 400, "invalid patch format of primitive list"),
         (
-            json!({"spec": {"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a"}]}}),
-            true,
+            json!({"$setElementOrder/containers": [{"name": "b"}], "containers": [{"name": "a", "tty": true}]}),
+            500,
+            "The order in patch list:\n[map[name:a tty:true]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n",
         ),
-        (json!({"spec": {"containers": [{"$patch": "replace"}, {"image": "x"}]}}), false),
-        (json!({"spec": {"containers": [{"image": "x"}]}}), false),
-        (json!({"spec": {"containers": ["x"]}}), false),
-        (json!({"spec": {"$patch": "later"}}), false),
+        (
+            json!({"$setElementOrder/containers": [{"image": "x"}], "containers": [{"name": "a"}]}),
+            500,
+            without_name,
+        ),
+        (
+            json!({"$setElementOrder/containers": ["a"], "containers": [{"name": "a"}]}),
+            500,
+            "expected a map[string]interface {}, but received a string",
+        ),
+        (
+            json!({"$setElementOrder/containers": {"a": 1}}),
+            500,
+            "expected a []interface {}, but received a map[string]interface {}",
+        ),
+        (
+            json!({"$setElementOrder/containers": [], "containers": null}),
+            500,
+            "expected a []interface {}, but received a %!s(<nil>)",
+        ),
+        (json!({"containers": [{"$patch": "replace"}, {"image": "x"}]}), 500, without_name),
+        (json!({"containers": [{"image": "x"}]}), 500, without_name),
+        (
+            json!({"containers": [{"$patch": "delete", "ports": [{"hostPort": 80}], "image": null}]}),
+            500,
+            "map: map[$patch:delete image:<nil> ports:[map[hostPort:80]]] does not contain declared merge key: name",
+        ),
+        (
+            json!({"containers": [{"$patch": "merge", "name": "a"}]}),
+            500,
+            "merging lists cannot yet be specified in the patch",
+        ),
+        (
+            json!({"containers": [{"$patch": "later", "name": "a"}]}),
+            500,
+            "unknown patch type: later in map: map[$patch:later name:a]",
+        ),
+        (json!({"containers": ["x"]}), 500, "list element types are not identical: [[map[name:a]] [x]]"),
+        (json!({"$patch": "later"}), 500, "unknown patch type: later in map: map[$patch:later]"),
+        (json!({"$patch": 1}), 500, "unknown patch type: %!s(int64=1) in map: map[$patch:1]"),
+        (json!({"$patch": null}), 500, "unknown patch type: %!s(<nil>) in map: map[$patch:<nil>]"),
     ] {
-        let error = run("core/v1.Pod", object.clone(), patch.clone()).unwrap_err();
-        assert_eq!(matches!(error, Error::Malformed(_)), malformed, "{patch}: {error}");
+        let error = run("core/v1.Pod", object.clone(), json!({"spec": spec})).unwrap_err();
+        let found = match error {
+            Error::Malformed(_) => 400,
+            Error::Rejected(_) => 422,
+            Error::TooLarge(_) => 413,
+            Error::Unmergeable(_) => 500,
+        };
+        assert_eq!((found, error.to_string().as_str()), (code, text), "{spec}");
     }
 }
 

@@ -216,6 +216,17 @@ async fn patch_with_stale_resource_version_returns_409() {
 }
 
 #[tokio::test]
+async fn strategic_merge_patch_of_item_without_merge_key_returns_500_with_the_text_of_kubernetes() {
+    let server = Server::start().await;
+    server.deployment().await;
+    let patch = json!({"spec": {"template": {"spec": {"containers": [{"image": "x"}]}}}});
+    let reply = server.patch(DEPLOYMENT, "strategic-merge-patch", &patch).await;
+    let status = reply.json();
+    let message = "map: map[image:x] does not contain declared merge key: name";
+    assert_eq!((reply.code, &status["message"], status.get("reason")), (500, &json!(message), None));
+}
+
+#[tokio::test]
 async fn patch_without_changes_keeps_metadata() {
     let server = Server::start().await;
     server.deployment().await;

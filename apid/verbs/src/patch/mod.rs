@@ -287,7 +287,9 @@ fn strategic_failure(error: strategic::Error) -> Status {
     match error {
         strategic::Error::Malformed(_) => Status::bad_request(text),
         strategic::Error::TooLarge(_) => Status::too_large(text),
-        strategic::Error::Rejected(_) | strategic::Error::Unmergeable(_) => {
+        // An error without a type, as in kube-apiserver.
+        strategic::Error::Unmergeable(_) => Status::failure(Reason::Unknown, text),
+        strategic::Error::Rejected(_) => {
             Status::failure(Reason::Invalid, text).with_details(Details::default())
         }
     }
