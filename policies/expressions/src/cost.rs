@@ -5,8 +5,10 @@
 //! at least 1, a list literal 10, a map literal 30; literals of constants are free. An identifier and each following
 //! link cost 1. Text costs 1 per ten processed characters. The library tables define the cost of their functions.
 //! INVARIANT (cost covers work): the time per cost unit is bounded, whatever the data. In addition to the
-//! costs of kube-apiserver, evaluation charges nested values of comparisons, texts whose length it computes,
-//! and results that are longer than the arguments. Small values cost the same as in kube-apiserver.
+//! costs of kube-apiserver, evaluation charges texts whose length it computes, and results that are longer than
+//! the arguments. A second counter has the work that kube-apiserver does not count: nested values of
+//! comparisons, keys, and the entries of maps. The larger counter decides. Small values cost the same as in
+//! kube-apiserver.
 
 use std::fmt;
 
@@ -24,19 +26,28 @@ pub(crate) const MESSAGE_LITERAL: u64 = 40;
 /// A cost limit and the used units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    used: u64,
+    /// Units that kube-apiserver counts.
+    charged: u64,
+    /// Units of work that kube-apiserver does not count in full; compared with the limit separately.
+    work: u64,
     limit: u64,
 }
 
 impl Cost {
     /// Creates a limit of `limit` units.
     pub fn limit(limit: u64) -> Cost {
-        Cost { used: 0, limit }
+        Cost { charged: 0, work: 0, limit }
     }
 
-    /// Used units.
+    /// Used units, for the budget of several expressions: those of kube-apiserver, or the units of work if they
+    /// are more.
     pub fn used(&self) -> u64 {
-        self.used
+        self.charged.max(self.work)
+    }
+
+    /// Units that kube-apiserver counts.
+    pub fn charged(&self) -> u64 {
+        self.charged
     }
 
     /// Charges `units`.
@@ -47,8 +58,18 @@ impl Cost {
     /// [`EvalError::CostLimit`] if the limit is exceeded.
     #[inline]
     pub fn charge(&mut self, units: u64) -> Result<(), EvalError> {
-        self.used = self.used.saturating_add(units);
-        if self.used > self.limit { Err(EvalError::CostLimit) } else { Ok(()) }
+        self.charged = self.charged.saturating_add(units);
+        if self.charged > self.limit { Err(EvalError::CostLimit) } else { Ok(()) }
+    }
+
+    /// Charges units of work, which count only as far as they exceed the units of kube-apiserver.
+    ///
+    /// # Errors
+    /// [`EvalError::CostLimit`] if the work alone exceeds the limit.
+    #[inline]
+    pub(crate) fn charge_work(&mut self, units: u64) -> Result<(), EvalError> {
+        self.work = self.work.saturating_add(units);
+        if self.work > self.limit { Err(EvalError::CostLimit) } else { Ok(()) }
     }
 }
 
@@ -64,7 +85,7 @@ pub(crate) enum CallCost {
     Text(u64),
     /// Cost of reading all contents of the first argument.
     Traversal,
-    /// Product of the lengths of both lists and of this factor, plus one. Nested elements cost more.
+    /// Product of the lengths of both lists and of this factor, plus one.
     Pairs(u64),
     /// Cost of copying or measuring the text of the first argument: one unit for each full KiB, at least one.
     PassValue,
@@ -81,8 +102,10 @@ pub(crate) enum CallCost {
 /// Cost rules of operators and of functions that cel-go's standard library prices by overload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperatorCost {
-    /// Cost of comparing two values: that of reading the shorter one.
+    /// Cost of comparing two values: that of reading the shorter one. Library values have short texts.
     Equality,
+    /// As equality, with an estimate that ignores library types.
+    Inequality,
     /// As equality for text and bytes, else one.
     Order,
     /// Cost of reading both texts, or one.
@@ -106,19 +129,28 @@ impl CallCost {
             CallCost::Fixed(units) => units,
             CallCost::Text(times) => read_cost(size(0) * times),
             CallCost::Traversal => arguments.first().map_or(0, traversal_cost),
-            CallCost::Pairs(times) => {
-                let pairs = size(0).saturating_mul(size(1)).saturating_mul(times);
-                if pairs == 0 {
-                    return 1;
-                }
-                // The comparison of two nested elements takes more time than one unit per pair covers.
-                let contents = arguments.first().map_or(0, |list| list.contents(u64::MAX));
-                let deep = read_cost(contents.saturating_mul(size(1)).saturating_mul(times));
-                pairs.max(deep).saturating_add(1)
-            }
+            CallCost::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times).saturating_add(1),
             CallCost::PassValue => arguments.first().map_or(1, |value| copy_cost(value.text_bytes())),
             CallCost::Operator(operator) => operator.units(arguments, overload),
             CallCost::Custom(_, rule, _) => rule(arguments, overload),
+        }
+    }
+
+    /// Work of a call that [`CallCost::units`] does not cover: nested values that the function compares.
+    #[inline]
+    pub(crate) fn work(self, arguments: &[Value<'_>]) -> u64 {
+        match (self, arguments) {
+            (CallCost::Operator(OperatorCost::Equality | OperatorCost::Inequality), [left, right]) => {
+                compare_work(left, right)
+            }
+            (CallCost::Operator(OperatorCost::In), [_, list @ Value::List(_)]) => nested_work(list),
+            (CallCost::Operator(OperatorCost::In), [key, _]) => key_work(key),
+            (CallCost::Pairs(times), [left, right]) if right.size() > 0 => {
+                nested_work(left).saturating_mul(right.size()).saturating_mul(times)
+            }
+            // Short texts are free, but their number takes time.
+            (CallCost::Traversal, [Value::List(list), ..]) => list.len() as u64 / NESTED_PER_UNIT,
+            _ => 0,
         }
     }
 
@@ -159,7 +191,8 @@ impl fmt::Display for CallCost {
             CallCost::Pairs(times) => write!(f, "1 + {times} x size x other size"),
             CallCost::PassValue => f.write_str("1"),
             CallCost::Operator(operator) => f.write_str(match operator {
-                OperatorCost::Equality => "smaller size/10",
+                OperatorCost::Equality => "smaller size/10; 1 of library values",
+                OperatorCost::Inequality => "smaller size/10",
                 OperatorCost::Order => "smaller size/10 of texts, else 1",
                 OperatorCost::Add => "sum of sizes/10 of texts, else 1",
                 OperatorCost::In => "size of a list, 1 of a map",
@@ -189,7 +222,7 @@ impl OperatorCost {
         let parameter = overload.map(|overload| overload.parameter(0));
         let is_text = matches!(parameter, Some(Type::String | Type::Bytes));
         match (self, arguments) {
-            (OperatorCost::Equality, [left, right]) => compare_cost(left, right),
+            (OperatorCost::Equality | OperatorCost::Inequality, [left, right]) => compare_cost(left, right),
             (OperatorCost::Order, [left, right]) if is_text => compare_cost(left, right),
             (OperatorCost::Add, [Value::List(left), Value::List(right)]) if left.joins_elements() => {
                 // The concatenation of set and map lists processes every element.
@@ -198,12 +231,6 @@ impl OperatorCost {
             (OperatorCost::Add, [left, right]) if is_text => read_cost(left.size() + right.size()),
             // Evaluation covers the work of a long text even if the overload is unknown.
             (OperatorCost::Add, [left, right]) => copy_cost(left.text_bytes() + right.text_bytes()),
-            (OperatorCost::In, [_, list @ Value::List(_)]) => {
-                let is_list = overload.is_some_and(|overload| matches!(overload.parameter(1), Type::List(_)));
-                let contents = read_cost(list.contents(u64::MAX));
-                // A list without a known type costs one unit for each 64 elements.
-                if is_list { list.size().max(contents) } else { (contents / 8).max(1) }
-            }
             (OperatorCost::In, [_, other]) => {
                 let is_list = overload.is_some_and(|overload| matches!(overload.parameter(1), Type::List(_)));
                 if is_list { other.size() } else { 1 }
@@ -226,7 +253,8 @@ impl OperatorCost {
             Estimate { min: max.min(1), max }.scaled(READ)
         };
         match self {
-            OperatorCost::Equality => shorter(),
+            OperatorCost::Equality => library_equality(arguments).unwrap_or_else(shorter),
+            OperatorCost::Inequality => shorter(),
             OperatorCost::Order if is_text => shorter(),
             OperatorCost::Add if is_text => (size(0) + size(1)).scaled(READ),
             OperatorCost::In if matches!(overload.parameter(1), Type::List(_)) => size(1).scaled(1.0),
@@ -311,21 +339,72 @@ fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
             read_cost(shorter.min(other))
         }
         (Value::List(_) | Value::Map(_), Value::List(_) | Value::Map(_)) => {
-            let flat = left.size().min(right.size());
-            // Nested values cost a fraction of direct elements, so that small objects cost as in kube-apiserver.
-            if flat == 0 { 0 } else { read_cost(flat.max(contents_of_smaller(left, right) / 8)) }
+            read_cost(left.size().min(right.size()))
         }
         (Value::Opaque(_), _) | (_, Value::Opaque(_)) => 1,
         _ => read_cost(left.size().min(right.size())),
     }
 }
 
-/// Number of nested values of the value with fewer nested values; 0 if the values differ in [`Value::size`].
+/// Nested values whose comparison costs one unit of work.
+const NESTED_PER_UNIT: u64 = 2;
+
+/// Work of comparing two values. Scalars and texts have none, as their cost covers the comparison.
+#[inline]
+fn compare_work(left: &Value<'_>, right: &Value<'_>) -> u64 {
+    match (left, right) {
+        (Value::List(_), Value::List(_))
+        | (Value::Map(_), Value::Map(_))
+        | (Value::Optional(_), Value::Optional(_)) => contents_of_smaller(left, right) / NESTED_PER_UNIT,
+        _ => 0,
+    }
+}
+
+/// Work of comparing all nested values of a value.
+fn nested_work(value: &Value<'_>) -> u64 {
+    value.contents(u64::MAX) / NESTED_PER_UNIT
+}
+
+/// Work of finding a key of a map or adding it. Short texts, numbers and booleans have none.
+#[inline]
+pub(crate) fn key_work(key: &Value<'_>) -> u64 {
+    match key {
+        Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_) | Value::Optional(_) => {
+            // A small map compares the key with each of its keys.
+            key.contents(u64::MAX).saturating_sub(1).saturating_mul(2)
+        }
+        _ => 0,
+    }
+}
+
+/// Work of copying the entries of a map before the first is processed.
+pub(crate) fn entries_work(entries: usize) -> u64 {
+    entries as u64 / NESTED_PER_UNIT
+}
+
+/// Estimate of the cost of `==` of two values of the same library type; None for other types.
+fn library_equality(arguments: &[ValueFacts<'_>]) -> Option<Estimate> {
+    let [left, right] = arguments else { return None };
+    match left.ty {
+        Type::Opaque(name) if left.ty == right.ty => Some(match (name, right.known_size()) {
+            ("kubernetes.NamedFormat", _) => Estimate { min: 1, max: FORMAT_SIZE },
+            ("kubernetes.URL", Some(size)) => Estimate { min: 1, max: size.max }.scaled(READ),
+            _ => Estimate::ONE,
+        }),
+        _ => None,
+    }
+}
+
+/// Estimated maximum cost of reading the text of a named format.
+const FORMAT_SIZE: u64 = 7;
+
+/// Number of nested values of the value with fewer nested values; the smaller [`Value::size`] if the sizes differ.
 ///
 /// The function raises a common limit of both counts, so that it does not walk through a much larger value.
 fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {
-    if left.size() != right.size() {
-        return 0;
+    let (left_size, right_size) = (left.size(), right.size());
+    if left_size != right_size {
+        return left_size.min(right_size);
     }
     let mut max_contents = 64;
     loop {
@@ -342,20 +421,11 @@ fn traversal_cost(value: &Value<'_>) -> u64 {
     match value {
         Value::String(text) => text.as_str().len() as u64 / 10,
         Value::Bytes(bytes) => bytes.len() as u64 / 10,
-        Value::List(list) => {
-            let elements: u64 = list.iter().filter_map(Result::ok).map(|v| traversal_cost(&v)).sum();
-            // Short texts are free, but their number takes time.
-            elements.max(copy_cost_of_many(value.size()))
-        }
+        Value::List(list) => list.iter().filter_map(Result::ok).map(|v| traversal_cost(&v)).sum(),
         Value::Map(map) => {
             let entries = map.entries().unwrap_or_default();
             entries.iter().map(|(k, v)| traversal_cost(k) + traversal_cost(v)).sum()
         }
         _ => 1,
     }
-}
-
-/// Cost of visiting this many small elements: one unit for each full 64.
-fn copy_cost_of_many(elements: u64) -> u64 {
-    elements / 64
 }

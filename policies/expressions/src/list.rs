@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::Value as Json;
+use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::error::EvalError;
 use crate::types::{ListKind, Type};
@@ -155,14 +155,7 @@ impl<'a> List<'a> {
         let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
             return None;
         };
-        match (mine.get(at)?, theirs.get(at)?) {
-            (Json::Number(a), Json::Number(b)) => Some(a.as_i64()? == b.as_i64()?),
-            (Json::Bool(a), Json::Bool(b)) => Some(a == b),
-            (Json::String(a), Json::String(b)) => {
-                (**ty == Type::String && **other_ty == Type::String).then(|| a == b)
-            }
-            _ => None,
-        }
+        are_scalars_equal((mine.get(at)?, ty), (theirs.get(at)?, other_ty))
     }
 
     /// Canonical bytes of the elements, if all elements have them.
@@ -209,6 +202,18 @@ impl<'a> List<'a> {
     }
 }
 
+/// Whether two parts of the data are equal, if both are JSON integers, booleans, or strings without a format.
+pub(crate) fn are_scalars_equal(left: (&Json, &Type), right: (&Json, &Type)) -> Option<bool> {
+    match (left.0, right.0) {
+        (Json::Number(a), Json::Number(b)) => Some(a.as_i64()? == b.as_i64()?),
+        (Json::Bool(a), Json::Bool(b)) => Some(a == b),
+        (Json::String(a), Json::String(b)) => {
+            (*left.1 == Type::String && *right.1 == Type::String).then(|| a == b)
+        }
+        _ => None,
+    }
+}
+
 /// Weight of a created value with these parts.
 pub(crate) fn total_weight<'v, 'a: 'v>(values: impl Iterator<Item = &'v Value<'a>>) -> u64 {
     values.fold(1, |sum, value| sum.saturating_add(value.weight()))
@@ -227,16 +232,21 @@ fn key_values(item: &Value<'_>, keys: &[String]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Number of values in JSON, including the value itself. A text counts one more for each 32 bytes.
+/// Number of values in JSON, including the value itself. A text or a key counts one more for each 32 bytes.
 ///
 /// The count stops at `max`.
 pub(crate) fn contents(json: &Json, max: u64) -> u64 {
     match json {
         Json::String(text) => 1 + text.len() as u64 / 32,
         Json::Array(items) => sum_to(max, items.iter(), contents),
-        Json::Object(fields) => sum_to(max, fields.values(), contents),
+        Json::Object(fields) => fields_contents(fields, max),
         _ => 1,
     }
+}
+
+/// Number of values in a JSON object; see [`contents`].
+pub(crate) fn fields_contents(fields: &JsonMap<String, Json>, max: u64) -> u64 {
+    sum_to(max, fields.iter(), |(key, value), max| key.len() as u64 / 32 + contents(value, max))
 }
 
 /// Returns one plus the sum of the counts of the parts, and stops at `max`.

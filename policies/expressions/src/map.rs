@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::error::EvalError;
-use crate::list::{contents, sum_to};
+use crate::list::{are_scalars_equal, fields_contents, sum_to};
 use crate::types::Type;
 use crate::value::{Text, Value};
 
@@ -52,10 +52,10 @@ impl<'a> Map<'a> {
     /// Number of all nested values; see [`Value::contents`].
     pub(crate) fn contents(&self, max: u64) -> u64 {
         match &self.0 {
-            Inner::Json(fields, _) => sum_to(max, fields.values(), contents),
-            Inner::Created(created) => {
-                sum_to(max, created.entries.iter(), |(_, value), max| value.contents(max))
-            }
+            Inner::Json(fields, _) => fields_contents(fields, max),
+            Inner::Created(created) => sum_to(max, created.entries.iter(), |(key, value), max| {
+                key.contents(max) - 1 + value.contents(max)
+            }),
         }
     }
 
@@ -167,11 +167,37 @@ impl<'a> Map<'a> {
         if self.has_null_field() || other.has_null_field() {
             return false;
         }
+        if let (Inner::Json(mine, ty), Inner::Json(theirs, other_ty)) = (&self.0, &other.0) {
+            return are_fields_equal((mine, ty), (theirs, other_ty));
+        }
         let (Ok(mine), Ok(theirs)) = (self.entries(), other.entries()) else { return false };
         self.message() == other.message()
             && mine.len() == theirs.len()
             && mine.iter().all(|(k, v)| matches!(other.value(k), Ok(Some(found)) if v.equals(&found)))
     }
+}
+
+/// Whether two objects of the data are equal. Both have their fields in the order of the names.
+fn are_fields_equal<'a>(
+    (mine, ty): (&'a JsonMap<String, Json>, &'a Type),
+    (theirs, other_ty): (&'a JsonMap<String, Json>, &'a Type),
+) -> bool {
+    if matches!((ty, other_ty), (Type::Map(_), Type::Map(_))) && mine.len() != theirs.len() {
+        return false;
+    }
+    let declared = |fields: &'a JsonMap<String, Json>, ty: &'a Type| {
+        fields.iter().filter_map(|(name, json)| Some((name, json, value_type(ty, name, json)?)))
+    };
+    let mut others = declared(theirs, other_ty);
+    let are_in_others = declared(mine, ty).all(|(name, json, ty)| {
+        others.next().is_some_and(|(other_name, other, other_ty)| {
+            name == other_name
+                && are_scalars_equal((json, ty), (other, other_ty)).unwrap_or_else(|| {
+                    matches!((Value::of(json, ty), Value::of(other, other_ty)), (Ok(a), Ok(b)) if a.equals(&b))
+                })
+        })
+    });
+    are_in_others && others.next().is_none()
 }
 
 impl<'a> CreatedMap<'a> {

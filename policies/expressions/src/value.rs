@@ -216,7 +216,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Number of all nested values, including those of the data. A text counts one more for each 32 bytes.
+    /// Number of all nested values, including those of the data. A text, a key and bytes count one more for
+    /// each 32 bytes.
     ///
     /// The count stops at `max`.
     pub(crate) fn contents(&self, max: u64) -> u64 {
@@ -225,6 +226,7 @@ impl<'a> Value<'a> {
             Value::Map(map) => map.contents(max),
             Value::Optional(Some(inner)) => inner.contents(max),
             Value::String(text) => 1 + text.as_str().len() as u64 / 32,
+            Value::Bytes(bytes) => 1 + bytes.len() as u64 / 32,
             _ => 1,
         }
     }

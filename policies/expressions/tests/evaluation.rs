@@ -34,6 +34,46 @@ fn cost_limit_is_exact_and_never_absorbed() {
 }
 
 #[test]
+fn work_that_kubernetes_does_not_count_uses_units_of_limit() {
+    let numbers: serde_json::Map<String, Json> = (0..4_000).map(|i| (format!("k{i}"), json!(i))).collect();
+    let data = json!({
+        "m": {"k": numbers}, "l": [vec![0; 4_000]], "texts": vec!["a"; 4_000], "s": "é".repeat(100_000),
+        "small": {"a": {"b": [1, 2, 3, 4]}},
+    });
+    let environment = Environment::new().variable("v", Type::Dyn);
+    let evaluate = |source: &str, limit: u64| {
+        let program = environment.compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+        let mut cost = Cost::limit(limit);
+        let outcome = program.evaluate(&[("v", Value::of(&data, &Type::Dyn).unwrap())], &mut cost);
+        (outcome.map(|value| format!("{value:?}")), cost.used())
+    };
+    for source in [
+        "v.m == v.m",
+        "v.m != v.m || true",
+        "v.l == v.l",
+        "[[v.m]] == [[v.m]]",
+        "{'a': v.m} == {'a': v.m}",
+        "optional.of(v.m) == optional.of(v.m)",
+        "v.m in [v.m]",
+        "!(1 in v.texts)",
+        "sets.contains([v.m], [v.m])",
+        "sets.equivalent([v.l], [v.l])",
+        "{v.m: 1}.size() == 1",
+        "{v.s: 1}.size() == 1",
+        "{1: 1}[?v.s] == optional.none()",
+        "v.m.k.exists(k, true)",
+        "v.m.k.exists(k, x, true)",
+        "v.texts.isSorted()",
+    ] {
+        let (value, units) = evaluate(source, 1_000_000);
+        assert_eq!(value, Ok("true".to_owned()), "{source}");
+        assert!(units >= 2_000, "{source}: {units}");
+        assert_eq!(evaluate(source, 1_999).0, Err(EvalError::CostLimit), "{source}");
+    }
+    assert_eq!(evaluate("v.small == v.small", 5), (Ok("true".to_owned()), 5));
+}
+
+#[test]
 fn cost_and_decision_are_equal_on_idle_and_busy_machine() {
     const SOURCES: [&str; 3] = [
         "[1, 2, 3, 4, 5].all(x, [x, x].exists(y, y == x))",

@@ -115,7 +115,7 @@ fn value_outcome(environment: &Environment, variable: (&Json, &Type), source: &s
     let mut found = json!({
         "type": program.result_type().to_string(),
         "estimate": [estimate.min, estimate.max],
-        "cost": cost.used(),
+        "cost": cost.charged(),
     });
     match outcome {
         Ok(value) => found["value"] = value_json(&value),
@@ -148,7 +148,7 @@ fn rule_outcome(program: &Program, bounds: &Bounds, new: Value<'_>, old: Value<'
     let uses_old = program.uses("oldSelf");
     let variables = if uses_old { vec![("self", new), ("oldSelf", old)] } else { vec![("self", new)] };
     let outcome = program.evaluate(&variables, &mut cost);
-    let mut found = json!({"estimate": estimate, "cost": cost.used()});
+    let mut found = json!({"estimate": estimate, "cost": cost.charged()});
     let error = match outcome {
         Ok(Value::Bool(true)) => return found,
         Ok(_) => "m".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cost::access_cost;
+use crate::cost::{access_cost, key_work};
 use crate::error::EvalError;
 use crate::program::{Node, Step, StepTarget};
 use crate::value::Value;
@@ -80,6 +80,7 @@ impl<'a> Evaluator<'a, '_> {
             }
             StepTarget::Index(index) => {
                 let index = self.evaluate_index(index)?;
+                self.cost.charge_work(key_work(&index))?;
                 let found = element_at(operand, &index);
                 self.charge_link(is_optional, &found)?;
                 link_value(found?, is_optional, || missing_key_error(operand, &index))

@@ -1,6 +1,6 @@
 //! Evaluation of comprehensions, with the costs of their macro expansions.
 
-use crate::cost::{LIST_LITERAL, access_cost};
+use crate::cost::{LIST_LITERAL, access_cost, entries_work};
 use crate::error::EvalError;
 use crate::map::MapBuilder;
 use crate::program::{Comprehension, ComprehensionKind, Node};
@@ -51,6 +51,7 @@ impl<'a> Evaluator<'a, '_> {
                 }
             }
             Value::Map(map) if comprehension.second.is_some() => {
+                self.cost.charge_work(entries_work(map.len()))?;
                 for (key, value) in map.entries()? {
                     if !self.process_element(comprehension, key, value, &mut accumulator)? {
                         break;
@@ -58,6 +59,7 @@ impl<'a> Evaluator<'a, '_> {
                 }
             }
             Value::Map(map) => {
+                self.cost.charge_work(entries_work(map.len()))?;
                 for key in map.keys() {
                     if !self.process_element(comprehension, Value::Null, key, &mut accumulator)? {
                         break;

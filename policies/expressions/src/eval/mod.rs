@@ -10,7 +10,7 @@ mod comprehension;
 
 use std::sync::Arc;
 
-use crate::cost::{Cost, MAP_LITERAL, MESSAGE_LITERAL};
+use crate::cost::{Cost, MAP_LITERAL, MESSAGE_LITERAL, key_work};
 use crate::error::EvalError;
 use crate::map::MapBuilder;
 use crate::program::{Call, Node, Program};
@@ -159,9 +159,9 @@ impl<'a> Evaluator<'a, '_> {
             Node::Map { message, entries, .. } => self.evaluate_map(message.as_deref(), entries),
             Node::Comprehension(comprehension) => self.evaluate_comprehension(comprehension),
             Node::OptionalMap { operand, slot, body, flat, is_used, .. } => {
-                let before = self.cost.used();
+                let before = self.cost.charged();
                 let operand = self.evaluate(operand);
-                let operand_cost = self.cost.used() - before;
+                let operand_cost = self.cost.charged() - before;
                 // The costs of the macro expansion, which tests `hasValue()` and then reads the value, if the
                 // body uses the variable.
                 self.cost.charge(1)?;
@@ -287,6 +287,7 @@ impl<'a> Evaluator<'a, '_> {
             previous = Some(*function);
             let before = *self.cost;
             self.cost.charge(function.cost.units(values, overload))?;
+            self.cost.charge_work(function.cost.work(values))?;
             let outcome = (function.body)(values);
             if !matches!(outcome, Err(EvalError::NoOverload)) {
                 return outcome;
@@ -303,6 +304,7 @@ impl<'a> Evaluator<'a, '_> {
         let mut builder = MapBuilder::default();
         for (key, value, optional) in entries {
             let key = self.evaluate(key)?;
+            self.cost.charge_work(key_work(&key))?;
             let value = match (self.evaluate(value)?, *optional) {
                 (value, false) => value,
                 (Value::Optional(Some(inner)), true) => inner.as_ref().clone(),

@@ -2,12 +2,11 @@
 
 use std::cmp::Ordering;
 
-use crate::cost::CallCost::{Custom, Fixed, Operator as Priced, PassValue};
+use crate::cost::CallCost::{Fixed, Operator as Priced, PassValue};
 use crate::cost::{OperatorCost, ResultSize};
 use crate::error::EvalError;
-use crate::types::{Overload, Type};
+use crate::types::Type;
 use crate::value::{Text, Value};
-use crate::value_facts::{Estimate, ValueFacts};
 
 use super::arithmetic::{self, Operator};
 use super::{Function, Library};
@@ -38,15 +37,11 @@ macro_rules! order_overloads {
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        Function::new(
-            &["_==_(A, A) -> bool"],
-            Custom("smaller size/10; 1 of library values", equality_cost, equality_estimate),
-            |a| match a {
-                [left, right] => Ok(Value::Bool(left.equals(right))),
-                _ => Err(EvalError::NoOverload),
-            },
-        ),
-        Function::new(&["_!=_(A, A) -> bool"], Priced(OperatorCost::Equality), |a| match a {
+        Function::new(&["_==_(A, A) -> bool"], Priced(OperatorCost::Equality), |a| match a {
+            [left, right] => Ok(Value::Bool(left.equals(right))),
+            _ => Err(EvalError::NoOverload),
+        }),
+        Function::new(&["_!=_(A, A) -> bool"], Priced(OperatorCost::Inequality), |a| match a {
             [left, right] => Ok(Value::Bool(!left.equals(right))),
             _ => Err(EvalError::NoOverload),
         }),
@@ -160,31 +155,6 @@ pub(super) static LIBRARY: Library = Library {
         }),
     ],
 };
-
-fn equality_cost(arguments: &[Value<'_>], overload: Option<&Overload>) -> u64 {
-    match arguments {
-        [Value::Opaque(_), _] => 1,
-        _ => Priced(OperatorCost::Equality).units(arguments, overload),
-    }
-}
-
-/// Estimate of the cost of `==`: values of the library types have short texts.
-fn equality_estimate(arguments: &[ValueFacts<'_>], overload: &Overload) -> Estimate {
-    match arguments {
-        [left, right] if matches!(left.ty, Type::Opaque(_)) && left.ty == right.ty => match &left.ty {
-            Type::Opaque("kubernetes.NamedFormat") => Estimate { min: 1, max: FORMAT_SIZE },
-            Type::Opaque("kubernetes.URL") => match right.known_size() {
-                Some(size) => Estimate { min: 1, max: size.max }.scaled(crate::cost::READ),
-                None => Estimate::ONE,
-            },
-            _ => Estimate::ONE,
-        },
-        _ => Priced(OperatorCost::Equality).estimate(arguments, overload),
-    }
-}
-
-/// Estimated maximum cost of reading the text of a named format.
-const FORMAT_SIZE: u64 = 7;
 
 fn compare_with<'a>(arguments: &[Value<'a>], holds: fn(Ordering) -> bool) -> Result<Value<'a>, EvalError> {
     match arguments {
