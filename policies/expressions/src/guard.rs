@@ -49,8 +49,9 @@ impl BracketLevel {
     }
 }
 
-/// Rejects an expression that is too long or too deep.
-pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
+/// Rejects an expression that is too long or too deep. Returns the offset of a string literal that does not end
+/// before the end of the text; the rest of the text is part of no token.
+pub(crate) fn inspect(source: &str) -> Result<Option<usize>, CompileError> {
     if source.chars().count() > MAX_LENGTH {
         return Err(CompileError::at_start(format!("expression is longer than {MAX_LENGTH} characters")));
     }
@@ -61,7 +62,9 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
     while let Some((at, c)) = chars.next() {
         match c {
             '"' | '\'' => {
-                skip_string(source, at, c, &mut chars)?;
+                if !skip_string(source, at, c, &mut chars)? {
+                    return Ok(Some(at));
+                }
                 level.operand = level.operand.max(1);
             }
             '/' if chars.peek().is_some_and(|(_, next)| *next == '/') => {
@@ -119,7 +122,7 @@ pub(crate) fn inspect(source: &str) -> Result<(), CompileError> {
             return Err(CompileError::at(source, at, message));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Whether an identifier may contain the character.
@@ -127,7 +130,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Skips the string literal that begins with `quote` at `at`.
+/// Skips the string literal that begins with `quote` at `at`; false if the literal has no end on the last line.
 ///
 /// Rejects literals that the parser would not accept, so that guard and parser find the same end.
 fn skip_string(
@@ -135,7 +138,7 @@ fn skip_string(
     at: usize,
     quote: char,
     chars: &mut Peekable<CharIndices<'_>>,
-) -> Result<(), CompileError> {
+) -> Result<bool, CompileError> {
     let before = source.get(..at).unwrap_or_default();
     let prefix = before.rsplit(|c: char| !is_word(c)).next().unwrap_or_default();
     let is_raw = matches!(prefix, "r" | "R" | "br" | "bR" | "Br" | "BR");
@@ -161,10 +164,13 @@ fn skip_string(
                 chars.next();
                 chars.next();
             }
-            return Ok(());
+            return Ok(true);
         }
     }
-    Err(CompileError::at(source, at, "Syntax error: unterminated string"))
+    if is_triple_quoted {
+        return Err(CompileError::at(source, at, "Syntax error: unterminated string"));
+    }
+    Ok(false)
 }
 
 /// Skips the characters after a backslash; false if the escape is invalid.
@@ -213,7 +219,8 @@ mod tests {
             ("after a short escape", format!("'\\x1{}'", "(".repeat(n))),
             ("after a line break", format!("'\n{}'", "(".repeat(n))),
             ("after a name that ends like a prefix", format!("bar'\\'' + {}", "(".repeat(n))),
-            ("after an unterminated string", format!("f('{}", "(".repeat(n))),
+            ("after an unterminated string of lines", format!("f('''{}", "(".repeat(n))),
+            ("before an unterminated string", format!("{}'", "(".repeat(n))),
             ("long", "a".repeat(super::MAX_LENGTH + 1)),
         ];
         for (name, source) in shapes {

@@ -13,13 +13,26 @@ use crate::guard;
 
 /// Parses one expression.
 pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
-    guard::inspect(source)?;
-    if source.trim().is_empty() {
+    let Some(at) = guard::inspect(source)? else { return parse_tokens(source, source) };
+    // As in cel-go, the lexer drops the rest of the text, and the parser sees the tokens before the literal.
+    let (tokens, rest) = source.split_at_checked(at).unwrap_or((source, ""));
+    let message = format!("Syntax error: token recognition error at: '{rest}'");
+    let mut error = CompileError::at(source, at, message);
+    if let Err(other) = parse_tokens(source, tokens) {
+        error.issues.extend(other.issues);
+        error.issues.sort_by_key(|issue| (issue.line, issue.column));
+    }
+    Err(error)
+}
+
+/// Parses the tokens at the start of a source.
+fn parse_tokens(source: &str, tokens: &str) -> Result<Expr, CompileError> {
+    if tokens.trim().is_empty() {
         return Err(CompileError::at(source, 0, "Syntax error: mismatched input '<EOF>'"));
     }
     // An environment without macros keeps macro calls unexpanded.
     let parser = Env::default().with_optional_support(true).parser().max_recursion_depth(250);
-    let (tree, positions) = parser.parse_with_source_info(source).map_err(|errors| {
+    let (tree, positions) = parser.parse_with_source_info(tokens).map_err(|errors| {
         let mut issues: Vec<Issue> = Vec::new();
         for error in errors.errors {
             let line = usize::try_from(error.pos.0).unwrap_or(1).max(1);
@@ -28,13 +41,20 @@ pub(crate) fn parse(source: &str) -> Result<Expr, CompileError> {
             let message = match error.msg {
                 text if text.starts_with("Incomplete") => "Syntax error: incomplete expression".to_owned(),
                 text if text.starts_with("invalid bytes literal") => "unable to unescape string".to_owned(),
-                text => text,
+                text => reserved_field_message(&text).unwrap_or(text),
             };
             issues.push(Issue::new(source, line, column, message));
         }
         CompileError { issues, plan: None }
     })?;
     Converter { positions }.convert(tree)
+}
+
+/// The message of cel-go about a reserved word in place of a field name; None for other messages.
+fn reserved_field_message(message: &str) -> Option<String> {
+    let word = message.strip_prefix("Syntax error: no viable alternative at input '.")?.strip_suffix('\'')?;
+    let is_reserved = matches!(word, "true" | "false" | "null" | "in");
+    is_reserved.then(|| format!("Syntax error: mismatched input '{word}' expecting IDENTIFIER"))
 }
 
 /// Converts the tree of the `cel` crate to [`ast`](crate::ast).
@@ -121,6 +141,21 @@ mod tests {
 
     #[test]
     fn syntax_errors_have_position() {
+        for (source, expected) in [
+            ("v.true", &["mismatched input 'true' expecting IDENTIFIER"][..]),
+            (
+                "{'x': 'q'q'}",
+                &["mismatched input 'q' expecting {'}', ','}", "token recognition error at: ''}'"],
+            ),
+            ("1 == 'é", &["token recognition error at: ''é'", "mismatched input '<EOF>'"]),
+        ] {
+            let error = parse(source).unwrap_err();
+            let messages: Vec<&str> = error.issues.iter().map(|issue| issue.message.as_str()).collect();
+            assert_eq!(messages.len(), expected.len(), "{source}: {messages:?}");
+            for (message, expected) in messages.iter().zip(expected) {
+                assert!(message.starts_with(&format!("Syntax error: {expected}")), "{source}: {messages:?}");
+            }
+        }
         for source in ["1 +", "a; b", "", "  ", "f(", "'open", "a b"] {
             let error = parse(source).unwrap_err();
             assert!(!error.issues.is_empty(), "{source}");
