@@ -6,6 +6,7 @@ mod arithmetic;
 pub(crate) mod authorization;
 pub(crate) mod conversions;
 mod formats;
+mod forms;
 mod ips;
 mod json_patches;
 mod lists;
@@ -74,10 +75,16 @@ pub struct FunctionRow {
     pub size: String,
 }
 
-/// Iterates over all overloads, in the order of the libraries.
+/// Iterates over all overloads, in the order of the libraries, then over macros, operators and literals.
 pub fn functions() -> impl Iterator<Item = FunctionRow> {
+    let forms = forms::FORMS.iter().map(|(since, declaration, cost, size)| FunctionRow {
+        since: *since,
+        declaration,
+        cost: (*cost).to_owned(),
+        size: (*size).to_owned(),
+    });
     let others = [&ips::CIDR_TEXT, &quantities::SIGN, &json_patches::LIBRARY];
-    LIBRARIES.iter().copied().chain(others).flat_map(|library| {
+    let functions = LIBRARIES.iter().copied().chain(others).flat_map(|library| {
         library.functions.iter().flat_map(|function| {
             function.declares.iter().map(|declaration| FunctionRow {
                 since: library.since,
@@ -86,7 +93,8 @@ pub fn functions() -> impl Iterator<Item = FunctionRow> {
                 size: function.size.to_string(),
             })
         })
-    })
+    });
+    functions.chain(forms)
 }
 
 /// Functions with the same first release.
