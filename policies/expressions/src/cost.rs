@@ -91,6 +91,8 @@ pub(crate) enum CallCost {
     PassValue,
     /// The rule of an operator, by its overload.
     Operator(OperatorCost),
+    /// A rule, and the work of a call that the rule does not cover.
+    WithWork(&'static CallCost, for<'v> fn(&[Value<'v>]) -> u64),
     /// Custom rules with their description: one for the values of a call, one for the estimate.
     Custom(
         &'static str,
@@ -132,6 +134,7 @@ impl CallCost {
             CallCost::Pairs(times) => size(0).saturating_mul(size(1)).saturating_mul(times).saturating_add(1),
             CallCost::PassValue => arguments.first().map_or(1, |value| copy_cost(value.text_bytes())),
             CallCost::Operator(operator) => operator.units(arguments, overload),
+            CallCost::WithWork(rule, _) => rule.units(arguments, overload),
             CallCost::Custom(_, rule, _) => rule(arguments, overload),
         }
     }
@@ -148,6 +151,14 @@ impl CallCost {
             (CallCost::Pairs(times), [left, right]) if right.size() > 0 => {
                 nested_work(left).saturating_mul(right.size()).saturating_mul(times)
             }
+            (CallCost::Operator(OperatorCost::Add), [Value::List(left), Value::List(right)])
+                if left.joins_elements() =>
+            {
+                // The concatenation of set and map lists processes every element.
+                let contents = left.contents(u64::MAX).saturating_add(right.contents(u64::MAX));
+                contents.saturating_mul(UNORDERED_WORK)
+            }
+            (CallCost::WithWork(_, work), _) => work(arguments),
             // Short texts are free, but their number takes time.
             (CallCost::Traversal, [Value::List(list), ..]) => list.len() as u64 / NESTED_PER_UNIT,
             _ => 0,
@@ -174,6 +185,7 @@ impl CallCost {
             CallCost::Pairs(times) => size(0).times(size(1)).scaled(times as f64) + Estimate::ONE,
             CallCost::PassValue => Estimate::ONE,
             CallCost::Operator(operator) => operator.estimate(arguments, overload),
+            CallCost::WithWork(rule, _) => rule.estimate(arguments, overload),
             CallCost::Custom(.., estimate) => estimate(arguments, overload),
         }
     }
@@ -200,6 +212,7 @@ impl fmt::Display for CallCost {
                 OperatorCost::Affix => "size/10; estimate: size of the second text/10",
                 OperatorCost::Contains => "size/10 x size of the second text/10",
             }),
+            CallCost::WithWork(rule, _) => rule.fmt(f),
             CallCost::Custom(description, ..) => f.write_str(description),
         }
     }
@@ -224,10 +237,6 @@ impl OperatorCost {
         match (self, arguments) {
             (OperatorCost::Equality | OperatorCost::Inequality, [left, right]) => compare_cost(left, right),
             (OperatorCost::Order, [left, right]) if is_text => compare_cost(left, right),
-            (OperatorCost::Add, [Value::List(left), Value::List(right)]) if left.joins_elements() => {
-                // The concatenation of set and map lists processes every element.
-                (left.len() as u64 + right.len() as u64).div_ceil(4).max(1)
-            }
             (OperatorCost::Add, [left, right]) if is_text => read_cost(left.size() + right.size()),
             // Evaluation covers the work of a long text even if the overload is unknown.
             (OperatorCost::Add, [left, right]) => copy_cost(left.text_bytes() + right.text_bytes()),
@@ -348,11 +357,16 @@ fn compare_cost(left: &Value<'_>, right: &Value<'_>) -> u64 {
 
 /// Nested values whose comparison costs one unit of work.
 const NESTED_PER_UNIT: u64 = 2;
+/// Units of work of a nested value of a set or map list, whose elements have no order.
+const UNORDERED_WORK: u64 = 4;
 
 /// Work of comparing two values. Scalars and texts have none, as their cost covers the comparison.
 #[inline]
 fn compare_work(left: &Value<'_>, right: &Value<'_>) -> u64 {
     match (left, right) {
+        (Value::List(list), Value::List(_)) if list.joins_elements() => {
+            contents_of_smaller(left, right).saturating_mul(UNORDERED_WORK)
+        }
         (Value::List(_), Value::List(_))
         | (Value::Map(_), Value::Map(_))
         | (Value::Optional(_), Value::Optional(_)) => contents_of_smaller(left, right) / NESTED_PER_UNIT,

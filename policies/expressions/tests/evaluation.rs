@@ -64,6 +64,8 @@ fn work_that_kubernetes_does_not_count_uses_units_of_limit() {
         "v.m.k.exists(k, true)",
         "v.m.k.exists(k, x, true)",
         "v.texts.isSorted()",
+        "'%s'.format([v.m]) != ''",
+        "!isURL(v.s + v.s)",
     ] {
         let (value, units) = evaluate(source, 1_000_000);
         assert_eq!(value, Ok("true".to_owned()), "{source}");

@@ -2,7 +2,7 @@
 //!
 //! Positions and lengths count characters, not bytes.
 
-use crate::cost::CallCost::{Custom, Operator as Priced, Text, Traversal};
+use crate::cost::CallCost::{Custom, Operator as Priced, Text, Traversal, WithWork};
 use crate::cost::{OperatorCost, READ, ResultSize, read_cost};
 use crate::error::EvalError;
 use crate::eval::{MAX_TEXT_BYTES, too_large};
@@ -98,9 +98,14 @@ pub(super) static LIBRARY: Library = Library {
         })),
         Function::new(
             &[".string.format(list(dyn)) -> string"],
-            Custom("1; estimate: size/10", format_cost, |a, _| {
-                a.first().map_or(Estimate::UNKNOWN, |text| text.size().scaled(READ))
-            }),
+            WithWork(
+                &Custom(
+                    "1; estimate: size/10",
+                    |_, _| 1,
+                    |a, _| a.first().map_or(Estimate::UNKNOWN, |text| text.size().scaled(READ)),
+                ),
+                format_work,
+            ),
             |a| match a {
                 [Value::String(s), Value::List(values)] => {
                     super::text_format::format(s.as_str(), &values.to_vec()?).map(Value::text)
@@ -218,15 +223,15 @@ fn joined_size(arguments: &[ValueFacts<'_>]) -> Estimate {
     parts + separator.times(separators)
 }
 
-/// Cost of `format`: one unit, and more for long texts and arguments.
-fn format_cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
-    let [text, Value::List(values)] = arguments else { return 1 };
+/// Work of `format` for long texts and arguments.
+fn format_work(arguments: &[Value<'_>]) -> u64 {
+    let [text, Value::List(values)] = arguments else { return 0 };
     let contents: u64 = values.iter().filter_map(Result::ok).map(|value| value.contents(u64::MAX)).sum();
     let nested = contents.saturating_sub(values.len() as u64);
     let shown: u64 = values.iter().filter_map(Result::ok).map(|value| shown_bytes(&value)).sum();
     let decimals = text.as_str().map_or(0, super::text_format::decimals);
     let result = text.text_bytes().saturating_add(shown).saturating_add(decimals);
-    (result / LONG_RESULT).max(nested / 8).max(1)
+    (result / LONG_RESULT).max(nested.saturating_mul(2))
 }
 
 /// Bytes of a value in a formatted text: those of a text, or the whole digits of a large number.

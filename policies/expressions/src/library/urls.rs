@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use crate::quote::quote;
 
-use crate::cost::CallCost::{Custom, Fixed, Text};
-use crate::cost::{ResultSize, copy_cost, read_cost};
+use crate::cost::CallCost::{Custom, Fixed, Text, WithWork};
+use crate::cost::{ResultSize, read_cost};
 use crate::error::EvalError;
 use crate::map::MapBuilder;
 use crate::value::{Opaque, Value};
@@ -20,14 +20,9 @@ use super::{Function, Library, library_value, single_text};
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        // The cost of kube-apiserver, and more for a long text.
         Function::new(
             &["isURL(string) -> bool"],
-            Custom(
-                "1",
-                |a, _| a.first().map_or(1, |text| copy_cost(text.text_bytes())),
-                |_, _| Estimate::ONE,
-            ),
+            WithWork(&Fixed(1), |a| a.first().map_or(0, |text| text.text_bytes() / 128)),
             |a| Ok(Value::Bool(is_url(single_text(a)?))),
         ),
         Function::new(&["url(string) -> kubernetes.URL"], Text(1), |a| {
