@@ -58,6 +58,7 @@ fn schema() -> Type {
             ("l".to_owned(), Type::list(Type::Int)),
             ("strings".to_owned(), strings()),
             ("o".to_owned(), Type::map(Type::String, Type::list(Type::Int))),
+            ("m".to_owned(), Type::map(Type::String, Type::map(Type::String, Type::Int))),
             ("b64".to_owned(), Type::Bytes),
         ],
     )
@@ -114,6 +115,7 @@ pub(crate) fn run(only: &str) {
         "strings": vec![""; 200_000],
         "s": "é".repeat(300_000),
         "o": {"k": vec![0; 100_000]},
+        "m": {"k": (0..50_000).map(|i| (format!("k{i}"), json!(i))).collect::<serde_json::Map<_, _>>()},
         "b64": "QUJD".repeat(50_000),
         "items": ["a"], "name": "abc", "replicas": 1, "maxReplicas": 1,
     });
@@ -122,6 +124,10 @@ pub(crate) fn run(only: &str) {
         "self.l.map(x, self.l.map(y, x + y)).size() > 0",
         "self.l.all(x, self.l == self.l)",
         "self.l.all(x, self.o == self.o)",
+        "self.l.all(x, self.m == self.m)",
+        "self.l.all(x, [[self.m]] == [[self.m]])",
+        "self.l.all(x, self.m in [{}, self.m])",
+        "self.l.all(x, self.m.k.exists(k, true))",
         "self.l.all(x, self.s == self.s)",
         "self.l.all(x, self.s.size() > 0)",
         "self.l.all(x, self.s.charAt(299999) == 'é')",

@@ -31,6 +31,7 @@ mod fixed_objects;
 mod pod;
 mod pod_cost;
 mod pod_security;
+mod recorded_rules;
 mod reopen;
 
 use bench::client::Error;
@@ -75,6 +76,12 @@ enum Part {
     PodCost(Limits),
     /// PodSecurity for a write of a pod, by the level of its namespace
     PodSecurity,
+    /// The 1,000 longest recorded rules of custom kinds: compilation and evaluation
+    RecordedRules {
+        /// Folder of the recorded rules
+        #[arg(default_value = "../shared/cel")]
+        folder: std::path::PathBuf,
+    },
     /// Opening of a store with 1 GB of data (limit: 3 s)
     Reopen(reopen::Settings),
 }
@@ -98,6 +105,7 @@ fn main() -> Result<(), Error> {
             limits.finish()?;
         }
         Part::PodSecurity => pod_security::run(),
+        Part::RecordedRules { folder } => recorded_rules::run(&folder),
         Part::Reopen(settings) => reopen::run(settings)?,
     }
     Ok(())
