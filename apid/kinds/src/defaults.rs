@@ -1,5 +1,6 @@
 //! Helpers that set default values and restore old values.
 
+use apimachinery::field::quote;
 use apimachinery::object::{Map, Object, Value};
 
 /// Fields of a JSON object.
@@ -35,6 +36,22 @@ pub(crate) fn label_like_template(object: &mut Object) {
     if let Some(labels) = object.at(&["spec", "template", "metadata", "labels"]).cloned() {
         fill(object.meta_mut(), "labels", labels);
     }
+}
+
+/// The number in an annotation that kube-apiserver converts to a field; None without the annotation.
+///
+/// # Errors
+///
+/// The error of Go for a text that is no 64-bit integer.
+pub(crate) fn annotation_number(object: &Object, key: &str) -> Option<Result<i64, String>> {
+    let text = object.annotation(key)?;
+    Some(text.parse().map_err(|error: std::num::ParseIntError| {
+        let reason = match error.kind() {
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        format!("strconv.ParseInt: parsing {}: {reason}", quote(text))
+    }))
 }
 
 /// The map in a field; inserts an empty map if the field is absent.

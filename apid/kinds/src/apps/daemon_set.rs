@@ -5,7 +5,7 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
-use crate::defaults::{fill, fill_text, map_or_insert, part};
+use crate::defaults::{annotation_number, fill, fill_text, map_or_insert, part};
 use crate::labels;
 use crate::pods;
 use crate::pods::validation;
@@ -54,8 +54,7 @@ struct DaemonSet;
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 fn template_generation(object: &Object) -> i64 {
-    let text = object.at(&["metadata", "annotations", TEMPLATE_GENERATION]).and_then(Value::as_str);
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+    annotation_number(object, TEMPLATE_GENERATION).and_then(Result::ok).unwrap_or(0)
 }
 
 fn set_template_generation(object: &mut Object, generation: i64) {
@@ -65,11 +64,18 @@ fn set_template_generation(object: &mut Object, generation: i64) {
 }
 
 impl Strategy for DaemonSet {
-    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "spec.template", ctx.names)
+    fn malformed_annotation(&self, object: &Object) -> Option<String> {
+        annotation_number(object, TEMPLATE_GENERATION)?.err()
     }
 
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        if old.is_some_and(|old| template_generation(old) == template_generation(new)) {
+            return Vec::new();
+        }
+        pods::warnings::template(new, None, "spec.template", ctx.names)
+    }
+
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
         fill(spec, "revisionHistoryLimit", 10);
         if let Some(strategy) = map_or_insert(spec, "updateStrategy") {
@@ -86,7 +92,7 @@ impl Strategy for DaemonSet {
                 fill(rolling, "maxSurge", 0);
             }
         }
-        pods::defaults::template(object, "spec.template");
+        pods::defaults::template(object, "spec.template", ctx.names);
         // kube-apiserver converts an absent generation of the template to this annotation, so that a write without
         // the annotation owns the annotation.
         let has_annotation = object.annotation(TEMPLATE_GENERATION).is_some();

@@ -1,10 +1,10 @@
 //! Deployment: replicas of a pod template with rolling updates.
 
-use apimachinery::field::FieldErrors;
+use apimachinery::field::{FieldError, FieldErrors};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 
-use crate::defaults::{fill, fill_text, map_or_insert, part};
+use crate::defaults::{annotation_number, fill, fill_text, map_or_insert, part};
 use crate::pods;
 use crate::pods::validation::{self, WorkloadTerms};
 use crate::table::cell::selector;
@@ -47,7 +47,16 @@ pub(super) const KIND: Kind = Kind {
 
 struct Deployment;
 
+/// Annotation with the revision of a requested rollback, which kube-apiserver converts to a field.
+const ROLLBACK: &str = "deprecated.deployment.rollback.to";
+
 impl Strategy for Deployment {
+    fn malformed_annotation(&self, object: &Object) -> Option<String> {
+        let error = annotation_number(object, ROLLBACK)?.err()?;
+        let value = object.annotation(ROLLBACK).unwrap_or_default();
+        Some(format!("failed to parse annotation[{ROLLBACK}]={value} as int64: {error}"))
+    }
+
     fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {
         pods::drop_terminating_replicas(new, old);
     }
@@ -66,7 +75,7 @@ impl Strategy for Deployment {
         warnings
     }
 
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
         fill(spec, "replicas", 1);
         fill(spec, "revisionHistoryLimit", 10);
@@ -80,7 +89,12 @@ impl Strategy for Deployment {
                 fill(rolling, "maxSurge", "25%");
             }
         }
-        pods::defaults::template(object, "spec.template");
+        pods::defaults::template(object, "spec.template", ctx.names);
+        if let Some(Ok(revision)) = annotation_number(object, ROLLBACK)
+            && let Some(annotations) = part(object, "metadata.annotations")
+        {
+            annotations.insert(ROLLBACK.to_owned(), revision.to_string().into());
+        }
     }
 }
 
@@ -93,6 +107,12 @@ fn validate_spec(object: &Object, names: &Names) -> FieldErrors {
     number::check_not_negative(&spec.child("replicas"), &mut errors);
     validation::workload(&spec, TERMS, names, &mut errors);
     validate_strategy(&spec.child("strategy"), &mut errors);
+    if let Some(Ok(revision)) = annotation_number(object, ROLLBACK)
+        && revision < 0
+    {
+        let version = spec.child("rollback").child("version").path();
+        errors.push(FieldError::invalid(&version, revision, "must be greater than or equal to 0"));
+    }
     for field in ["minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
         number::check_not_negative(&spec.child(field), &mut errors);
     }

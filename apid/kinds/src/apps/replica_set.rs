@@ -34,11 +34,11 @@ impl Strategy for ReplicaSet {
         warnings
     }
 
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         if let Some(spec) = part(object, "spec") {
             fill(spec, "replicas", 1);
         }
-        pods::defaults::template(object, "spec.template");
+        pods::defaults::template(object, "spec.template", ctx.names);
     }
 
     fn prepare_update(&self, new: &mut Object, old: &Object, _ctx: &Context<'_>) {

@@ -54,7 +54,7 @@ impl Strategy for StatefulSet {
         warnings
     }
 
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         let Some(spec) = part(object, "spec") else { return };
         fill(spec, "replicas", 1);
         fill(spec, "revisionHistoryLimit", 10);
@@ -82,7 +82,7 @@ impl Strategy for StatefulSet {
                 fill_text(status, "phase", "Pending");
             }
         }
-        pods::defaults::template(object, "spec.template");
+        pods::defaults::template(object, "spec.template", ctx.names);
     }
 
     fn prepare_create(&self, object: &mut Object, _ctx: &Context<'_>) {

@@ -54,14 +54,14 @@ impl Strategy for CronJob {
         warnings
     }
 
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
         if let Some(spec) = part(object, "spec") {
             fill_text(spec, "concurrencyPolicy", "Allow");
             fill(spec, "suspend", false);
             fill(spec, "successfulJobsHistoryLimit", 3);
             fill(spec, "failedJobsHistoryLimit", 1);
         }
-        pods::defaults::template(object, "spec.jobTemplate.spec.template");
+        pods::defaults::template(object, "spec.jobTemplate.spec.template", ctx.names);
     }
 
     fn validate(&self, object: &Object, ctx: &Context<'_>) -> FieldErrors {

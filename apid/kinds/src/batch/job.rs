@@ -58,8 +58,8 @@ impl Strategy for Job {
         warnings
     }
 
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
-        pods::defaults::template(object, "spec.template");
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        pods::defaults::template(object, "spec.template", ctx.names);
         label_like_template(object);
         let Some(spec) = part(object, "spec") else { return };
         if !spec.contains_key("parallelism") {

@@ -9,7 +9,7 @@ use apimachinery::object::Object;
 use super::indexes::Indexes;
 use crate::format;
 use crate::pods::validation as pods;
-use crate::pods::warnings::template as template_warnings;
+use crate::pods::warnings::{is_new_generation, template as template_warnings};
 use crate::table::cell::PathReader as _;
 use crate::validation::internal;
 use crate::validation::{Field, number, text};
@@ -34,11 +34,10 @@ pub(super) fn warnings(new: &Object, old: Option<&Object>, path: &str, names: &N
     let (spec, mut warnings) = (Field::new(new.find(path), path), Vec::new());
     let number = |name: &str| spec.child(name).integer().unwrap_or(0);
     let is_large = number("completions") > INDEXED_MAX && number("parallelism") > LARGE_JOB_MAX;
-    let is_changed = old.is_none_or(|old| old.find(path) != new.find(path));
-    if is_changed && is_large && spec.child("completionMode").text() == "Indexed" {
+    if is_new_generation(new, old) && is_large && spec.child("completionMode").text() == "Indexed" {
         warnings.push(format!(
-            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, the \
-             server might not be able to track completedIndexes when a big number of indexes fail"
+            "{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, \
+             Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
         ));
     }
     warnings.extend(template_warnings(new, old, &format!("{path}.template"), names));

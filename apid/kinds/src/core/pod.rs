@@ -76,8 +76,8 @@ const DEFAULT_GRACE_PERIOD_SECONDS: i64 = 30;
 struct Pod;
 
 impl Strategy for Pod {
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
-        pods::defaults::pod(object);
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        pods::defaults::pod(object, ctx.names);
         pod_status::complete_addresses(object);
     }
 

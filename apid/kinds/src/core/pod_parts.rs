@@ -11,8 +11,8 @@ use apimachinery::quantity;
 use serde_json::Value;
 
 use super::pod_status;
-use crate::pods;
 use crate::table::cell::PathReader;
+use crate::{metadata, pods, status};
 
 /// Subresource that adds ephemeral containers.
 pub(super) const EPHEMERAL: &str = "ephemeralcontainers";
@@ -26,7 +26,7 @@ const FIXED_CONTAINER_LISTS: [&str; 2] = ["containers", "initContainers"];
 /// Container fields of the body that a resize validates. Validation rejects a changed `resizePolicy`.
 const RESIZE_FIELDS: [&str; 2] = ["resources", "resizePolicy"];
 
-/// Keeps the ephemeral containers of the body and restores all other fields.
+/// Keeps the ephemeral containers of the body and restores all other fields of the spec.
 pub(super) fn keep_ephemeral(new: &mut Object, old: &Object) {
     let containers = spec(new).and_then(|spec| spec.remove(EPHEMERAL_FIELD));
     restore(new, old);
@@ -37,46 +37,58 @@ pub(super) fn keep_ephemeral(new: &mut Object, old: &Object) {
     }
 }
 
-/// Keeps the container resources of the body and restores all other fields.
-/// Leaves a body with other container names unchanged; validation rejects such a body.
+/// Keeps the container resources of the body and restores all other fields of the spec.
+/// Keeps a list with other container names as it is; validation rejects such a list.
 pub(super) fn keep_resources(new: &mut Object, old: &Object) {
-    let names = |pod: &Object, list: &str| -> Vec<String> {
-        pod.items(&format!("spec.{list}")).iter().map(|c| c.text("name").to_owned()).collect()
-    };
-    if FIXED_CONTAINER_LISTS.iter().any(|list| names(new, list) != names(old, list)) {
-        return;
-    }
-    let body_lists = FIXED_CONTAINER_LISTS.map(|list| new.items(&format!("spec.{list}")).to_vec());
+    let body_lists =
+        FIXED_CONTAINER_LISTS.map(|list| spec(new).and_then(|spec| spec.remove(list)).unwrap_or_default());
     restore(new, old);
     let Some(spec) = spec(new) else { return };
-    for (list, body_containers) in FIXED_CONTAINER_LISTS.iter().zip(body_lists) {
-        let Some(Value::Array(containers)) = spec.get_mut(*list) else { continue };
-        for (container, mut body_container) in containers.iter_mut().zip(body_containers) {
-            let (Some(container), Some(body_container)) =
-                (container.as_object_mut(), body_container.as_object_mut())
-            else {
-                continue;
-            };
-            for field in RESIZE_FIELDS {
-                match body_container.remove(field) {
-                    Some(value) => drop(container.insert(field.to_owned(), value)),
-                    None => drop(container.remove(field)),
+    for (list, body_list) in FIXED_CONTAINER_LISTS.iter().zip(body_lists) {
+        let Value::Array(body_containers) = body_list else {
+            spec.remove(*list);
+            continue;
+        };
+        match spec.get_mut(*list) {
+            Some(Value::Array(containers)) if has_same_names(containers, &body_containers) => {
+                for (container, body_container) in containers.iter_mut().zip(body_containers) {
+                    copy_resources(container, body_container);
                 }
             }
+            _ => drop(spec.insert((*list).to_owned(), body_containers.into())),
         }
     }
 }
 
-/// Validates ephemeral containers and their changes.
-pub(super) fn validate_ephemeral(new: &Object, old: &Object, names: &Names) -> FieldErrors {
-    let mut errors = FieldErrors::new();
-    let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
-    errors.extend(pods::validation::ephemeral_containers(new, names));
-    let containers = new.items("spec.ephemeralContainers");
-    let mut by_name: BTreeMap<&str, &Value> = BTreeMap::new();
-    for container in containers {
-        by_name.entry(container.text("name")).or_insert(container);
+fn has_same_names(containers: &[Value], others: &[Value]) -> bool {
+    containers.len() == others.len()
+        && containers
+            .iter()
+            .zip(others)
+            .all(|(container, other)| container.text("name") == other.text("name"))
+}
+
+/// Copies the fields of a resize from the container of the body.
+fn copy_resources(container: &mut Value, mut body_container: Value) {
+    let (Some(container), Some(body_container)) = (container.as_object_mut(), body_container.as_object_mut())
+    else {
+        return;
+    };
+    for field in RESIZE_FIELDS {
+        match body_container.remove(field) {
+            Some(value) => drop(container.insert(field.to_owned(), value)),
+            None => drop(container.remove(field)),
+        }
     }
+}
+
+/// Validates a pod with changed ephemeral containers.
+pub(super) fn validate_ephemeral(new: &Object, old: &Object, names: &Names) -> FieldErrors {
+    let mut errors = pods::validation::pod(new, names);
+    let path = FieldPath::new("spec").child(EPHEMERAL_FIELD);
+    let containers = new.items("spec.ephemeralContainers");
+    let by_name: BTreeMap<&str, &Value> =
+        containers.iter().map(|container| (container.text("name"), container)).collect();
     for old_container in old.items("spec.ephemeralContainers") {
         let name = quote(old_container.text("name"));
         let change = match by_name.get(old_container.text("name")).copied() {
@@ -92,43 +104,85 @@ pub(super) fn validate_ephemeral(new: &Object, old: &Object, names: &Names) -> F
 
 /// Validates a resize.
 pub(super) fn validate_resize(new: &Object, old: &Object, names: &Names) -> FieldErrors {
-    let path = FieldPath::new("spec");
-    let mut errors = pods::validation::resources_of_containers(new, names);
-    for list in FIXED_CONTAINER_LISTS {
-        let old_containers = old.items(&format!("spec.{list}"));
-        for (i, container) in new.items(&format!("spec.{list}")).iter().enumerate() {
-            let Some(old_container) = old_containers.get(i) else { continue };
-            for kind in ["limits", "requests"] {
-                let (old_amounts, new_amounts) = (
-                    old_container.entries(&format!("resources.{kind}")),
-                    container.entries(&format!("resources.{kind}")),
-                );
-                let remaining: BTreeSet<&str> = new_amounts.iter().map(|(name, _)| *name).collect();
-                if old_amounts.iter().any(|(name, _)| !remaining.contains(name)) {
-                    let path = path.child(list).index(i).child("resources").child(kind);
-                    errors.push(FieldError::forbidden(&path, &format!("resource {kind} cannot be removed")));
-                }
-            }
-            if lowers_memory_limit(container, old_container) {
-                let path = path.child(list).index(i).child("resources").child("limits").key("memory");
-                let detail = "memory limits cannot be decreased unless resizePolicy is RestartContainer";
-                errors.push(FieldError::forbidden(&path, detail));
-            }
-        }
+    let mut errors = FieldErrors::new();
+    let is_static = old.annotation(&names.label_key("config.mirror")).is_some();
+    if is_static || old.text("spec.os.name") == "windows" {
+        let pods = if is_static { "static" } else { "windows" };
+        errors.push(FieldError::forbidden(&FieldPath::new(""), &format!("{pods} pods cannot be resized")));
+        return errors;
     }
-    let qos_class = pod_status::qos_class(new);
-    if qos_class != pod_status::qos_class(old) {
+    errors.extend(pods::validation::pod(new, names));
+    let path = FieldPath::new("spec");
+    if pod_status::qos_class(new) != pod_status::quality_of_service(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
-        errors.push(FieldError::invalid(&path, old.text("status.qosClass"), detail));
+        errors.push(FieldError::invalid(&path, new.text("status.qosClass"), detail));
     }
     let running = old.items("status.containerStatuses").iter().find(|s| s.find("state.running").is_some());
     if running.is_some_and(|status| status.find("resources").is_none()) {
         errors.push(FieldError::forbidden(&path, "Pod running on node without support for resize"));
     }
-    if without_resizable(new) != without_resizable(old) {
-        errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
+    let differences = order_differences(new, old, &path);
+    if !differences.is_empty() {
+        errors.extend(differences);
+        return errors;
+    }
+    for list in FIXED_CONTAINER_LISTS {
+        let full = format!("spec.{list}");
+        for (i, (container, old_container)) in new.items(&full).iter().zip(old.items(&full)).enumerate() {
+            let can_resize = list == "containers" || container.text("restartPolicy") == "Always";
+            if can_resize {
+                let path = path.child(list).index(i).child("resources");
+                validate_container_resize(container, old_container, &path, &mut errors);
+            }
+            if can_resize && has_other_changes(container, old_container) {
+                errors.push(FieldError::forbidden(&path, "only cpu and memory resources are mutable"));
+            }
+            if !can_resize && container != old_container {
+                let detail = "resources for non-sidecar init containers are immutable";
+                errors.push(FieldError::forbidden(&path, detail));
+            }
+        }
     }
     errors
+}
+
+/// Reports containers that a resize adds, removes, renames or reorders.
+fn order_differences(new: &Object, old: &Object, path: &FieldPath) -> FieldErrors {
+    let mut errors = FieldErrors::new();
+    for list in FIXED_CONTAINER_LISTS {
+        let full = format!("spec.{list}");
+        let (containers, old_containers) = (new.items(&full), old.items(&full));
+        let path = path.child(list);
+        if containers.len() != old_containers.len() {
+            let detail = format!("{list} may not be added or removed on resize");
+            errors.push(FieldError::forbidden(&path, &detail));
+            continue;
+        }
+        for (i, (container, old_container)) in containers.iter().zip(old_containers).enumerate() {
+            if container.text("name") != old_container.text("name") {
+                let detail = format!("{list} may not be renamed or reordered on resize");
+                errors.push(FieldError::forbidden(&path.index(i).child("name"), &detail));
+            }
+        }
+    }
+    errors
+}
+
+/// Validates that a resize removes no request or limit, and lowers a memory limit only with a restart.
+fn validate_container_resize(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
+    for kind in ["requests", "limits"] {
+        let amounts = new.entries(&format!("resources.{kind}"));
+        let remaining: BTreeSet<&str> = amounts.iter().map(|(name, _)| *name).collect();
+        let old_amounts = old.entries(&format!("resources.{kind}"));
+        if old_amounts.iter().any(|(name, _)| !remaining.contains(name)) {
+            let detail = format!("resource {kind} cannot be removed");
+            errors.push(FieldError::forbidden(&path.child(kind), &detail));
+        }
+    }
+    if lowers_memory_limit(new, old) {
+        let detail = "memory limits cannot be decreased unless resizePolicy is RestartContainer";
+        errors.push(FieldError::forbidden(&path.child("limits").key("memory"), detail));
+    }
 }
 
 /// Whether a resize lowers the memory limit of a container that does not restart.
@@ -145,32 +199,33 @@ fn lowers_memory_limit(new: &Value, old: &Value) -> bool {
     limit(new).zip(limit(old)).is_some_and(|(new, old)| new < old)
 }
 
-/// The spec without the fields that a resize may change.
-fn without_resizable(pod: &Object) -> Option<Value> {
-    let mut spec = pod.get("spec").cloned()?;
-    for list in FIXED_CONTAINER_LISTS {
-        let containers = spec.get_mut(list).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let Some(Value::Object(resources)) = container.get_mut("resources") else { continue };
+/// Whether containers differ in more than cpu and memory. As in kube-apiserver, a list of amounts that the old
+/// container lacks is no difference.
+fn has_other_changes(new: &Value, old: &Value) -> bool {
+    let without_resizable = |container: &Value| {
+        let mut container = container.clone();
+        if let Some(Value::Object(resources)) = container.get_mut("resources") {
             for kind in ["limits", "requests"] {
+                let has_old = !old.entries(&format!("resources.{kind}")).is_empty();
                 let Some(Value::Object(amounts)) = resources.get_mut(kind) else { continue };
-                amounts.retain(|resource, _| resource != "cpu" && resource != "memory");
+                amounts.retain(|resource, _| has_old && resource != "cpu" && resource != "memory");
                 if amounts.is_empty() {
                     resources.remove(kind);
                 }
             }
         }
-    }
-    Some(spec)
+        container
+    };
+    without_resizable(new) != without_resizable(old)
 }
 
-/// Restores all fields except managedFields from the stored pod.
+/// Restores the spec, the status, and the metadata that the author of a pod sets.
 fn restore(new: &mut Object, old: &Object) {
-    let owners = new.remove_meta("managedFields");
-    new.clone_from(old);
-    match owners {
-        Some(owners) => new.set_meta("managedFields", owners),
-        None => drop(new.remove_meta("managedFields")),
+    for field in ["spec", "status"] {
+        status::restore_field(new, old, field);
+    }
+    for field in status::REQUEST_METADATA {
+        metadata::restore_field(new, old, field);
     }
 }
 
@@ -190,10 +245,10 @@ mod tests {
     }
 
     fn pod(spec: Value) -> Object {
-        Object::from_value(
-            json!({"metadata": {"name": "p"}, "spec": spec, "status": {"qosClass": "Burstable"}}),
-        )
-        .unwrap()
+        let pod = json!({"metadata": {"name": "p"}, "spec": spec, "status": {"qosClass": "Burstable"}});
+        let mut pod = Object::from_value(pod).unwrap();
+        pods::defaults::pod(&mut pod, &names());
+        pod
     }
 
     fn fields(errors: &[FieldError]) -> Vec<&str> {
@@ -251,13 +306,11 @@ mod tests {
         ] {
             let mut new =
                 pod(json!({"containers": [container("other", resources.clone())], "nodeName": "n"}));
+            let sent = new.items("spec.containers")[0]["resources"].clone();
             keep_resources(&mut new, &old);
             assert_eq!(new.text("spec.nodeName"), "");
             let container_after = new.items("spec.containers").first().unwrap();
-            assert_eq!(
-                (container_after.text("image"), container_after.get("resources")),
-                ("a", Some(&resources))
-            );
+            assert_eq!((container_after.text("image"), container_after.get("resources")), ("a", Some(&sent)));
             assert_eq!(fields(&validate_resize(&new, &old, &names())), vec!["spec"; wrong], "{resources}");
         }
         let errors_of_lower_limit = |policy: &str| {
@@ -281,7 +334,9 @@ mod tests {
         );
         let pod_with_policy = |policy: &str| {
             let policies = json!([{"resourceName": "cpu", "restartPolicy": policy}]);
-            pod(json!({"containers": [{"name": "c", "image": "a", "resizePolicy": policies}]}))
+            let mut container = container("a", json!({"requests": {"cpu": "1"}}));
+            container["resizePolicy"] = policies;
+            pod(json!({"containers": [container]}))
         };
         let (mut new, old_policy) = (pod_with_policy("RestartContainer"), pod_with_policy("NotRequired"));
         keep_resources(&mut new, &old_policy);
@@ -289,8 +344,44 @@ mod tests {
             validate_resize(&new, &old_policy, &names()).iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["spec: Forbidden: only cpu and memory resources are mutable"]
         );
-        let mut renamed = pod(json!({"containers": [{"name": "d", "image": "a"}]}));
-        keep_resources(&mut renamed, &old);
-        assert!(!validate_resize(&renamed, &old, &names()).is_empty());
+        let resized = |containers: Value| {
+            let mut new = pod(json!({"containers": containers, "nodeName": "n"}));
+            new.set_meta("generateName", "g-");
+            keep_resources(&mut new, &old);
+            assert_eq!((new.text("spec.nodeName"), new.meta_str("generateName")), ("", "g-"));
+            validate_resize(&new, &old, &names()).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let resources = json!({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}});
+        assert_eq!(
+            resized(json!([{"name": "d", "image": "a", "resources": resources}])),
+            ["spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"]
+        );
+        assert_eq!(
+            resized(json!([container("a", resources), {"name": "d", "image": "a"}])),
+            ["spec.containers: Forbidden: containers may not be added or removed on resize"]
+        );
+    }
+
+    #[test]
+    fn resize_of_static_windows_and_init_containers_is_refused() {
+        let errors = |old: &Object, new: &Object| {
+            validate_resize(new, old, &names()).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let mut mirror = pod(json!({"containers": [{"name": "c", "image": "a"}]}));
+        mirror.set_meta("annotations", json!({"kubernetes.io/config.mirror": "x"}));
+        assert_eq!(errors(&mirror, &mirror), [": Forbidden: static pods cannot be resized"]);
+        let windows = pod(json!({"containers": [{"name": "c", "image": "a"}], "os": {"name": "windows"}}));
+        assert_eq!(errors(&windows, &windows), [": Forbidden: windows pods cannot be resized"]);
+        let with_init = |policy: Value, cpu: &str| {
+            let resources = json!({"requests": {"cpu": cpu}});
+            let init = json!({"name": "i", "image": "a", "restartPolicy": policy, "resources": resources});
+            pod(json!({"containers": [{"name": "c", "image": "a"}], "initContainers": [init]}))
+        };
+        let (always, none) = (json!("Always"), Value::Null);
+        assert_eq!(errors(&with_init(always.clone(), "1"), &with_init(always, "2")), [""; 0]);
+        assert_eq!(
+            errors(&with_init(none.clone(), "1"), &with_init(none, "2")),
+            ["spec: Forbidden: resources for non-sidecar init containers are immutable"]
+        );
     }
 }

@@ -35,12 +35,12 @@ impl Strategy for PodTemplate {
         pods::validation::template(template, &FieldPath::new("template"), ctx.names)
     }
 
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
-        pods::defaults::template(object, "template");
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        pods::defaults::template(object, "template", ctx.names);
     }
 
-    fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
-        pods::warnings::template(new, old, "template", ctx.names)
+    fn warnings(&self, new: &Object, _old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
+        pods::warnings::template(new, None, "template", ctx.names)
     }
 }
 

@@ -34,8 +34,8 @@ struct ReplicationController;
 
 impl Strategy for ReplicationController {
     /// Defaults the selector and the controller's labels to the labels of the template.
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
-        pods::defaults::template(object, "spec.template");
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        pods::defaults::template(object, "spec.template", ctx.names);
         let labels = object.at(&["spec", "template", "metadata", "labels"]).cloned();
         let Some(spec) = part(object, "spec") else { return };
         fill(spec, "replicas", 1);

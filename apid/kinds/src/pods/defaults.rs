@@ -5,6 +5,7 @@
 //! [`pod`] sets the defaults of a pod, [`template`] those of a pod template. Templates do not get defaults
 //! that only a running pod needs: service links, requests that follow from limits, and host ports.
 
+use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use serde_json::json;
 
@@ -15,8 +16,14 @@ use crate::volume_sources;
 /// Default file mode: the owner reads and writes, all others read.
 const FILE_MODE: i64 = 0o644;
 
+/// Sub-domains of the annotations that old clients wrote for init containers, and the names of the annotations.
+/// kube-apiserver drops these annotations.
+const INIT_CONTAINER_SUB_DOMAINS: [&str; 2] = ["pod.beta", "pod.alpha"];
+const INIT_CONTAINER_ANNOTATIONS: [&str; 2] = ["init-containers", "init-container-statuses"];
+
 /// Sets the defaults of a pod.
-pub(crate) fn pod(object: &mut Object) {
+pub(crate) fn pod(object: &mut Object, names: &Names) {
+    drop_annotations(part(object, "metadata"), names);
     let Some(spec) = part(object, "spec") else { return };
     disabled::remove_from_spec(spec);
     fill(spec, "enableServiceLinks", true);
@@ -33,10 +40,25 @@ pub(crate) fn pod(object: &mut Object) {
 }
 
 /// Sets the defaults of the pod template at a path, such as `spec.template`.
-pub(crate) fn template(object: &mut Object, path: &str) {
+pub(crate) fn template(object: &mut Object, path: &str, names: &Names) {
+    drop_annotations(part(object, &format!("{path}.metadata")), names);
     if let Some(spec) = part(object, &format!("{path}.spec")) {
         disabled::remove_from_spec(spec);
         default_spec(spec);
+    }
+}
+
+/// Removes the annotations about init containers.
+fn drop_annotations(metadata: Option<&mut Fields>, names: &Names) {
+    let Some(metadata) = metadata else { return };
+    let Some(annotations) = map_at(metadata, "annotations") else { return };
+    for sub_domain in INIT_CONTAINER_SUB_DOMAINS {
+        for name in INIT_CONTAINER_ANNOTATIONS {
+            annotations.remove(&names.label_sub_key(sub_domain, name));
+        }
+    }
+    if annotations.is_empty() {
+        metadata.remove("annotations");
     }
 }
 
@@ -205,11 +227,17 @@ fn default_projection(source: &mut Fields) {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::names::Preset;
+
     use super::*;
 
-    fn spec_after(spec: Value, rule: impl Fn(&mut Object)) -> Value {
+    fn names() -> Names {
+        Names::new(Preset::Kubernetes, "").unwrap()
+    }
+
+    fn spec_after(spec: Value, rule: impl Fn(&mut Object, &Names)) -> Value {
         let mut object = Object::from_value(json!({"spec": spec})).unwrap();
-        rule(&mut object);
+        rule(&mut object, &names());
         object.remove("spec").unwrap()
     }
 
@@ -244,8 +272,9 @@ mod tests {
             json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}])
         );
         assert_eq!(alone["containers"][0]["resources"]["requests"], json!({"cpu": "1", "memory": "1Gi"}));
-        let inside =
-            spec_after(json!({"template": {"spec": spec}}), |object| template(object, "spec.template"));
+        let inside = spec_after(json!({"template": {"spec": spec}}), |object, names| {
+            template(object, "spec.template", names)
+        });
         let inside = &inside["template"]["spec"];
         assert_eq!(inside.get("enableServiceLinks"), None);
         assert_eq!(inside["containers"][0]["ports"], json!([{"containerPort": 80, "protocol": "TCP"}]));
@@ -253,6 +282,24 @@ mod tests {
         assert_eq!((&inside["restartPolicy"], &inside["securityContext"]), (&json!("Always"), &json!({})));
         let twice = spec_after(alone.clone(), pod);
         assert_eq!(twice, alone, "defaults of defaults are none");
+    }
+
+    #[test]
+    fn annotations_of_init_containers_are_dropped() {
+        let annotations = |rest: Value| {
+            let mut annotations = json!({
+                "pod.alpha.kubernetes.io/init-containers": "x",
+                "pod.beta.kubernetes.io/init-container-statuses": "y",
+            });
+            annotations.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            json!({"annotations": annotations})
+        };
+        let mut alone = Object::from_value(json!({"metadata": annotations(json!({})), "spec": {}})).unwrap();
+        pod(&mut alone, &names());
+        assert_eq!(alone.get("metadata"), Some(&json!({})));
+        let inside = json!({"template": {"metadata": annotations(json!({"a": "b"})), "spec": {}}});
+        let inside = spec_after(inside, |object, names| template(object, "spec.template", names));
+        assert_eq!(inside["template"]["metadata"], json!({"annotations": {"a": "b"}}));
     }
 
     #[test]

@@ -49,10 +49,15 @@ fn remove_from_container(container: &mut Fields, list: &str) {
     if let Some(Value::Object(lifecycle)) = container.get_mut("lifecycle") {
         lifecycle.remove("stopSignal");
     }
-    // Feature gate ContainerRestartRules: while it is off, only init containers have their own restart
-    // policy. kube-apiserver treats an empty text as absent.
-    let is_unset = container.get("restartPolicy").and_then(Value::as_str) == Some("");
-    if list == "containers" || is_unset {
+    // Feature gate ContainerRestartRules: while it is off, the only restart policy of a container is `Always`
+    // for init containers. Validation reports the policy of an ephemeral container.
+    let policy = container.get("restartPolicy").and_then(Value::as_str).unwrap_or_default();
+    let is_kept = match list {
+        "containers" => false,
+        "initContainers" => policy == "Always",
+        _ => !policy.is_empty(),
+    };
+    if !is_kept {
         container.remove("restartPolicy");
     }
 }

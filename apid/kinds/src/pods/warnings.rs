@@ -27,9 +27,15 @@ use crate::format;
 use crate::table::cell::PathReader as _;
 use crate::validation::{Field, address_form};
 
-/// Warnings about the pod template at a path, if it is new or changed.
+/// Whether a write creates an object or changes its generation. As in kube-apiserver, such a write repeats the warnings
+/// about the whole pod template.
+pub(crate) fn is_new_generation(new: &Object, old: Option<&Object>) -> bool {
+    old.is_none_or(|old| old.generation() != new.generation())
+}
+
+/// Warnings about the pod template at a path, if the object is new or has a new generation.
 pub(crate) fn template(new: &Object, old: Option<&Object>, path: &str, names: &Names) -> Vec<String> {
-    if old.is_some_and(|old| old.find(path) == new.find(path)) {
+    if !is_new_generation(new, old) {
         return Vec::new();
     }
     let template = Field::new(new.find(path), path);

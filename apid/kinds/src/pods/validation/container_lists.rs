@@ -72,9 +72,6 @@ fn init_container<'v>(
 ) {
     container::validate(container, facts, errors);
     let policy = container.child("restartPolicy");
-    if policy.is_present() && policy.text() != "Always" {
-        errors.push(policy.not_supported(&["Always"]));
-    }
     let name = container.child("name");
     if names.contains(name.text()) {
         errors.push(name.duplicate());
@@ -99,7 +96,7 @@ fn init_container<'v>(
 }
 
 /// Validates ephemeral containers. `names` are the names of the other containers.
-pub(crate) fn ephemeral_containers(
+fn ephemeral_containers(
     containers: &Field<'_, '_>,
     names: &BTreeSet<&str>,
     facts: &PodFacts<'_>,

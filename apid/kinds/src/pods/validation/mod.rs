@@ -45,7 +45,6 @@ use apimachinery::field::{FieldErrors, FieldPath};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 
-use crate::table::cell::PathReader as _;
 use crate::validation::{Field, network, number, text};
 use crate::{format, metadata};
 
@@ -105,29 +104,6 @@ pub(crate) fn new_pod(pod: &Object, names: &Names) -> FieldErrors {
         errors.push(node.forbidden("cannot be set until all schedulingGates have been cleared"));
     }
     annotations::check_profiles(&metadata.child("annotations"), &spec, names, &mut errors);
-    errors
-}
-
-/// Validates the ephemeral containers of a pod.
-pub(crate) fn ephemeral_containers(pod: &Object, names: &Names) -> FieldErrors {
-    let spec = Field::new(pod.get("spec"), "spec");
-    let mut errors = FieldErrors::new();
-    let facts = PodFacts::new(&spec, names, &mut FieldErrors::new());
-    let others = ["spec.containers", "spec.initContainers"].iter().flat_map(|list| pod.items(list));
-    let others = others.filter_map(|container| container.get("name")?.as_str()).collect();
-    container_lists::ephemeral_containers(&spec.child("ephemeralContainers"), &others, &facts, &mut errors);
-    errors
-}
-
-/// Validates the resources of the containers of a pod.
-pub(crate) fn resources_of_containers(pod: &Object, names: &Names) -> FieldErrors {
-    let spec = Field::new(pod.get("spec"), "spec");
-    let mut errors = FieldErrors::new();
-    for list in ["containers", "initContainers"] {
-        for container in spec.child(list).items() {
-            resources::container(&container.child("resources"), names, &mut errors);
-        }
-    }
     errors
 }
 

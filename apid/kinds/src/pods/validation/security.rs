@@ -67,10 +67,10 @@ fn sysctls(spec: &Field<'_, '_>, sysctls: &Field<'_, '_>, errors: &mut FieldErro
             errors.push(name.required(""));
         } else if !format::is_sysctl(name.text()) {
             errors.push(name.invalid(format::SYSCTL));
-        } else if !seen.insert(name.text().replace('/', ".")) {
+        } else if !seen.insert(name.text()) {
             errors.push(name.duplicate());
         }
-        let normalized = name.text().replace('/', ".");
+        let normalized = normalized_sysctl(name.text());
         if spec.child("hostNetwork").flag() && normalized.starts_with("net.") {
             errors.push(name.invalid("may not be specified when 'hostNetwork' is true"));
         }
@@ -81,6 +81,20 @@ fn sysctls(spec: &Field<'_, '_>, sysctls: &Field<'_, '_>, errors: &mut FieldErro
             errors.push(name.invalid("may not be specified when 'hostIPC' is true"));
         }
     }
+}
+
+/// The name of a sysctl with dots between its parts. In a name whose first separator is `/`, the characters `/` and `.`
+/// change places.
+fn normalized_sysctl(name: &str) -> String {
+    if name.chars().find(|c| matches!(c, '.' | '/')) == Some('/') {
+        let swap = |c| match c {
+            '/' => '.',
+            '.' => '/',
+            c => c,
+        };
+        return name.chars().map(swap).collect();
+    }
+    name.to_owned()
 }
 
 /// Validates the security context of a container.

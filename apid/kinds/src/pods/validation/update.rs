@@ -9,12 +9,13 @@ use serde_json::json;
 
 use super::{annotations, gated};
 use crate::table::cell::PathReader;
+use crate::validation::Field;
 
 /// Validates an update of a pod.
 ///
 /// An update may change container images, set or shorten the deadline, add tolerations, change their
 /// duration, remove scheduling gates, and set a negative grace period to 1. [`gated`] has the rules for gated
-/// pods.
+/// pods. As in kube-apiserver, these rules report absent images and errors of tolerations a second time.
 pub(crate) fn update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();
@@ -25,6 +26,11 @@ pub(crate) fn update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
             let detail = "pod updates may not add or remove containers";
             errors.push(FieldError::forbidden(&path.child(field), detail));
             return errors;
+        }
+        for (i, container) in new.items(&full).iter().enumerate() {
+            if container.text("image").trim().is_empty() {
+                errors.push(FieldError::required(&path.child(field).index(i).child("image"), ""));
+            }
         }
     }
     let deadline = |object: &Object| object.find("spec.activeDeadlineSeconds").and_then(Value::as_i64);
@@ -53,6 +59,9 @@ pub(crate) fn update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     if !tolerations(old).is_subset(&tolerations(new)) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden(&path.child("tolerations"), detail));
+    } else {
+        let spec = Field::new(new.get("spec"), "spec");
+        super::tolerations(&spec.child("tolerations"), &mut errors);
     }
     let gates = path.child("schedulingGates");
     let before: HashSet<&str> =

@@ -72,8 +72,7 @@ fn source(volume: &Field<'_, '_>, errors: &mut FieldErrors) {
     let names = volume.names();
     for (name, rule) in SOURCES.iter().filter(|(name, _)| names.contains(name)) {
         let source = volume.child(name);
-        // kube-apiserver does not report `flexVolume` as a second source.
-        if has_source && *name != "flexVolume" {
+        if has_source {
             // kube-apiserver spells two sources differently in this error.
             let reported = match *name {
                 "cephfs" => volume.child("cephFS"),
