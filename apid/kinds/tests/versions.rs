@@ -121,7 +121,7 @@ fn hpa_v1_keeps_v2_fields_in_annotations() {
         assert_eq!(
             annotation("behavior"),
             Some(
-                r#"{"scaleDown":{"stabilizationWindowSeconds":10,"selectPolicy":"Max","policies":[{"type":"Pods","value":1,"periodSeconds":20}]}}"#
+                r#"{"ScaleUp":null,"ScaleDown":{"StabilizationWindowSeconds":10,"SelectPolicy":"Max","Policies":[{"Type":"Pods","Value":1,"PeriodSeconds":20}],"Tolerance":null}}"#
             )
         );
         let target = json!({"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"});

@@ -2,6 +2,7 @@
 
 use apimachinery::clock::Clock;
 use apimachinery::field::FieldErrors;
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::{Value, json};
 
@@ -36,7 +37,8 @@ pub(super) const KIND: Kind = Kind {
 struct HorizontalPodAutoscaler;
 
 impl Strategy for HorizontalPodAutoscaler {
-    fn default(&self, object: &mut Object, _ctx: &Context<'_>) {
+    fn default(&self, object: &mut Object, ctx: &Context<'_>) {
+        drop_annotations(object, ctx.names);
         let Some(Value::Object(spec)) = object.get_mut("spec") else { return };
         spec.entry("minReplicas").or_insert_with(|| 1.into());
         if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
@@ -69,6 +71,26 @@ impl Strategy for HorizontalPodAutoscaler {
 
     fn validate_update(&self, new: &Object, _old: &Object, ctx: &Context<'_>) -> FieldErrors {
         if ctx.subresource == "status" { rules::validate_status(new) } else { FieldErrors::new() }
+    }
+}
+
+/// Names of the annotations that hold fields of this version in older versions, without their prefix.
+pub(super) const ANNOTATIONS: [&str; 4] = ["metrics", "current-metrics", "conditions", "behavior"];
+
+/// Key of one of [`ANNOTATIONS`].
+pub(super) fn annotation_key(names: &Names, name: &str) -> String {
+    names.label_sub_key("autoscaling.alpha", name)
+}
+
+/// Removes the annotations that hold fields of this version in older versions.
+pub(super) fn drop_annotations(object: &mut Object, names: &Names) {
+    let Some(Value::Object(metadata)) = object.get_mut("metadata") else { return };
+    let Some(Value::Object(annotations)) = metadata.get_mut("annotations") else { return };
+    for name in ANNOTATIONS {
+        annotations.remove(&annotation_key(names, name));
+    }
+    if annotations.is_empty() {
+        metadata.remove("annotations");
     }
 }
 

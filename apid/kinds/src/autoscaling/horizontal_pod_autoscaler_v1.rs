@@ -11,11 +11,12 @@ use apimachinery::names::Names;
 use apimachinery::object::Object;
 use schema::Schema;
 use schema::key_order::text_of_type;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::horizontal_pod_autoscaler;
+use super::horizontal_pod_autoscaler::{self, annotation_key};
 use crate::same_fields::derive_version;
 use crate::table::cell::PathReader;
+use crate::validation::internal;
 use crate::{Conversion, Kind};
 
 pub(super) const KIND: Kind = derive_version(
@@ -103,17 +104,28 @@ const METRICS: &str = "metrics";
 const CURRENT_METRICS: &str = "current-metrics";
 const CONDITIONS: &str = "conditions";
 const BEHAVIOR: &str = "behavior";
-const ANNOTATIONS: [&str; 4] = [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR];
 
 const CONDITION: &str = "autoscaling/v2.HorizontalPodAutoscalerCondition";
 const BEHAVIOR_TYPE: &str = "autoscaling/v2.HorizontalPodAutoscalerBehavior";
+/// Field names of a behavior and its parts.
+const BEHAVIOR_FIELDS: [&str; 9] = [
+    "scaleUp",
+    "scaleDown",
+    "stabilizationWindowSeconds",
+    "selectPolicy",
+    "policies",
+    "tolerance",
+    "type",
+    "value",
+    "periodSeconds",
+];
 
 struct HorizontalPodAutoscaler;
 
 impl Conversion for HorizontalPodAutoscaler {
     fn to_stored(&self, object: &mut Object, names: &Names) {
         let read_annotation = |name: &str| {
-            let text = object.annotation(&key(names, name))?;
+            let text = object.annotation(&annotation_key(names, name))?;
             serde_json::from_str::<Value>(text).ok()
         };
         let metrics = read_annotation(METRICS)
@@ -122,10 +134,9 @@ impl Conversion for HorizontalPodAutoscaler {
             .and_then(|list| convert_all(list, |metric| from_annotation_format(metric, Side::Current)));
         let conditions = read_annotation(CONDITIONS)
             .and_then(|list| convert_all(list, |value| conform_to_type(value, CONDITION)));
-        let behavior = read_annotation(BEHAVIOR).and_then(|value| conform_to_type(value, BEHAVIOR_TYPE));
-        for name in ANNOTATIONS {
-            remove_annotation(object, &key(names, name));
-        }
+        let behavior = read_annotation(BEHAVIOR)
+            .and_then(|value| conform_to_type(with_field_names(value), BEHAVIOR_TYPE));
+        horizontal_pod_autoscaler::drop_annotations(object, names);
 
         let spec = object.part_mut("spec");
         let mut all_metrics = metrics.unwrap_or_default();
@@ -172,7 +183,8 @@ impl Conversion for HorizontalPodAutoscaler {
             status.insert("currentCPUUtilizationPercentage".to_owned(), percent.clone());
         }
 
-        let mut write_annotation = |name: &str, text: String| annotate(object, &key(names, name), text);
+        let mut write_annotation =
+            |name: &str, text: String| annotate(object, &annotation_key(names, name), text);
         let list = |texts: Vec<String>| format!("[{}]", texts.join(","));
         if !other_metrics.is_empty() {
             write_annotation(
@@ -193,13 +205,10 @@ impl Conversion for HorizontalPodAutoscaler {
             );
         }
         if let Some(behavior) = behavior.filter(Value::is_object) {
-            write_annotation(BEHAVIOR, text_of_type(&behavior, BEHAVIOR_TYPE));
+            // This annotation has the form of the internal type.
+            write_annotation(BEHAVIOR, internal::text_of_type(Some(&behavior), BEHAVIOR_TYPE));
         }
     }
-}
-
-fn key(names: &Names, name: &str) -> String {
-    names.label_sub_key("autoscaling.alpha", name)
 }
 
 /// The CPU utilization metric, which is a field in version 1. `word` is `target` or `current`.
@@ -283,6 +292,22 @@ fn from_annotation_format(metric: Value, side: Side) -> Option<Value> {
     conform_to_type(out.into_value(), side.type_name())
 }
 
+/// Renames the keys of a behavior to the field names of version 2, in any case of letters.
+fn with_field_names(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => fields
+            .into_iter()
+            .map(|(key, value)| {
+                let name = BEHAVIOR_FIELDS.iter().find(|name| name.eq_ignore_ascii_case(&key));
+                (name.map_or(key, |name| (*name).to_owned()), with_field_names(value))
+            })
+            .collect::<Map<_, _>>()
+            .into(),
+        Value::Array(items) => items.into_iter().map(with_field_names).collect(),
+        value => value,
+    }
+}
+
 /// Converts all items of a list; None if one item has no conversion.
 fn convert_all(list: Value, convert: impl Fn(Value) -> Option<Value>) -> Option<Vec<Value>> {
     match list {
@@ -309,13 +334,5 @@ fn annotate(object: &mut Object, key: &str, text: String) {
     let annotations = object.meta_mut().entry("annotations").or_insert_with(|| json!({}));
     if let Value::Object(annotations) = annotations {
         annotations.insert(key.to_owned(), text.into());
-    }
-}
-
-fn remove_annotation(object: &mut Object, key: &str) {
-    let Some(Value::Object(annotations)) = object.meta_mut().get_mut("annotations") else { return };
-    annotations.remove(key);
-    if annotations.is_empty() {
-        object.remove_meta("annotations");
     }
 }
