@@ -5,6 +5,7 @@
 mod bounded_work;
 mod cases;
 mod facts;
+mod field_labels;
 mod field_rules;
 mod probes;
 mod recorded;
