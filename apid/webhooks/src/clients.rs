@@ -12,7 +12,7 @@ use serving::client::{CallError, ClientResponse, Limits, Remote};
 use serving::client_config::{Cluster, Target, User};
 use tokio::sync::Semaphore;
 
-use crate::back_off::BackOff;
+use crate::circuit_breaker::CircuitBreaker;
 use crate::service_resolver::ServiceResolver;
 use crate::url_path;
 use crate::users::FileId;
@@ -71,11 +71,11 @@ struct ClientKey {
     user: Option<(FileId, String)>,
 }
 
-/// Connections to a webhook, with its limit of calls in flight and its back-off.
+/// Connections to a webhook, with its limit of calls in flight and its circuit breaker.
 struct WebhookClient {
     remote: Remote,
     permits: Semaphore,
-    back_off: BackOff,
+    circuit: CircuitBreaker,
 }
 
 /// Parts of the URL of a call.
@@ -138,7 +138,7 @@ impl WebhookClients {
         let client = self.client(configuration, origin, users, url).map_err(|error| failure(&error))?;
         // A call waits for its permit first, so that its back-off check sees the failures of the calls before it.
         let _permit = client.permits.acquire().await.map_err(|error| failure(&error))?;
-        let permission = client.back_off.permit(self.clock.monotonic()).map_err(|error| failure(&error))?;
+        let permission = client.circuit.permit(self.clock.monotonic()).map_err(|error| failure(&error))?;
         let limits = Limits { within: call.timeout, bytes: call.response_bytes };
         let result = client.remote.send(Method::POST, &url.path, call.body, limits).await;
         match &result {
@@ -192,7 +192,7 @@ impl WebhookClients {
         let remote = Remote::new(target, agent, &self.names, Arc::clone(&self.clock))
             .map_err(|mistakes| mistakes.join("; "))?;
         let permits = Semaphore::new(MAX_CALLS_IN_FLIGHT);
-        Ok(Arc::new(WebhookClient { remote, permits, back_off: BackOff::default() }))
+        Ok(Arc::new(WebhookClient { remote, permits, circuit: CircuitBreaker::default() }))
     }
 }
 

@@ -26,8 +26,8 @@
 //! INVARIANT (fails at once): a call of an unresolvable Service or of a webhook in back-off fails without a
 //! wait. Only failures to connect begin a back-off.
 
-mod back_off;
 mod call_failure;
+mod circuit_breaker;
 mod client_configuration;
 mod clients;
 mod service_map;
@@ -39,7 +39,7 @@ pub use call_failure::CallFailure;
 pub use client_configuration::{ClientConfiguration, InvalidConfiguration, ServiceReference, WebhookAddress};
 pub use clients::{ClientOptions, MAX_CALLS_IN_FLIGHT, WebhookCall, WebhookClients};
 pub use service_map::{ServiceMap, ServiceMapError};
-pub use service_resolver::{LookupFuture, ServiceLookup};
+pub use service_resolver::ServiceLookup;
 pub use users::WebhookUsers;
 
 #[cfg(test)]

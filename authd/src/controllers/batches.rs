@@ -8,10 +8,10 @@
 use std::time::Duration;
 
 use authproto::auth;
+use serving::backoff::Backoff;
 
-/// The back-off after the first failure; each further failure doubles the back-off up to [`MAX_BACK_OFF`].
-const MIN_BACK_OFF: Duration = Duration::from_millis(250);
-const MAX_BACK_OFF: Duration = Duration::from_secs(30);
+/// The pauses after failed batches.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(30) };
 
 /// The batch state of one group. `T` is the data that the group keeps for its open batch.
 #[derive(Debug)]
@@ -94,8 +94,7 @@ impl<T> Batches<T> {
 
     /// Records the failure of a batch and starts a longer back-off.
     pub(super) fn record_failure(&mut self, now: Duration) {
-        let pause = MIN_BACK_OFF.saturating_mul(1 << self.failures.min(16)).min(MAX_BACK_OFF);
-        self.failures += 1;
-        self.not_before = now + pause;
+        self.not_before = now + BACKOFF.pause(self.failures);
+        self.failures = self.failures.saturating_add(1);
     }
 }

@@ -48,26 +48,6 @@ const PAGE: usize = 500;
 /// The interval at which a progress message is sent if the revision has advanced.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// The options of the mirror.
-#[derive(Clone, Debug)]
-pub struct MirrorOptions {
-    /// authd's Unix socket.
-    pub(crate) socket: PathBuf,
-    /// The first message: the names, which both processes must share, and a random id of this process.
-    pub(crate) hello: MirrorHello,
-    /// The names and the protocol that authd must have.
-    pub(crate) expected: ExpectedAuthd,
-}
-
-impl MirrorOptions {
-    /// The options for the configured names.
-    pub fn new(socket: PathBuf, names: &Names, instance: String) -> Self {
-        let (preset, api_domain) = (names.preset().to_string(), names.api_domain().to_owned());
-        let hello = MirrorHello { preset, api_domain, instance };
-        MirrorOptions { socket, hello, expected: ExpectedAuthd::new(names) }
-    }
-}
-
 /// Performs the writes that authd requests, through the ordinary verbs and with audit.
 #[async_trait]
 pub trait PolicyWriter: Send + Sync + 'static {
@@ -85,7 +65,12 @@ pub trait PolicyWriter: Send + Sync + 'static {
 
 /// The mirror of the policy in authd.
 pub(crate) struct Mirror {
-    pub(crate) options: MirrorOptions,
+    /// authd's Unix socket.
+    pub(crate) socket: PathBuf,
+    /// The names that both processes must share.
+    pub(crate) names: Arc<Names>,
+    /// A random id of this process.
+    pub(crate) instance: String,
     pub(crate) connection: Arc<AuthdConnection>,
     pub(crate) revisions: Arc<PolicyRevisions>,
     pub(crate) store: Arc<dyn Store>,
@@ -115,9 +100,14 @@ impl Mirror {
 
     async fn run_stream(&self, backoff: &mut Backoff) -> Result<(), String> {
         let mut stale = self.connection.stale_mirror();
-        let channel = open_channel(&self.options.socket).await.map_err(|error| error_chain_text(&error))?;
+        let channel = open_channel(&self.socket).await.map_err(|error| error_chain_text(&error))?;
         let (updates, outgoing) = mpsc::channel(QUEUE);
-        send(&updates, Update::Hello(self.options.hello.clone())).await?;
+        let hello = MirrorHello {
+            preset: self.names.preset().to_string(),
+            api_domain: self.names.api_domain().to_owned(),
+            instance: self.instance.clone(),
+        };
+        send(&updates, Update::Hello(hello)).await?;
         let response =
             MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await.map_err(|status| {
                 if status.code() == tonic::Code::FailedPrecondition {
@@ -125,7 +115,7 @@ impl Mirror {
                 }
                 format!("authd rejected the mirror stream: {}", status.message())
             })?;
-        let instance = self.options.expected.instance(response.metadata()).map_err(|problem| {
+        let instance = ExpectedAuthd::new(&self.names).instance(response.metadata()).map_err(|problem| {
             backoff.set_rejection_pause();
             problem.to_string()
         })?;
@@ -332,10 +322,12 @@ mod tests {
     }
 
     fn mirror(observed: u64) -> (Mirror, watch::Sender<u64>) {
-        let names = Names::new(apimachinery::names::Preset::Svc, "example.test").unwrap();
+        let names = Arc::new(Names::new(apimachinery::names::Preset::Svc, "example.test").unwrap());
         let observed = watch::Sender::new(observed);
         let mirror = Mirror {
-            options: MirrorOptions::new(PathBuf::new(), &names, String::new()),
+            socket: PathBuf::new(),
+            names,
+            instance: String::new(),
             connection: Arc::new(AuthdConnection::new(Arc::new(ManualClock::at(
                 jiff::Timestamp::UNIX_EPOCH,
             )))),

@@ -1,10 +1,10 @@
-//! Back-off of one webhook after failed connections, with half-open trials.
+//! Circuit breaker of one webhook: back-off after failed connections, with half-open trials.
 //!
 //! # Contract
 //!
 //! After [`FAILURE_THRESHOLD`] consecutive failures to connect, the back-off refuses all calls during a
 //! pause. After the pause it permits one call, the trial, and refuses other calls until the trial ends. If
-//! the trial fails to connect, the next pause is twice as long, up to [`MAX_PAUSE`]. A successful connection
+//! the trial fails to connect, the next pause is twice as long, up to a second. A successful connection
 //! ends the back-off. A call that times out does not end it, because its connection may not have succeeded.
 //!
 //! # Invariants
@@ -16,20 +16,19 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serving::backoff::Backoff;
 
 /// Number of consecutive failures to connect after which a back-off begins.
 const FAILURE_THRESHOLD: u32 = 5;
-/// First pause of a back-off; each further failure to connect doubles the pause.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Maximum pause. It is short, so that calls soon reach a webhook that is reachable again.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
+/// The pauses. The longest pause is short, so that calls soon reach a webhook that is reachable again.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(1) };
 
-/// The back-off state of a webhook.
+/// The circuit breaker of a webhook.
 #[derive(Debug, Default)]
-pub(crate) struct BackOff(Mutex<BackOffState>);
+pub(crate) struct CircuitBreaker(Mutex<CircuitState>);
 
 #[derive(Debug, Default)]
-struct BackOffState {
+struct CircuitState {
     /// Number of consecutive failures to connect.
     failures: u32,
     /// Earliest time of the next trial, on the monotonic clock.
@@ -42,7 +41,7 @@ struct BackOffState {
 /// A permission that is dropped without a report leaves the number of failures and the pause unchanged.
 #[derive(Debug)]
 pub(crate) struct Permission<'a> {
-    back_off: &'a BackOff,
+    circuit: &'a CircuitBreaker,
     is_trial: bool,
 }
 
@@ -54,41 +53,40 @@ pub(crate) struct Rejection {
     wait: Duration,
 }
 
-impl BackOff {
+impl CircuitBreaker {
     /// Permits or refuses a call. `now` is the time of the monotonic clock.
     pub(crate) fn permit(&self, now: Duration) -> Result<Permission<'_>, Rejection> {
         let mut state = self.0.lock();
         if state.failures < FAILURE_THRESHOLD {
-            return Ok(Permission { back_off: self, is_trial: false });
+            return Ok(Permission { circuit: self, is_trial: false });
         }
         let wait = state.next_trial.saturating_sub(now);
         if state.is_trial_running || !wait.is_zero() {
             return Err(Rejection { failures: state.failures, wait });
         }
         state.is_trial_running = true;
-        Ok(Permission { back_off: self, is_trial: true })
+        Ok(Permission { circuit: self, is_trial: true })
     }
 }
 
 impl Permission<'_> {
     /// Reports a call whose connection succeeded, which ends the back-off.
     pub(crate) fn report_success(self) {
-        self.back_off.0.lock().failures = 0;
+        self.circuit.0.lock().failures = 0;
     }
 
     /// Reports a failure to connect. `now` is the time of the monotonic clock.
     pub(crate) fn report_failure(self, now: Duration) {
-        let mut state = self.back_off.0.lock();
+        let mut state = self.circuit.0.lock();
         state.failures = state.failures.saturating_add(1);
-        let doublings = state.failures.saturating_sub(FAILURE_THRESHOLD).min(16);
-        state.next_trial = now + FIRST_PAUSE.saturating_mul(1 << doublings).min(MAX_PAUSE);
+        state.next_trial = now + BACKOFF.pause(state.failures.saturating_sub(FAILURE_THRESHOLD));
     }
 }
 
 impl Drop for Permission<'_> {
     fn drop(&mut self) {
         if self.is_trial {
-            self.back_off.0.lock().is_trial_running = false;
+            self.circuit.0.lock().is_trial_running = false;
         }
     }
 }
@@ -103,38 +101,38 @@ mod tests {
 
     #[test]
     fn back_off_begins_after_consecutive_failures_and_ends_with_a_success() {
-        let back_off = BackOff::default();
+        let circuit = CircuitBreaker::default();
         for _ in 0..3 {
             for _ in 1..FAILURE_THRESHOLD {
-                back_off.permit(at(0)).unwrap().report_failure(at(0));
+                circuit.permit(at(0)).unwrap().report_failure(at(0));
             }
-            back_off.permit(at(0)).unwrap().report_success();
+            circuit.permit(at(0)).unwrap().report_success();
         }
         for _ in 0..FAILURE_THRESHOLD {
-            back_off.permit(at(0)).unwrap().report_failure(at(0));
+            circuit.permit(at(0)).unwrap().report_failure(at(0));
         }
-        let refused = back_off.permit(at(50)).unwrap_err();
+        let refused = circuit.permit(at(50)).unwrap_err();
         assert_eq!(refused, Rejection { failures: 5, wait: at(150) });
-        back_off.permit(at(200)).unwrap().report_success();
-        back_off.permit(at(200)).unwrap();
+        circuit.permit(at(200)).unwrap().report_success();
+        circuit.permit(at(200)).unwrap();
     }
 
     #[test]
     fn one_trial_runs_at_a_time_and_a_failed_trial_doubles_the_pause() {
-        let back_off = BackOff::default();
+        let circuit = CircuitBreaker::default();
         for _ in 0..FAILURE_THRESHOLD {
-            back_off.permit(at(0)).unwrap().report_failure(at(0));
+            circuit.permit(at(0)).unwrap().report_failure(at(0));
         }
-        let trial = back_off.permit(at(200)).unwrap();
-        assert!(back_off.permit(at(200)).is_err(), "a trial is running");
+        let trial = circuit.permit(at(200)).unwrap();
+        assert!(circuit.permit(at(200)).is_err(), "a trial is running");
         drop(trial);
-        back_off.permit(at(200)).unwrap().report_failure(at(200));
-        assert!(back_off.permit(at(599)).is_err());
+        circuit.permit(at(200)).unwrap().report_failure(at(200));
+        assert!(circuit.permit(at(599)).is_err());
         for round in 0..20 {
             let now = at(600 + round * 1000);
-            back_off.permit(now).unwrap().report_failure(now);
+            circuit.permit(now).unwrap().report_failure(now);
         }
-        assert!(back_off.permit(at(600 + 19 * 1000 + 999)).is_err());
-        back_off.permit(at(600 + 20 * 1000)).unwrap();
+        assert!(circuit.permit(at(600 + 19 * 1000 + 999)).is_err());
+        circuit.permit(at(600 + 20 * 1000)).unwrap();
     }
 }
