@@ -6,7 +6,5 @@ use crate::{Interest, Operation, Plugin};
 pub(crate) struct AlwaysAdmit;
 
 impl Plugin for AlwaysAdmit {
-    fn interest(&self) -> Interest {
-        Interest::only(&[]).on(&Operation::ALL)
-    }
+    const INTEREST: Interest = Interest::only(&[]).on(&Operation::ALL);
 }

@@ -1,18 +1,17 @@
 //! AlwaysDeny: rejects every write, also writes of apid itself. Clients test their error handling with it.
 
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 
-use crate::{Admission, Attributes, Interest, Operation, Plugin};
+use crate::{Attributes, Interest, Operation, Plugin};
 
 pub(crate) struct AlwaysDeny;
 
 impl Plugin for AlwaysDeny {
-    fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES.on(&Operation::ALL)
-    }
+    const INTEREST: Interest = Interest::ALL_RESOURCES.on(&Operation::ALL);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {
-        Admission::Ready(Err(attributes.forbidden("admission control is denying all modifications")))
+    async fn mutate(&self, attributes: &Attributes<'_>, _: Option<&mut Object>) -> Result<(), Status> {
+        Err(attributes.forbidden("admission control is denying all modifications"))
     }
 }
 

@@ -10,20 +10,19 @@ use std::collections::HashSet;
 
 use apimachinery::field::{FieldError, FieldPath};
 use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
 
 use crate::tree::{items_at, text};
-use crate::{Admission, Attributes, Interest, Operation, Plugin, pod_containers};
+use crate::{Attributes, Interest, Operation, Plugin, pod_containers};
 
 const ALWAYS: &str = "Always";
 
 pub(crate) struct AlwaysPullImages;
 
 impl Plugin for AlwaysPullImages {
-    fn interest(&self) -> Interest {
-        Interest::PODS
-    }
+    const INTEREST: Interest = Interest::PODS;
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
         if let Some(pod) = object
             && has_new_images(attributes, pod)
         {
@@ -38,15 +37,12 @@ impl Plugin for AlwaysPullImages {
                 }
             }
         }
-        Admission::Ready(Ok(()))
+        Ok(())
     }
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         let error = object.filter(|pod| has_new_images(attributes, pod)).and_then(wrong_pull_policy);
-        Admission::Ready(match error {
-            Some(error) => Err(attributes.forbidden(&error.to_string())),
-            None => Ok(()),
-        })
+        error.map_or(Ok(()), |error| Err(attributes.forbidden(&error.to_string())))
     }
 }
 

@@ -7,10 +7,9 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use kinds::Resource;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-use crate::ObjectKind;
-use crate::reinvocation::Reinvocation;
+use crate::{Environment, ObjectKind};
 
 /// Admission operation of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +30,7 @@ impl Operation {
         [Operation::Create, Operation::Update, Operation::Delete, Operation::Connect];
 
     /// Returns the value of this operation. The order of `values` is that of the declaration.
-    pub fn value_in<T>(self, values: &[T; 4]) -> &T {
+    pub(crate) fn value_in<T>(self, values: &[T; 4]) -> &T {
         let [create, update, delete, connect] = values;
         match self {
             Operation::Create => create,
@@ -87,10 +86,10 @@ pub struct Attributes<'a> {
     /// The object is a `CreateOptions`, `UpdateOptions` or `DeleteOptions`, null for a connection. Only webhooks
     /// and policies read it, so most writes do not create it.
     pub options: &'a (dyn Fn() -> Value + Sync),
-    /// Whether this is the second round of the mutating phase; see [`PluginOutput::requests_second_round`].
-    pub reinvoked: bool,
-    /// Output of plugins besides the decision.
-    pub notes: &'a PluginOutput,
+    /// Records warnings and audit annotations.
+    pub recorder: &'a Recorder,
+    /// Dependencies of plugins; see [`Chain::environment`](crate::Chain::environment).
+    pub environment: &'a Environment,
 }
 
 impl<'a> Attributes<'a> {
@@ -121,11 +120,11 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Output of plugins: warnings, audit annotations and the audit object reference.
+/// Records the output of a request besides its result: warnings, audit annotations and the audit object reference.
 ///
-/// The default has no audit event, so it records no object reference; see [`PluginOutput::new`].
+/// The default has no audit event, so it records no object reference; see [`Recorder::new`].
 #[derive(Debug, Default)]
-pub struct PluginOutput {
+pub struct Recorder {
     /// Whether the request has an audit event.
     has_audit_event: bool,
     /// Warnings for the client.
@@ -136,8 +135,6 @@ pub struct PluginOutput {
     guards: Mutex<Vec<Box<dyn Any + Send>>>,
     /// Object reference of the audit event.
     reference: Mutex<ObjectReference>,
-    /// Reinvocation state of webhooks and mutating policies.
-    reinvocation: Mutex<Reinvocation>,
 }
 
 /// Parts of the audit object reference that the URL path does not contain; unknown fields are empty.
@@ -166,12 +163,12 @@ impl ObjectReference {
     }
 }
 
-impl PluginOutput {
-    /// Creates the output of a request.
+impl Recorder {
+    /// Creates the recorder of a request.
     ///
-    /// The output records the object reference only if the request has an audit event.
+    /// The recorder keeps the object reference only if the request has an audit event.
     pub fn new(has_audit_event: bool) -> Self {
-        PluginOutput { has_audit_event, ..PluginOutput::default() }
+        Recorder { has_audit_event, ..Recorder::default() }
     }
 
     /// Adds a warning for the client. Empty and repeated texts are ignored.
@@ -183,7 +180,7 @@ impl PluginOutput {
         }
     }
 
-    /// Adds warnings for the client; see [`PluginOutput::warn`].
+    /// Adds warnings for the client; see [`Recorder::warn`].
     pub fn warn_all(&self, texts: impl IntoIterator<Item = String>) {
         texts.into_iter().for_each(|text| self.warn(text));
     }
@@ -211,21 +208,10 @@ impl PluginOutput {
         std::mem::take(&mut *self.reference.lock())
     }
 
-    /// Locks the recorded calls of plugins. The caller must not await a future while it holds the lock.
-    pub(crate) fn reinvocation(&self) -> MutexGuard<'_, Reinvocation> {
-        self.reinvocation.lock()
-    }
-
-    /// Whether a webhook changed the object or a mutating policy evaluated a mutation.
-    pub fn requests_second_round(&self) -> bool {
-        self.reinvocation.lock().is_requested()
-    }
-
-    /// Removes the output of an earlier attempt of the same write, except its warnings: the client gets the
+    /// Removes the records of an earlier attempt of the same write, except its warnings: the client gets the
     /// warnings of all attempts, as in kube-apiserver.
     pub fn reset(&self) {
         self.annotations.lock().clear();
-        *self.reinvocation.lock() = Reinvocation::default();
         let guards = std::mem::take(&mut *self.guards.lock());
         drop(guards);
     }

@@ -13,7 +13,6 @@
 //! INVARIANT (fair): after a long evaluation the task yields to the other tasks of its thread.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use apimachinery::attributes::{Attributes as RequestAttributes, ParsedSelector};
 use apimachinery::decision::Decision;
@@ -24,10 +23,8 @@ use apimachinery::user::UserInfo;
 use expressions::{AuthorizationCheck, AuthorizationResult};
 use parking_lot::Mutex;
 
-use crate::Environment;
-
-/// After an evaluation that takes longer, the task yields to the other tasks of its thread.
-const LONG_EVALUATION: Duration = Duration::from_millis(1);
+use crate::Attributes;
+use crate::turn::Turn;
 
 /// Answers to the authorization checks of one request.
 #[derive(Default)]
@@ -50,31 +47,25 @@ impl expressions::Authorizer for AuthorizationAnswers {
 
 impl AuthorizationAnswers {
     /// Runs `run`, which evaluates expressions, until all its authorization checks have answers.
-    pub(crate) async fn evaluate<T>(
-        &self,
-        user: &Arc<UserInfo>,
-        environment: &Environment,
-        mut run: impl FnMut() -> T,
-    ) -> T {
+    pub(crate) async fn evaluate<T>(&self, attributes: &Attributes<'_>, mut run: impl FnMut() -> T) -> T {
         loop {
-            let started = environment.clock.monotonic();
+            let mut turn = Turn::new(&*attributes.environment.clock);
             let result = run();
-            if environment.clock.monotonic().saturating_sub(started) > LONG_EVALUATION {
-                tokio::task::yield_now().await;
-            }
+            turn.pause().await;
             let Some(check) = self.missing.lock().take() else { return result };
-            self.decide(check, user, environment).await;
+            self.decide(check, attributes).await;
         }
     }
 
     /// Asks the authorizer about a check and adds the answer.
-    async fn decide(&self, check: AuthorizationCheck, user: &Arc<UserInfo>, environment: &Environment) {
+    async fn decide(&self, check: AuthorizationCheck, attributes: &Attributes<'_>) {
         let account = check
             .service_account
             .as_ref()
             .map(|(namespace, name)| Arc::new(service_account_user(namespace, name)));
-        let user = account.as_ref().unwrap_or(user);
-        let decision = environment.authorizer.decide(user, request_attributes(&check)).get().await;
+        let user = account.as_ref().unwrap_or(attributes.user);
+        let authorizer = &attributes.environment.authorizer;
+        let decision = authorizer.decide(user, request_attributes(&check)).await;
         self.answers.lock().push((check, authorization_result(decision)));
     }
 }

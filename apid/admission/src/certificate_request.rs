@@ -8,10 +8,8 @@ use serving::certs::requests::{RequestError, RequestedIdentity};
 /// The error of a malformed certificate request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MalformedRequest {
-    /// The text is not base64.
     #[error(transparent)]
     Base64(#[from] base64::DecodeError),
-    /// The content is not a certificate request in PEM.
     #[error(transparent)]
     Content(#[from] RequestError),
 }

@@ -4,46 +4,28 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::user::MASTERS;
 
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin,
-    certificate_request,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin, certificate_request};
 
-pub(crate) struct CertificateSubjectRestriction {
-    /// Name of the signer of client certificates for the API server.
-    signer: String,
-}
+pub(crate) struct CertificateSubjectRestriction;
 
-impl BuildPlugin for CertificateSubjectRestriction {
-    fn new(environment: &Environment) -> Self {
-        CertificateSubjectRestriction { signer: environment.names.label_key("kube-apiserver-client") }
-    }
-}
+impl Plugin for CertificateSubjectRestriction {
+    const INTEREST: Interest =
+        Interest::only(&[(ObjectKind::new("certificates", "CertificateSigningRequest"), "")])
+            .on(&[Operation::Create]);
 
-impl CertificateSubjectRestriction {
-    fn check(&self, attributes: &Attributes<'_>, request: &Object) -> Result<(), Status> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        // The signer of client certificates for the API server.
+        let signer = attributes.environment.names.label_key("kube-apiserver-client");
+        let is_for_signer = |request: &&Object| request.str_at(&["spec", "signerName"]) == Some(&signer);
+        let Some(request) = object.filter(is_for_signer) else { return Ok(()) };
         let encoded = request.str_at(&["spec", "request"]).unwrap_or("");
         let subject = certificate_request::identity(encoded)
             .map_err(|reason| attributes.forbidden(&format!("failed to parse CSR: {reason}")))?;
         if subject.organizations.iter().any(|group| group == MASTERS) {
-            let reason = format!("use of {} signer with {MASTERS} group is not allowed", self.signer);
+            let reason = format!("use of {signer} signer with {MASTERS} group is not allowed");
             return Err(attributes.forbidden(&reason));
         }
         Ok(())
-    }
-}
-
-impl Plugin for CertificateSubjectRestriction {
-    fn interest(&self) -> Interest {
-        Interest::only(const { &[(ObjectKind::new("certificates", "CertificateSigningRequest"), "")] })
-            .on(&[Operation::Create])
-    }
-
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let is_for_signer = |request: &&Object| request.str_at(&["spec", "signerName"]) == Some(&self.signer);
-        Admission::Ready(
-            object.filter(is_for_signer).map_or(Ok(()), |request| self.check(attributes, request)),
-        )
     }
 }
 
@@ -69,7 +51,7 @@ mod tests {
     #[tokio::test]
     async fn client_certificate_for_system_masters_is_rejected() {
         let fake = Fake::new(Preset::Kubernetes);
-        let plugin = CertificateSubjectRestriction::new(&fake.environment());
+        let plugin = CertificateSubjectRestriction;
         let clients = "kubernetes.io/kube-apiserver-client";
         const WRONG_BLOCK: &str = "failed to parse CSR: PEM block type must be CERTIFICATE REQUEST";
         const CERTIFICATE_BLOCK: &str = "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n";

@@ -6,27 +6,32 @@
 //! call. The lookup is in a table that the constructor builds.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use apimachinery::clock::Clock;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serving::arguments::most_similar;
 
-use crate::plugins::{Availability, PLUGINS};
-use crate::quota::Reservations;
-use crate::timing::{Phase, Timing, TimingObserver};
+use crate::plugins::{AnyPlugin, PLUGINS};
+use crate::reinvocation::Reinvocation;
+use crate::timing::{Durations, Phase, PhaseTimer};
 use crate::{
-    Attributes, Configuration, Environment, Interest, ObjectKind, Operation, Plugin,
-    PluginConfigurationError, WriteTarget,
+    Attributes, Configuration, Environment, Interest, ObjectKind, Operation, PluginConfigurationError,
+    WriteTarget,
 };
 
 /// Chain of the enabled plugins.
 pub struct Chain {
-    plugins: Vec<(&'static str, Box<dyn Plugin>)>,
+    plugins: Vec<EnabledPlugin>,
     plans: Plans,
-    reservations: Arc<Reservations>,
-    timing: Timing,
+    environment: Environment,
+    /// Durations of all plugins together.
+    steps: Durations,
+}
+
+struct EnabledPlugin {
+    name: &'static str,
+    plugin: AnyPlugin,
+    durations: Durations,
 }
 
 /// Configuration error of the admission chain.
@@ -88,58 +93,45 @@ impl Chain {
                 continue;
             }
             let plugin_configuration = configuration.for_plugin(entry.name);
-            match entry.availability {
-                Availability::Implemented(_) | Availability::Gated(..) | Availability::NotImplemented
-                    if plugin_configuration.is_some() =>
-                {
+            match entry.build {
+                _ if plugin_configuration.is_some() && !entry.is_configurable => {
                     errors.push(ConfigError::NotConfigurable(entry.name));
                 }
-                Availability::Implemented(build) => plugins.push((entry.name, build(environment))),
-                Availability::Gated(gate, build) if environment.gates.enabled(gate) => {
-                    plugins.extend(build(environment).map(|plugin| (entry.name, plugin)));
-                }
-                Availability::Gated(..) => {}
-                Availability::Configured(build) => match build(environment, plugin_configuration) {
-                    Ok(plugin) => plugins.push((entry.name, plugin)),
+                Some(build) => match build(environment, plugin_configuration) {
+                    Ok(plugin) => plugins.extend(plugin.map(|plugin| (entry.name, plugin))),
                     Err(error) => errors.push(ConfigError::Configuration(entry.name, error)),
                 },
-                Availability::NotImplemented if is_in(enabled) => {
-                    errors.push(ConfigError::NotImplemented(entry.name))
-                }
-                Availability::NotImplemented => {}
+                None if is_in(enabled) => errors.push(ConfigError::NotImplemented(entry.name)),
+                None => {}
             }
         }
-        if errors.is_empty() { Ok(Chain::assemble(plugins, &environment.reservations)) } else { Err(errors) }
+        if errors.is_empty() { Ok(Chain::from_plugins(plugins, environment.clone())) } else { Err(errors) }
     }
 
-    fn assemble(plugins: Vec<(&'static str, Box<dyn Plugin>)>, reservations: &Arc<Reservations>) -> Self {
-        let plans = Plans::new(&plugins);
-        Chain { plugins, plans, reservations: Arc::clone(reservations), timing: Timing::default() }
-    }
-
-    /// Builds a chain of plugins that need not be in the table of plugins.
-    #[cfg(test)]
-    pub(crate) fn from_plugins(plugins: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
-        Chain::assemble(plugins, &Arc::default())
+    /// Builds a chain of these plugins.
+    pub(crate) fn from_plugins(plugins: Vec<(&'static str, AnyPlugin)>, environment: Environment) -> Self {
+        let durations = &environment.metrics.durations;
+        let enabled = |(name, plugin)| EnabledPlugin { name, plugin, durations: durations.of_plugin(name) };
+        Chain {
+            plans: Plans::new(&plugins),
+            plugins: plugins.into_iter().map(enabled).collect(),
+            steps: durations.of_steps(),
+            environment,
+        }
     }
 
     /// Names of the enabled plugins, in order.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.plugins.iter().map(|(name, _)| *name)
+        self.plugins.iter().map(|plugin| plugin.name)
     }
 
-    /// Quota reservations of in-flight writes, for the quota controller.
-    pub fn reservations(&self) -> &Arc<Reservations> {
-        &self.reservations
-    }
-
-    /// Sends the durations of all phases to an observer. Only the first call has an effect.
-    pub fn observe_with(&self, clock: Arc<dyn Clock>, observer: Arc<dyn TimingObserver>) {
-        self.timing.observe_with(clock, observer);
+    /// The dependencies of the plugins.
+    pub fn environment(&self) -> &Environment {
+        &self.environment
     }
 
     /// Runs the mutating phase of each interested plugin, before validation of the object. The phase runs
-    /// once more if a webhook or a policy requests the second round.
+    /// once more if a webhook or a policy requests the second round. Returns whether the second round ran.
     ///
     /// # Errors
     ///
@@ -148,23 +140,25 @@ impl Chain {
         &self,
         attributes: &Attributes<'_>,
         mut object: Option<&mut Object>,
-    ) -> Result<(), Status> {
-        let mut timer = self.timing.begin(Phase::Mutating, attributes.operation);
-        for (position, plugin) in self.interested_plugins(attributes) {
-            let result = plugin.mutate(attributes, object.as_deref_mut()).get().await;
-            timer.end_plugin(position, result.is_err());
-            result?;
-        }
-        if attributes.notes.requests_second_round() {
-            let reinvoked = Attributes { reinvoked: true, ..*attributes };
-            for (position, plugin) in self.interested_plugins(&reinvoked) {
-                let result = plugin.mutate(&reinvoked, object.as_deref_mut()).get().await;
-                timer.end_plugin(position, result.is_err());
+    ) -> Result<bool, Status> {
+        // A write that is repeated after a conflict discards the records of its earlier attempt.
+        attributes.recorder.reset();
+        let mut timer = self.timer(Phase::Mutating, attributes);
+        let mut reinvocation = Reinvocation::default();
+        loop {
+            for enabled in self.interested_plugins(attributes) {
+                let result =
+                    enabled.plugin.mutate(attributes, object.as_deref_mut(), &mut reinvocation).await;
+                timer.end_plugin(&enabled.durations, result.is_err());
                 result?;
             }
+            if reinvocation.is_second_round || !reinvocation.is_requested() {
+                break;
+            }
+            reinvocation.is_second_round = true;
         }
         timer.end(false);
-        Ok(())
+        Ok(reinvocation.is_second_round)
     }
 
     /// Runs the validating phase of each interested plugin on the validated object.
@@ -173,28 +167,29 @@ impl Chain {
     ///
     /// The first rejection.
     pub async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
-        let mut timer = self.timing.begin(Phase::Validating, attributes.operation);
-        for (position, plugin) in self.interested_plugins(attributes) {
-            let result = plugin.validate(attributes, object).get().await;
-            timer.end_plugin(position, result.is_err());
+        let mut timer = self.timer(Phase::Validating, attributes);
+        for enabled in self.interested_plugins(attributes) {
+            let result = enabled.plugin.validate(attributes, object).await;
+            timer.end_plugin(&enabled.durations, result.is_err());
             result?;
         }
         timer.end(false);
         Ok(())
     }
-}
 
-impl Chain {
-    /// The plugins that are interested in a write, with their positions in the chain.
+    fn timer(&self, phase: Phase, attributes: &Attributes<'_>) -> PhaseTimer<'_> {
+        PhaseTimer::new(&*self.environment.clock, &self.steps, phase, attributes.operation)
+    }
+
+    /// The plugins that are interested in a write, in their order.
     fn interested_plugins<'a>(
         &'a self,
         attributes: &'a Attributes<'_>,
-    ) -> impl Iterator<Item = (usize, &'a dyn Plugin)> {
+    ) -> impl Iterator<Item = &'a EnabledPlugin> {
         let kind = &attributes.resource.kind;
         let plan =
             self.plans.plugins_for((kind.group(), kind.kind(), attributes.subresource), attributes.operation);
-        plan.iter()
-            .filter_map(|position| self.plugins.get(*position).map(|(_, plugin)| (*position, &**plugin)))
+        plan.iter().filter_map(|position| self.plugins.get(*position))
     }
 }
 
@@ -221,7 +216,7 @@ struct Plans {
 }
 
 impl Plans {
-    fn new(plugins: &[(&'static str, Box<dyn Plugin>)]) -> Self {
+    fn new(plugins: &[(&'static str, AnyPlugin)]) -> Self {
         let interests: Vec<Interest> = plugins.iter().map(|(_, plugin)| plugin.interest()).collect();
         let plan = |target: Option<Target<'_>>| -> Plan {
             let has_target = |targets: &[WriteTarget]| {

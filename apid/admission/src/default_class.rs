@@ -1,90 +1,89 @@
 //! DefaultStorageClass and DefaultIngressClass: set the default class of objects without a class.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
+use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
+use crate::persistent_volume_claim_resize::class_annotation;
 use crate::tree::object_at;
-use crate::{
-    Admission, Attributes, Environment, Interest, ObjectKind, Operation, Plugin, Reader, WriteTarget,
-};
+use crate::{Attributes, Environment, Interest, ObjectKind, Operation, Plugin};
 
 /// Plugin that sets a default class.
-pub(crate) struct DefaultClass {
-    reader: Arc<dyn Reader>,
-    targets: &'static [WriteTarget],
-    class: ObjectKind,
-    /// Annotations that mark the default class.
-    default_annotations: Vec<String>,
-    /// Deprecated annotation with the class name of an object.
-    class_annotation: String,
-    /// Spec field with the class name of an object.
-    class_field: &'static str,
+pub(crate) enum DefaultClass {
+    /// DefaultStorageClass, for persistent volume claims.
+    Storage,
+    /// DefaultIngressClass, for ingresses.
+    Ingress,
 }
 
 impl DefaultClass {
-    /// DefaultStorageClass, for persistent volume claims.
-    pub(crate) fn for_storage(environment: &Environment) -> Self {
-        let names = &environment.names;
-        DefaultClass {
-            reader: Arc::clone(&environment.reader),
-            targets: const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] },
-            class: ObjectKind::new("storage", "StorageClass"),
-            default_annotations: vec![
-                names.label_sub_key("storageclass", "is-default-class"),
-                names.label_sub_key("storageclass.beta", "is-default-class"),
-            ],
-            class_annotation: names.label_sub_key("volume.beta", "storage-class"),
-            class_field: "storageClassName",
+    /// Spec field with the class name of an object.
+    fn class_field(&self) -> &'static str {
+        match self {
+            DefaultClass::Storage => "storageClassName",
+            DefaultClass::Ingress => "ingressClassName",
         }
     }
 
-    /// DefaultIngressClass, for ingresses.
-    pub(crate) fn for_ingresses(environment: &Environment) -> Self {
-        let names = &environment.names;
-        DefaultClass {
-            reader: Arc::clone(&environment.reader),
-            targets: const { &[(ObjectKind::new("networking", "Ingress"), "")] },
-            class: ObjectKind::new("networking", "IngressClass"),
-            default_annotations: vec![names.label_sub_key("ingressclass", "is-default-class")],
-            class_annotation: names.label_key("ingress.class"),
-            class_field: "ingressClassName",
+    /// Deprecated annotation with the class name of an object.
+    fn class_annotation(&self, names: &Names) -> String {
+        match self {
+            DefaultClass::Storage => class_annotation(names),
+            DefaultClass::Ingress => names.label_key("ingress.class"),
         }
     }
 
     /// The default class. Of several defaults, the newest wins; if equally old, the first by name.
-    async fn default_class(&self) -> Result<Option<Arc<Object>>, Status> {
-        let mut classes = self.reader.list(self.class, "").get().await?;
-        classes.retain(|class| {
-            self.default_annotations.iter().any(|annotation| class.annotation(annotation) == Some("true"))
-        });
-        let age = |class: &Arc<Object>| std::cmp::Reverse(class.meta_str("creationTimestamp").to_owned());
-        Ok(classes.into_iter().min_by(|a, b| age(a).cmp(&age(b)).then_with(|| a.name().cmp(b.name()))))
+    async fn default_class(&self, environment: &Environment) -> Result<Option<Arc<Object>>, Status> {
+        let (kind, domains) = match self {
+            DefaultClass::Storage => {
+                (ObjectKind::new("storage", "StorageClass"), ["storageclass", "storageclass.beta"].as_slice())
+            }
+            DefaultClass::Ingress => {
+                (ObjectKind::new("networking", "IngressClass"), ["ingressclass"].as_slice())
+            }
+        };
+        let annotations: Vec<String> = domains
+            .iter()
+            .map(|domain| environment.names.label_sub_key(domain, "is-default-class"))
+            .collect();
+        let is_default = |class: &Arc<Object>| {
+            annotations.iter().any(|annotation| class.annotation(annotation) == Some("true"))
+        };
+        let age = |class: &Arc<Object>| Reverse(class.meta_str("creationTimestamp").to_owned());
+        let classes = environment.reader.list(kind, "").await?.into_iter().filter(is_default);
+        Ok(classes.min_by(|a, b| age(a).cmp(&age(b)).then_with(|| a.name().cmp(b.name()))))
     }
 }
 
 impl Plugin for DefaultClass {
     fn interest(&self) -> Interest {
-        Interest::only(self.targets).on(&[Operation::Create])
+        let targets = match self {
+            DefaultClass::Storage => const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] },
+            DefaultClass::Ingress => const { &[(ObjectKind::new("networking", "Ingress"), "")] },
+        };
+        Interest::only(targets).on(&[Operation::Create])
     }
 
-    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let environment = attributes.environment;
+        let annotation = self.class_annotation(&environment.names);
+        let field = self.class_field();
         let has_class = |object: &Object| {
-            object.annotation(&self.class_annotation).is_some()
-                || object.at(&["spec", self.class_field]).is_some_and(|class| !class.is_null())
+            object.annotation(&annotation).is_some()
+                || object.at(&["spec", field]).is_some_and(|class| !class.is_null())
         };
-        let Some(object) = object.filter(|object| !has_class(object)) else {
-            return Admission::Ready(Ok(()));
-        };
-        Admission::later(async move {
-            if let (Some(class), Some(spec)) = (self.default_class().await?, object_at(&mut object.0, "spec"))
-            {
-                spec.insert(self.class_field.to_owned(), Value::from(class.name()));
-            }
-            Ok(())
-        })
+        let Some(object) = object.filter(|object| !has_class(object)) else { return Ok(()) };
+        if let (Some(class), Some(spec)) =
+            (self.default_class(environment).await?, object_at(&mut object.0, "spec"))
+        {
+            spec.insert(field.to_owned(), Value::from(class.name()));
+        }
+        Ok(())
     }
 }
 
@@ -116,10 +115,7 @@ mod tests {
                 "IngressClass",
                 &[class("nginx", "ingressclass.kubernetes.io/is-default-class", "")],
             );
-        let (claims, ingresses) = (
-            DefaultClass::for_storage(&fake.environment()),
-            DefaultClass::for_ingresses(&fake.environment()),
-        );
+        let (claims, ingresses) = (DefaultClass::Storage, DefaultClass::Ingress);
         let claim = ("", "PersistentVolumeClaim");
         let ingress = ("networking", "Ingress");
         for (plugin, kind, field, object, expected) in [
@@ -154,7 +150,7 @@ mod tests {
             assert_eq!(answer.object["spec"][field], expected, "{object}");
         }
         let bare = Fake::new(Preset::Kubernetes);
-        let plugin = DefaultClass::for_storage(&bare.environment());
+        let plugin = DefaultClass::Storage;
         let answer = bare
             .run_plugin(&plugin, TestedWrite { kind: claim, ..TestedWrite::default() }, json!({"spec": {}}))
             .await;

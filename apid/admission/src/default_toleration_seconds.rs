@@ -2,46 +2,37 @@
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use crate::tree::text;
-use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin, tolerations};
+use crate::{Attributes, Interest, Plugin, tolerations};
 
 /// Default toleration time in seconds.
 const SECONDS: i64 = 300;
 
-pub(crate) struct DefaultTolerationSeconds {
-    /// Keys of the taints of not-ready and of unreachable nodes.
-    taints: [String; 2],
-}
+pub(crate) struct DefaultTolerationSeconds;
 
-impl BuildPlugin for DefaultTolerationSeconds {
-    fn new(environment: &Environment) -> Self {
-        DefaultTolerationSeconds { taints: taints(&environment.names) }
-    }
-}
-
+/// Keys of the taints of not-ready and of unreachable nodes.
 fn taints(names: &Names) -> [String; 2] {
     ["not-ready", "unreachable"].map(|name| names.label_sub_key("node", name))
 }
 
 impl Plugin for DefaultTolerationSeconds {
-    fn interest(&self) -> Interest {
-        Interest::PODS
-    }
+    const INTEREST: Interest = Interest::PODS;
 
-    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
         if let Some(pod) = object {
             let current = tolerations::pod_tolerations(pod);
-            let missing_taints =
-                self.taints.iter().filter(|taint| !current.iter().any(|t| tolerates(t, taint)));
+            let taints = taints(&attributes.environment.names);
+            let missing_taints = taints.iter().filter(|taint| !current.iter().any(|t| tolerates(t, taint)));
             let new_tolerations: Vec<Value> = missing_taints.map(|taint| toleration(taint)).collect();
             if !new_tolerations.is_empty() {
                 let all_tolerations = [current, &new_tolerations].concat();
                 tolerations::set(pod, all_tolerations);
             }
         }
-        Admission::Ready(Ok(()))
+        Ok(())
     }
 }
 
@@ -65,7 +56,7 @@ mod tests {
     #[tokio::test]
     async fn pod_gets_default_not_ready_and_unreachable_tolerations() {
         let fake = Fake::new(Preset::Kubernetes);
-        let plugin = DefaultTolerationSeconds::new(&fake.environment());
+        let plugin = DefaultTolerationSeconds;
         let [not_ready, unreachable] = taints(&fake.names).map(|taint| toleration(&taint));
         let five = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5});
         let no_schedule = json!({"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"});

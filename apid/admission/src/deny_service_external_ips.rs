@@ -2,28 +2,27 @@
 //! A user could intercept traffic with an external IP.
 
 use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
 
 use crate::tree::items_at;
-use crate::{Admission, Attributes, Interest, ObjectKind, Plugin};
+use crate::{Attributes, Interest, ObjectKind, Plugin};
 
 const SERVICE: ObjectKind = ObjectKind::new("", "Service");
 
 pub(crate) struct DenyServiceExternalIps;
 
 impl Plugin for DenyServiceExternalIps {
-    fn interest(&self) -> Interest {
-        Interest::only(&[(SERVICE, "")])
-    }
+    const INTEREST: Interest = Interest::only(&[(SERVICE, "")]);
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         let old = attributes.old.map_or(&[][..], addresses);
         let is_new = |address: &Value| !old.contains(address);
-        Admission::Ready(match object {
+        match object {
             Some(service) if addresses(service).iter().any(is_new) => {
                 Err(attributes.forbidden("Use of external IPs is denied by admission control."))
             }
             _ => Ok(()),
-        })
+        }
     }
 }
 

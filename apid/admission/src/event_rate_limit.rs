@@ -7,51 +7,53 @@
 //! bucket.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::Clock;
 use apimachinery::document::Fields;
 use apimachinery::field::aggregate;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use parking_lot::Mutex;
 
+use crate::plugin_configuration::ConfigurationType;
 use crate::{
-    Admission, Attributes, ConfigurePlugin, Environment, Interest, ObjectKind, Plugin, PluginConfiguration,
-    PluginConfigurationError,
+    Attributes, Environment, Interest, ObjectKind, Plugin, PluginConfiguration, PluginConfigurationError,
 };
+
+const CONFIGURATION: ConfigurationType =
+    ConfigurationType { group: "eventratelimit.admission", versions: &["v1alpha1"], kind: "Configuration" };
 
 /// Default `cacheSize` of a limit, in buckets.
 const CACHE_SIZE: i64 = 4096;
 
 pub(crate) struct EventRateLimit {
-    clock: Arc<dyn Clock>,
     limits: Vec<Limit>,
 }
 
-impl ConfigurePlugin for EventRateLimit {
-    fn new(
+impl EventRateLimit {
+    /// Builds the plugin with its limits.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is missing or invalid.
+    pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
         let configuration =
             configuration.ok_or(PluginConfigurationError::Missing { content: "at least one limit" })?;
-        let group = ("eventratelimit.admission", ["v1alpha1"].as_slice());
-        let limits = configuration.decode(&environment.names, group, "Configuration", |fields| {
+        let limits = configuration.decode(&environment.names, CONFIGURATION, |fields| {
             let limits = fields.objects("limits", Limit::read);
             if limits.is_empty() {
                 fields.errors().add_text(&fields.path().child("limits"), "must have at least one entry");
             }
             limits.into_iter().flatten().collect()
         })?;
-        Ok(EventRateLimit { clock: Arc::clone(&environment.clock), limits })
+        Ok(EventRateLimit { limits })
     }
-}
 
-impl EventRateLimit {
     fn check(&self, attributes: &Attributes<'_>, event: &Object) -> Result<(), Status> {
-        let now = self.clock.monotonic();
+        let now = attributes.environment.clock.monotonic();
         let messages: Vec<String> =
             self.limits.iter().filter_map(|limit| limit.take_token(attributes, event, now)).collect();
         if messages.is_empty() {
@@ -186,15 +188,12 @@ impl Limit {
 }
 
 impl Plugin for EventRateLimit {
-    fn interest(&self) -> Interest {
-        Interest::only(
-            const { &[(ObjectKind::new("", "Event"), ""), (ObjectKind::new("events", "Event"), "")] },
-        )
-    }
+    const INTEREST: Interest =
+        Interest::only(&[(ObjectKind::new("", "Event"), ""), (ObjectKind::new("events", "Event"), "")]);
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         let event = object.filter(|_| !attributes.dry_run);
-        Admission::Ready(event.map_or(Ok(()), |event| self.check(attributes, event)))
+        event.map_or(Ok(()), |event| self.check(attributes, event))
     }
 }
 
@@ -215,7 +214,7 @@ mod tests {
         );
         let none = |_: &str| Err(std::io::Error::other("no other file"));
         let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &none).unwrap();
-        EventRateLimit::new(&fake.environment(), configuration.for_plugin("EventRateLimit"))
+        EventRateLimit::new(&fake.environment, configuration.for_plugin("EventRateLimit"))
             .map_err(|error| error.to_string())
     }
 
@@ -289,6 +288,6 @@ mod tests {
         for mistake in ["limits[0].qps: Invalid value: \"string\": must be an integer", "unknown field"] {
             assert!(several.contains(mistake), "{several}");
         }
-        assert!(EventRateLimit::new(&fake.environment(), None).is_err());
+        assert!(EventRateLimit::new(&fake.environment, None).is_err());
     }
 }

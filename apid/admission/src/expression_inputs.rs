@@ -24,12 +24,21 @@ pub(crate) struct ExpressionInputs<'i> {
     pub(crate) param: Option<&'i Object>,
     /// The fields of the AdmissionRequest; null if no expression reads them.
     pub(crate) request: &'i Value,
-    /// The Namespace object of the write; None in match conditions, or if no expression reads it.
+    /// The fields of the AdmissionRequest for match conditions.
+    pub(crate) condition_request: &'i Value,
+    /// The Namespace object of the write; None if no expression reads it.
     pub(crate) namespace: Option<&'i Object>,
+    /// The answers of the authorizer; None if no expression calls the authorizer.
+    pub(crate) authorizer: Option<(&'i Arc<AuthorizationAnswers>, &'i Attributes<'i>)>,
 }
 
 impl<'i> ExpressionInputs<'i> {
-    /// The variables with their values, except the variables of the authorizer.
+    /// The variables of match conditions with their values.
+    pub(crate) fn condition_variables(&self) -> Vec<(&'static str, CelValue<'i>)> {
+        ExpressionInputs { namespace: None, request: self.condition_request, ..*self }.variables()
+    }
+
+    /// The variables of all other expressions with their values.
     pub(crate) fn variables(&self) -> Vec<(&'static str, CelValue<'i>)> {
         let dynamic = |object: Option<&'i Object>| match object {
             Some(object) => CelValue::object(&object.0, &DYN),
@@ -44,26 +53,21 @@ impl<'i> ExpressionInputs<'i> {
             Some(namespace) => CelValue::object(&namespace.0, &NAMESPACE_TYPE),
             None => CelValue::Null,
         };
-        vec![
+        let mut variables = vec![
             (OBJECT, dynamic(self.object)),
             (OLD_OBJECT, dynamic(self.old)),
             (PARAMS, dynamic(self.param)),
             (REQUEST, request),
             (NAMESPACE_OBJECT, namespace),
-        ]
+        ];
+        if let Some((answers, attributes)) = self.authorizer {
+            let authorizer = || Arc::clone(answers) as Arc<dyn expressions::Authorizer>;
+            let resource = expressions::request_resource(authorizer(), resource_check(attributes));
+            variables.push((AUTHORIZER, expressions::authorizer(authorizer())));
+            variables.push((REQUEST_RESOURCE, resource));
+        }
+        variables
     }
-}
-
-/// The variables `authorizer` and `authorizer.requestResource` with their values.
-pub(crate) fn authorizer_variables<'v>(
-    answers: &Arc<AuthorizationAnswers>,
-    attributes: &Attributes<'_>,
-) -> [(&'static str, CelValue<'v>); 2] {
-    let authorizer = || Arc::clone(answers) as Arc<dyn expressions::Authorizer>;
-    [
-        (AUTHORIZER, expressions::authorizer(authorizer())),
-        (REQUEST_RESOURCE, expressions::request_resource(authorizer(), resource_check(attributes))),
-    ]
 }
 
 /// The check behind `authorizer.requestResource`: the resource of the request, without a verb.

@@ -2,45 +2,32 @@
 //! Nodes with devices have a taint whose key is the name of the extended resource.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use kinds::resource_name::is_extended;
 use serde_json::json;
 
-use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin};
-use crate::{pod_containers, tolerations};
+use crate::{Attributes, Interest, Plugin, pod_containers, tolerations};
 
-pub(crate) struct ExtendedResourceToleration {
-    names: Arc<Names>,
-}
+pub(crate) struct ExtendedResourceToleration;
 
-impl BuildPlugin for ExtendedResourceToleration {
-    fn new(environment: &Environment) -> Self {
-        ExtendedResourceToleration { names: Arc::clone(&environment.names) }
-    }
-}
-
-impl ExtendedResourceToleration {
-    /// The extended resources that init containers and regular containers request.
-    fn requested_resources(&self, pod: &Object) -> BTreeSet<String> {
-        let requests = pod_containers::all_containers(pod)
-            .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)
-            .filter_map(|(.., container)| container.get("resources")?.get("requests")?.as_object());
-        let names = requests.flatten().map(|(name, _)| name);
-        names.filter(|name| is_extended(name, &self.names)).cloned().collect()
-    }
+/// The extended resources that init containers and regular containers request.
+fn requested_resources(pod: &Object, names: &Names) -> BTreeSet<String> {
+    let requests = pod_containers::all_containers(pod)
+        .filter(|(list, ..)| *list != pod_containers::EPHEMERAL_CONTAINERS)
+        .filter_map(|(.., container)| container.get("resources")?.get("requests")?.as_object());
+    let resources = requests.flatten().map(|(name, _)| name);
+    resources.filter(|name| is_extended(name, names)).cloned().collect()
 }
 
 impl Plugin for ExtendedResourceToleration {
-    fn interest(&self) -> Interest {
-        Interest::PODS
-    }
+    const INTEREST: Interest = Interest::PODS;
 
-    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let Some(pod) = object else { return Admission::Ready(Ok(())) };
-        for resource in self.requested_resources(pod) {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let Some(pod) = object else { return Ok(()) };
+        for resource in requested_resources(pod, &attributes.environment.names) {
             let new_toleration = json!({"key": resource, "operator": "Exists", "effect": "NoSchedule"});
             let current = tolerations::pod_tolerations(pod);
             if !current.iter().any(|toleration| tolerations::equal(toleration, &new_toleration)) {
@@ -48,7 +35,7 @@ impl Plugin for ExtendedResourceToleration {
                 tolerations::set(pod, all_tolerations);
             }
         }
-        Admission::Ready(Ok(()))
+        Ok(())
     }
 }
 
@@ -63,7 +50,7 @@ mod tests {
     #[tokio::test]
     async fn extended_resource_requests_add_tolerations() {
         let fake = Fake::new(Preset::Kubernetes);
-        let plugin = ExtendedResourceToleration::new(&fake.environment());
+        let plugin = ExtendedResourceToleration;
         let asks = |names: &[&str]| {
             let requests: Value = names.iter().map(|name| ((*name).to_owned(), json!("1"))).collect();
             json!({"name": "c", "resources": {"requests": requests}})

@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! INVARIANT (mutating before validating): no plugin changes an object after another plugin has validated it.
-//! INVARIANT (no needless waiting): plugins return at once unless they must wait ([`MaybeFuture`]). A
-//! write without interested plugins causes no allocation and no task switch.
+//! INVARIANT (no needless cost): plugins wait only if they must. A write without interested plugins causes no
+//! allocation and no task switch.
 //! INVARIANT (no storage): plugins read other objects only through [`Reader`], which the process provides.
 
 mod admission_request;
@@ -35,8 +35,7 @@ mod limit_pod_hard_anti_affinity_topology;
 mod limit_ranger;
 mod match_condition_metrics;
 mod match_conditions;
-pub mod matching;
-mod maybe_future;
+mod matching;
 mod metrics;
 mod mutating_admission_policy;
 mod mutation;
@@ -73,19 +72,19 @@ mod turn;
 mod validating_admission_policy;
 mod webhook;
 
-pub use attributes::{Attributes, ObjectReference, Operation, PluginOutput};
+pub use attributes::{Attributes, ObjectReference, Operation, Recorder};
 pub use chain::{Chain, ConfigError};
-pub use compiled_objects::CompiledObjects;
 pub use configuration::Configuration;
-pub use maybe_future::{Admission, MaybeFuture};
 pub use metrics::AdmissionMetrics;
-pub use plugin::{Environment, Interest, Plugin, WriteTarget, webhook_clients};
+pub use plugin::{Environment, webhook_clients};
 pub use plugin_configuration::{PluginConfiguration, PluginConfigurationError};
 
-pub(crate) use plugin::{BuildPlugin, ConfigurePlugin};
-pub use reader::{Authorizer, Listing, Lookup, LookupResult, ObjectKind, Reader, Writer};
-pub use timing::{Phase, PhaseTiming, TimingObserver};
+pub use reader::{Authorizer, ListResult, LookupResult, ObjectKind, Reader, Writer};
 pub use webhook::ReaderServices;
+
+pub(crate) use compiled_objects::CompiledObjects;
+pub(crate) use plugin::{Interest, Plugin, WriteTarget};
+pub(crate) use timing::Phase;
 
 #[cfg(test)]
 mod testing;

@@ -2,36 +2,28 @@
 //! the hostname.
 
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 
 use crate::tree::{items_at, text};
-use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, Plugin};
+use crate::{Attributes, Interest, Plugin};
 
-pub(crate) struct LimitPodHardAntiAffinityTopology {
-    hostname_key: String,
-}
-
-impl BuildPlugin for LimitPodHardAntiAffinityTopology {
-    fn new(environment: &Environment) -> Self {
-        LimitPodHardAntiAffinityTopology { hostname_key: environment.names.label_key("hostname") }
-    }
-}
+pub(crate) struct LimitPodHardAntiAffinityTopology;
 
 impl Plugin for LimitPodHardAntiAffinityTopology {
-    fn interest(&self) -> Interest {
-        Interest::PODS
-    }
+    const INTEREST: Interest = Interest::PODS;
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         let path = ["spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"];
         let terms = object.map_or(&[][..], |pod| items_at(pod, &path));
         let mut keys = terms.iter().map(|term| text(term, "topologyKey"));
-        Admission::Ready(match keys.find(|key| *key != self.hostname_key) {
+        let hostname_key = attributes.environment.names.label_key("hostname");
+        match keys.find(|key| *key != hostname_key) {
             Some(key) => Err(attributes.forbidden(&format!(
-                "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {} is allowed",
-                self.hostname_key
+                "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but only key {hostname_key} is \
+                 allowed"
             ))),
             None => Ok(()),
-        })
+        }
     }
 }
 
@@ -46,7 +38,7 @@ mod tests {
     #[tokio::test]
     async fn required_anti_affinity_allows_hostname_topology_only() {
         let fake = Fake::new(Preset::Kubernetes);
-        let plugin = LimitPodHardAntiAffinityTopology::new(&fake.environment());
+        let plugin = LimitPodHardAntiAffinityTopology;
         let terms = |keys: &[&str]| {
             Value::from(keys.iter().map(|key| json!({ "topologyKey": key })).collect::<Vec<_>>())
         };

@@ -7,36 +7,25 @@
 //! violations of one LimitRange, at most [`MESSAGES_MAX`].
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use apimachinery::field::aggregate;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::pod_containers::{CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
 use crate::pod_resources::{ResourceList, container_amounts, pod_amounts};
 use crate::quantity::{Amounts, Quantity, amounts};
 use crate::tree::{annotate, items_at, object_at, text};
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin};
 
 const LIMIT_RANGE: ObjectKind = ObjectKind::new("", "LimitRange");
 /// Path of the limits of a LimitRange.
 const LIMITS: &[&str] = &["spec", "limits"];
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 
-pub(crate) struct LimitRanger {
-    reader: Arc<dyn Reader>,
-    annotation: String,
-}
-
-impl BuildPlugin for LimitRanger {
-    fn new(environment: &Environment) -> Self {
-        LimitRanger { reader: Arc::clone(&environment.reader), annotation: annotation(&environment.names) }
-    }
-}
+pub(crate) struct LimitRanger;
 
 /// Key of the annotation that lists the applied defaults.
 fn annotation(names: &Names) -> String {
@@ -55,46 +44,36 @@ fn handles_write(attributes: &Attributes<'_>) -> bool {
 }
 
 impl Plugin for LimitRanger {
-    fn interest(&self) -> Interest {
-        Interest::only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "resize"), (CLAIM, "")])
-    }
+    const INTEREST: Interest =
+        Interest::only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "resize"), (CLAIM, "")]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
         let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD) && handles_write(attributes))
         else {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         };
-        let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
-        Admission::later(async move {
-            for range in ranges.get().await? {
-                let changes = apply_defaults(&range, pod);
-                if !changes.is_empty() {
-                    let text = format!("LimitRanger plugin set: {}", changes.join("; "));
-                    annotate(pod, &self.annotation, text);
-                }
+        for range in attributes.environment.reader.list(LIMIT_RANGE, attributes.namespace).await? {
+            let changes = apply_defaults(&range, pod);
+            if !changes.is_empty() {
+                let text = format!("LimitRanger plugin set: {}", changes.join("; "));
+                annotate(pod, &annotation(&attributes.environment.names), text);
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let Some(object) = object.filter(|_| handles_write(attributes)) else {
-            return Admission::Ready(Ok(()));
-        };
-        let ranges = self.reader.list(LIMIT_RANGE, attributes.namespace);
-        Admission::later(async move {
-            for range in ranges.get().await? {
-                let errors = if attributes.is_of(ObjectKind::POD) {
-                    check_pod(&range, object)
-                } else {
-                    check_claim(&range, object)
-                };
-                if !errors.is_empty() {
-                    return Err(attributes.forbidden(&join_messages(errors)));
-                }
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        let Some(object) = object.filter(|_| handles_write(attributes)) else { return Ok(()) };
+        for range in attributes.environment.reader.list(LIMIT_RANGE, attributes.namespace).await? {
+            let errors = match attributes.is_of(ObjectKind::POD) {
+                true => check_pod(&range, object),
+                false => check_claim(&range, object),
+            };
+            if !errors.is_empty() {
+                return Err(attributes.forbidden(&join_messages(errors)));
             }
-            Ok(())
-        })
+        }
+        Ok(())
     }
 }
 

@@ -21,23 +21,15 @@ pub(crate) const BUDGET: &str =
 /// The failure of an expression, with the text of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ExpressionFailure {
-    /// The expression is invalid.
     #[error("compilation error: {0}")]
     Compilation(ExpressionError),
-    /// The evaluation failed.
     #[error("expression '{expression}' resulted in error: {error}")]
-    Evaluation {
-        /// The text of the expression.
-        expression: String,
-        /// The error of the evaluation.
-        error: EvalError,
-    },
+    Evaluation { expression: String, error: EvalError },
 }
 
 /// The reason why match conditions have no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ConditionsError {
-    /// The conditions exceed their cost budget.
     #[error("{BUDGET}")]
     Budget,
     /// Conditions failed, and no condition is false. Each message occurs once.

@@ -15,7 +15,7 @@ use apply::json_patch;
 use apply::managers::ManagedFields;
 
 use crate::representation::{Representation, RestoredObject};
-use crate::{Attributes, Environment, Operation};
+use crate::{Attributes, Operation};
 
 /// Metadata that the server sets at a creation.
 const GENERATED_FIELDS: [&str; 3] = ["uid", "generation", "creationTimestamp"];
@@ -27,10 +27,8 @@ const INVALID_MANAGED_FIELDS: &str = ".metadata.managedFields was in an invalid 
 /// The reason why a JSON patch has no result.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PatchError {
-    /// The patch does not apply to the object.
     #[error(transparent)]
     Patch(#[from] json_patch::Error),
-    /// The result is a list or a scalar.
     #[error("the result is not an object")]
     NotAnObject,
 }
@@ -44,9 +42,8 @@ pub(crate) fn visible_object<'o>(
     object: Cow<'o, Object>,
     representation: &Representation<'_>,
     attributes: &Attributes<'_>,
-    environment: &Environment,
 ) -> Result<Cow<'o, Object>, Status> {
-    let mut object = representation.convert(object, &environment.names)?;
+    let mut object = representation.convert(object)?;
     if attributes.subresource.is_empty() {
         hide_generated_fields(&mut object, attributes);
     }
@@ -70,11 +67,10 @@ pub(crate) fn to_stored(
     before: &Object,
     representation: &Representation<'_>,
     attributes: &Attributes<'_>,
-    environment: &Environment,
 ) -> Result<RestoredObject, Status> {
-    let limits = environment.limits;
+    let limits = attributes.environment.limits;
     check_budget(&changed, before, limits)?;
-    let mut restored = representation.restore(changed, before, attributes, environment)?;
+    let mut restored = representation.restore(changed, before, attributes.subresource)?;
     let changed = &mut restored.object;
     check_budget(changed, before, limits)?;
     if attributes.subresource.is_empty() {
@@ -90,7 +86,7 @@ pub(crate) fn to_stored(
         }
     }
     if let Err(defect) = ManagedFields::check(changed.at(&["metadata", "managedFields"])) {
-        attributes.notes.warn(format!("{INVALID_MANAGED_FIELDS}: {defect}"));
+        attributes.recorder.warn(format!("{INVALID_MANAGED_FIELDS}: {defect}"));
         restore_meta(changed, "managedFields", before);
     }
     Ok(restored)

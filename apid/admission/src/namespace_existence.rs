@@ -1,90 +1,52 @@
 //! NamespaceExists rejects writes to missing namespaces; NamespaceAutoProvision creates the namespace.
 
-use std::sync::Arc;
-
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 
 use crate::reader::namespace_not_found;
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, Lookup, MaybeFuture, ObjectKind, Operation,
-    Plugin, Reader, Writer,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin};
 
-/// Looks up the namespace of a write in the cache, then in the store.
-/// None for writes to namespaces and cluster-scoped objects.
-fn find_namespace<'a>(reader: &'a dyn Reader, attributes: &'a Attributes<'a>) -> Option<Lookup<'a>> {
-    let is_in_namespace = !attributes.namespace.is_empty() && !attributes.is_of(ObjectKind::NAMESPACE);
-    is_in_namespace.then(|| reader.get_current(ObjectKind::NAMESPACE, "", attributes.namespace))
+/// Whether the namespace of a write is missing in the cache and in the store. Namespaces and cluster-scoped
+/// objects have none.
+async fn lacks_namespace(attributes: &Attributes<'_>) -> Result<bool, Status> {
+    if attributes.namespace.is_empty() || attributes.is_of(ObjectKind::NAMESPACE) {
+        return Ok(false);
+    }
+    let reader = &attributes.environment.reader;
+    let found = reader.get_current(ObjectKind::NAMESPACE, "", attributes.namespace).await?;
+    Ok(found.is_none())
 }
 
 /// NamespaceExists: rejects writes to missing namespaces.
-pub(crate) struct NamespaceExists {
-    reader: Arc<dyn Reader>,
-}
-
-impl BuildPlugin for NamespaceExists {
-    fn new(environment: &Environment) -> Self {
-        NamespaceExists { reader: Arc::clone(&environment.reader) }
-    }
-}
+pub(crate) struct NamespaceExists;
 
 impl Plugin for NamespaceExists {
-    fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete])
-    }
+    const INTEREST: Interest =
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete]);
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a Object>) -> Admission<'a> {
-        let Some(found) = find_namespace(&*self.reader, attributes) else {
-            return MaybeFuture::Ready(Ok(()));
-        };
-        found.map(move |found| found?.map(drop).ok_or_else(|| namespace_not_found(attributes.namespace)))
+    async fn validate(&self, attributes: &Attributes<'_>, _: Option<&Object>) -> Result<(), Status> {
+        match lacks_namespace(attributes).await? {
+            true => Err(namespace_not_found(attributes.namespace)),
+            false => Ok(()),
+        }
     }
 }
 
 /// NamespaceAutoProvision: creates the missing namespace of a new object, except for dry runs.
-pub(crate) struct NamespaceAutoProvision {
-    reader: Arc<dyn Reader>,
-    writer: Arc<dyn Writer>,
-}
-
-impl BuildPlugin for NamespaceAutoProvision {
-    fn new(environment: &Environment) -> Self {
-        NamespaceAutoProvision {
-            reader: Arc::clone(&environment.reader),
-            writer: Arc::clone(&environment.writer),
-        }
-    }
-}
-
-impl NamespaceAutoProvision {
-    async fn create_namespace(&self, name: &str) -> Result<(), Status> {
-        let mut namespace = Object::default();
-        namespace.set_meta("name", name);
-        match self.writer.create(ObjectKind::NAMESPACE, namespace).get().await {
-            Err(status) if status.reason != Reason::AlreadyExists => Err(status),
-            _ => Ok(()),
-        }
-    }
-}
+pub(crate) struct NamespaceAutoProvision;
 
 impl Plugin for NamespaceAutoProvision {
-    fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES.on(&[Operation::Create])
-    }
+    const INTEREST: Interest = Interest::ALL_RESOURCES.on(&[Operation::Create]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {
-        if attributes.dry_run || !attributes.subresource.is_empty() {
-            return MaybeFuture::Ready(Ok(()));
+    async fn mutate(&self, attributes: &Attributes<'_>, _: Option<&mut Object>) -> Result<(), Status> {
+        if attributes.dry_run || !attributes.subresource.is_empty() || !lacks_namespace(attributes).await? {
+            return Ok(());
         }
-        match find_namespace(&*self.reader, attributes) {
-            None | Some(MaybeFuture::Ready(Ok(Some(_)))) => MaybeFuture::Ready(Ok(())),
-            Some(found) => MaybeFuture::later(async move {
-                match found.get().await? {
-                    Some(_) => Ok(()),
-                    None => self.create_namespace(attributes.namespace).await,
-                }
-            }),
+        let mut namespace = Object::default();
+        namespace.set_meta("name", attributes.namespace);
+        match attributes.environment.writer.create(ObjectKind::NAMESPACE, namespace).await {
+            Err(status) if status.reason != Reason::AlreadyExists => Err(status),
+            _ => Ok(()),
         }
     }
 }
@@ -104,7 +66,7 @@ mod tests {
     #[tokio::test]
     async fn write_to_missing_namespace_is_rejected() {
         let fake = fake();
-        let plugin = NamespaceExists::new(&fake.environment());
+        let plugin = NamespaceExists;
         let gone = "namespaces \"gone\" not found";
         for (operation, kind, namespace, message) in [
             (Operation::Create, ("", "ConfigMap"), "team", ""),
@@ -124,7 +86,7 @@ mod tests {
     async fn auto_provision_creates_namespace_once_except_for_dry_run() {
         for (namespace, dry_run, made) in [("team", false, 0), ("new", false, 1), ("new", true, 0)] {
             let fake = fake();
-            let plugin = NamespaceAutoProvision::new(&fake.environment());
+            let plugin = NamespaceAutoProvision;
             for _ in 0..2 {
                 let write =
                     TestedWrite { kind: ("", "ConfigMap"), namespace, dry_run, ..TestedWrite::default() };

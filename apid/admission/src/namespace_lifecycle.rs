@@ -7,51 +7,36 @@
 //! namespace. A LocalSubjectAccessReview is allowed, because its response must not reveal whether the
 //! namespace exists.
 
-use std::sync::Arc;
-
 use apimachinery::object::Object;
 use apimachinery::status::{Cause, Status};
 use kinds::Storage;
 
 use crate::reader::namespace_not_found;
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin};
 
-pub(crate) struct NamespaceLifecycle {
-    reader: Arc<dyn Reader>,
-    /// Names of the system namespaces.
-    undeletable: [&'static str; 3],
-}
-
-impl BuildPlugin for NamespaceLifecycle {
-    fn new(environment: &Environment) -> Self {
-        let names = &environment.names;
-        NamespaceLifecycle {
-            reader: Arc::clone(&environment.reader),
-            undeletable: ["default", names.system_namespace, names.public_namespace],
-        }
-    }
-}
+pub(crate) struct NamespaceLifecycle;
 
 impl Plugin for NamespaceLifecycle {
-    fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete])
-    }
+    const INTEREST: Interest =
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, _: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, attributes: &Attributes<'_>, _: Option<&mut Object>) -> Result<(), Status> {
         let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
         if attributes.operation == Operation::Delete {
-            let is_rejected = is_namespace && self.undeletable.contains(&attributes.name);
-            let rejection = || attributes.forbidden("this namespace may not be deleted");
-            return Admission::Ready(if is_rejected { Err(rejection()) } else { Ok(()) });
+            let names = &attributes.environment.names;
+            let undeletable = ["default", names.system_namespace, names.public_namespace];
+            return match is_namespace && undeletable.contains(&attributes.name) {
+                true => Err(attributes.forbidden("this namespace may not be deleted")),
+                false => Ok(()),
+            };
         }
         let is_review = attributes.resource.kind.storage() == Storage::Review;
         if attributes.namespace.is_empty() || is_namespace || is_review {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
-        let namespace = self.reader.get_current(ObjectKind::NAMESPACE, "", attributes.namespace);
-        namespace.map(move |namespace| check_namespace(attributes, namespace?.as_deref()))
+        let reader = &attributes.environment.reader;
+        let namespace = reader.get_current(ObjectKind::NAMESPACE, "", attributes.namespace).await?;
+        check_namespace(attributes, namespace.as_deref())
     }
 }
 

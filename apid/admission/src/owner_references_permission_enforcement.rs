@@ -12,28 +12,16 @@ use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::decision::Decision;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
-use kinds::CurrentRegistry;
 
 use crate::tree::{items_at, text};
-use crate::{Admission, Attributes, Authorizer, BuildPlugin, Environment, ObjectKind, Plugin};
+use crate::{Attributes, ObjectKind, Plugin};
 
-pub(crate) struct OwnerReferencesPermissionEnforcement {
-    registry: Arc<CurrentRegistry>,
-    authorizer: Arc<dyn Authorizer>,
-}
-
-impl BuildPlugin for OwnerReferencesPermissionEnforcement {
-    fn new(environment: &Environment) -> Self {
-        OwnerReferencesPermissionEnforcement {
-            registry: Arc::clone(&environment.registry),
-            authorizer: Arc::clone(&environment.authorizer),
-        }
-    }
-}
+pub(crate) struct OwnerReferencesPermissionEnforcement;
 
 impl OwnerReferencesPermissionEnforcement {
     async fn check(&self, attributes: &Attributes<'_>, new: &Object) -> Result<(), Status> {
-        let decision = self.authorizer.decide(attributes.user, delete_request(attributes)).get().await?;
+        let authorizer = &attributes.environment.authorizer;
+        let decision = authorizer.decide(attributes.user, delete_request(attributes)).await?;
         if !decision.allowed() {
             let message = format!(
                 "cannot set an ownerRef on a resource you can't delete: {}",
@@ -43,7 +31,7 @@ impl OwnerReferencesPermissionEnforcement {
         }
         for owner in newly_blocking_owners(new, attributes.old) {
             for request in self.finalizer_updates(attributes, owner)? {
-                let decision = self.authorizer.decide(attributes.user, request).get().await?;
+                let decision = authorizer.decide(attributes.user, request).await?;
                 if !decision.allowed() {
                     let message = format!(
                         "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: {}",
@@ -70,7 +58,8 @@ impl OwnerReferencesPermissionEnforcement {
                 && resource.kind.kind() == kind
                 && resource.kind.has_version(version)
         };
-        let requests: Vec<RequestAttributes> = self
+        let requests: Vec<RequestAttributes> = attributes
+            .environment
             .registry
             .get()
             .resources()
@@ -102,14 +91,14 @@ impl OwnerReferencesPermissionEnforcement {
 }
 
 impl Plugin for OwnerReferencesPermissionEnforcement {
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let Some(new) = object else { return Admission::Ready(Ok(())) };
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        let Some(new) = object else { return Ok(()) };
         let is_pod_status = attributes.is_of(ObjectKind::POD) && attributes.subresource == "status";
         let is_unchanged = owners(new) == attributes.old.map_or(&[][..], owners);
         if is_pod_status || is_unchanged {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
-        Admission::later(self.check(attributes, new))
+        self.check(attributes, new).await
     }
 }
 
@@ -202,7 +191,7 @@ mod tests {
             for right in rights.into_iter().filter(|right| !right.is_empty()) {
                 fake = fake.with_right(right);
             }
-            let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
+            let plugin = OwnerReferencesPermissionEnforcement;
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
             let answer = fake
                 .run_plugin(&plugin, TestedWrite { operation, old, ..TestedWrite::default() }, new.clone())
@@ -214,12 +203,12 @@ mod tests {
     #[tokio::test]
     async fn blocking_owner_of_unknown_kind_is_rejected_and_kubelets_are_exempt() {
         let fake = Fake::new(Preset::Kubernetes).with_right("alice delete * *");
-        let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
+        let plugin = OwnerReferencesPermissionEnforcement;
         let odd = object(&[owner("Odd", "1", json!(true))]);
         let answer = fake.run_plugin(&plugin, TestedWrite::default(), odd).await;
         assert!(answer.message().contains("cannot find RESTMapping for APIVersion v1 Kind Odd"));
         let fake = Fake::new(Preset::Kubernetes);
-        let plugin = OwnerReferencesPermissionEnforcement::new(&fake.environment());
+        let plugin = OwnerReferencesPermissionEnforcement;
         let changed = object(&[owner("Node", "1", json!(true))]);
         for (subresource, refused) in [("status", false), ("", true)] {
             let write = TestedWrite {

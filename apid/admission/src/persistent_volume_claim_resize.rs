@@ -1,44 +1,29 @@
 //! PersistentVolumeClaimResize: a claim may grow only if it is bound and its class allows expansion.
 
-use std::sync::Arc;
-
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::quantity::Quantity;
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin};
 
 const CLASS: ObjectKind = ObjectKind::new("storage", "StorageClass");
 
-pub(crate) struct PersistentVolumeClaimResize {
-    reader: Arc<dyn Reader>,
-    /// Key of the deprecated class annotation.
-    annotation: String,
-}
-
-impl BuildPlugin for PersistentVolumeClaimResize {
-    fn new(environment: &Environment) -> Self {
-        PersistentVolumeClaimResize {
-            reader: Arc::clone(&environment.reader),
-            annotation: class_annotation(&environment.names),
-        }
-    }
-}
+pub(crate) struct PersistentVolumeClaimResize;
 
 impl PersistentVolumeClaimResize {
     async fn check(&self, attributes: &Attributes<'_>, old: &Object, new: &Object) -> Result<(), Status> {
         if old.str_at(&["status", "phase"]) != Some("Bound") {
             return Err(attributes.forbidden("Only bound persistent volume claims can be expanded"));
         }
-        let name = class_of(new, &self.annotation);
+        let environment = attributes.environment;
+        let annotation = class_annotation(&environment.names);
+        let name = class_of(new, &annotation);
         let class = match name {
             "" => None,
-            name if name != class_of(old, &self.annotation) => None,
-            name => self.reader.get(CLASS, "", name).get().await?,
+            name if name != class_of(old, &annotation) => None,
+            name => environment.reader.get(CLASS, "", name).await?,
         };
         let allows =
             |class: &Object| class.get("allowVolumeExpansion").and_then(Value::as_bool) == Some(true);
@@ -69,17 +54,13 @@ fn size(claim: &Object) -> Quantity {
 }
 
 impl Plugin for PersistentVolumeClaimResize {
-    fn interest(&self) -> Interest {
-        Interest::only(const { &[(ObjectKind::new("", "PersistentVolumeClaim"), "")] })
-            .on(&[Operation::Update])
-    }
+    const INTEREST: Interest =
+        Interest::only(&[(ObjectKind::new("", "PersistentVolumeClaim"), "")]).on(&[Operation::Update]);
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         match (attributes.old, object) {
-            (Some(old), Some(new)) if size(new) > size(old) => {
-                Admission::later(self.check(attributes, old, new))
-            }
-            _ => Admission::Ready(Ok(())),
+            (Some(old), Some(new)) if size(new) > size(old) => self.check(attributes, old, new).await,
+            _ => Ok(()),
         }
     }
 }
@@ -101,7 +82,7 @@ mod tests {
             "StorageClass",
             &[class("grows", true), class("fixed", false)],
         );
-        let plugin = PersistentVolumeClaimResize::new(&fake.environment());
+        let plugin = PersistentVolumeClaimResize;
         let claim = |class: &str, size: &str, phase: &str| {
             json!({
                 "metadata": {"name": "c"},

@@ -1,19 +1,21 @@
 //! Admission plugin interface.
 
+use std::future::{Future, ready};
 use std::sync::Arc;
 
 use apimachinery::clock::{Clock, Rng};
 use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use kinds::CurrentRegistry;
 use serving::gates::FeatureGates;
 use webhooks::{ClientOptions, ServiceMap, WebhookClients};
 
 use crate::quota::Reservations;
+use crate::reinvocation::Reinvocation;
 use crate::{
-    Admission, AdmissionMetrics, Attributes, Authorizer, ObjectKind, Operation, PluginConfiguration,
-    PluginConfigurationError, Reader, ReaderServices, Writer,
+    AdmissionMetrics, Attributes, Authorizer, ObjectKind, Operation, Reader, ReaderServices, Writer,
 };
 
 /// Dependencies of plugins.
@@ -63,73 +65,73 @@ pub fn webhook_clients(
 }
 
 /// The kind of a resource, and a subresource (`""` for the main resource).
-pub type WriteTarget = (ObjectKind, &'static str);
+pub(crate) type WriteTarget = (ObjectKind, &'static str);
 
 /// Set of writes that a plugin handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Interest {
+pub(crate) struct Interest {
     /// The resources and subresources; None: all.
-    pub targets: Option<&'static [WriteTarget]>,
+    pub(crate) targets: Option<&'static [WriteTarget]>,
     /// The operations.
-    pub operations: &'static [Operation],
+    pub(crate) operations: &'static [Operation],
 }
 
 impl Interest {
     /// Creations and updates of all resources and subresources.
-    pub const ALL_RESOURCES: Self =
+    pub(crate) const ALL_RESOURCES: Self =
         Interest { targets: None, operations: &[Operation::Create, Operation::Update] };
     /// Creations and updates of pods, without their subresources.
-    pub const PODS: Self = Interest::only(&[(ObjectKind::POD, "")]);
+    pub(crate) const PODS: Self = Interest::only(&[(ObjectKind::POD, "")]);
 
     /// Creations and updates of these resources and subresources.
-    pub const fn only(targets: &'static [WriteTarget]) -> Self {
+    pub(crate) const fn only(targets: &'static [WriteTarget]) -> Self {
         Interest { targets: Some(targets), ..Interest::ALL_RESOURCES }
     }
 
     /// These operations on the same resources and subresources.
     #[must_use]
-    pub const fn on(self, operations: &'static [Operation]) -> Self {
+    pub(crate) const fn on(self, operations: &'static [Operation]) -> Self {
         Interest { operations, ..self }
     }
 }
 
-/// A plugin that accepts no configuration.
-pub(crate) trait BuildPlugin: Plugin + Sized {
-    /// Builds the plugin.
-    fn new(environment: &Environment) -> Self;
-}
-
-/// A plugin that accepts a configuration.
-pub(crate) trait ConfigurePlugin: Plugin + Sized {
-    /// Builds the plugin with the configuration, if the configuration file has one for the plugin.
-    ///
-    /// # Errors
-    ///
-    /// The location and the defect in the configuration.
-    fn new(
-        environment: &Environment,
-        configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, PluginConfigurationError>;
-}
-
 /// An admission plugin. The default implementation of both phases allows the write.
-pub trait Plugin: Send + Sync + 'static {
-    /// The writes that the plugin handles. The chain calls this once, at construction.
+///
+/// The futures are not boxed: a plugin that does not wait costs no allocation.
+pub(crate) trait Plugin: Send + Sync + 'static {
+    /// The writes that the plugin handles.
+    const INTEREST: Interest = Interest::ALL_RESOURCES;
+
+    /// The writes that the plugin handles, if they depend on its value.
     fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES
+        Self::INTEREST
     }
 
     /// Mutating phase: may change the object or reject the write. Deletions have no object.
-    fn mutate<'a>(
-        &'a self,
-        _attributes: &'a Attributes<'a>,
-        _object: Option<&'a mut Object>,
-    ) -> Admission<'a> {
-        Admission::Ready(Ok(()))
+    fn mutate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&mut Object>,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        ready(Ok(()))
+    }
+
+    /// Mutating phase of a plugin that can request or skip the second round.
+    fn mutate_in_round(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&mut Object>,
+        _: &mut Reinvocation,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        self.mutate(attributes, object)
     }
 
     /// Validating phase: may reject the write. The object has passed validation.
-    fn validate<'a>(&'a self, _attributes: &'a Attributes<'a>, _object: Option<&'a Object>) -> Admission<'a> {
-        Admission::Ready(Ok(()))
+    fn validate(
+        &self,
+        _attributes: &Attributes<'_>,
+        _object: Option<&Object>,
+    ) -> impl Future<Output = Result<(), Status>> + Send {
+        ready(Ok(()))
     }
 }

@@ -48,27 +48,25 @@ impl PluginConfiguration {
         Ok(PluginConfiguration::new(path, document))
     }
 
-    /// Whether the configuration has a kind, and a version of a group with the given stem.
-    pub fn has_kind(&self, names: &Names, group: &str, versions: &[&str], kind: &str) -> bool {
+    /// Whether the configuration has a type.
+    pub(crate) fn has_type(&self, names: &Names, expected: ConfigurationType) -> bool {
         let version = self.document.api_version();
-        self.document.kind() == kind
-            && api_versions(names, group, versions).iter().any(|known| known == version)
+        self.document.kind() == expected.kind && expected.api_versions(names).any(|known| known == version)
     }
 
-    /// Decodes the configuration as an object of a kind, in one of the versions of a group with the given
-    /// stem.
+    /// Decodes the configuration as an object of a type.
     ///
     /// # Errors
     ///
     /// All errors, with those that `decode` records.
-    pub fn decode<T>(
+    pub(crate) fn decode<T>(
         &self,
         names: &Names,
-        (group, versions): (&str, &[&str]),
-        kind: &str,
+        expected: ConfigurationType,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<T, PluginConfigurationError> {
-        let decoded = self.document.decode(kind, &api_versions(names, group, versions), decode);
+        let versions: Vec<String> = expected.api_versions(names).collect();
+        let decoded = self.document.decode(expected.kind, &versions, decode);
         decoded.map_err(|errors| self.invalid(errors))
     }
 
@@ -77,7 +75,7 @@ impl PluginConfiguration {
     /// # Errors
     ///
     /// All errors, with those that `decode` records.
-    pub fn decode_fields<T>(
+    pub(crate) fn decode_fields<T>(
         &self,
         decode: impl FnOnce(&mut Fields<'_>) -> T,
     ) -> Result<T, PluginConfigurationError> {
@@ -89,8 +87,19 @@ impl PluginConfiguration {
     }
 }
 
-/// The `apiVersion` values of the versions of a group with the given stem.
-pub(crate) fn api_versions(names: &Names, group: &str, versions: &[&str]) -> Vec<String> {
-    let group = names.group(group);
-    versions.iter().map(|version| format!("{group}/{version}")).collect()
+/// The type of a configuration.
+#[derive(Clone, Copy)]
+pub(crate) struct ConfigurationType {
+    /// Group stem.
+    pub(crate) group: &'static str,
+    /// Accepted versions.
+    pub(crate) versions: &'static [&'static str],
+    pub(crate) kind: &'static str,
+}
+
+impl ConfigurationType {
+    fn api_versions(self, names: &Names) -> impl Iterator<Item = String> {
+        let group = names.group(self.group);
+        self.versions.iter().map(move |version| format!("{group}/{version}"))
+    }
 }

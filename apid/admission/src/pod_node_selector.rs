@@ -8,16 +8,12 @@
 //! `clusterDefaultNodeSelector` for namespaces without the annotation.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use kinds::format;
 
-use crate::{
-    Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Plugin, PluginConfiguration,
-    PluginConfigurationError, Reader,
-};
+use crate::{Attributes, Interest, Operation, Plugin, PluginConfiguration, PluginConfigurationError};
 
 /// Required labels of a node.
 type Selector = BTreeMap<String, String>;
@@ -26,9 +22,6 @@ type Selector = BTreeMap<String, String>;
 const DEFAULT: &str = "clusterDefaultNodeSelector";
 
 pub(crate) struct PodNodeSelector {
-    reader: Arc<dyn Reader>,
-    /// Key of the namespace annotation with a selector.
-    annotation: String,
     /// Default selector for namespaces without the annotation.
     default_selector: Selector,
     /// Labels that node selectors of pods may require, by namespace. Without an entry, all labels are
@@ -36,11 +29,13 @@ pub(crate) struct PodNodeSelector {
     limits: BTreeMap<String, Selector>,
 }
 
-impl ConfigurePlugin for PodNodeSelector {
-    fn new(
-        environment: &Environment,
-        configuration: Option<&PluginConfiguration>,
-    ) -> Result<Self, PluginConfigurationError> {
+impl PodNodeSelector {
+    /// Builds the plugin with the selectors of its configuration.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid.
+    pub(crate) fn new(configuration: Option<&PluginConfiguration>) -> Result<Self, PluginConfigurationError> {
         let mut limits = BTreeMap::new();
         if let Some(configuration) = configuration {
             limits = configuration.decode_fields(|fields| {
@@ -55,79 +50,63 @@ impl ConfigurePlugin for PodNodeSelector {
                 limits
             })?;
         }
-        Ok(PodNodeSelector {
-            reader: Arc::clone(&environment.reader),
-            annotation: environment.names.label_sub_key("scheduler.alpha", "node-selector"),
-            default_selector: limits.remove(DEFAULT).unwrap_or_default(),
-            limits,
-        })
+        Ok(PodNodeSelector { default_selector: limits.remove(DEFAULT).unwrap_or_default(), limits })
     }
-}
 
-impl PodNodeSelector {
     /// Returns the node selector of the namespace, or the default; 500 if the annotation is invalid.
-    async fn namespace_selector(&self, namespace: &str) -> Result<Selector, Status> {
-        match self.reader.namespace(namespace).get().await?.annotation(&self.annotation) {
+    async fn namespace_selector(&self, attributes: &Attributes<'_>) -> Result<Selector, Status> {
+        let (environment, namespace) = (attributes.environment, attributes.namespace);
+        let annotation = environment.names.label_sub_key("scheduler.alpha", "node-selector");
+        match environment.reader.namespace(namespace).await?.annotation(&annotation) {
             Some(text) => parse_selector(text)
                 .map_err(|reason| Status::internal(format!("namespace {namespace:?}: {reason}"))),
             None => Ok(self.default_selector.clone()),
         }
     }
 
-    fn check_conflict(
-        &self,
-        attributes: &Attributes<'_>,
-        pod: &Object,
-        expected: &Selector,
-    ) -> Result<(), Status> {
+    /// Selects the nodes for a pod: the selector of the namespace, with which that of the pod must not conflict.
+    async fn checked_selector(&self, attributes: &Attributes<'_>, pod: &Object) -> Result<Selector, Status> {
+        let expected = self.namespace_selector(attributes).await?;
         let differs =
             |(key, value): (&str, &str)| expected.get(key).is_some_and(|expected| expected != value);
         match node_selector(pod).any(differs) {
             true => Err(attributes
                 .forbidden("pod node label selector conflicts with its namespace node label selector")),
-            false => Ok(()),
+            false => Ok(expected),
         }
     }
 }
 
 impl Plugin for PodNodeSelector {
-    fn interest(&self) -> Interest {
-        Interest::PODS.on(&[Operation::Create])
+    const INTEREST: Interest = Interest::PODS.on(&[Operation::Create]);
+
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let Some(pod) = object else { return Ok(()) };
+        let namespace_selector = self.checked_selector(attributes, pod).await?;
+        if let (false, Some(Value::Object(spec))) = (namespace_selector.is_empty(), pod.get_mut("spec")) {
+            let selector = spec.entry("nodeSelector").or_insert_with(|| Value::Object(Default::default()));
+            if let Value::Object(selector) = selector {
+                selector
+                    .extend(namespace_selector.into_iter().map(|(key, value)| (key, Value::String(value))));
+            }
+        }
+        Ok(())
     }
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let Some(pod) = object else { return Admission::Ready(Ok(())) };
-        Admission::later(async move {
-            let namespace_selector = self.namespace_selector(attributes.namespace).await?;
-            self.check_conflict(attributes, pod, &namespace_selector)?;
-            if let (false, Some(Value::Object(spec))) = (namespace_selector.is_empty(), pod.get_mut("spec")) {
-                let selector =
-                    spec.entry("nodeSelector").or_insert_with(|| Value::Object(Default::default()));
-                if let Value::Object(selector) = selector {
-                    selector.extend(
-                        namespace_selector.into_iter().map(|(key, value)| (key, Value::String(value))),
-                    );
-                }
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        let Some(pod) = object else { return Ok(()) };
+        self.checked_selector(attributes, pod).await?;
+        let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());
+        let is_within = |limit: &Selector| {
+            node_selector(pod).all(|(key, value)| limit.get(key).is_some_and(|allowed| allowed == value))
+        };
+        match limit {
+            Some(limit) if !is_within(limit) => {
+                Err(attributes
+                    .forbidden("pod node label selector labels conflict with its namespace whitelist"))
             }
-            Ok(())
-        })
-    }
-
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let Some(pod) = object else { return Admission::Ready(Ok(())) };
-        Admission::later(async move {
-            let namespace_selector = self.namespace_selector(attributes.namespace).await?;
-            self.check_conflict(attributes, pod, &namespace_selector)?;
-            let limit = self.limits.get(attributes.namespace).filter(|limit| !limit.is_empty());
-            let is_within = |limit: &Selector| {
-                node_selector(pod).all(|(key, value)| limit.get(key).is_some_and(|allowed| allowed == value))
-            };
-            match limit {
-                Some(limit) if !is_within(limit) => Err(attributes
-                    .forbidden("pod node label selector labels conflict with its namespace whitelist")),
-                _ => Ok(()),
-            }
-        })
+            _ => Ok(()),
+        }
     }
 }
 
@@ -171,8 +150,7 @@ mod tests {
         let file =
             Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err(std::io::Error::other("none")))
                 .unwrap();
-        PodNodeSelector::new(&fake.environment(), file.for_plugin("PodNodeSelector"))
-            .map_err(|error| error.to_string())
+        PodNodeSelector::new(file.for_plugin("PodNodeSelector")).map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -217,7 +195,7 @@ mod tests {
         let annotations = json!({"scheduler.alpha.kubernetes.io/node-selector": "a"});
         let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
         let fake = fake.with_objects("", "Namespace", &[namespace]);
-        let plugin = PodNodeSelector::new(&fake.environment(), None).unwrap();
+        let plugin = PodNodeSelector::new(None).unwrap();
         let answer = fake.run_plugin(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
         assert_eq!(answer.result.unwrap_err().code, 500);
     }

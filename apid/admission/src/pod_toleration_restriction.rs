@@ -7,20 +7,19 @@
 //! kube-apiserver returns 500.
 
 use std::fmt::Display;
-use std::sync::Arc;
 
 use apimachinery::codec::{Limits, json};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 
+use crate::plugin_configuration::ConfigurationType;
 use crate::{
-    Admission, Attributes, ConfigurePlugin, Environment, Interest, Operation, Plugin, PluginConfiguration,
-    PluginConfigurationError, Reader, tolerations,
+    Attributes, Environment, Interest, Operation, Plugin, PluginConfiguration, PluginConfigurationError,
+    tolerations,
 };
 
 pub(crate) struct PodTolerationRestriction {
-    reader: Arc<dyn Reader>,
     /// Key of the annotation with the tolerations to add.
     default_key: String,
     /// Key of the annotation with the allowlist.
@@ -33,8 +32,13 @@ pub(crate) struct PodTolerationRestriction {
     memory_pressure: Value,
 }
 
-impl ConfigurePlugin for PodTolerationRestriction {
-    fn new(
+impl PodTolerationRestriction {
+    /// Builds the plugin with the lists of its configuration.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid.
+    pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
@@ -45,7 +49,6 @@ impl ConfigurePlugin for PodTolerationRestriction {
             .unwrap_or_default();
         let annotation = |name: &str| names.label_sub_key("scheduler.alpha", name);
         Ok(PodTolerationRestriction {
-            reader: Arc::clone(&environment.reader),
             default_key: annotation("defaultTolerations"),
             limit_key: annotation("tolerationsWhitelist"),
             default,
@@ -57,20 +60,19 @@ impl ConfigurePlugin for PodTolerationRestriction {
             }),
         })
     }
-}
 
-impl PodTolerationRestriction {
     /// Returns the tolerations in the namespace annotation `key`; `default` without the annotation. 500 if
     /// the annotation is invalid.
     async fn namespace_tolerations(
         &self,
-        namespace: &str,
+        attributes: &Attributes<'_>,
         key: &str,
         default: &[Value],
     ) -> Result<Vec<Value>, Status> {
+        let namespace = attributes.namespace;
         let internal_error =
             |reason: &dyn Display| Status::internal(format!("namespace {namespace:?}: {key}: {reason}"));
-        match self.reader.namespace(namespace).get().await?.annotation(key) {
+        match attributes.environment.reader.namespace(namespace).await?.annotation(key) {
             None => Ok(default.to_vec()),
             Some("") => Ok(Vec::new()),
             Some(text) => {
@@ -87,8 +89,12 @@ fn read_configuration(
     configuration: &PluginConfiguration,
     names: &Names,
 ) -> Result<(Vec<Value>, Vec<Value>), PluginConfigurationError> {
-    let group = ("podtolerationrestriction.admission", ["v1alpha1"].as_slice());
-    configuration.decode(names, group, "Configuration", |fields| {
+    let expected = ConfigurationType {
+        group: "podtolerationrestriction.admission",
+        versions: &["v1alpha1"],
+        kind: "Configuration",
+    };
+    configuration.decode(names, expected, |fields| {
         let mut list = |field: &'static str| match fields.value(field).map(tolerations::check) {
             None => Vec::new(),
             Some(Ok(list)) => list,
@@ -102,49 +108,40 @@ fn read_configuration(
 }
 
 impl Plugin for PodTolerationRestriction {
-    fn interest(&self) -> Interest {
-        Interest::PODS
+    const INTEREST: Interest = Interest::PODS;
+
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let Some(pod) = object else { return Ok(()) };
+        let mut all_tolerations = tolerations::pod_tolerations(pod).to_vec();
+        if attributes.operation == Operation::Create {
+            let default = self.namespace_tolerations(attributes, &self.default_key, &self.default).await?;
+            if !default.is_empty() {
+                all_tolerations = tolerations::merge(&default, &all_tolerations);
+            }
+        }
+        if kinds::quality_of_service(pod) != "BestEffort" {
+            let memory_pressure = std::slice::from_ref(&self.memory_pressure);
+            all_tolerations = tolerations::merge(&all_tolerations, memory_pressure);
+        }
+        if !all_tolerations.is_empty() {
+            tolerations::set(pod, all_tolerations);
+        }
+        Ok(())
     }
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let Some(pod) = object else { return Admission::Ready(Ok(())) };
-        Admission::later(async move {
-            let mut all_tolerations = tolerations::pod_tolerations(pod).to_vec();
-            if attributes.operation == Operation::Create {
-                let default = self
-                    .namespace_tolerations(attributes.namespace, &self.default_key, &self.default)
-                    .await?;
-                if !default.is_empty() {
-                    all_tolerations = tolerations::merge(&default, &all_tolerations);
-                }
-            }
-            if kinds::quality_of_service(pod) != "BestEffort" {
-                all_tolerations =
-                    tolerations::merge(&all_tolerations, std::slice::from_ref(&self.memory_pressure));
-            }
-            if !all_tolerations.is_empty() {
-                tolerations::set(pod, all_tolerations);
-            }
-            Ok(())
-        })
-    }
-
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         let pod_tolerations = object.map_or(&[][..], tolerations::pod_tolerations);
         if pod_tolerations.is_empty() {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
-        Admission::later(async move {
-            let limit =
-                self.namespace_tolerations(attributes.namespace, &self.limit_key, &self.limit).await?;
-            let is_allowed = |t: &Value| limit.iter().any(|allowed| tolerations::covers(allowed, t));
-            match limit.is_empty() || pod_tolerations.iter().all(is_allowed) {
-                true => Ok(()),
-                false => Err(attributes.forbidden(
-                    "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
-                )),
-            }
-        })
+        let limit = self.namespace_tolerations(attributes, &self.limit_key, &self.limit).await?;
+        let is_allowed = |t: &Value| limit.iter().any(|allowed| tolerations::covers(allowed, t));
+        match limit.is_empty() || pod_tolerations.iter().all(is_allowed) {
+            true => Ok(()),
+            false => Err(attributes.forbidden(
+                "pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist",
+            )),
+        }
     }
 }
 
@@ -164,7 +161,7 @@ mod tests {
         let file =
             Configuration::parse("f", text.as_bytes(), &fake.names, &|_| Err(std::io::Error::other("none")))
                 .unwrap();
-        PodTolerationRestriction::new(&fake.environment(), file.for_plugin("PodTolerationRestriction"))
+        PodTolerationRestriction::new(&fake.environment, file.for_plugin("PodTolerationRestriction"))
             .map_err(|error| error.to_string())
     }
 
@@ -283,7 +280,7 @@ mod tests {
             let annotations = json!({"scheduler.alpha.kubernetes.io/defaultTolerations": text});
             let namespace = json!({"metadata": {"name": "team", "annotations": annotations}});
             let fake = Fake::new(Preset::Kubernetes).with_objects("", "Namespace", &[namespace]);
-            let plugin = PodTolerationRestriction::new(&fake.environment(), None).unwrap();
+            let plugin = PodTolerationRestriction::new(&fake.environment, None).unwrap();
             let answer = fake.run_plugin(&plugin, TestedWrite::default(), json!({"spec": {}})).await;
             assert_eq!(answer.result.unwrap_err().code, 500, "{text}");
         }

@@ -6,39 +6,29 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use serde_json::Value;
 
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin, Reader};
 
 const CLASS: ObjectKind = ObjectKind::new("scheduling", "PriorityClass");
 /// Default preemption policy.
 const PREEMPTS: &str = "PreemptLowerPriority";
 
-pub(crate) struct Priority {
-    reader: Arc<dyn Reader>,
-}
+pub(crate) struct Priority;
 
-impl BuildPlugin for Priority {
-    fn new(environment: &Environment) -> Self {
-        Priority { reader: Arc::clone(&environment.reader) }
-    }
+/// The priority class of pods without a class name; of several default classes, the one with the lowest
+/// value.
+async fn default_class(reader: &dyn Reader) -> Result<Option<Arc<Object>>, Status> {
+    let defaults = reader.list(CLASS, "").await?.into_iter().filter(|class| is_default(class));
+    Ok(defaults.min_by_key(|class| value(class)))
 }
 
 impl Priority {
-    /// The priority class of pods without a class name; of several default classes, the one with the lowest
-    /// value.
-    async fn default_class(&self) -> Result<Option<Arc<Object>>, Status> {
-        let classes = self.reader.list(CLASS, "").get().await?;
-        let defaults = classes.into_iter().filter(|class| is_default(class));
-        Ok(defaults.min_by_key(|class| value(class)))
-    }
-
     async fn resolve(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
         let class_name = pod.str_at(&["spec", "priorityClassName"]).unwrap_or("").to_owned();
+        let reader = &*attributes.environment.reader;
         let class = if class_name.is_empty() {
-            self.default_class().await?
+            default_class(reader).await?
         } else {
-            let class = self.reader.get(CLASS, "", &class_name).get().await?;
+            let class = reader.get(CLASS, "", &class_name).await?;
             let not_found =
                 || attributes.forbidden(&format!("no PriorityClass with name {class_name} was found"));
             Some(class.ok_or_else(not_found)?)
@@ -81,15 +71,11 @@ fn value(class: &Object) -> i64 {
 }
 
 impl Plugin for Priority {
-    fn interest(&self) -> Interest {
-        Interest::only(&[(ObjectKind::POD, ""), (CLASS, "")])
-    }
+    const INTEREST: Interest = Interest::only(&[(ObjectKind::POD, ""), (CLASS, "")]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD)) else {
-            return Admission::Ready(Ok(()));
-        };
-        let Some(old) = attributes.old else { return Admission::later(self.resolve(attributes, pod)) };
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let Some(pod) = object.filter(|_| attributes.is_of(ObjectKind::POD)) else { return Ok(()) };
+        let Some(old) = attributes.old else { return self.resolve(attributes, pod).await };
         // An update that omits the resolved fields keeps their values from creation.
         for field in ["priority", "preemptionPolicy"] {
             if let (Some(old_value), Some(spec)) =
@@ -99,24 +85,22 @@ impl Plugin for Priority {
                 spec.insert(field.to_owned(), old_value.clone());
             }
         }
-        Admission::Ready(Ok(()))
+        Ok(())
     }
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         let Some(class) = object.filter(|object| attributes.is_of(CLASS) && is_default(object)) else {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         };
-        Admission::later(async move {
-            match self.default_class().await? {
-                Some(other) if attributes.operation == Operation::Create || other.name() != class.name() => {
-                    Err(attributes.forbidden(&format!(
-                        "PriorityClass {} is already marked as default. Only one default can exist",
-                        other.name()
-                    )))
-                }
-                _ => Ok(()),
+        match default_class(&*attributes.environment.reader).await? {
+            Some(other) if attributes.operation == Operation::Create || other.name() != class.name() => {
+                Err(attributes.forbidden(&format!(
+                    "PriorityClass {} is already marked as default. Only one default can exist",
+                    other.name()
+                )))
             }
-        })
+            _ => Ok(()),
+        }
     }
 }
 
@@ -175,7 +159,7 @@ mod tests {
                 ),
             ),
         ] {
-            let plugin = Priority::new(&fake.environment());
+            let plugin = Priority;
             let answer = fake
                 .run_plugin(
                     &plugin,
@@ -204,7 +188,7 @@ mod tests {
     async fn update_keeps_resolved_priority_and_second_default_is_rejected() {
         let fake =
             Fake::new(Preset::Svc).with_objects("scheduling", "PriorityClass", &[class("usual", 7, true)]);
-        let plugin = Priority::new(&fake.environment());
+        let plugin = Priority;
         let old =
             Some(json!({"metadata": {"name": "p"}, "spec": {"priority": 3, "preemptionPolicy": "Never"}}));
         let update = TestedWrite { operation: Operation::Update, old, ..TestedWrite::default() };

@@ -9,9 +9,8 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use kinds::{KindRef, Resource, labels};
-
-use crate::MaybeFuture;
+use async_trait::async_trait;
+use kinds::{KindRef, Resource};
 
 /// A kind without its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,57 +44,26 @@ impl ObjectKind {
 /// An object, None if it does not exist, or an error if the lookup failed.
 pub type LookupResult = Result<Option<Arc<Object>>, Status>;
 
-/// The result of a read of an object.
-pub type Lookup<'a> = MaybeFuture<'a, LookupResult>;
-
-/// The result of a read of many objects: the objects, or an error if the read failed.
-pub type Listing<'a> = MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>>;
+/// The objects of a list, or an error if the read failed.
+pub type ListResult = Result<Vec<Arc<Object>>, Status>;
 
 /// Reads other objects. The implementation decodes an object once and shares it.
+///
+/// Plugins call the methods of `dyn Reader`, which wait only until the watch cache holds a kind.
+#[async_trait]
 pub trait Reader: Send + Sync + 'static {
-    /// Reads an object from the watch cache, which includes every write that this process has acknowledged.
-    /// After the first read of the kind, the result is [`MaybeFuture::Ready`] without storage access.
-    /// `namespace` is `""` for cluster-scoped kinds.
-    fn get<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a>;
+    /// Reads an object from the watch cache; None until the cache holds the kind.
+    fn cached(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<LookupResult>;
 
-    /// Reads the namespace of a write from the cache, like [`Reader::get`]; 500 if the namespace does not
-    /// exist.
-    fn namespace<'a>(&'a self, name: &'a str) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
-        self.get(ObjectKind::NAMESPACE, "", name).map(move |found| {
-            found?.ok_or_else(|| Status::internal(format!("failed to lookup namespace {name:?}")))
-        })
-    }
+    /// Lists a kind in a namespace from the watch cache; None until the cache holds the kind.
+    fn cached_list(&self, kind: ObjectKind, namespace: &str) -> Option<ListResult>;
 
-    /// Lists a kind in a namespace (`""`: all) in key order, from the cache like [`Reader::get`].
-    fn list<'a>(&'a self, kind: ObjectKind, namespace: &'a str) -> Listing<'a>;
-
-    /// Reads an object of a served resource, also of a custom kind, in its storage version; see
-    /// [`Reader::get`].
-    fn get_of<'a>(&'a self, resource: &'a Resource, namespace: &'a str, name: &'a str) -> Lookup<'a> {
-        match ObjectKind::of(resource) {
-            Some(kind) => self.get(kind, namespace, name),
-            None => MaybeFuture::Ready(Err(unknown(resource))),
-        }
-    }
-
-    /// Lists the objects of a served resource, also of a custom kind, that a label selector selects, in their
-    /// storage version; see [`Reader::list`].
-    fn select_of<'a>(
-        &'a self,
-        resource: &'a Resource,
-        namespace: &'a str,
-        selector: &'a Value,
-    ) -> Listing<'a> {
-        let Some(kind) = ObjectKind::of(resource) else {
-            return MaybeFuture::Ready(Err(unknown(resource)));
-        };
-        let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(Value::Null);
-        self.list(kind, namespace).map(move |objects| {
-            let mut objects = objects?;
-            objects.retain(|object| labels::matches(selector, &labels(object)));
-            Ok(objects)
-        })
-    }
+    /// Waits until the watch cache holds a kind.
+    ///
+    /// # Errors
+    ///
+    /// 503: the store cannot be read.
+    async fn load(&self, kind: ObjectKind) -> Result<(), Status>;
 
     /// Number that grows with each change of an object of a kind; None before the first read of the kind.
     /// The number includes every write that this process has acknowledged.
@@ -105,19 +73,76 @@ pub trait Reader: Send + Sync + 'static {
     ///
     /// The cache may already have a write that is not acknowledged yet. Use this method for decisions that
     /// stale data would make wrong; it costs a store read.
-    fn get_fresh<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a>;
+    async fn get_fresh(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult;
 
-    /// Reads an object from the cache, and from the store if the cache lacks it: the cache may not have a new object yet.
-    fn get_current<'a>(&'a self, kind: ObjectKind, namespace: &'a str, name: &'a str) -> Lookup<'a> {
-        match self.get(kind, namespace, name) {
-            MaybeFuture::Ready(Ok(None)) => self.get_fresh(kind, namespace, name),
-            MaybeFuture::Ready(cached) => MaybeFuture::Ready(cached),
-            MaybeFuture::Pending(cached) => MaybeFuture::later(async move {
-                match cached.await? {
-                    Some(found) => Ok(Some(found)),
-                    None => self.get_fresh(kind, namespace, name).get().await,
-                }
-            }),
+    /// Reads an object of a custom kind in its storage version.
+    async fn get_custom(&self, resource: &Resource, namespace: &str, name: &str) -> LookupResult;
+
+    /// Lists the objects of a served resource, even of a custom kind, that a label selector selects, in their
+    /// storage version.
+    async fn select(&self, resource: &Resource, namespace: &str, selector: &Value) -> ListResult;
+}
+
+impl dyn Reader {
+    /// Reads an object from the watch cache, which includes every write that this process has acknowledged.
+    /// `namespace` is `""` for cluster-scoped kinds.
+    ///
+    /// # Errors
+    ///
+    /// 503: the kind cannot be loaded.
+    pub async fn get(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult {
+        if let Some(found) = self.cached(kind, namespace, name) {
+            return found;
+        }
+        self.load(kind).await?;
+        self.cached(kind, namespace, name).unwrap_or_else(|| Err(not_loaded(kind)))
+    }
+
+    /// Lists a kind in a namespace (`""`: all) in key order, from the cache like `get`.
+    ///
+    /// # Errors
+    ///
+    /// 503: the kind cannot be loaded.
+    pub async fn list(&self, kind: ObjectKind, namespace: &str) -> ListResult {
+        if let Some(listed) = self.cached_list(kind, namespace) {
+            return listed;
+        }
+        self.load(kind).await?;
+        self.cached_list(kind, namespace).unwrap_or_else(|| Err(not_loaded(kind)))
+    }
+
+    /// Reads the namespace of a write from the cache, like `get`.
+    ///
+    /// # Errors
+    ///
+    /// 500: the namespace does not exist.
+    pub async fn namespace(&self, name: &str) -> Result<Arc<Object>, Status> {
+        let found = self.get(ObjectKind::NAMESPACE, "", name).await?;
+        found.ok_or_else(|| Status::internal(format!("failed to lookup namespace {name:?}")))
+    }
+
+    /// Reads an object from the cache, and from the store if the cache lacks it: the cache may not have a new
+    /// object yet.
+    ///
+    /// # Errors
+    ///
+    /// 503: the store cannot be read.
+    pub async fn get_current(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult {
+        match self.get(kind, namespace, name).await? {
+            Some(found) => Ok(Some(found)),
+            None => self.get_fresh(kind, namespace, name).await,
+        }
+    }
+
+    /// Reads an object of a served resource, even of a custom kind, in its storage version.
+    ///
+    /// # Errors
+    ///
+    /// 503: the kind cannot be loaded.
+    pub async fn get_of(&self, resource: &Resource, namespace: &str, name: &str) -> LookupResult {
+        match ObjectKind::of(resource) {
+            Some(kind) => self.get(kind, namespace, name).await,
+            None => self.get_custom(resource, namespace, name).await,
         }
     }
 }
@@ -127,30 +152,24 @@ pub(crate) fn namespace_not_found(name: &str) -> Status {
     Status::not_found(&GroupResource { group: String::new(), resource: "namespaces".to_owned() }, name)
 }
 
-fn unknown(resource: &Resource) -> Status {
-    Status::internal(format!("objects of {} are not served", resource.group_resource))
+fn not_loaded(kind: ObjectKind) -> Status {
+    Status::unavailable(format!("the watch cache does not hold objects of kind {}", kind.kind), 1)
 }
 
 /// Writes other objects as apid itself, through the ordinary verbs with audit.
+#[async_trait]
 pub trait Writer: Send + Sync + 'static {
     /// Creates an object; kind and apiVersion are optional.
-    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> MaybeFuture<'a, Result<(), Status>>;
+    async fn create(&self, kind: ObjectKind, object: Object) -> Result<(), Status>;
 
     /// Replaces the status of an object. A conflicting resourceVersion is 409.
-    fn update_status<'a>(
-        &'a self,
-        kind: ObjectKind,
-        object: Object,
-    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>>;
+    async fn update_status(&self, kind: ObjectKind, object: Object) -> Result<Arc<Object>, Status>;
 }
 
 /// Authorizes additional actions of users.
+#[async_trait]
 pub trait Authorizer: Send + Sync + 'static {
     /// Decides whether a user may perform an action other than the write itself.
     /// On an error the plugin denies the action.
-    fn decide<'a>(
-        &'a self,
-        user: &'a Arc<UserInfo>,
-        request: RequestAttributes,
-    ) -> MaybeFuture<'a, Result<Decision, Status>>;
+    async fn decide(&self, user: &Arc<UserInfo>, request: RequestAttributes) -> Result<Decision, Status>;
 }

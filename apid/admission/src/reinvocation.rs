@@ -1,4 +1,4 @@
-//! State of the repeated mutating phase of one write.
+//! State of the mutating phase of one write.
 //!
 //! # Reference
 //!
@@ -10,9 +10,11 @@ use std::collections::HashSet;
 
 use apimachinery::object::Object;
 
-/// Reinvocation state of a write.
+/// The calls of webhooks and mutating policies for one write.
 #[derive(Debug, Default)]
 pub(crate) struct Reinvocation {
+    /// Whether the second round runs.
+    pub(crate) is_second_round: bool,
     /// Calls of webhooks.
     pub(crate) webhooks: PluginCalls,
     /// Calls of mutating policies.
@@ -44,14 +46,14 @@ impl PluginCalls {
     /// calls that were recorded earlier.
     pub(crate) fn record_change(&mut self) {
         self.is_requested = true;
-        self.mark_called_as_pending();
+        self.pending.extend(self.called.drain(..));
     }
 
     /// Begins the second round. If the object differs from the object at the end of the first round, the
     /// second round repeats all reinvocable calls.
     pub(crate) fn begin_second_round(&mut self, object: Option<&Object>) {
         if self.last_output.as_ref() != object {
-            self.mark_called_as_pending();
+            self.pending.extend(self.called.drain(..));
         }
     }
 
@@ -71,9 +73,5 @@ impl PluginCalls {
         if !self.called.is_empty() {
             self.last_output = object.cloned();
         }
-    }
-
-    fn mark_called_as_pending(&mut self) {
-        self.pending.extend(self.called.drain(..));
     }
 }

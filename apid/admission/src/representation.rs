@@ -29,6 +29,7 @@ pub(crate) struct Representation<'a> {
     pub(crate) resource: &'a Resource,
     /// The matched version.
     pub(crate) version: &'a str,
+    environment: &'a Environment,
     /// Body of the subresource, if its kind differs from the kind of the resource.
     body: Option<Body>,
 }
@@ -71,17 +72,12 @@ impl GroupVersionKind {
 
 impl<'a> Representation<'a> {
     /// The representation of a write in a matched version.
-    pub(crate) fn for_match(
-        matched: &'a MatchedResource,
-        attributes: &Attributes<'a>,
-        registry: &Registry,
-        names: &Names,
-    ) -> Self {
+    pub(crate) fn for_match(matched: &'a MatchedResource, attributes: &Attributes<'a>) -> Self {
         let (resource, version) = matched.resource_and_version(attributes);
+        let environment = attributes.environment;
         let subresource = resource.kind.subresource(attributes.subresource);
-        let body =
-            subresource.and_then(|subresource| Body::new((resource, version), subresource, registry, names));
-        Representation { resource, version, body }
+        let body = subresource.and_then(|subresource| Body::new(resource, version, subresource, environment));
+        Representation { resource, version, environment, body }
     }
 
     /// The kind of the objects.
@@ -110,11 +106,8 @@ impl<'a> Representation<'a> {
     /// # Errors
     ///
     /// 500: the version cannot represent the object.
-    pub(crate) fn convert<'o>(
-        &self,
-        object: Cow<'o, Object>,
-        names: &Names,
-    ) -> Result<Cow<'o, Object>, Status> {
+    pub(crate) fn convert<'o>(&self, object: Cow<'o, Object>) -> Result<Cow<'o, Object>, Status> {
+        let names = &self.environment.names;
         let is_scale = match &self.body {
             Some(body) if !body.is_scale => return Ok(object),
             body => body.is_some(),
@@ -143,9 +136,9 @@ impl<'a> Representation<'a> {
         &self,
         mut changed: Object,
         before: &Object,
-        attributes: &Attributes<'_>,
-        environment: &Environment,
+        subresource: &str,
     ) -> Result<RestoredObject, Status> {
+        let environment = self.environment;
         let names = &environment.names;
         let registry = environment.registry.get();
         let other_version = self.check_type(&mut changed, &registry, names)?;
@@ -169,12 +162,7 @@ impl<'a> Representation<'a> {
             }
         }
         resource.to_stored(&mut changed, names).map_err(Status::internal)?;
-        let context = Context {
-            names,
-            clock: &*environment.clock,
-            rng: &*environment.rng,
-            subresource: attributes.subresource,
-        };
+        let context = Context { names, clock: &*environment.clock, rng: &*environment.rng, subresource };
         self.resource.stored().default(&mut changed, &context);
         Ok(RestoredObject { object: changed, unknown })
     }
@@ -266,11 +254,12 @@ impl<'a> Representation<'a> {
 
 impl Body {
     fn new(
-        (resource, version): (&Resource, &str),
+        resource: &Resource,
+        version: &str,
         subresource: &Subresource,
-        registry: &Registry,
-        names: &Names,
+        environment: &Environment,
     ) -> Option<Self> {
+        let names = &environment.names;
         let kind = resource.kind.body_kind(subresource);
         if kind == resource.kind.kind() && subresource.group_version.is_none() {
             return None;
@@ -279,7 +268,7 @@ impl Body {
             Some((stem, version)) => (names.group(stem), version),
             None => (resource.group_kind.group.clone(), version),
         };
-        let body = registry.body(resource, subresource, names).cloned();
+        let body = environment.registry.get().body(resource, subresource, names).cloned();
         let is_scale = body.as_ref().is_some_and(|body| body.kind.storage() == Storage::VirtualSubresource);
         let kind = GroupVersionKind { group, version: version.to_owned(), kind: kind.to_owned() };
         Some(Body { kind, resource: body, is_scale })

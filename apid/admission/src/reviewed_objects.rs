@@ -6,7 +6,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::representation::Representation;
-use crate::{Attributes, Environment, Phase, mutation};
+use crate::{Attributes, Phase, mutation};
 
 /// The objects of a write in a matched version.
 pub(crate) struct ReviewedObjects<'o> {
@@ -26,15 +26,13 @@ impl<'o> ReviewedObjects<'o> {
         object: Option<Cow<'o, Object>>,
         representation: &Representation<'_>,
         attributes: &Attributes<'o>,
-        environment: &Environment,
         phase: Phase,
     ) -> Result<Self, Status> {
-        let convert = |object| representation.convert(object, &environment.names);
         let new = object.map(|object| match phase {
-            Phase::Mutating => mutation::visible_object(object, representation, attributes, environment),
-            Phase::Validating => convert(object),
+            Phase::Mutating => mutation::visible_object(object, representation, attributes),
+            Phase::Validating => representation.convert(object),
         });
-        let old = attributes.old.map(|old| convert(Cow::Borrowed(old)));
+        let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old)));
         Ok(ReviewedObjects { new: new.transpose()?, old: old.transpose()? })
     }
 }

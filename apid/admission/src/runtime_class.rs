@@ -3,39 +3,39 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use apimachinery::field::quote;
+use apimachinery::format::path_segment;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
+use apimachinery::status::{Reason, Status};
 use serde_json::{Map, Value};
 
 use crate::quantity::amounts;
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin};
 
 const CLASS: ObjectKind = ObjectKind::new("node", "RuntimeClass");
 const OVERHEAD_MISMATCH: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-pub(crate) struct RuntimeClass {
-    reader: Arc<dyn Reader>,
-}
+pub(crate) struct RuntimeClass;
 
-impl BuildPlugin for RuntimeClass {
-    fn new(environment: &Environment) -> Self {
-        RuntimeClass { reader: Arc::clone(&environment.reader) }
+/// The runtime class of a pod; None if the pod names none.
+///
+/// # Errors
+///
+/// 403: the class does not exist. 500: the name is invalid.
+async fn class_of(attributes: &Attributes<'_>, pod: &Object) -> Result<Option<Arc<Object>>, Status> {
+    let Some(name) = pod.str_at(&["spec", "runtimeClassName"]) else { return Ok(None) };
+    // kube-apiserver reads the class through its own client, which refuses these names.
+    if name.is_empty() {
+        return Err(Status::failure(Reason::Unknown, "resource name may not be empty"));
     }
-}
-
-impl RuntimeClass {
-    async fn class(&self, attributes: &Attributes<'_>, name: &str) -> Result<Arc<Object>, Status> {
-        let class = self.reader.get_current(CLASS, "", name).get().await?;
-        let not_found = || attributes.forbidden(&format!("pod rejected: RuntimeClass \"{name}\" not found"));
-        class.ok_or_else(not_found)
+    let violations = path_segment(name, false);
+    if !violations.is_empty() {
+        let message = format!("invalid resource name {}: [{}]", quote(name), violations.join(" "));
+        return Err(Status::failure(Reason::Unknown, message));
     }
-}
-
-/// Runtime class name of a pod.
-fn runtime_class_name(pod: &Object) -> Option<String> {
-    pod.str_at(&["spec", "runtimeClassName"]).filter(|name| !name.is_empty()).map(str::to_owned)
+    let class = attributes.environment.reader.get_current(CLASS, "", name).await?;
+    let not_found = || attributes.forbidden(&format!("pod rejected: RuntimeClass \"{name}\" not found"));
+    class.map(Some).ok_or_else(not_found)
 }
 
 fn overhead(class: &Object) -> Option<&Value> {
@@ -43,51 +43,35 @@ fn overhead(class: &Object) -> Option<&Value> {
 }
 
 impl Plugin for RuntimeClass {
-    fn interest(&self) -> Interest {
-        Interest::PODS.on(&[Operation::Create])
-    }
+    const INTEREST: Interest = Interest::PODS.on(&[Operation::Create]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let Some((pod, name)) = object.and_then(|pod| runtime_class_name(pod).map(|name| (pod, name))) else {
-            return Admission::Ready(Ok(()));
-        };
-        Admission::later(async move {
-            let class = self.class(attributes, &name).await?;
-            let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
-            if let Some(fixed) = overhead(&class) {
-                let pod_overhead = amounts(spec.get("overhead"));
-                if !pod_overhead.is_empty() && pod_overhead != amounts(Some(fixed)) {
-                    return Err(attributes.forbidden(OVERHEAD_MISMATCH));
-                }
-                spec.insert("overhead".to_owned(), fixed.clone());
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let Some(pod) = object else { return Ok(()) };
+        let Some(class) = class_of(attributes, pod).await? else { return Ok(()) };
+        let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return Ok(()) };
+        if let Some(fixed) = overhead(&class) {
+            let pod_overhead = amounts(spec.get("overhead"));
+            if !pod_overhead.is_empty() && pod_overhead != amounts(Some(fixed)) {
+                return Err(attributes.forbidden(OVERHEAD_MISMATCH));
             }
-            merge_scheduling(attributes, &class, spec)
-        })
+            spec.insert("overhead".to_owned(), fixed.clone());
+        }
+        merge_scheduling(attributes, &class, spec)
     }
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let Some(pod) = object else { return Admission::Ready(Ok(())) };
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        let Some(pod) = object else { return Ok(()) };
+        let class = class_of(attributes, pod).await?;
         let pod_overhead = amounts(pod.at(&["spec", "overhead"]));
-        let Some(name) = runtime_class_name(pod) else {
-            return Admission::Ready(check_overhead(attributes, None, &pod_overhead));
-        };
-        Admission::later(async move {
-            let class = self.class(attributes, &name).await?;
-            check_overhead(attributes, overhead(&class), &pod_overhead)
-        })
-    }
-}
-
-fn check_overhead(
-    attributes: &Attributes<'_>,
-    defined: Option<&Value>,
-    pod_overhead: &crate::quantity::Amounts,
-) -> Result<(), Status> {
-    match defined {
-        Some(fixed) if *pod_overhead != amounts(Some(fixed)) => Err(attributes.forbidden(OVERHEAD_MISMATCH)),
-        None if !pod_overhead.is_empty() => Err(attributes
-            .forbidden("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")),
-        _ => Ok(()),
+        match class.as_deref().and_then(overhead) {
+            Some(fixed) if pod_overhead != amounts(Some(fixed)) => {
+                Err(attributes.forbidden(OVERHEAD_MISMATCH))
+            }
+            None if !pod_overhead.is_empty() => Err(attributes.forbidden(
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -146,7 +130,7 @@ mod tests {
             json!({"metadata": {"name": "bare"}}),
         ];
         let fake = Fake::new(Preset::Svc).with_objects("node", "RuntimeClass", &classes);
-        let plugin = RuntimeClass::new(&fake.environment());
+        let plugin = RuntimeClass;
         let full = |more: Value| {
             let mut spec = json!({"runtimeClassName": "full", "overhead": {"cpu": "10m"}, "nodeSelector": {"rt": "full"}, "tolerations": [zone]});
             for (key, value) in more.as_object().unwrap() {
@@ -166,6 +150,8 @@ mod tests {
                 )),
             ),
             (json!({"runtimeClassName": "gone"}), Err("pod rejected: RuntimeClass \"gone\" not found")),
+            (json!({"runtimeClassName": ""}), Err("resource name may not be empty")),
+            (json!({"runtimeClassName": "a/b"}), Err("invalid resource name \"a/b\": [may not contain '/']")),
             (json!({"runtimeClassName": "full", "overhead": {"cpu": "1"}}), Err(OVERHEAD_MISMATCH)),
             (
                 json!({"runtimeClassName": "bare", "overhead": {"cpu": "1"}}),
@@ -194,6 +180,7 @@ mod tests {
                     assert_eq!(answer.message(), "", "{spec}");
                     assert_eq!(answer.object["spec"], expected, "{spec}");
                 }
+                Err(reason) if reason.contains("resource name") => assert_eq!(answer.message(), reason),
                 Err(reason) => {
                     assert_eq!(answer.message(), format!("pods \"p\" is forbidden: {reason}"), "{spec}")
                 }

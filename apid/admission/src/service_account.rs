@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::Rng;
 use apimachinery::field::quote_name;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
@@ -20,9 +19,7 @@ use serde_json::{Value, json};
 
 use crate::pod_containers::{CONTAINERS, EPHEMERAL_CONTAINERS, INIT_CONTAINERS, containers, items_mut, name};
 use crate::tree::{items, items_at, list_at, object_at, text};
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
-};
+use crate::{Attributes, Environment, Interest, ObjectKind, Operation, Plugin};
 
 const ACCOUNT: ObjectKind = ObjectKind::new("", "ServiceAccount");
 /// Path of the volumes of a pod.
@@ -40,46 +37,12 @@ const ATTEMPTS: u32 = 10;
 /// Interval between the cache lookups of a missing default account.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-pub(crate) struct ServiceAccount {
-    reader: Arc<dyn Reader>,
-    rng: Arc<dyn Rng>,
-    keys: AccountKeys,
-}
-
-/// Annotation keys and the mount path, which depend on the preset.
-struct AccountKeys {
-    /// Key of the annotation of mirror pods.
-    mirror: String,
-    /// Key of the account annotation that limits the secrets of pods.
-    mountable: String,
-    /// Path of the token mount in containers.
-    mount_path: String,
-}
-
-impl AccountKeys {
-    fn new(names: &Names) -> Self {
-        AccountKeys {
-            mirror: names.label_key("config.mirror"),
-            mountable: names.label_key("enforce-mountable-secrets"),
-            mount_path: format!("/var/run/secrets/{}", names.label_key("serviceaccount")),
-        }
-    }
-}
-
-impl BuildPlugin for ServiceAccount {
-    fn new(environment: &Environment) -> Self {
-        ServiceAccount {
-            reader: Arc::clone(&environment.reader),
-            rng: Arc::clone(&environment.rng),
-            keys: AccountKeys::new(&environment.names),
-        }
-    }
-}
+pub(crate) struct ServiceAccount;
 
 impl ServiceAccount {
     /// Returns a service account; waits for a missing default account.
     async fn account(&self, attributes: &Attributes<'_>, account: &str) -> Result<Arc<Object>, Status> {
-        let namespace = attributes.namespace;
+        let (reader, namespace) = (&attributes.environment.reader, attributes.namespace);
         let invalid = format::path_segment(account, false);
         if !invalid.is_empty() {
             return Err(attributes.forbidden(&format!(
@@ -90,14 +53,14 @@ impl ServiceAccount {
         }
         let attempts = if account == DEFAULT { ATTEMPTS } else { 1 };
         for attempt in 1..=attempts {
-            if let Some(found) = self.reader.get(ACCOUNT, namespace, account).get().await? {
+            if let Some(found) = reader.get(ACCOUNT, namespace, account).await? {
                 return Ok(found);
             }
             if attempt < attempts {
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
-        if let Some(found) = self.reader.get_fresh(ACCOUNT, namespace, account).get().await? {
+        if let Some(found) = reader.get_fresh(ACCOUNT, namespace, account).await? {
             return Ok(found);
         }
         Err(attributes.forbidden(&format!(
@@ -107,7 +70,8 @@ impl ServiceAccount {
 
     /// Sets the account of a new pod, mounts its token and adds its image pull secrets.
     async fn set_account(&self, attributes: &Attributes<'_>, pod: &mut Object) -> Result<(), Status> {
-        if is_mirror(pod, &self.keys) {
+        let environment = attributes.environment;
+        if is_mirror(pod, &environment.names) {
             return check_mirror(attributes, pod);
         }
         let account_name = account_name_of(pod).unwrap_or(DEFAULT).to_owned();
@@ -118,7 +82,7 @@ impl ServiceAccount {
             }
         }
         if mounts_token(&account, pod) {
-            self.mount_token(pod);
+            mount_token(pod, environment);
         }
         let secrets = items_at(&account, &["imagePullSecrets"]);
         if items_at(pod, PULL_SECRETS).is_empty()
@@ -130,34 +94,9 @@ impl ServiceAccount {
         Ok(())
     }
 
-    /// Mounts the token in each container, unless the container has another mount at the path.
-    fn mount_token(&self, pod: &mut Object) {
-        let mut volumes = items_at(pod, VOLUMES).iter().map(name);
-        let existing_volume = volumes.find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
-        let volume =
-            existing_volume.clone().unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", self.rng.name_suffix()));
-        let mut is_needed = false;
-        for list in [INIT_CONTAINERS, CONTAINERS] {
-            for container in items_mut(pod, list) {
-                let Some(container) = container.as_object_mut() else { continue };
-                let Some(mounts) = list_at(container, "volumeMounts") else { continue };
-                if !mounts.iter().any(|mount| text(mount, "mountPath") == self.keys.mount_path) {
-                    mounts.push(json!({"name": volume, "readOnly": true, "mountPath": self.keys.mount_path}));
-                    is_needed = true;
-                }
-            }
-        }
-        if existing_volume.is_none()
-            && is_needed
-            && let Some(spec) = object_at(&mut pod.0, "spec")
-            && let Some(volumes) = list_at(spec, "volumes")
-        {
-            volumes.push(token_volume(&volume));
-        }
-    }
-
     async fn check(&self, attributes: &Attributes<'_>, pod: &Object) -> Result<(), Status> {
-        if is_mirror(pod, &self.keys) {
+        let names = &attributes.environment.names;
+        if is_mirror(pod, names) {
             return check_mirror(attributes, pod);
         }
         let Some(account_name) = account_name_of(pod) else {
@@ -166,7 +105,7 @@ impl ServiceAccount {
             return Err(attributes.forbidden(&reason));
         };
         let account = self.account(attributes, account_name).await?;
-        if account.annotation(&self.keys.mountable) != Some("true") {
+        if account.annotation(&names.label_key("enforce-mountable-secrets")) != Some("true") {
             return Ok(());
         }
         let violation = if attributes.subresource.is_empty() {
@@ -178,14 +117,42 @@ impl ServiceAccount {
     }
 }
 
+/// Mounts the token in each container, unless the container has another mount at the path.
+fn mount_token(pod: &mut Object, environment: &Environment) {
+    let mount_path = format!("/var/run/secrets/{}", environment.names.label_key("serviceaccount"));
+    let mut volumes = items_at(pod, VOLUMES).iter().map(name);
+    let existing_volume = volumes.find(|name| name.starts_with(VOLUME_PREFIX)).map(str::to_owned);
+    let volume = existing_volume
+        .clone()
+        .unwrap_or_else(|| format!("{VOLUME_PREFIX}{}", environment.rng.name_suffix()));
+    let mut is_needed = false;
+    for list in [INIT_CONTAINERS, CONTAINERS] {
+        for container in items_mut(pod, list) {
+            let Some(container) = container.as_object_mut() else { continue };
+            let Some(mounts) = list_at(container, "volumeMounts") else { continue };
+            if !mounts.iter().any(|mount| text(mount, "mountPath") == mount_path) {
+                mounts.push(json!({"name": volume, "readOnly": true, "mountPath": mount_path}));
+                is_needed = true;
+            }
+        }
+    }
+    if existing_volume.is_none()
+        && is_needed
+        && let Some(spec) = object_at(&mut pod.0, "spec")
+        && let Some(volumes) = list_at(spec, "volumes")
+    {
+        volumes.push(token_volume(&volume));
+    }
+}
+
 /// Account name of a pod, from the field or its deprecated alias.
 fn account_name_of(pod: &Object) -> Option<&str> {
     let field = |field: &str| pod.str_at(&["spec", field]).filter(|name| !name.is_empty());
     field("serviceAccountName").or_else(|| field("serviceAccount"))
 }
 
-fn is_mirror(pod: &Object, keys: &AccountKeys) -> bool {
-    pod.annotation(&keys.mirror).is_some()
+fn is_mirror(pod: &Object, names: &Names) -> bool {
+    pod.annotation(&names.label_key("config.mirror")).is_some()
 }
 
 /// Whether the token is mounted: `automountServiceAccountToken` of the pod, else of its account, else true.
@@ -318,27 +285,26 @@ fn unlisted_in_containers(account: &Object, pod: &Object, list: &str) -> Option<
 }
 
 impl Plugin for ServiceAccount {
-    fn interest(&self) -> Interest {
-        Interest::only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "ephemeralcontainers")])
-    }
+    const INTEREST: Interest =
+        Interest::only(&[(ObjectKind::POD, ""), (ObjectKind::POD, "ephemeralcontainers")]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
         match object {
             Some(pod) if attributes.operation == Operation::Create && attributes.subresource.is_empty() => {
-                Admission::later(self.set_account(attributes, pod))
+                self.set_account(attributes, pod).await
             }
-            _ => Admission::Ready(Ok(())),
+            _ => Ok(()),
         }
     }
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         // The account and the mounts of a pod are immutable; updates can only add ephemeral containers.
         let is_creation = attributes.operation == Operation::Create && attributes.subresource.is_empty();
         let is_ephemeral_update =
             attributes.operation == Operation::Update && !attributes.subresource.is_empty();
         match object {
-            Some(pod) if is_creation || is_ephemeral_update => Admission::later(self.check(attributes, pod)),
-            _ => Admission::Ready(Ok(())),
+            Some(pod) if is_creation || is_ephemeral_update => self.check(attributes, pod).await,
+            _ => Ok(()),
         }
     }
 }

@@ -1,24 +1,17 @@
 //! CertificateApproval, CertificateSigning and ClusterTrustBundleAttest: permissions on signers.
 //! The plugins require a verb on the virtual resource `signers`, by full signer name or by its domain.
 
-use std::sync::Arc;
-
 use apimachinery::attributes::Attributes as RequestAttributes;
-use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
-use crate::{
-    Admission, Attributes, Authorizer, Environment, Interest, ObjectKind, Operation, Plugin, WriteTarget,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin, WriteTarget};
 
 const REQUEST: ObjectKind = ObjectKind::new("certificates", "CertificateSigningRequest");
 const BUNDLE: ObjectKind = ObjectKind::new("certificates", "ClusterTrustBundle");
 
 /// Plugin that requires a permission on the signer of an object.
 pub(crate) struct SignerCheck {
-    authorizer: Arc<dyn Authorizer>,
-    names: Arc<Names>,
     targets: &'static [WriteTarget],
     operations: &'static [Operation],
     verb: &'static str,
@@ -27,55 +20,44 @@ pub(crate) struct SignerCheck {
 }
 
 impl SignerCheck {
-    fn new(
-        environment: &Environment,
-        targets: &'static [WriteTarget],
-        operations: &'static [Operation],
-        verb: &'static str,
-        rejection: &'static str,
-    ) -> Self {
-        SignerCheck {
-            authorizer: Arc::clone(&environment.authorizer),
-            names: Arc::clone(&environment.names),
-            targets,
-            operations,
-            verb,
-            rejection,
-        }
-    }
-
     /// CertificateApproval: a user who approves or denies a request must have `approve` for its signer.
-    pub(crate) fn approval(environment: &Environment) -> Self {
-        let rejection = "user not permitted to approve requests with signerName";
-        SignerCheck::new(environment, &[(REQUEST, "approval")], &[Operation::Update], "approve", rejection)
-    }
+    pub(crate) const APPROVAL: Self = SignerCheck {
+        targets: &[(REQUEST, "approval")],
+        operations: &[Operation::Update],
+        verb: "approve",
+        rejection: "user not permitted to approve requests with signerName",
+    };
 
     /// CertificateSigning: a user who writes the certificate or conditions of a request must have `sign`.
-    pub(crate) fn signing(environment: &Environment) -> Self {
-        let rejection = "user not permitted to sign requests with signerName";
-        SignerCheck::new(environment, &[(REQUEST, "status")], &[Operation::Update], "sign", rejection)
-    }
+    pub(crate) const SIGNING: Self = SignerCheck {
+        targets: &[(REQUEST, "status")],
+        operations: &[Operation::Update],
+        verb: "sign",
+        rejection: "user not permitted to sign requests with signerName",
+    };
 
     /// ClusterTrustBundleAttest: a user who writes the trust anchors of a signer must have `attest`.
-    pub(crate) fn attest(environment: &Environment) -> Self {
-        let rejection = "user not permitted to attest for signerName";
-        let operations = &[Operation::Create, Operation::Update];
-        SignerCheck::new(environment, &[(BUNDLE, "")], operations, "attest", rejection)
-    }
+    pub(crate) const ATTEST: Self = SignerCheck {
+        targets: &[(BUNDLE, "")],
+        operations: &[Operation::Create, Operation::Update],
+        verb: "attest",
+        rejection: "user not permitted to attest for signerName",
+    };
 
     async fn check(&self, attributes: &Attributes<'_>, signer: &str) -> Result<(), Status> {
+        let environment = attributes.environment;
         let whole_domain = signer.split('/').next().map(|domain| format!("{domain}/*")).unwrap_or_default();
         for name in [signer, &whole_domain] {
             let request = RequestAttributes {
                 verb: self.verb.to_owned(),
                 resource_request: true,
-                group: self.names.group("certificates"),
+                group: environment.names.group("certificates"),
                 version: "*".to_owned(),
                 resource: "signers".to_owned(),
                 name: name.to_owned(),
                 ..RequestAttributes::default()
             };
-            if self.authorizer.decide(attributes.user, request).get().await?.allowed() {
+            if environment.authorizer.decide(attributes.user, request).await?.allowed() {
                 return Ok(());
             }
         }
@@ -96,17 +78,17 @@ impl Plugin for SignerCheck {
         Interest::only(self.targets).on(self.operations)
     }
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let Some(new) = object else { return Admission::Ready(Ok(())) };
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        let Some(new) = object else { return Ok(()) };
         if self.verb == "sign" && leaves_signature_unchanged(attributes.old, new) {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
         // The signer name is immutable, so the old object has it; only a new bundle has no old object.
         let signer = attributes.old.unwrap_or(new).str_at(&["spec", "signerName"]).unwrap_or("");
         if self.verb == "attest" && signer.is_empty() {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
-        Admission::later(self.check(attributes, signer))
+        self.check(attributes, signer).await
     }
 }
 
@@ -133,8 +115,8 @@ mod tests {
         ] {
             let fake = Fake::new(Preset::Kubernetes).with_right(right);
             let plugin = match subresource {
-                "approval" => SignerCheck::approval(&fake.environment()),
-                _ => SignerCheck::signing(&fake.environment()),
+                "approval" => SignerCheck::APPROVAL,
+                _ => SignerCheck::SIGNING,
             };
             let write = TestedWrite {
                 operation: Operation::Update,

@@ -2,47 +2,35 @@
 //! PersistentVolumeClaims and VolumeAttributesClasses while these are in use.
 
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin};
 
 const VOLUME: ObjectKind = ObjectKind::new("", "PersistentVolume");
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
-
 const CLASS: ObjectKind = ObjectKind::new("storage", "VolumeAttributesClass");
 
-pub(crate) struct StorageObjectInUseProtection {
-    /// Finalizers by kind.
-    finalizers: [(ObjectKind, String); 3],
-}
-
-impl BuildPlugin for StorageObjectInUseProtection {
-    fn new(environment: &Environment) -> Self {
-        let names = &environment.names;
-        StorageObjectInUseProtection {
-            finalizers: [
-                (VOLUME, names.label_key("pv-protection")),
-                (CLAIM, names.label_key("pvc-protection")),
-                (CLASS, names.label_key("vac-protection")),
-            ],
-        }
-    }
-}
+pub(crate) struct StorageObjectInUseProtection;
 
 impl Plugin for StorageObjectInUseProtection {
-    fn interest(&self) -> Interest {
-        Interest::only(&[(VOLUME, ""), (CLAIM, ""), (CLASS, "")]).on(&[Operation::Create])
-    }
+    const INTEREST: Interest =
+        Interest::only(&[(VOLUME, ""), (CLAIM, ""), (CLASS, "")]).on(&[Operation::Create]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        if let Some((_, finalizer)) = self.finalizers.iter().find(|(kind, _)| attributes.is_of(*kind))
-            && let Some(object) = object.filter(|object| !object.finalizers().any(|other| other == finalizer))
-        {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let Some(object) = object else { return Ok(()) };
+        let name = match attributes.resource.kind.kind() {
+            "PersistentVolume" => "pv-protection",
+            "PersistentVolumeClaim" => "pvc-protection",
+            _ => "vac-protection",
+        };
+        let finalizer = attributes.environment.names.label_key(name);
+        if !object.finalizers().any(|other| other == finalizer) {
             let finalizers: Vec<Value> =
                 object.finalizers().chain([finalizer.as_str()]).map(Value::from).collect();
             object.set_meta("finalizers", json!(finalizers));
         }
-        Admission::Ready(Ok(()))
+        Ok(())
     }
 }
 
@@ -56,7 +44,7 @@ mod tests {
     #[tokio::test]
     async fn volumes_and_claims_get_protection_finalizer() {
         let fake = Fake::new(Preset::Kubernetes);
-        let plugin = StorageObjectInUseProtection::new(&fake.environment());
+        let plugin = StorageObjectInUseProtection;
         let (pv, pvc) = ("kubernetes.io/pv-protection", "kubernetes.io/pvc-protection");
         for (kind, given, expected) in [
             ("PersistentVolume", json!({}), json!([pv])),

@@ -1,38 +1,30 @@
 //! TaintNodesByCondition: adds the not-ready taint to new nodes, so that no pods are scheduled on them.
 
 use apimachinery::object::Object;
+use apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use crate::tree::{object_at, text};
-use crate::{Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin};
+use crate::{Attributes, Interest, ObjectKind, Operation, Plugin};
 
-pub(crate) struct TaintNodesByCondition {
-    taint: String,
-}
-
-impl BuildPlugin for TaintNodesByCondition {
-    fn new(environment: &Environment) -> Self {
-        TaintNodesByCondition { taint: environment.names.label_sub_key("node", "not-ready") }
-    }
-}
+pub(crate) struct TaintNodesByCondition;
 
 impl Plugin for TaintNodesByCondition {
-    fn interest(&self) -> Interest {
-        Interest::only(const { &[(ObjectKind::new("", "Node"), "")] }).on(&[Operation::Create])
-    }
+    const INTEREST: Interest = Interest::only(&[(ObjectKind::new("", "Node"), "")]).on(&[Operation::Create]);
 
-    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
         if let Some(spec) = object.and_then(|node| object_at(&mut node.0, "spec")) {
+            let not_ready = attributes.environment.names.label_sub_key("node", "not-ready");
             let mut taints = spec.get("taints").and_then(Value::as_array).cloned().unwrap_or_default();
             let has_taint = taints
                 .iter()
-                .any(|taint| text(taint, "key") == self.taint && text(taint, "effect") == "NoSchedule");
+                .any(|taint| text(taint, "key") == not_ready && text(taint, "effect") == "NoSchedule");
             if !has_taint {
-                taints.push(json!({"key": self.taint, "effect": "NoSchedule"}));
+                taints.push(json!({"key": not_ready, "effect": "NoSchedule"}));
                 spec.insert("taints".to_owned(), Value::Array(taints));
             }
         }
-        Admission::Ready(Ok(()))
+        Ok(())
     }
 }
 
@@ -46,7 +38,7 @@ mod tests {
     #[tokio::test]
     async fn new_node_gets_not_ready_taint_once() {
         let fake = Fake::new(Preset::Svc);
-        let plugin = TaintNodesByCondition::new(&fake.environment());
+        let plugin = TaintNodesByCondition;
         let taint = json!({"key": "node.example.test/not-ready", "effect": "NoSchedule"});
         let other = json!({"key": "a", "effect": "NoExecute"});
         for (given, expected) in [

@@ -12,14 +12,17 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use kinds::{CurrentRegistry, Registry};
+use async_trait::async_trait;
+use kinds::{CurrentRegistry, Registry, Resource, labels};
 use parking_lot::Mutex;
 use serving::metrics::Metrics;
 
+use crate::plugins::AnyPlugin;
 use crate::quota::Reservations;
+use crate::reinvocation::Reinvocation;
 use crate::{
-    AdmissionMetrics, Attributes, Authorizer, Environment, LookupResult, MaybeFuture, ObjectKind, Operation,
-    Plugin, PluginOutput, Reader, Writer, webhook_clients,
+    AdmissionMetrics, Attributes, Authorizer, Environment, Interest, ListResult, LookupResult, ObjectKind,
+    Operation, Plugin, Reader, Recorder, Writer, webhook_clients,
 };
 
 /// Fake environment of one plugin call.
@@ -28,6 +31,37 @@ pub(crate) struct Fake {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) backend: Arc<FakeBackend>,
     pub(crate) reservations: Arc<Reservations>,
+    /// The environment of plugins and writes.
+    pub(crate) environment: Environment,
+}
+
+/// A plugin that is not in the table, behind dynamic dispatch.
+#[async_trait]
+pub(crate) trait TestPlugin: Send + Sync {
+    fn interest(&self) -> Interest;
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status>;
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status>;
+}
+
+#[async_trait]
+impl<P: Plugin> TestPlugin for P {
+    fn interest(&self) -> Interest {
+        Plugin::interest(self)
+    }
+
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        Plugin::mutate(self, attributes, object).await
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        Plugin::validate(self, attributes, object).await
+    }
+}
+
+impl AnyPlugin {
+    pub(crate) fn of_test(plugin: impl Plugin) -> Self {
+        AnyPlugin::Test(Box::new(plugin))
+    }
 }
 
 /// Group stem, kind, namespace and name.
@@ -95,12 +129,26 @@ impl PluginResult {
 
 impl Fake {
     pub(crate) fn new(preset: Preset) -> Self {
-        Fake {
-            names: Arc::new(Names::new(preset, "example.test").unwrap()),
-            clock: Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap())),
-            backend: Arc::default(),
-            reservations: Arc::default(),
-        }
+        let names = Arc::new(Names::new(preset, "example.test").unwrap());
+        let clock = Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap()));
+        let (backend, reservations) = (Arc::<FakeBackend>::default(), Arc::<Reservations>::default());
+        let (dyn_clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(SeededRng::new(1)));
+        let map = webhooks::ServiceMap::default();
+        let environment = Environment {
+            webhooks: webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
+            metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+            gates: serving::gates::FeatureGates::default(),
+            limits: apimachinery::codec::Limits::BODY,
+            names: names.clone(),
+            clock: dyn_clock,
+            rng,
+            reader: backend.clone(),
+            writer: backend.clone(),
+            authorizer: backend.clone(),
+            registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
+            reservations: reservations.clone(),
+        };
+        Fake { names, clock, backend, reservations, environment }
     }
 
     /// Adds objects of a group stem and kind.
@@ -117,30 +165,10 @@ impl Fake {
         self
     }
 
-    pub(crate) fn environment(&self) -> Environment {
-        let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (self.clock.clone(), Arc::new(SeededRng::new(1)));
-        let map = webhooks::ServiceMap::default();
-        let webhooks = webhook_clients(self.backend.clone(), map, &self.names, &clock, &rng);
-        Environment {
-            webhooks,
-            metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
-            gates: serving::gates::FeatureGates::default(),
-            limits: apimachinery::codec::Limits::BODY,
-            names: Arc::clone(&self.names),
-            clock: self.clock.clone(),
-            rng: Arc::new(SeededRng::new(1)),
-            reader: self.backend.clone(),
-            writer: self.backend.clone(),
-            authorizer: self.backend.clone(),
-            registry: Arc::new(CurrentRegistry::new(Registry::new(&self.names))),
-            reservations: self.reservations.clone(),
-        }
-    }
-
     /// Runs both phases of a plugin for a write of `object` (null: a deletion, which has no object).
     pub(crate) async fn run_plugin(
         &self,
-        plugin: &dyn Plugin,
+        plugin: &impl Plugin,
         write: TestedWrite<'_>,
         object: Value,
     ) -> PluginResult {
@@ -150,7 +178,7 @@ impl Fake {
         let old = write.old.map(|old| Object::from_value(old).unwrap());
         let mut object = Object::from_value(object).ok();
         let name = object.as_ref().or(old.as_ref()).map(|o| o.name().to_owned()).unwrap_or_default();
-        let (notes, options, user) = (PluginOutput::default(), || Value::Null, Arc::new(write.user));
+        let (recorder, options, user) = (Recorder::default(), || Value::Null, Arc::new(write.user));
         let attributes = Attributes {
             operation: write.operation,
             resource,
@@ -163,26 +191,27 @@ impl Fake {
             user: &user,
             dry_run: write.dry_run,
             options: &options,
-            reinvoked: false,
             has_generated_name: false,
             is_in_collection: false,
             deadline: write.deadline,
-            notes: &notes,
+            recorder: &recorder,
+            environment: &self.environment,
         };
         assert!(
             plugin.interest().operations.contains(&write.operation),
             "the plugin does not handle {}",
             write.operation.as_str()
         );
-        let mut result = plugin.mutate(&attributes, object.as_mut()).get().await;
+        let mut reinvocation = Reinvocation::default();
+        let mut result = plugin.mutate_in_round(&attributes, object.as_mut(), &mut reinvocation).await;
         if result.is_ok() {
-            result = plugin.validate(&attributes, object.as_ref()).get().await;
+            result = plugin.validate(&attributes, object.as_ref()).await;
         }
         PluginResult {
             result,
             object: object.map_or(Value::Null, Object::into_value),
-            warnings: notes.take_warnings(),
-            annotations: notes.take_annotations(),
+            warnings: recorder.take_warnings(),
+            annotations: recorder.take_annotations(),
         }
     }
 }
@@ -201,59 +230,58 @@ impl FakeBackend {
     }
 }
 
+#[async_trait]
 impl Reader for FakeBackend {
-    fn get<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult> {
-        MaybeFuture::Ready(Ok(self.find(kind, namespace, name)))
+    fn cached(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<LookupResult> {
+        Some(Ok(self.find(kind, namespace, name)))
     }
 
-    fn list<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+    fn cached_list(&self, kind: ObjectKind, namespace: &str) -> Option<ListResult> {
         let objects = self.objects.lock();
         let of_kind = objects.iter().filter(|((group, name, object_namespace, _), _)| {
             (*group, *name) == (kind.group, kind.kind)
                 && (namespace.is_empty() || object_namespace == namespace)
         });
-        MaybeFuture::Ready(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+        Some(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+    }
+
+    async fn load(&self, _: ObjectKind) -> Result<(), Status> {
+        Ok(())
     }
 
     fn last_change(&self, _: ObjectKind) -> Option<u64> {
         Some(self.changes.load(Ordering::SeqCst))
     }
 
-    fn get_fresh<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult> {
-        self.get(kind, namespace, name)
+    async fn get_fresh(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult {
+        Ok(self.find(kind, namespace, name))
+    }
+
+    async fn get_custom(&self, _: &Resource, _: &str, _: &str) -> LookupResult {
+        Ok(None)
+    }
+
+    async fn select(&self, resource: &Resource, namespace: &str, selector: &Value) -> ListResult {
+        let kind = ObjectKind::of(resource).unwrap();
+        let mut objects = self.cached_list(kind, namespace).unwrap()?;
+        let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(Value::Null);
+        objects.retain(|object| labels::matches(selector, &labels(object)));
+        Ok(objects)
     }
 }
 
+#[async_trait]
 impl Writer for FakeBackend {
-    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> MaybeFuture<'a, Result<(), Status>> {
+    async fn create(&self, kind: ObjectKind, object: Object) -> Result<(), Status> {
         self.created.lock().push(object.clone());
         self.put(kind.group, kind.kind, object.into_value());
-        MaybeFuture::Ready(Ok(()))
+        Ok(())
     }
 
-    fn update_status<'a>(
-        &'a self,
-        kind: ObjectKind,
-        mut object: Object,
-    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
+    async fn update_status(&self, kind: ObjectKind, mut object: Object) -> Result<Arc<Object>, Status> {
         let group_resource =
             GroupResource { group: kind.group.to_owned(), resource: kind.kind.to_lowercase() };
-        let current = self.find(kind, object.namespace(), object.name());
-        MaybeFuture::Ready(match current {
+        match self.find(kind, object.namespace(), object.name()) {
             None => Err(Status::not_found(&group_resource, object.name())),
             Some(current) if current.resource_version() != object.resource_version() => {
                 Err(Status::stale_version(&group_resource, object.name()))
@@ -264,16 +292,13 @@ impl Writer for FakeBackend {
                 self.put(kind.group, kind.kind, object.clone().into_value());
                 Ok(Arc::new(object))
             }
-        })
+        }
     }
 }
 
+#[async_trait]
 impl Authorizer for FakeBackend {
-    fn decide<'a>(
-        &'a self,
-        user: &'a Arc<UserInfo>,
-        request: RequestAttributes,
-    ) -> MaybeFuture<'a, Result<Decision, Status>> {
+    async fn decide(&self, user: &Arc<UserInfo>, request: RequestAttributes) -> Result<Decision, Status> {
         let resource = match request.subresource.as_str() {
             "" => request.resource.clone(),
             subresource => format!("{}/{subresource}", request.resource),
@@ -287,6 +312,6 @@ impl Authorizer for FakeBackend {
                 && words.iter().zip(requested).all(|(word, requested)| *word == "*" || *word == requested)
         });
         let verdict = if allowed { Verdict::Allow } else { Verdict::NoOpinion };
-        MaybeFuture::Ready(Ok(Decision { verdict, ..Decision::default() }))
+        Ok(Decision { verdict, ..Decision::default() })
     }
 }

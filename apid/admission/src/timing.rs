@@ -1,82 +1,105 @@
-//! Durations of the phases of plugins, for metrics.
+//! Metrics of admission: the duration of each plugin and of each phase.
 //!
 //! # Contract
 //!
-//! A chain without an observer measures nothing.
+//! An observation finds its histogram by operation, phase and rejection. The observation compares no text, and only
+//! the first observation of a series allocates.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use serving::metrics::{Definition, Histogram, Histograms, Metrics, Stability};
 
 use crate::Operation;
 
+const PLUGIN: Definition = Definition::new(
+    "apiserver_admission_controller_admission_duration_seconds",
+    Stability::Stable,
+    "Duration of a phase of an admission plugin in seconds, by plugin, operation, phase and rejection",
+);
+const STEP: Definition = Definition::new(
+    "apiserver_admission_step_admission_duration_seconds",
+    Stability::Stable,
+    "Duration of a phase of all admission plugins together in seconds, by operation, phase and rejection",
+);
+
+/// Upper limits of the buckets of both histograms, in seconds.
+const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
+
+type Labels = Vec<(&'static str, &'static str)>;
+
 /// A phase of admission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// Mutating phase, before the validation of the object.
     Mutating,
     /// Validating phase, after the validation of the object.
     Validating,
 }
 
-/// One measured phase.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PhaseTiming {
-    /// The measured phase.
-    pub phase: Phase,
-    /// The operation of the write.
-    pub operation: Operation,
-    /// Whether the write was rejected.
-    pub is_rejected: bool,
-    /// The duration of the phase of one plugin, or of all plugins together.
-    pub took: Duration,
+/// The metrics of the durations.
+pub(crate) struct DurationMetrics {
+    plugins: Histograms<Labels>,
+    steps: Histograms<Labels>,
 }
 
-/// Receives the durations of the phases.
-pub trait TimingObserver: Send + Sync + 'static {
-    /// Receives the duration of a phase of one plugin.
-    ///
-    /// `position` is the position of the plugin in [`crate::Chain::names`].
-    fn observe_plugin(&self, position: usize, timing: PhaseTiming);
-
-    /// Receives the duration of a phase of all plugins together.
-    fn observe_step(&self, timing: PhaseTiming);
-}
-
-/// The clock and the observer of a chain; empty until they are set.
-#[derive(Default)]
-pub(crate) struct Timing(OnceLock<(Arc<dyn Clock>, Arc<dyn TimingObserver>)>);
-
-impl Timing {
-    /// Sets the observer. Only the first call has an effect.
-    pub(crate) fn observe_with(&self, clock: Arc<dyn Clock>, observer: Arc<dyn TimingObserver>) {
-        let _ = self.0.set((clock, observer));
+impl DurationMetrics {
+    /// Registers the metrics.
+    pub(crate) fn new(metrics: &Metrics) -> Self {
+        DurationMetrics {
+            plugins: metrics.histogram(&PLUGIN, BUCKETS),
+            steps: metrics.histogram(&STEP, BUCKETS),
+        }
     }
 
-    /// Begins a phase.
-    pub(crate) fn begin(&self, phase: Phase, operation: Operation) -> PhaseTimer<'_> {
-        let observer = self.0.get().map(|(clock, observer)| (&**clock, &**observer));
-        let now = observer.map_or(Duration::ZERO, |(clock, _)| clock.monotonic());
-        PhaseTimer { observer, phase, operation, started: now, plugin_started: now }
+    /// The durations of one plugin.
+    pub(crate) fn of_plugin(&self, name: &'static str) -> Durations {
+        Durations { family: self.plugins.clone(), name: Some(name), series: Default::default() }
+    }
+
+    /// The durations of all plugins together.
+    pub(crate) fn of_steps(&self) -> Durations {
+        Durations { family: self.steps.clone(), name: None, series: Default::default() }
     }
 }
 
-/// Measures one phase: the end of a plugin is the start of the next.
-pub(crate) struct PhaseTimer<'a> {
-    observer: Option<(&'a dyn Clock, &'a dyn TimingObserver)>,
+/// Durations of the phases of one plugin, or of all plugins together.
+pub(crate) struct Durations {
+    family: Histograms<Labels>,
+    /// Name of the plugin.
+    name: Option<&'static str>,
+    /// Histograms by operation, by phase, and by whether the write was rejected. Each is created at its first
+    /// observation.
+    series: [[[OnceLock<Histogram>; 2]; 2]; 4],
+}
+
+/// Measures one phase of a write: the end of a plugin is the start of the next.
+pub(crate) struct PhaseTimer<'c> {
+    clock: &'c dyn Clock,
+    steps: &'c Durations,
     phase: Phase,
     operation: Operation,
     started: Duration,
     plugin_started: Duration,
 }
 
-impl PhaseTimer<'_> {
-    /// Records the end of the plugin at this position. A rejection also ends the phase.
-    pub(crate) fn end_plugin(&mut self, position: usize, is_rejected: bool) {
-        let Some((clock, observer)) = self.observer else { return };
+impl<'c> PhaseTimer<'c> {
+    /// Begins a phase.
+    pub(crate) fn new(
+        clock: &'c dyn Clock,
+        steps: &'c Durations,
+        phase: Phase,
+        operation: Operation,
+    ) -> Self {
         let now = clock.monotonic();
-        observer.observe_plugin(position, self.timing(is_rejected, now.saturating_sub(self.plugin_started)));
+        PhaseTimer { clock, steps, phase, operation, started: now, plugin_started: now }
+    }
+
+    /// Records the end of a plugin. A rejection also ends the phase.
+    pub(crate) fn end_plugin(&mut self, durations: &Durations, is_rejected: bool) {
+        let now = self.clock.monotonic();
+        self.observe(durations, is_rejected, now.saturating_sub(self.plugin_started));
         self.plugin_started = now;
         if is_rejected {
             self.end(true);
@@ -85,12 +108,23 @@ impl PhaseTimer<'_> {
 
     /// Records the end of the phase.
     pub(crate) fn end(&self, is_rejected: bool) {
-        if let Some((_, observer)) = self.observer {
-            observer.observe_step(self.timing(is_rejected, self.plugin_started.saturating_sub(self.started)));
-        }
+        self.observe(self.steps, is_rejected, self.plugin_started.saturating_sub(self.started));
     }
 
-    fn timing(&self, is_rejected: bool, took: Duration) -> PhaseTiming {
-        PhaseTiming { phase: self.phase, operation: self.operation, is_rejected, took }
+    fn observe(&self, durations: &Durations, is_rejected: bool, took: Duration) {
+        let [mutating, validating] = self.operation.value_in(&durations.series);
+        let (phase, [admitted, rejected]) = match self.phase {
+            Phase::Mutating => ("admit", mutating),
+            Phase::Validating => ("validate", validating),
+        };
+        let series = if is_rejected { rejected } else { admitted };
+        let histogram = series.get_or_init(|| {
+            let mut labels: Labels = durations.name.map(|name| ("name", name)).into_iter().collect();
+            labels.push(("operation", self.operation.as_str()));
+            labels.push(("rejected", if is_rejected { "true" } else { "false" }));
+            labels.push(("type", phase));
+            durations.family.get_or_create(&labels).clone()
+        });
+        histogram.observe(took.as_secs_f64());
     }
 }

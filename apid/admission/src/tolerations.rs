@@ -7,44 +7,29 @@ use crate::tree::{items_at, text};
 /// The error of an invalid list of tolerations.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TolerationsError {
-    /// The value is not a list.
     #[error("must be a list of tolerations")]
     NotAList,
-    /// A toleration is invalid.
     #[error("toleration {index} {defect}")]
-    Toleration {
-        /// The position in the list, from 0.
-        index: usize,
-        /// The defect.
-        defect: TolerationDefect,
-    },
+    Toleration { index: usize, defect: TolerationDefect },
 }
 
 /// The defect of a toleration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TolerationDefect {
-    /// The toleration is not an object.
     #[error("must be an object")]
     NotAnObject,
-    /// A field is unknown.
     #[error("has an unknown field `{0}`")]
     UnknownField(String),
-    /// A field has a wrong type.
     #[error("has a `{0}` of the wrong type")]
     FieldType(String),
-    /// Only the operator `Exists` matches all keys.
     #[error("must have operator `Exists` when it has no key")]
     NoKey,
-    /// The operator `Exists` compares no value.
     #[error("may not have a value with operator `Exists`")]
     ValueWithExists,
-    /// The operator is unknown.
     #[error("has the unknown operator `{0}`")]
     UnknownOperator(String),
-    /// The effect is unknown.
     #[error("has the unknown effect `{0}`")]
     UnknownEffect(String),
-    /// `tolerationSeconds` delays an eviction, which only the effect `NoExecute` causes.
     #[error("may have `tolerationSeconds` only with effect `NoExecute`")]
     SecondsWithoutEviction,
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admission::{ObjectReference, PluginOutput};
+use admission::{ObjectReference, Recorder};
 use apimachinery::attributes::Attributes;
 use apimachinery::names::Names;
 use apimachinery::printable;
@@ -64,9 +64,9 @@ impl Event {
     }
 
     /// Moves the annotations and the object reference, which admission and the verb have set, into the event.
-    pub fn take_notes(&mut self, notes: &PluginOutput) {
-        self.annotations.extend(notes.take_annotations());
-        self.object = notes.take_reference();
+    pub fn take_record(&mut self, recorder: &Recorder) {
+        self.annotations.extend(recorder.take_annotations());
+        self.object = recorder.take_reference();
     }
 
     /// Returns the JSON line of a stage that was reached at the time `at`. `failure` is the Status of a

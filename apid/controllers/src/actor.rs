@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admission::PluginOutput;
+use admission::Recorder;
 use apimachinery::attributes::Attributes;
 use apimachinery::codec::Limits;
 use apimachinery::object::Object;
@@ -63,7 +63,7 @@ struct Action<'a> {
     kinds: Arc<ServedKinds>,
     authorized: Authorized,
     event: Event,
-    notes: PluginOutput,
+    recorder: Recorder,
 }
 
 impl ControllerState {
@@ -208,8 +208,8 @@ impl Actor {
         let authorized =
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
         let kinds = self.state.api_state.kinds.get();
-        let notes = PluginOutput::new(self.state.audit.is_on());
-        Action { actor: self, target, kinds, authorized, event, notes }
+        let recorder = Recorder::new(self.state.audit.is_on());
+        Action { actor: self, target, kinds, authorized, event, recorder }
     }
 }
 
@@ -224,7 +224,7 @@ impl Action<'_> {
             namespace: self.target.namespace,
             name: self.target.name,
             subresource: self.target.subresource,
-            notes: &self.notes,
+            recorder: &self.recorder,
             request_id: &self.event.id,
             deadline: None,
             memory: None,
@@ -242,7 +242,7 @@ impl Action<'_> {
                 (format!("{domain}/decision"), "allow".to_owned()),
                 (format!("{domain}/reason"), self.authorized.reason().to_owned()),
             ];
-            self.event.take_notes(&self.notes);
+            self.event.take_record(&self.recorder);
             let failure = result.as_ref().err();
             let code = failure.map_or(success, |status| status.code);
             let line = self.event.line(

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use admission::{MaybeFuture, ObjectKind, Writer};
+use admission::{ObjectKind, Writer};
 use apimachinery::object::Object;
 use apimachinery::status::Status;
+use async_trait::async_trait;
 
 use super::actor::{Actor, Target};
 use super::stored;
@@ -30,30 +31,23 @@ impl AdmissionWrites {
     }
 }
 
+#[async_trait]
 impl Writer for AdmissionWrites {
-    fn create<'a>(&'a self, kind: ObjectKind, object: Object) -> MaybeFuture<'a, Result<(), Status>> {
-        MaybeFuture::later(async move {
-            let actor = self.actor()?;
-            let namespace = object.namespace().to_owned();
-            let collection = stored::of_kind(actor.api_state(), (kind.group, kind.kind))?;
-            let target = Target { collection: &collection, namespace: &namespace, name: "", subresource: "" };
-            actor.create(target, object).await.map(drop)
-        })
+    async fn create(&self, kind: ObjectKind, object: Object) -> Result<(), Status> {
+        let actor = self.actor()?;
+        let namespace = object.namespace().to_owned();
+        let collection = stored::of_kind(actor.api_state(), (kind.group, kind.kind))?;
+        let target = Target { collection: &collection, namespace: &namespace, name: "", subresource: "" };
+        actor.create(target, object).await.map(drop)
     }
 
-    fn update_status<'a>(
-        &'a self,
-        kind: ObjectKind,
-        object: Object,
-    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
-        MaybeFuture::later(async move {
-            let actor = self.actor()?;
-            let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-            let collection = stored::of_kind(actor.api_state(), (kind.group, kind.kind))?;
-            let target =
-                Target { collection: &collection, namespace: &namespace, name: &name, subresource: "status" };
-            let updated = actor.update(target, object).await?;
-            updated.object.object().map(Arc::new)
-        })
+    async fn update_status(&self, kind: ObjectKind, object: Object) -> Result<Arc<Object>, Status> {
+        let actor = self.actor()?;
+        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+        let collection = stored::of_kind(actor.api_state(), (kind.group, kind.kind))?;
+        let target =
+            Target { collection: &collection, namespace: &namespace, name: &name, subresource: "status" };
+        let updated = actor.update(target, object).await?;
+        updated.object.object().map(Arc::new)
     }
 }

@@ -27,8 +27,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use storage::Revision;
 
-use super::actor::{Actor, Target, is_race};
+use super::actor::{Actor, Target};
+use super::queue::Queue;
 use super::reflector::{ObjectEvent, reflect};
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{ApiState, Collection, Items, Snapshot};
 
@@ -38,20 +40,19 @@ use crate::ControllerState;
 const DEBOUNCE: Duration = Duration::from_millis(20);
 /// Interval between two recounts of all namespaces with quotas.
 const RESYNC: Duration = Duration::from_secs(300);
-/// Pause before a failed count of a namespace is repeated.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// The known quotas by namespace and name, each with the keys of its `spec.hard`.
 type Quotas = HashMap<String, HashMap<String, Vec<String>>>;
 
-/// State shared by the subtasks of the controller.
+/// The controller; its keys are names of namespaces.
 struct QuotaController {
     actor: Actor,
+    queue: Arc<Queue<String>>,
     reservations: Arc<Reservations>,
     quotas: Mutex<Quotas>,
     /// The watch cache of each followed kind, by key prefix.
     followed: Mutex<HashMap<String, Arc<Items>>>,
-    /// Measured objects by namespace. Only one subtask counts objects, so the lock has no contention.
+    /// Measured objects by namespace. Only one worker counts objects, so the lock has no contention.
     measured: Mutex<HashMap<String, MeasuredObjects>>,
 }
 
@@ -61,54 +62,66 @@ type MeasuredObjects = HashMap<Arc<str>, (Revision, Arc<MeasuredObject>)>;
 /// Updates the usage of resource quotas until the process ends.
 pub(super) async fn run(state: Arc<ControllerState>) {
     let Ok(quotas) = collection(&state.api_state) else { return };
-    let items = Arc::clone(&quotas.items);
+    let runner = Runner::new(&state, "resourcequota_primary").debounce(DEBOUNCE);
     let controller = Arc::new(QuotaController {
-        reservations: Arc::clone(state.api_state.admission.reservations()),
+        reservations: Arc::clone(&state.api_state.admission.environment().reservations),
         actor: state.controller("resourcequota-controller"),
+        queue: runner.queue(),
         quotas: Mutex::default(),
         followed: Mutex::default(),
         measured: Mutex::default(),
     });
-    let observer = Arc::clone(&controller);
-    let follow_quotas = reflect(items, move |event| observer.observe_quota(event));
-    tokio::join!(
-        follow_quotas,
-        controller.count_requested(),
-        controller.resync(),
-        controller.follow_new_kinds()
-    );
+    let (observer, requests, resync, kinds) =
+        (Arc::clone(&controller), Arc::clone(&controller), Arc::clone(&controller), Arc::clone(&controller));
+    runner
+        .watch(&quotas.items, move |event| observer.observe_quota(event))
+        .source(async move { requests.queue_requested().await })
+        .source(async move { resync.resync().await })
+        .source(async move { kinds.follow_new_kinds().await })
+        .run(controller)
+        .await;
 }
 
 fn collection(api_state: &ApiState) -> Result<Arc<Collection>, Status> {
     stored::core(api_state, "resourcequotas")
 }
 
+impl Reconcile for QuotaController {
+    type Key = String;
+
+    async fn reconcile(&self, namespace: &String) -> Result<Requeue, Status> {
+        let has_quotas = self.quotas.lock().contains_key(namespace);
+        if has_quotas {
+            self.count(namespace).await?;
+        }
+        Ok(Requeue::No)
+    }
+}
+
 impl QuotaController {
-    fn observe_quota(self: &Arc<Self>, event: ObjectEvent<'_>) {
+    /// Records a quota. Returns its namespace if the namespace needs a count.
+    fn observe_quota(self: &Arc<Self>, event: ObjectEvent<'_>) -> Option<String> {
         let entry = match event {
             ObjectEvent::Exists(entry) => entry,
             ObjectEvent::Deleted(entry) => {
                 let mut quotas = self.quotas.lock();
-                if let Some(namespace_quotas) = quotas.get_mut(entry.namespace()) {
-                    namespace_quotas.remove(entry.name());
-                    if namespace_quotas.is_empty() {
-                        quotas.remove(entry.namespace());
-                        self.measured.lock().remove(entry.namespace());
-                    }
+                let namespace_quotas = quotas.get_mut(entry.namespace())?;
+                namespace_quotas.remove(entry.name());
+                if namespace_quotas.is_empty() {
+                    quotas.remove(entry.namespace());
+                    self.measured.lock().remove(entry.namespace());
                 }
-                return;
+                return None;
             }
         };
-        let Ok(quota) = entry.object(Revision(0)) else { return };
+        let quota = entry.object(Revision(0)).ok()?;
         let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
         let names: Vec<String> = hard.into_iter().flatten().map(|(name, _)| name.clone()).collect();
         self.follow_kinds(&names);
-        let mut quotas = self.quotas.lock();
-        quotas.entry(entry.namespace().to_owned()).or_default().insert(entry.name().to_owned(), names);
+        let namespace = entry.namespace().to_owned();
+        self.quotas.lock().entry(namespace.clone()).or_default().insert(entry.name().to_owned(), names);
         // The charge of a write changes only the usage. The end of the write requests the recount.
-        if quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"]) {
-            self.reservations.request_recount(entry.namespace());
-        }
+        (quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"])).then_some(namespace)
     }
 
     /// Follows the kinds whose objects the keys `names` of `spec.hard` limit.
@@ -126,10 +139,8 @@ impl QuotaController {
             let previous = self.followed.lock().insert(resource.key_prefix.clone(), Arc::clone(&items));
             if previous.is_none_or(|previous| !Arc::ptr_eq(&previous, &items)) {
                 let controller = Arc::clone(self);
-                tokio::spawn(reflect(items, move |event| match event {
-                    ObjectEvent::Exists(entry) | ObjectEvent::Deleted(entry) => {
-                        controller.request_count(entry.namespace())
-                    }
+                tokio::spawn(reflect(items, move |event| {
+                    controller.request_count(event.entry().namespace())
                 }));
             }
         }
@@ -138,7 +149,15 @@ impl QuotaController {
     /// Requests a count of the objects of a namespace, if the namespace has quotas.
     fn request_count(&self, namespace: &str) {
         if self.quotas.lock().contains_key(namespace) {
-            self.reservations.request_recount(namespace);
+            self.queue.add_after(namespace.to_owned(), DEBOUNCE);
+        }
+    }
+
+    /// Requests a count of each namespace in which the admission plugin ends a write.
+    async fn queue_requested(&self) {
+        loop {
+            let namespaces = self.reservations.next_recount().await;
+            namespaces.into_iter().for_each(|namespace| self.queue.add_after(namespace, DEBOUNCE));
         }
     }
 
@@ -171,28 +190,7 @@ impl QuotaController {
             tokio::time::sleep(RESYNC).await;
             self.measured.lock().clear();
             let namespaces: Vec<String> = self.quotas.lock().keys().cloned().collect();
-            namespaces.iter().for_each(|namespace| self.reservations.request_recount(namespace));
-        }
-    }
-
-    /// Counts the objects of each namespace for which a recount is requested, until the process ends.
-    async fn count_requested(self: &Arc<Self>) {
-        loop {
-            let mut namespaces: BTreeSet<String> = self.reservations.next_recount().await;
-            tokio::time::sleep(DEBOUNCE).await;
-            namespaces.retain(|namespace| self.quotas.lock().contains_key(namespace));
-            for namespace in namespaces {
-                if let Err(status) = self.count(&namespace).await {
-                    if !is_race(&status) {
-                        tracing::warn!(namespace, reason = %status, "updating the usage of resource quotas failed; retrying");
-                    }
-                    let controller = Arc::clone(self);
-                    tokio::spawn(async move {
-                        tokio::time::sleep(RETRY).await;
-                        controller.reservations.request_recount(&namespace);
-                    });
-                }
-            }
+            namespaces.into_iter().for_each(|namespace| self.queue.add(namespace));
         }
     }
 

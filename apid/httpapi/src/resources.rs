@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::PluginOutput;
+use admission::Recorder;
 use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
 use http::{Method, header};
-use kinds::{Resource, Storage, Subresource, Verb};
+use kinds::{Resource, STANDARD_VERBS, Storage, Subresource, Verb};
 
 use crate::negotiate::{
     BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format, error_format,
@@ -48,19 +48,19 @@ pub(super) async fn handle(
     if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
-    let notes = PluginOutput::new(context.audit.is_on());
+    let recorder = Recorder::new(context.audit.is_on());
     let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
-            match handle_stored(context, &context.kinds, authorized, collection, body, &notes).await {
+            match handle_stored(context, &context.kinds, authorized, collection, body, &recorder).await {
                 Err(status) if collection.items.is_retired() && is_repeatable(context) => {
-                    Box::pin(repeat(context, authorized, status, body, &notes)).await
+                    Box::pin(repeat(context, authorized, status, body, &recorder)).await
                 }
                 result => result,
             }
         }
-        _ => handle_review(context, authorized, resource, body, &notes).await,
+        _ => handle_review(context, authorized, resource, body, &recorder).await,
     };
-    with_notes(result, &notes, context)
+    with_record(result, &recorder, context)
 }
 
 /// Whether the path of a request for a custom kind has a namespace and the kind has none, or the reverse. A list
@@ -93,7 +93,7 @@ async fn repeat(
     authorized: &Authorized,
     failure: Status,
     body: &[u8],
-    notes: &PluginOutput,
+    recorder: &Recorder,
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
     let mut failure = failure;
@@ -105,7 +105,7 @@ async fn repeat(
             return Err(Status::unknown_resource());
         };
         let Some(collection) = kinds.collection(resource) else { return Err(failure) };
-        match handle_stored(context, &kinds, authorized, collection, body, notes).await {
+        match handle_stored(context, &kinds, authorized, collection, body, recorder).await {
             Err(status) if collection.items.is_retired() => failure = status,
             result => return result,
         }
@@ -121,13 +121,12 @@ async fn handle_stored(
     authorized: &Authorized,
     collection: &Collection,
     body: &[u8],
-    notes: &PluginOutput,
+    recorder: &Recorder,
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
     let kind = &collection.served.kind;
     let name = context.info.path_name();
     let namespace = context.info.namespace.as_str();
-    let method = &context.head.method;
     let in_all_namespaces = kind.namespaced() && namespace.is_empty();
     if in_all_namespaces && !name.is_empty() {
         return Err(Status::unknown_resource());
@@ -146,27 +145,23 @@ async fn handle_stored(
     if context.info.has_extra_segments && !subresource.is_some_and(Subresource::has_paths) {
         return Err(Status::unknown_resource());
     }
-    let verb = match *method {
-        _ if context.info.is_watch_path && !is_read(context) => None,
-        Method::GET | Method::HEAD => match attributes.verb.as_str() {
-            "watch" => Some(Verb::Watch),
-            "list" => Some(Verb::List),
-            _ => Some(Verb::Get),
-        },
-        Method::POST if name.is_empty() && !in_all_namespaces => Some(Verb::Create),
-        Method::POST if subresource.is_some() => Some(Verb::Create),
-        Method::PUT if !name.is_empty() => Some(Verb::Update),
-        Method::PATCH if !name.is_empty() => Some(Verb::Patch),
-        Method::DELETE if !name.is_empty() => Some(Verb::Delete),
-        Method::DELETE if !in_all_namespaces => Some(Verb::DeleteCollection),
+    let is_on_path = |verb: &Verb| match verb {
+        Verb::Get | Verb::List | Verb::Watch => is_read(context),
+        Verb::Create => subresource.is_some() || name.is_empty() && !in_all_namespaces,
+        Verb::Update | Verb::Patch | Verb::Delete => !name.is_empty(),
+        Verb::DeleteCollection => !in_all_namespaces,
+    };
+    let verb = match context.head.method {
         // A proxy subresource accepts each method. OPTIONS has no verb, so `Verb::Get` stands for it.
-        Method::OPTIONS if subresource.is_some_and(Subresource::has_paths) => Some(Verb::Get),
-        _ => None,
+        Method::OPTIONS if attributes.verb.is_empty() && subresource.is_some_and(Subresource::has_paths) => {
+            Some(Verb::Get)
+        }
+        _ => STANDARD_VERBS.iter().copied().find(|verb| verb.as_str() == attributes.verb).filter(is_on_path),
     };
     let served_verbs = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served_verbs.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    report_deprecation(context, attributes, &collection.served, notes);
-    let call = context.call(kinds, authorized, collection, notes);
+    report_deprecation(context, attributes, &collection.served, recorder);
+    let call = context.call(kinds, authorized, collection, recorder);
     let other_subresource =
         subresource.filter(|s| !kind.is_part(s)).filter(|_| call.virtual_kind().is_none());
     if let Some(subresource) = other_subresource {
@@ -189,7 +184,7 @@ fn report_deprecation(
     context: &RequestContext,
     attributes: &Attributes,
     resource: &Resource,
-    notes: &PluginOutput,
+    recorder: &Recorder,
 ) {
     let Some(deprecation) = resource.deprecation() else { return };
     let (names, metrics) = (&context.api_state().names, &context.http_state.request_metrics);
@@ -201,18 +196,18 @@ fn report_deprecation(
             event.annotate(names.group_key("removed-release"), &removed);
         }
     });
-    notes.warn(deprecation.warning.clone());
+    recorder.warn(deprecation.warning.clone());
 }
 
-/// Adds the notes of verbs and admission plugins to the result, also to a failure: warnings for the client,
+/// Adds the records of verbs and admission plugins to the result, even to a failure: warnings for the client,
 /// annotations for the audit log.
-fn with_notes(
+fn with_record(
     result: Result<ApiResponse, Status>,
-    notes: &PluginOutput,
+    recorder: &Recorder,
     context: &RequestContext,
 ) -> Result<ApiResponse, Status> {
-    context.audit.update(|event| event.take_notes(notes));
-    let warnings = notes.take_warnings();
+    context.audit.update(|event| event.take_record(recorder));
+    let warnings = recorder.take_warnings();
     match result {
         Err(status) if !warnings.is_empty() => {
             let format = error_format(&context.head.headers, context.encoding_support());
@@ -359,7 +354,7 @@ async fn handle_review(
     authorized: &Authorized,
     resource: &Resource,
     body: &[u8],
-    notes: &PluginOutput,
+    recorder: &Recorder,
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
     let is_scope_valid = resource.kind.namespaced() != context.info.namespace.is_empty();
@@ -367,17 +362,17 @@ async fn handle_review(
     if has_name || context.info.has_extra_segments || !is_scope_valid {
         return Err(Status::unknown_resource());
     }
-    if context.head.method != Method::POST || context.info.is_watch_path {
+    if attributes.verb != Verb::Create.as_str() {
         return Err(Status::method_not_allowed());
     }
-    report_deprecation(context, attributes, resource, notes);
+    report_deprecation(context, attributes, resource, recorder);
     if resource.kind.storage() == Storage::BindingLike {
         let target = context.kinds.registry.binding_target(resource);
         let target = target.and_then(|(target, part)| Some((context.kinds.collection(target)?, part)));
         let Some((collection, subresource)) = target else {
             return Err(Status::not_implemented(&resource.group_resource, ""));
         };
-        let call = context.call(&context.kinds, authorized, collection, notes);
+        let call = context.call(&context.kinds, authorized, collection, recorder);
         let call = Call { subresource: subresource.name, ..call };
         return handle_binding_like(context, &call, resource, body).await;
     }
@@ -471,7 +466,7 @@ impl RequestContext {
         kinds: &'a ServedKinds,
         authorized: &'a Authorized,
         collection: &'a Collection,
-        notes: &'a PluginOutput,
+        recorder: &'a Recorder,
     ) -> Call<'a> {
         let attributes = authorized.attributes();
         Call {
@@ -483,7 +478,7 @@ impl RequestContext {
             namespace: &self.info.namespace,
             name: self.info.path_name(),
             subresource: &attributes.subresource,
-            notes,
+            recorder,
             request_id: &self.id,
             deadline: (!self.info.is_long_running()).then(|| self.time_limit.end()),
             memory: Some(self),

@@ -42,10 +42,10 @@ use crate::build_info::BUILD_INFO;
 use crate::config::{Config, STORE, StorageFlags};
 use crate::console::fail;
 use audit::AuditLog;
-use authclient::{Auth, AuthOptions, MirrorOptions, PolicyRevisions, Reductions};
+use authclient::{Auth, AuthOptions, PolicyRevisions, Reductions};
 use authd::ProcessAuthd;
 use controllers::start_objects::AdvertisedServer;
-use controllers::{self, AdmissionWrites, ControllerState};
+use controllers::{self, AdmissionWrites, ControllerOptions, ControllerState};
 use error::ProcessError;
 use health_checks::{HealthSources, Progress};
 use httpapi::{Api, HttpSettings, HttpState};
@@ -226,7 +226,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         components::check_signing_authority(&config)
     )?;
 
-    config.published_config.complete(serving_ca, config.controllers);
+    config.published_config.complete(serving_ca, &config.controllers);
 
     let _reload = tls.spawn_watch();
     let audit = Arc::new(match &config.flags.monitoring.audit_log_path {
@@ -292,6 +292,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             compatibility_versions: config.compatibility_versions,
             server_address: components::connectable_address(address).to_string(),
             request_timeout: config.flags.serving.request_timeout,
+            request_limits: config.flags.limits.request_limits(),
             delete_workers: config.flags.limits.delete_collection_workers,
         },
     ));
@@ -300,9 +301,13 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         Arc::clone(&audit),
         metrics,
         config.flags.controllers.use_service_account_credentials,
+        http_state.flow_control().cloned(),
     ));
     let handshake_errors = register_metrics(&http_state.metrics, &tls);
     tokio::spawn(http_state.measure_peaks());
+    if let Some(flow_control) = http_state.flow_control() {
+        tokio::spawn(Arc::clone(flow_control).run());
+    }
     let definitions = Arc::new(controllers::DefinitionController::new(&controller_state));
     definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
     backend.attach(&api_state);
@@ -313,8 +318,6 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let draining = async {
         let _ = draining.await;
     };
-    let limits = &config.flags.limits;
-    let api = api.with_limits(limits.max_requests_inflight, limits.max_mutating_requests_inflight);
     let server = tokio::spawn(api.serve(listener, Some(Arc::clone(&tls)), options, Box::pin(draining)));
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
@@ -394,10 +397,10 @@ async fn start_background_work(
         .map_err(|status| ProcessError::Namespaces(Box::new(status)))?;
     progress.complete_namespaces();
     let (auth, socket) = (Arc::clone(&api_state.auth), socket.to_owned());
-    let mirror = MirrorOptions::new(socket.clone(), &api_state.names, api_state.rng.uuid());
     tokio::spawn(async move { auth.connection().log_outages(&socket).await });
     let writer = Arc::new(controllers::PolicyWrites::new(Arc::clone(state)));
-    tokio::spawn(Arc::clone(&api_state.auth).run_mirror(mirror, Arc::clone(&api_state.store), writer));
+    let (mirror_auth, instance) = (Arc::clone(&api_state.auth), api_state.rng.uuid());
+    tokio::spawn(mirror_auth.run_mirror(instance, Arc::clone(&api_state.store), writer));
     tokio::spawn(definitions.run());
     let serving_flags = &config.flags.serving;
     let service_ranges = serving_flags.service_cluster_ip_range.0.clone();
@@ -406,10 +409,15 @@ async fn start_background_work(
     tokio::spawn(controllers::start_objects::run(Arc::clone(state), advertised_server, move || {
         progress.complete_objects();
     }));
-    controllers::publish(state, config.published_config.clone(), config.controllers);
-    controllers::start_controllers(state, config.controllers, config.certificate_signing.clone());
     let StorageFlags { event_ttl, history_retention, .. } = config.flags.storage;
-    controllers::start(state, event_ttl, history_retention);
+    let options = ControllerOptions {
+        enabled: config.controllers.clone(),
+        signing: config.certificate_signing.clone(),
+        published_config: config.published_config.clone(),
+        event_ttl,
+        history_retention,
+    };
+    controllers::start(state, &options);
     Ok(())
 }
 

@@ -1,17 +1,20 @@
-//! Allocation of addresses and node ports for Services, and the commit of a write with its reservation.
+//! Allocation of addresses and node ports for Services, their IPAddress objects, and the commit of a write with its
+//! reservation.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use admission::{Operation, PluginOutput};
+use admission::Recorder;
 use apimachinery::attributes::Attributes;
 use apimachinery::object::Object;
-use apimachinery::status::Status;
+use apimachinery::status::{Reason, Status};
 use apimachinery::user::{APISERVER, MASTERS, UserInfo};
 use authclient::Authorized;
 use storage::{CommitOutcome, Op};
 
-use super::Call;
+use super::deletion::options::DeleteOptions;
 use super::options::WriteOptions;
+use super::{Call, Collection, Payload, create, delete};
 use crate::addresses::{AllocationError, Owner, Reservation};
 
 impl Call<'_> {
@@ -42,12 +45,15 @@ impl Call<'_> {
         }
     }
 
-    /// Runs admission for the IPAddress objects of a reservation, which apid itself creates.
+    /// Creates the IPAddress objects of a reservation before the commit of the Service. As kube-apiserver, apid writes
+    /// them as its own client: with admission for each create, and for the delete of an object of an earlier Service.
+    ///
+    /// The repair task deletes the objects if the commit of the Service fails.
     ///
     /// # Errors
     ///
-    /// 500: admission rejects an object.
-    pub(super) async fn admit_addresses(&self, reservation: Option<&Reservation>) -> Result<(), Status> {
+    /// 500: admission rejects a write, or the object exists and is not managed.
+    pub(super) async fn record_addresses(&self, reservation: Option<&Reservation>) -> Result<(), Status> {
         let addresses = reservation.map_or(&[][..], Reservation::addresses);
         if addresses.is_empty() {
             return Ok(());
@@ -55,46 +61,66 @@ impl Call<'_> {
         let group = self.api_state.names.group("networking");
         let Some(collection) = self.collection_of(&group, "IPAddress") else { return Ok(()) };
         let owner = Owner { namespace: self.namespace.to_owned(), name: self.name.to_owned() };
-        let resource = &collection.resource;
-        let version = resource.kind.version();
-        let user =
-            UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
-        let attributes = Attributes {
-            verb: "create".to_owned(),
-            resource_request: true,
-            group,
-            version: version.to_owned(),
-            resource: resource.kind.resource().to_owned(),
-            ..Attributes::default()
-        };
-        let authorized = Authorized::internal(Arc::new(user), attributes, "addresses of a Service");
         for address in addresses {
-            let mut record = self.api_state.addresses.record(*address, &owner);
-            resource.prepare_create(&mut record, "", &self.context());
-            let name = record.name().to_owned();
-            let notes = PluginOutput::default();
-            let call = Call {
-                authorized: &authorized,
-                collection,
-                version,
-                namespace: "",
-                name: &name,
-                subresource: "",
-                notes: &notes,
-                ..*self
-            };
-            let build_options = || WriteOptions::default().to_value("CreateOptions", &self.api_state.names);
-            let admission = call.admission(Operation::Create, false, &build_options);
-            let rejected = |status: Status| {
+            let recorded = self.record_address(collection, *address, &owner).await;
+            recorded.map_err(|status| {
                 Status::internal(format!("failed to allocate a serviceIP: {}", status.message))
-            };
-            admission.mutate(Some(&mut record), None).await.map_err(rejected)?;
-            admission.validate(Some(&record), None).await.map_err(rejected)?;
+            })?;
         }
         Ok(())
     }
 
-    /// Commits a write. With a reservation, the IPAddress objects of its addresses are written first.
+    /// Creates an IPAddress object. Deletes the object of an earlier Service first.
+    async fn record_address(
+        &self,
+        collection: &Collection,
+        address: IpAddr,
+        owner: &Owner,
+    ) -> Result<(), Status> {
+        let (resource, addresses) = (&collection.resource, &self.api_state.addresses);
+        let record = addresses.record(address, owner);
+        let (name, version) = (record.name().to_owned(), resource.kind.version());
+        let user =
+            UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
+        let user = Arc::new(user);
+        let authorize = |verb: &str, name: &str| {
+            let attributes = Attributes {
+                verb: verb.to_owned(),
+                resource_request: true,
+                group: resource.group_resource.group.clone(),
+                version: version.to_owned(),
+                resource: resource.kind.resource().to_owned(),
+                name: name.to_owned(),
+                ..Attributes::default()
+            };
+            Authorized::internal(Arc::clone(&user), attributes, "addresses of a Service")
+        };
+        let recorder = Recorder::default();
+        let deletion = authorize("delete", &name);
+        let call = Call {
+            authorized: &deletion,
+            collection,
+            version,
+            namespace: "",
+            name: &name,
+            subresource: "",
+            recorder: &recorder,
+            ..*self
+        };
+        if addresses.has_managed_record(address) {
+            match delete(&call, &DeleteOptions::default()).await {
+                Err(status) if status.reason != Reason::NotFound => return Err(status),
+                _ => {}
+            }
+        }
+        let creation = authorize("create", "");
+        let options = WriteOptions::default();
+        create(&Call { authorized: &creation, name: "", ..call }, Payload::Object(record), &options)
+            .await
+            .map(drop)
+    }
+
+    /// Commits a write. A reservation ends when the outcome of the commit is definite.
     pub(super) async fn commit(
         &self,
         key: &str,
@@ -102,17 +128,9 @@ impl Call<'_> {
         reservation: Option<Reservation>,
     ) -> storage::Result<CommitOutcome> {
         let store = &self.api_state.store;
-        let Some(reservation) = reservation else { return store.commit(key, op).await };
-        let owner = Owner { namespace: self.namespace.to_owned(), name: self.name.to_owned() };
-        let group = self.api_state.names.group("networking");
-        let mut records = Vec::new();
-        if let Some(resource) = self.kinds.registry.find_kind(&group, "IPAddress") {
-            for address in reservation.addresses() {
-                let mut record = self.api_state.addresses.record(*address, &owner);
-                resource.prepare_create(&mut record, "", &self.context());
-                records.push((resource.key("", record.name()), kinds::entry::encode(&record)));
-            }
+        match reservation {
+            Some(reservation) => reservation.commit(store.clone(), key.to_owned(), op).await,
+            None => store.commit(key, op).await,
         }
-        reservation.commit(store.clone(), key.to_owned(), op, records).await
     }
 }

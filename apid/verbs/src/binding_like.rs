@@ -1,6 +1,6 @@
 //! Binding-like bodies: objects that are never stored and change another object, as a Binding changes a Pod.
 
-use admission::Operation;
+use admission::{Attributes, Operation};
 use apimachinery::field::{quote, shorten};
 use apimachinery::format;
 use apimachinery::gvk::GroupResource;
@@ -52,15 +52,17 @@ pub fn create_binding_like<'a>(
         let call = call.for_object(call.namespace, &name);
         resolve_namespace(&call, &mut body)?;
         let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-        let mut admission = call.admission(Operation::Create, options.dry_run, &build_options);
-        admission.body_resource = body_resource;
-        admission.mutate(Some(&mut body), None).await?;
+        let mut attributes = call.admission(Operation::Create, options.dry_run, &build_options);
+        if let Some(kind) = body_resource {
+            attributes = Attributes { resource: kind, served: kind, subresource: "", ..attributes };
+        }
+        call.api_state.admission.mutate(&attributes, Some(&mut body)).await?;
         let errors = rules.validate(&body);
         if !errors.is_empty() {
             let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
             return Err(Status::failure(Reason::Unknown, texts.join(", ")));
         }
-        admission.validate(Some(&body), None).await?;
+        call.api_state.admission.validate(&attributes, Some(&body)).await?;
 
         let key = call.key();
         let mut row: Row = call.get_or_404().await?.row().clone();

@@ -97,9 +97,9 @@ async fn admitted_container(call: &Call<'_>, options: &ConnectOptions) -> Result
     };
     let mut object = options.to_object(subresource.kind);
     let build_options = || Value::Null;
-    let admission = call.admission(Operation::Connect, false, &build_options);
-    admission.mutate(Some(&mut object), None).await?;
-    admission.validate(Some(&object), None).await?;
+    let attributes = call.admission(Operation::Connect, false, &build_options);
+    call.api_state.admission.mutate(&attributes, Some(&mut object)).await?;
+    call.api_state.admission.validate(&attributes, Some(&object)).await?;
     Ok(object.get("container").and_then(Value::as_str).unwrap_or_default().to_owned())
 }
 

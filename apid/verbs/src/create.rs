@@ -7,6 +7,7 @@ use storage::{Error, Op};
 
 use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
+use super::served_kinds::terminating_definition;
 use super::{Call, Payload, ResponseObject, WriteResult};
 use crate::VerbFuture;
 
@@ -59,13 +60,12 @@ pub(super) async fn insert(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let ProposedObject { mut object, warnings, has_managed_fields } = proposed;
-    call.notes.warn_all(warnings);
+    call.recorder.warn_all(warnings);
     let resource = &call.collection.resource;
     let ctx = call.context();
     let sent_version = version_of_new_object(call, &object);
     if resource.kind.is_terminating() {
-        let reason = "create not allowed while custom resource definition is terminating";
-        return Err(Status::forbidden(&resource.group_resource, object.name(), reason));
+        return Err(terminating_definition(resource, object.name()));
     }
     resource.default(&mut object, &ctx);
     if !has_managed_fields && let Some(ownership) = Ownership::for_call(call, options) {
@@ -82,20 +82,19 @@ pub(super) async fn insert(
         resource.kind.strategy().record_creator(&mut new, call.authorized.user());
         let (first_name, uid) = (new.name().to_owned(), new.uid().to_owned());
         let call_with_first_name = call.for_object(call.namespace, &first_name);
-        let mut admission =
+        let mut attributes =
             call_with_first_name.admission(Operation::Create, options.dry_run, &build_options);
-        admission.has_generated_name = has_no_name;
-        admission.mutate(Some(&mut new), None).await?;
-        if call.notes.requests_second_round() {
+        attributes.has_generated_name = has_no_name;
+        if call.api_state.admission.mutate(&attributes, Some(&mut new)).await? {
             prepare_again(call, &mut new, &uid, &ctx)?;
         }
         // A webhook or a policy may set the name.
         let name = new.name().to_owned();
         let is_generated_name = has_no_name && name == first_name;
         let call = call.for_object(call.namespace, &name);
-        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
+        let attributes = call.admission(Operation::Create, options.dry_run, &build_options);
         call.check_escalation(&new, None).await?;
-        call.notes.warn_all(resource.complete_new(&mut new, &ctx));
+        call.recorder.warn_all(resource.complete_new(&mut new, &ctx));
         resource.canonicalize(&mut new, &ctx);
         let reservation = call.allocate(&mut new, None, options.dry_run)?;
         let errors = call.collection.served.validate_create(&new, &ctx);
@@ -105,8 +104,8 @@ pub(super) async fn insert(
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }
         call.check_parameter_access(&new, None).await?;
-        call.notes.warn_all(resource.warnings(&new, None, &ctx));
-        admission.validate(Some(&new), None).await?;
+        call.recorder.warn_all(resource.warnings(&new, None, &ctx));
+        call.api_state.admission.validate(&attributes, Some(&new)).await?;
 
         if sent_version.is_some() && !options.dry_run {
             let text = "resourceVersion should not be set on objects to be created";
@@ -131,11 +130,15 @@ pub(super) async fn insert(
             }
             return Ok(WriteResult { created: true, object: call.uncommitted(new).await? });
         }
-        call.admit_addresses(reservation.as_ref()).await?;
         let encoded = call.encode(&new).await?;
-        match call.commit(&key, Op::Create(encoded), reservation).await {
+        check_namespace(&call).await?;
+        call.record_addresses(reservation.as_ref()).await?;
+        let create = call.api_state.kinds.begin_create(resource, &name).await?;
+        let committed = call.commit(&key, Op::Create(encoded), reservation).await;
+        drop(create);
+        match committed {
             Ok(committed) => {
-                call.notes.set_reference(&new);
+                call.recorder.set_reference(&new);
                 let object = ResponseObject::for_commit(call.collection, &key, new, committed.revision).await;
                 return Ok(WriteResult { created: true, object });
             }
@@ -144,6 +147,24 @@ pub(super) async fn insert(
             Err(error) => return Err(call.failure(error)),
         }
     }
+}
+
+/// Checks that the namespace still exists after admission, which may have waited for a webhook. The namespace
+/// controller deletes the objects that are created while their namespace is deleted.
+///
+/// # Errors
+///
+/// 404: the namespace is gone. No error if the plugin NamespaceLifecycle is disabled.
+async fn check_namespace(call: &Call<'_>) -> Result<(), Status> {
+    let is_required = call.api_state.admission.names().any(|name| name == "NamespaceLifecycle");
+    if !is_required || !call.collection.resource.kind.namespaced() {
+        return Ok(());
+    }
+    let Some(namespaces) = call.collection_of("", "Namespace") else { return Ok(()) };
+    let key = namespaces.resource.key("", call.namespace);
+    let (namespace, _) = namespaces.items.get(&key).await.map_err(|error| call.failure(error))?;
+    let not_found = || Status::not_found(&namespaces.resource.group_resource, call.namespace);
+    namespace.map(drop).ok_or_else(not_found)
 }
 
 /// Returns the resourceVersion in the body of a create: a reason for rejection, except in a dry run.
@@ -175,7 +196,7 @@ fn prepare_again(
 
 /// 409 for an existing name. The message says so if the existing object is being deleted.
 fn already_exists(call: &Call<'_>, stored: &[u8]) -> Status {
-    let mut status = Status::already_exists(&call.collection.resource.group_resource, call.name);
+    let mut status = Status::already_exists(&call.collection.served.group_resource, call.name);
     let is_terminating =
         kinds::entry::decode(stored, storage::Revision(0)).is_ok_and(|object| object.is_terminating());
     if is_terminating {

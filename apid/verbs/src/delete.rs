@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use admission::Operation;
+use admission::{Attributes, Operation};
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Details, Status};
@@ -65,7 +65,7 @@ pub fn delete<'a>(call: &'a Call<'a>, options: &'a DeleteOptions) -> VerbFuture<
 pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
     let warning = call.collection.resource.kind.facts().default_propagation_warning;
     if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
-        call.notes.warn(warning);
+        call.recorder.warn(warning);
     }
 }
 
@@ -125,9 +125,10 @@ pub(super) async fn plan_deletion(
         return Ok(PlannedDeletion { uid: old.uid().to_owned(), step: DeletionStep::Wait });
     }
     let build_options = || options.to_value(&call.api_state.names);
-    let admission = call.admission(Operation::Delete, options.dry_run, &build_options);
-    admission.mutate(None, Some(&old)).await?;
-    admission.validate(None, Some(&old)).await?;
+    let attributes = call.admission(Operation::Delete, options.dry_run, &build_options);
+    let attributes = Attributes { old: Some(&old), ..attributes };
+    call.api_state.admission.mutate(&attributes, None).await?;
+    call.api_state.admission.validate(&attributes, None).await?;
     Ok(plan_step(call, &old, options))
 }
 

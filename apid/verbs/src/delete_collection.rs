@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use admission::PluginOutput;
+use admission::Recorder;
 use apimachinery::status::{Details, Reason, Status};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
@@ -79,7 +79,7 @@ pub fn delete_collection<'a>(
         unreadable::reject_in_collections(call, options)?;
         let mut list = list(call, list_options).await?;
         // The request timeout limits the time for which these items stay in memory.
-        list.hold = None;
+        list.lease = None;
         let total = list.items.len();
         let progress = BatchProgress::default();
         let clock = &call.api_state.clock;
@@ -102,7 +102,7 @@ pub fn delete_collection<'a>(
                     committing.push_back(commit_listed(call, admitted, options, &progress));
                 }
                 Some(result) = committing.next() => match result {
-                    Ok(Some(notes)) => add_notes(call, &notes),
+                    Ok(Some(recorder)) => add_record(call, &recorder),
                     Ok(None) => {}
                     Err(status) => {
                         progress.stop();
@@ -155,7 +155,7 @@ impl BatchProgress {
 /// A listed object after admission.
 struct AdmittedDeletion {
     listed: Arc<Item>,
-    notes: PluginOutput,
+    recorder: Recorder,
     planned: Result<PlannedDeletion, DeleteError>,
 }
 
@@ -171,10 +171,11 @@ async fn admit_listed(
     }
     let (namespace, name) = call.collection.resource.parse_key(listed.key())?;
     // Each delete collects its own warnings and annotations, because deletes run concurrently.
-    let notes = PluginOutput::default();
+    let recorder = Recorder::default();
     let planned =
-        plan_deletion(&Call { notes: &notes, ..call.for_object(namespace, name) }, &listed, options).await;
-    Some(AdmittedDeletion { listed, notes, planned })
+        plan_deletion(&Call { recorder: &recorder, ..call.for_object(namespace, name) }, &listed, options)
+            .await;
+    Some(AdmittedDeletion { listed, recorder, planned })
 }
 
 /// Commits an admitted deletion, even if the object was changed meanwhile. Returns warnings and annotations.
@@ -183,13 +184,13 @@ async fn commit_listed(
     admitted: Option<AdmittedDeletion>,
     options: &DeleteOptions,
     progress: &BatchProgress,
-) -> Result<Option<PluginOutput>, Status> {
-    let Some(AdmittedDeletion { listed, notes, mut planned }) = admitted else { return Ok(None) };
+) -> Result<Option<Recorder>, Status> {
+    let Some(AdmittedDeletion { listed, recorder, mut planned }) = admitted else { return Ok(None) };
     let Some((namespace, name)) = call.collection.resource.parse_key(listed.key()) else { return Ok(None) };
     if progress.is_stopped() {
         return Ok(None);
     }
-    let call = Call { notes: &notes, ..call.for_object(namespace, name) };
+    let call = Call { recorder: &recorder, ..call.for_object(namespace, name) };
     let mut item = Arc::clone(&listed);
     loop {
         let result = match planned {
@@ -199,7 +200,7 @@ async fn commit_listed(
         match result {
             Ok(()) => {
                 progress.accepted.fetch_add(1, Ordering::Relaxed);
-                return Ok(Some(notes));
+                return Ok(Some(recorder));
             }
             Err(DeleteError::Unreadable(status) | DeleteError::Status(status)) => return Err(*status),
             Err(DeleteError::Changed) => {}
@@ -207,15 +208,15 @@ async fn commit_listed(
         // Delete the object also if it was changed meanwhile, but not if another object has its name now.
         match call.item().await? {
             Some(newest) if entry(&newest)?.uid() == entry(&item)?.uid() => item = newest,
-            _ => return Ok(Some(notes)),
+            _ => return Ok(Some(recorder)),
         }
         planned = plan_deletion(&call, &item, options).await;
     }
 }
 
-fn add_notes(call: &Call<'_>, notes: &PluginOutput) {
-    notes.take_warnings().into_iter().for_each(|text| call.notes.warn(text));
-    notes.take_annotations().into_iter().for_each(|(key, text)| call.notes.annotate(key, text));
+fn add_record(call: &Call<'_>, recorder: &Recorder) {
+    recorder.take_warnings().into_iter().for_each(|text| call.recorder.warn(text));
+    recorder.take_annotations().into_iter().for_each(|(key, text)| call.recorder.annotate(key, text));
 }
 
 /// 504 with the number of accepted deletes.

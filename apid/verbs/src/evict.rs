@@ -44,9 +44,9 @@ pub fn evict<'a>(
         }
         resolve_namespace(call, &mut body)?;
         let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
-        admission.mutate(Some(&mut body), None).await?;
-        admission.validate(Some(&body), None).await?;
+        let attributes = call.admission(Operation::Create, options.dry_run, &build_options);
+        call.api_state.admission.mutate(&attributes, Some(&mut body)).await?;
+        call.api_state.admission.validate(&attributes, Some(&body)).await?;
         let raw_options = delete_options(&body);
         check_options(&body, &raw_options, options)?;
         let mut requested_options = raw_options.validate(&call.api_state.names)?;

@@ -58,7 +58,7 @@ mod watch;
 mod watch_cache;
 mod watch_interrupts;
 
-pub use admit::{AdmissionBackend, observe_admission};
+pub use admit::AdmissionBackend;
 pub use binding_like::create_binding_like;
 pub use connect::{ConnectOptions, connect};
 pub use continue_token::TokenKey;
@@ -84,7 +84,7 @@ pub use watch_cache::{Cache, Event, Item, Items, Pin, Snapshot, Watcher};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use admission::PluginOutput;
+use admission::Recorder;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
@@ -114,7 +114,7 @@ pub struct Call<'a> {
     /// The subresource, `""` for the object itself.
     pub subresource: &'a str,
     /// Warnings and audit annotations of admission.
-    pub notes: &'a PluginOutput,
+    pub recorder: &'a Recorder,
     /// The request id in logs and calls to authd.
     pub request_id: &'a str,
     /// Monotonic time at which the request ends; None without a limit.
@@ -180,7 +180,7 @@ impl<'a> Call<'a> {
         let names = &self.api_state.names;
         let (mut object, warnings) =
             decode::decode(served, self.version, payload, validation, self.api_state)?;
-        self.notes.set_reference(&object);
+        self.recorder.set_reference(&object);
         served.to_stored(&mut object, names).map_err(|error| Status::bad_request(error.to_string()))?;
         Ok((object, warnings))
     }

@@ -1,6 +1,6 @@
 //! The compare-and-swap loop of update and patch.
 
-use admission::Operation;
+use admission::{Attributes, Operation};
 use apimachinery::codec::json;
 use apimachinery::field::{FieldError, FieldPath, quote};
 use apimachinery::gvk::GroupKind;
@@ -79,18 +79,19 @@ impl Call<'_> {
         let ctx = self.context();
         let key = self.key();
         let build_options = || options.to_value("UpdateOptions", &self.api_state.names);
-        let admission = self.admission(Operation::Update, options.dry_run, &build_options);
+        let attributes = self.admission(Operation::Update, options.dry_run, &build_options);
         let done = |object| Ok(Some(WriteResult { created: false, object }));
         let Some(item) = self.stored_item().await? else { return Ok(None) };
         let mut current = CurrentObject::new(item.row(), self.collection).await?;
         loop {
             let old = &current.object;
+            let attributes = Attributes { old: Some(old), ..attributes };
             let ProposedObject { object: mut new, warnings, has_managed_fields } = propose(old)?;
-            self.notes.warn_all(warnings);
+            self.recorder.warn_all(warnings);
             match sent_revision(&new)? {
                 None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
                 Some(revision) if revision != current.revision => {
-                    return Err(Status::stale_version(&resource.group_resource, self.name));
+                    return Err(Status::stale_version(&self.collection.served.group_resource, self.name));
                 }
                 None | Some(_) => {}
             }
@@ -103,11 +104,10 @@ impl Call<'_> {
             if !has_managed_fields && let Some(ownership) = Ownership::for_call(self, options) {
                 ownership.record_changes(Some(old), &mut new).await?;
             }
+            // As in kube-apiserver, mutating admission sees the object of the request, and its changes count for
+            // the generation.
+            self.api_state.admission.mutate(&attributes, Some(&mut new)).await?;
             resource.prepare_update(&mut new, old, &ctx);
-            admission.mutate(Some(&mut new), Some(old)).await?;
-            if self.notes.requests_second_round() {
-                resource.prepare_update(&mut new, old, &ctx);
-            }
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
             let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
@@ -119,9 +119,9 @@ impl Call<'_> {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
             }
             self.check_parameter_access(&new, Some(old)).await?;
-            self.notes.warn_all(tolerated);
-            self.notes.warn_all(resource.warnings(&new, Some(old), &ctx));
-            admission.validate(Some(&new), Some(old)).await?;
+            self.recorder.warn_all(tolerated);
+            self.recorder.warn_all(resource.warnings(&new, Some(old), &ctx));
+            self.api_state.admission.validate(&attributes, Some(&new)).await?;
             managers::keep_times(old, &mut new);
 
             // A dry run returns a `selfLink` from the client, as in kube-apiserver; apid never stores it.
@@ -137,7 +137,7 @@ impl Call<'_> {
             if encoded == current.stored && !is_removed {
                 return done(ResponseObject::from_tree(current.object));
             }
-            self.admit_addresses(reservation.as_ref()).await?;
+            self.record_addresses(reservation.as_ref()).await?;
             let op =
                 if is_removed { Op::Delete(current.revision) } else { Op::Update(encoded, current.revision) };
             match self.commit(&key, op, reservation).await {
@@ -162,7 +162,7 @@ impl Call<'_> {
     /// 422 for kinds that do not allow unconditional updates. The Status names the resource in place of the
     /// kind, as in kube-apiserver.
     fn version_required(&self) -> Status {
-        let resource = &self.collection.resource.group_resource;
+        let resource = &self.collection.served.group_resource;
         let group_kind = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };
         let path = FieldPath::new("metadata").child("resourceVersion");
         let error = FieldError::invalid(&path, 0, "must be specified for an update");

@@ -49,7 +49,7 @@ pub(super) async fn update(
 ) -> Result<WriteResult, Status> {
     let version = body.kind.version();
     let (mut scale, warnings) = decode(body, version, payload, options.field_validation, call.api_state)?;
-    call.notes.set_reference(&scale);
+    call.recorder.set_reference(&scale);
     resolve_namespace(call, &mut scale)?;
     call.check_name(&scale)?;
     write(call, body, options, |_| Ok((scale.clone(), warnings.clone(), None))).await

@@ -55,14 +55,14 @@ pub fn token_request<'a>(
         }
         kind.default(&mut request, &call.context());
         let build_options = || options.to_value("CreateOptions", &call.api_state.names);
-        let admission = call.admission(Operation::Create, options.dry_run, &build_options);
-        admission.mutate(Some(&mut request), None).await?;
+        let attributes = call.admission(Operation::Create, options.dry_run, &build_options);
+        call.api_state.admission.mutate(&attributes, Some(&mut request)).await?;
         let errors = kind.kind.strategy().validate(&request, &call.context());
         if !errors.is_empty() {
             // kube-apiserver does not name the object in this Status either.
             return Err(Status::invalid(&kind.group_kind, "", &errors));
         }
-        admission.validate(Some(&request), None).await?;
+        call.api_state.admission.validate(&attributes, Some(&request)).await?;
 
         let account = find_core_object(call, "ServiceAccount", call.namespace, call.name).await?;
         let (bound_object, node) = find_bound_object(call, &request).await?;
@@ -90,7 +90,8 @@ pub fn token_request<'a>(
             ));
         }
         let id = format!("JTI={}", issued_token.id);
-        call.notes.annotate(call.api_state.names.label_sub_key("authentication", "issued-credential-id"), id);
+        call.recorder
+            .annotate(call.api_state.names.label_sub_key("authentication", "issued-credential-id"), id);
         let expires = Timestamp::from_millisecond(issued_token.expires_at_ms).map_err(Status::internal)?;
         request.set_meta("uid", call.api_state.rng.uuid());
         request.set_meta("creationTimestamp", time::time(call.api_state.clock.now()));

@@ -1,26 +1,23 @@
 //! Resolution of Service references to origins, without a cluster network.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use apimachinery::clock::Rng;
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
+use async_trait::async_trait;
 
 use crate::{ServiceMap, ServiceReference};
 
-/// Future of a lookup of a [`ServiceLookup`].
-pub type LookupFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send + 'a>>;
-
 /// Reads Services and EndpointSlices.
+#[async_trait]
 pub trait ServiceLookup: Send + Sync + 'static {
     /// Reads a Service; None if it does not exist.
-    fn service<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupFuture<'a, Option<Arc<Object>>>;
+    async fn service(&self, namespace: &str, name: &str) -> Result<Option<Arc<Object>>, Status>;
 
     /// Lists the EndpointSlices of a namespace.
-    fn endpoint_slices<'a>(&'a self, namespace: &'a str) -> LookupFuture<'a, Vec<Arc<Object>>>;
+    async fn endpoint_slices(&self, namespace: &str) -> Result<Vec<Arc<Object>>, Status>;
 }
 
 /// Resolves Service references.

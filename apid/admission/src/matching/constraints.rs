@@ -7,22 +7,22 @@ use super::Rule;
 
 /// Constraints on writes.
 #[derive(Clone, Debug, Default)]
-pub struct Constraints {
+pub(crate) struct Constraints {
     /// A write must match one of these rules. None: every resource matches.
-    pub rules: Option<Vec<Rule>>,
+    pub(crate) rules: Option<Vec<Rule>>,
     /// A write must match none of these rules.
-    pub excluded: Vec<Rule>,
+    pub(crate) excluded: Vec<Rule>,
     /// Whether rules are also compared with other versions of the resource.
-    pub policy: MatchPolicy,
+    pub(crate) policy: MatchPolicy,
     /// Label selector on the namespace; null selects all namespaces.
-    pub namespace_selector: Value,
+    pub(crate) namespace_selector: Value,
     /// Label selector on the new or the old object; null selects all objects.
-    pub object_selector: Value,
+    pub(crate) object_selector: Value,
 }
 
 /// The field `matchPolicy`: the versions of the requested resource with which rules are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MatchPolicy {
+pub(crate) enum MatchPolicy {
     /// Only the group and version of the request.
     Exact,
     /// Every served group and version of the resource.
@@ -32,7 +32,7 @@ pub enum MatchPolicy {
 
 impl MatchPolicy {
     /// Reads the field `matchPolicy`.
-    pub fn read(policy: Option<&Value>) -> Self {
+    pub(crate) fn read(policy: Option<&Value>) -> Self {
         match policy.and_then(Value::as_str) {
             Some("Exact") => MatchPolicy::Exact,
             _ => MatchPolicy::Equivalent,
@@ -43,7 +43,7 @@ impl MatchPolicy {
 impl Constraints {
     /// Reads the selectors and the match policy of an object with the fields `matchPolicy`,
     /// `namespaceSelector` and `objectSelector`; the caller sets the rules.
-    pub fn read(source: &Value) -> Self {
+    pub(crate) fn read(source: &Value) -> Self {
         let selector = |field: &str| {
             let selector = source.get(field).filter(|selector| !labels::selects_all(selector));
             selector.cloned().unwrap_or(Value::Null)
@@ -58,7 +58,7 @@ impl Constraints {
     }
 
     /// Reads a list of rules; an absent list is empty.
-    pub fn read_rules(rules: Option<&Value>) -> Vec<Rule> {
+    pub(crate) fn read_rules(rules: Option<&Value>) -> Vec<Rule> {
         rules.and_then(Value::as_array).into_iter().flatten().map(Rule::read).collect()
     }
 

@@ -11,7 +11,7 @@ use super::Constraints;
 ///
 /// All versions of a kind have the same plural, so the plural alone is the key.
 #[derive(Debug, Default)]
-pub struct ResourceIndex {
+pub(crate) struct ResourceIndex {
     /// Positions by plural, ascending.
     named: HashMap<String, Vec<usize>>,
     /// Positions of constraints that may match every resource, ascending. No named constraint is among them.
@@ -20,7 +20,7 @@ pub struct ResourceIndex {
 
 impl ResourceIndex {
     /// Builds the index. A position counts the items of the iterator from 0.
-    pub fn new<'a>(constraints: impl Iterator<Item = &'a Constraints>) -> Self {
+    pub(crate) fn new<'a>(constraints: impl Iterator<Item = &'a Constraints>) -> Self {
         let mut index = ResourceIndex::default();
         for (position, constraints) in constraints.enumerate() {
             let Some(resources) = constraints.named_resources() else {
@@ -47,7 +47,7 @@ impl ResourceIndex {
     }
 
     /// Positions of the constraints that may match a resource, ascending.
-    pub fn candidates(&self, resource: &str) -> impl Iterator<Item = usize> {
+    pub(crate) fn candidates(&self, resource: &str) -> impl Iterator<Item = usize> {
         let named = self.named.get(resource).map_or(&[][..], Vec::as_slice);
         let (mut named, mut all) = (named.iter().copied().peekable(), self.all.iter().copied().peekable());
         std::iter::from_fn(move || match (named.peek(), all.peek()) {

@@ -4,23 +4,16 @@ use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::{CurrentRegistry, KindRef, Resource, labels};
+use kinds::{KindRef, Resource, labels};
 use serde_json::Value;
 
 use super::{Constraints, MatchPolicy, Rule, RuleTarget};
 use crate::reader::namespace_not_found;
-use crate::{Attributes, Environment, MaybeFuture, ObjectKind, Operation, Reader};
-
-/// Decides whether constraints match a write.
-#[derive(Clone)]
-pub struct Matcher {
-    reader: Arc<dyn Reader>,
-    registry: Arc<CurrentRegistry>,
-}
+use crate::{Attributes, ObjectKind, Operation};
 
 /// The version of the resource in which a rule matched.
 #[derive(Clone)]
-pub enum MatchedResource {
+pub(crate) enum MatchedResource {
     /// The version of the request.
     Requested,
     /// A version other than that of the request.
@@ -34,7 +27,7 @@ pub enum MatchedResource {
 
 impl MatchedResource {
     /// The matched resource and version.
-    pub fn resource_and_version<'a>(&'a self, attributes: &Attributes<'a>) -> (&'a Resource, &'a str) {
+    pub(crate) fn resource_and_version<'a>(&'a self, attributes: &Attributes<'a>) -> (&'a Resource, &'a str) {
         match self {
             MatchedResource::Requested => (attributes.served, attributes.version),
             MatchedResource::Equivalent { resource, version } => (resource, version),
@@ -42,51 +35,35 @@ impl MatchedResource {
     }
 }
 
-impl Matcher {
-    /// A matcher that reads namespaces and versions from the environment.
-    pub fn new(environment: &Environment) -> Self {
-        Matcher { reader: Arc::clone(&environment.reader), registry: Arc::clone(&environment.registry) }
-    }
-
-    /// Compares constraints with a write. Returns the matched resource, None without a match.
+impl Constraints {
+    /// Compares the constraints with a write. Returns the matched resource, None without a match.
     ///
     /// # Errors
     ///
     /// 404: the namespace of the write does not exist. 503: the namespace cannot be read.
-    pub async fn matches(
+    pub(crate) async fn matches(
         &self,
-        constraints: &Constraints,
         attributes: &Attributes<'_>,
         object: Option<&Object>,
     ) -> Result<Option<MatchedResource>, Status> {
-        let Some(matched) = self.rules_match(constraints, attributes) else { return Ok(None) };
-        let is_selected = selects_object(&constraints.object_selector, attributes, object)
-            && self.namespace_selected(&constraints.namespace_selector, attributes, object).get().await?;
+        let Some(matched) = self.rules_match(attributes) else { return Ok(None) };
+        let is_selected = selects_object(&self.object_selector, attributes, object)
+            && selects_namespace(&self.namespace_selector, attributes, object).await?;
         Ok(is_selected.then_some(matched))
     }
 
-    /// Compares the rules of constraints with a write, without the selectors. None without a match.
-    pub fn rules_match(
-        &self,
-        constraints: &Constraints,
-        attributes: &Attributes<'_>,
-    ) -> Option<MatchedResource> {
-        let policy = constraints.policy;
-        if self.match_any_rule(&constraints.excluded, policy, attributes).is_some() {
+    /// Compares the rules with a write, without the selectors. None without a match.
+    pub(crate) fn rules_match(&self, attributes: &Attributes<'_>) -> Option<MatchedResource> {
+        if self.match_any_rule(&self.excluded, attributes).is_some() {
             return None;
         }
-        match &constraints.rules {
+        match &self.rules {
             None => Some(MatchedResource::Requested),
-            Some(rules) => self.match_any_rule(rules, policy, attributes),
+            Some(rules) => self.match_any_rule(rules, attributes),
         }
     }
 
-    fn match_any_rule(
-        &self,
-        rules: &[Rule],
-        policy: MatchPolicy,
-        attributes: &Attributes<'_>,
-    ) -> Option<MatchedResource> {
+    fn match_any_rule(&self, rules: &[Rule], attributes: &Attributes<'_>) -> Option<MatchedResource> {
         if rules.is_empty() {
             return None;
         }
@@ -94,10 +71,10 @@ impl Matcher {
         if rules.iter().any(|rule| rule.matches(&requested_target)) {
             return Some(MatchedResource::Requested);
         }
-        if policy == MatchPolicy::Exact {
+        if self.policy == MatchPolicy::Exact {
             return None;
         }
-        let registry = self.registry.get();
+        let registry = attributes.environment.registry.get();
         let versions: Vec<&Arc<Resource>> = registry.versions_of(attributes.served).collect();
         let has_subresource = |resource: &Resource| {
             attributes.subresource.is_empty() || resource.kind.subresource(attributes.subresource).is_some()
@@ -119,37 +96,36 @@ impl Matcher {
         }
         None
     }
+}
 
-    /// Whether a label selector selects the namespace of a write. For a creation or update of a Namespace,
-    /// the labels of the new Namespace decide. Other cluster-scoped objects always match.
-    ///
-    /// # Errors
-    ///
-    /// 404: the namespace does not exist. 503: the namespace cannot be read.
-    pub fn namespace_selected<'a>(
-        &'a self,
-        selector: &'a Value,
-        attributes: &'a Attributes<'_>,
-        object: Option<&Object>,
-    ) -> MaybeFuture<'a, Result<bool, Status>> {
-        let namespace = attributes.request_namespace();
-        let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
-        if selector.is_null() || (namespace.is_empty() && !is_namespace) {
-            return MaybeFuture::Ready(Ok(true));
-        }
-        let writes_labels = matches!(attributes.operation, Operation::Create | Operation::Update);
-        if is_namespace && attributes.subresource.is_empty() && writes_labels {
-            return MaybeFuture::Ready(Ok(object.is_some_and(|object| labels_match(selector, object))));
-        }
-        self.reader.get(ObjectKind::NAMESPACE, "", namespace).map(move |found| match found? {
-            Some(found) => Ok(labels_match(selector, &found)),
-            None => Err(namespace_not_found(namespace)),
-        })
+/// Whether a label selector selects the namespace of a write. For a creation or update of a Namespace,
+/// the labels of the new Namespace decide. Other cluster-scoped objects always match.
+///
+/// # Errors
+///
+/// 404: the namespace does not exist. 503: the namespace cannot be read.
+async fn selects_namespace(
+    selector: &Value,
+    attributes: &Attributes<'_>,
+    object: Option<&Object>,
+) -> Result<bool, Status> {
+    let namespace = attributes.request_namespace();
+    let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
+    if selector.is_null() || (namespace.is_empty() && !is_namespace) {
+        return Ok(true);
+    }
+    let writes_labels = matches!(attributes.operation, Operation::Create | Operation::Update);
+    if is_namespace && attributes.subresource.is_empty() && writes_labels {
+        return Ok(object.is_some_and(|object| labels_match(selector, object)));
+    }
+    match attributes.environment.reader.get(ObjectKind::NAMESPACE, "", namespace).await? {
+        Some(found) => Ok(labels_match(selector, &found)),
+        None => Err(namespace_not_found(namespace)),
     }
 }
 
 /// Whether a label selector selects the new or the old object of a write.
-pub(super) fn selects_object(selector: &Value, attributes: &Attributes<'_>, object: Option<&Object>) -> bool {
+fn selects_object(selector: &Value, attributes: &Attributes<'_>, object: Option<&Object>) -> bool {
     // A Scale has no labels, although the object behind the subresource has labels.
     if attributes.subresource == "scale" && !selector.is_null() {
         return labels::matches(selector, &Value::Null);

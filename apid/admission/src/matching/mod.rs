@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! A [`Constraints`] value holds the rules, the match policy and the selectors of one webhook or policy, as
-//! data. A [`ResourceIndex`] over many constraints returns the candidates for a resource in their order. A
-//! [`Matcher`] decides whether constraints match a write, and in which version of the resource.
+//! data. An index over many constraints returns the candidates for a resource in their order.
+//! [`Constraints::matches`] decides whether constraints match a write, and in which version of the resource.
 //!
 //! # Invariants
 //!
@@ -22,11 +22,10 @@ mod index;
 mod matcher;
 mod rule;
 
-pub use constraints::{Constraints, MatchPolicy};
+pub(crate) use constraints::{Constraints, MatchPolicy};
 pub(crate) use index::IndexedItems;
-pub use index::ResourceIndex;
-pub use matcher::{MatchedResource, Matcher};
-pub use rule::{Rule, RuleTarget};
+pub(crate) use matcher::MatchedResource;
+pub(crate) use rule::{Rule, RuleTarget};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ const ALL: &str = "*";
 
 /// A rule of a webhook or a policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rule {
+pub(crate) struct Rule {
     operations: Vec<String>,
     groups: Vec<String>,
     versions: Vec<String>,
@@ -31,26 +31,26 @@ enum RuleScope {
 
 /// The facts of a write with which rules are compared.
 #[derive(Clone, Copy, Debug)]
-pub struct RuleTarget<'a> {
+pub(crate) struct RuleTarget<'a> {
     /// Operation of the write.
-    pub operation: Operation,
+    pub(crate) operation: Operation,
     /// Full group name.
-    pub group: &'a str,
+    pub(crate) group: &'a str,
     /// Version of the resource with which rules are compared.
-    pub version: &'a str,
+    pub(crate) version: &'a str,
     /// Lower-case plural name of the resource.
-    pub resource: &'a str,
+    pub(crate) resource: &'a str,
     /// Subresource, or `""`.
-    pub subresource: &'a str,
+    pub(crate) subresource: &'a str,
     /// Namespace; the name of the object itself for Namespaces; `""` for other cluster-scoped objects.
-    pub namespace: &'a str,
+    pub(crate) namespace: &'a str,
     /// Object name; `""` before name generation.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
 }
 
 impl<'a> RuleTarget<'a> {
     /// The facts of a write in the version of its URL.
-    pub fn new(attributes: &Attributes<'a>) -> Self {
+    pub(crate) fn new(attributes: &Attributes<'a>) -> Self {
         let resource = &attributes.served.group_resource;
         RuleTarget {
             operation: attributes.operation,
@@ -70,7 +70,7 @@ impl<'a> RuleTarget<'a> {
 
 impl Rule {
     /// Reads a `RuleWithOperations` or a `NamedRuleWithOperations`.
-    pub fn read(rule: &Value) -> Self {
+    pub(crate) fn read(rule: &Value) -> Self {
         let texts = |field: &str| -> Vec<String> {
             let items = rule.get(field).and_then(Value::as_array);
             items.into_iter().flatten().filter_map(|item| item.as_str().map(str::to_owned)).collect()
@@ -94,7 +94,7 @@ impl Rule {
     }
 
     /// Whether the rule matches a write in one version of its resource.
-    pub fn matches(&self, target: &RuleTarget<'_>) -> bool {
+    pub(crate) fn matches(&self, target: &RuleTarget<'_>) -> bool {
         let resource_matches = |(resource, subresource): &(String, String)| {
             is_or_all(resource, target.resource) && is_or_all(subresource, target.subresource)
         };

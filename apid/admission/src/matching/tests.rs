@@ -8,9 +8,10 @@ use apimachinery::user::UserInfo;
 use kinds::Registry;
 use serde_json::{Value, json};
 
+use super::index::ResourceIndex;
 use super::*;
 use crate::testing::Fake;
-use crate::{Attributes, Operation, PluginOutput};
+use crate::{Attributes, Operation, Recorder};
 
 /// A write: operation, `group/version/resource`, subresource, namespace.
 type Request<'a> = (Operation, &'a str, &'a str, &'a str);
@@ -34,12 +35,13 @@ async fn find(
     old: Option<&Value>,
 ) -> Result<Option<String>, String> {
     let fake = fake();
+    let environment = fake.environment;
     let registry = Registry::new(&fake.names);
     let parts: Vec<&str> = path.split('/').collect();
     let served = registry.find(parts[0], parts[1], parts[2]).unwrap();
     let object = Object::from_value(object.clone()).ok();
     let old = old.map(|old| Object::from_value(old.clone()).unwrap());
-    let (user, notes, options) = (Arc::new(UserInfo::default()), PluginOutput::default(), || Value::Null);
+    let (user, recorder, options) = (Arc::new(UserInfo::default()), Recorder::default(), || Value::Null);
     let attributes = Attributes {
         operation,
         resource: served.stored(),
@@ -52,14 +54,13 @@ async fn find(
         user: &user,
         dry_run: false,
         options: &options,
-        reinvoked: false,
         has_generated_name: false,
         is_in_collection: false,
         deadline: None,
-        notes: &notes,
+        recorder: &recorder,
+        environment: &environment,
     };
-    let matcher = Matcher::new(&fake.environment());
-    let matched = matcher.matches(constraints, &attributes, object.as_ref()).await;
+    let matched = constraints.matches(&attributes, object.as_ref()).await;
     matched.map_err(|status| format!("{} {}", status.code, status.message)).map(|matched| {
         matched.map(|matched| {
             let (resource, version) = matched.resource_and_version(&attributes);

@@ -4,8 +4,9 @@ use apimachinery::object::{Object, Value};
 use expressions::limits;
 use kinds::admission_expressions::{Compiler, Purpose};
 
+use crate::expression_inputs::ExpressionInputs;
 use crate::match_conditions::{BUDGET, Expression, ExpressionFailure};
-use crate::policy::{BudgetExceeded, CommonExpressions, ExpressionGroup, Inputs, PolicyExpressions, items};
+use crate::policy::{BudgetExceeded, CommonExpressions, ExpressionGroup, PolicyExpressions, items};
 use crate::tree::text;
 
 /// Maximum estimated memory of the result of a mutation in bytes; a larger result is an error.
@@ -40,10 +41,8 @@ pub(super) enum PatchType {
 /// The reason why the expression of a mutation has no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum EvaluationFailure {
-    /// The evaluation exceeds the cost budget.
     #[error("{BUDGET}")]
     Budget,
-    /// The expression failed.
     #[error(transparent)]
     Expression(#[from] ExpressionFailure),
     /// CEL messages such as `Object.spec{}` are in fields of another type. One text for each such message.
@@ -80,9 +79,9 @@ impl Mutation {
     pub(super) fn evaluate<'a>(
         &'a self,
         common: &'a CommonExpressions,
-        inputs: &Inputs<'a>,
+        inputs: &ExpressionInputs<'a>,
     ) -> Result<Value, EvaluationFailure> {
-        let variables = inputs.expression_variables();
+        let variables = inputs.variables();
         let mut group = ExpressionGroup::new(common, &variables, limits::OBJECT);
         let value =
             group.evaluate(&self.expression).map_err(|BudgetExceeded| EvaluationFailure::Budget)??;

@@ -34,12 +34,13 @@ use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::ConditionsError;
 use crate::matching::MatchedResource;
 use crate::policy::{
-    ConfigurationError, Denial, FixedValues, Inputs, Invocation, Invocations, Policies, Policy, PolicySource,
+    ConfigurationError, Denial, FixedValues, Invocation, Invocations, Policies, Policy, PolicySource,
     PolicyWrite,
 };
+use crate::reinvocation::{PluginCalls, Reinvocation};
 use crate::representation::Representation;
 use crate::turn::Turn;
-use crate::{Admission, Attributes, Environment, Interest, ObjectKind, Operation, Plugin, mutation};
+use crate::{Attributes, Environment, Interest, ObjectKind, Operation, Plugin, mutation};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "MutatingAdmissionPolicyBinding");
@@ -52,7 +53,7 @@ impl MutatingAdmissionPolicy {
     pub(crate) fn new(environment: &Environment) -> Option<Self> {
         let group = environment.names.group(POLICY.group);
         environment.registry.get().find_kind(&group, POLICY.kind)?;
-        Some(MutatingAdmissionPolicy(PolicySource::new(environment, POLICY, BINDING)))
+        Some(MutatingAdmissionPolicy(PolicySource::new(POLICY, BINDING)))
     }
 
     /// Applies the policies that match a write, through their bindings.
@@ -61,9 +62,12 @@ impl MutatingAdmissionPolicy {
         policies: &Policies<CompiledMutatingPolicy>,
         attributes: &Attributes<'_>,
         mut object: Option<&mut Object>,
+        reinvocation: &mut Reinvocation,
     ) -> Result<(), Status> {
-        let bindings = self.0.bindings().await?;
-        let mut write = WriteMutation::new(&self.0, attributes);
+        let bindings = self.0.bindings(attributes).await?;
+        let is_second_round = reinvocation.is_second_round;
+        let calls = &mut reinvocation.policies;
+        let mut write = WriteMutation::new(attributes, is_second_round);
         let mut selected_policies = Vec::new();
         for (_, policy) in policies.candidates(&attributes.served.group_resource.resource) {
             let bindings = bindings.of_policy(policy.name());
@@ -87,40 +91,47 @@ impl MutatingAdmissionPolicy {
         if selected_policies.is_empty() {
             return write.finish();
         }
-        let notes = attributes.notes;
-        if attributes.reinvoked {
-            notes.reinvocation().policies.begin_second_round(object.as_deref());
+        if is_second_round {
+            calls.begin_second_round(object.as_deref());
         }
         for (policy, matched, invocations) in &selected_policies {
-            write.apply(policy, matched, invocations, object.as_deref_mut()).await?;
+            write.apply(policy, matched, invocations, object.as_deref_mut(), calls).await?;
         }
         if write.has_mutated {
-            notes.reinvocation().policies.record_change();
+            calls.record_change();
         }
-        if !attributes.reinvoked {
-            notes.reinvocation().policies.end_first_round(object.as_deref());
+        if !is_second_round {
+            calls.end_first_round(object.as_deref());
         }
         write.finish()
     }
 }
 
 impl Plugin for MutatingAdmissionPolicy {
-    fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Connect])
-    }
+    const INTEREST: Interest =
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Connect]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let policies = self.0.policies(attributes);
-        policies.if_some(move |policies| async move { self.apply(&policies, attributes, object).await })
+    async fn mutate_in_round(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&mut Object>,
+        reinvocation: &mut Reinvocation,
+    ) -> Result<(), Status> {
+        match self.0.policies(attributes).await? {
+            // The future of the evaluation is large; most writes have no policy.
+            Some(policies) => Box::pin(self.apply(&policies, attributes, object, reinvocation)).await,
+            None => Ok(()),
+        }
     }
 }
 
 /// A write while policies change its object.
 struct WriteMutation<'w> {
-    policies: PolicyWrite<'w, CompiledMutatingPolicy>,
+    policies: PolicyWrite<'w>,
+    is_second_round: bool,
     /// Denials of policies that do not ignore failures, in order.
     denials: Vec<Denial>,
-    /// Whether a mutation was applied, also without a change.
+    /// Whether a mutation was applied, even without a change.
     has_mutated: bool,
 }
 
@@ -140,9 +151,9 @@ impl PolicyContext<'_> {
 }
 
 impl<'w> WriteMutation<'w> {
-    fn new(source: &'w PolicySource<CompiledMutatingPolicy>, attributes: &'w Attributes<'w>) -> Self {
-        let policies = PolicyWrite::new(source, attributes);
-        WriteMutation { policies, denials: Vec::new(), has_mutated: false }
+    fn new(attributes: &'w Attributes<'w>, is_second_round: bool) -> Self {
+        let policies = PolicyWrite::new(attributes);
+        WriteMutation { policies, is_second_round, denials: Vec::new(), has_mutated: false }
     }
 
     /// Applies one policy to the object, once for each invocation.
@@ -156,17 +167,16 @@ impl<'w> WriteMutation<'w> {
         matched: &MatchedResource,
         invocations: &[Invocation<'_>],
         mut object: Option<&mut Object>,
+        calls: &mut PluginCalls,
     ) -> Result<(), Status> {
-        let attributes = self.policies.attributes;
         let compiled = policy.compiled();
         let has_conditions = !compiled.common.conditions.is_empty();
-        let reinvocation = || attributes.notes.reinvocation();
         let mut context: Option<PolicyContext<'_>> = None;
-        let mut turn = Turn::new(&*self.policies.source.environment.clock);
+        let mut turn = Turn::new(&*self.policies.attributes.environment.clock);
         for invocation in invocations {
             turn.pause().await;
             let id = invocation_id(policy, invocation);
-            let is_applied = !attributes.reinvoked || reinvocation().policies.is_pending(&id);
+            let is_applied = !self.is_second_round || calls.is_pending(&id);
             if !is_applied && !has_conditions {
                 continue;
             }
@@ -198,7 +208,7 @@ impl<'w> WriteMutation<'w> {
                 *object = changed;
             }
             if compiled.is_reinvocable {
-                reinvocation().policies.record_call(&id);
+                calls.record_call(&id);
             }
         }
         Ok(())
@@ -213,11 +223,11 @@ impl<'w> WriteMutation<'w> {
     where
         'w: 'm,
     {
-        let (attributes, names) = (self.policies.attributes, &self.policies.source.environment.names);
+        let attributes = self.policies.attributes;
         let representation = self.policies.representation(matched);
         let name = mutation::visible_name(attributes);
         let fixed = self.policies.fixed_values(&policy.compiled().common, &representation, name).await?;
-        let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old), names)).transpose()?;
+        let old = attributes.old.map(|old| representation.convert(Cow::Borrowed(old))).transpose()?;
         Ok(PolicyContext { representation, old, fixed })
     }
 
@@ -227,8 +237,7 @@ impl<'w> WriteMutation<'w> {
         context: &PolicyContext<'_>,
         object: &'o Object,
     ) -> Result<Cow<'o, Object>, Status> {
-        let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
-        mutation::visible_object(Cow::Borrowed(object), &context.representation, attributes, environment)
+        mutation::visible_object(Cow::Borrowed(object), &context.representation, self.policies.attributes)
     }
 
     /// Evaluates the match conditions of a policy.
@@ -240,11 +249,12 @@ impl<'w> WriteMutation<'w> {
         visible: Option<&Object>,
     ) -> Result<bool, ConditionsError> {
         let common = &policy.compiled().common;
-        let environment = &self.policies.source.environment;
+        let environment = self.policies.attributes.environment;
         let clock = &*environment.clock;
         let data = context.data(invocation, visible);
-        let run = |inputs: &Inputs<'_>| common.conditions.evaluate(&inputs.condition_variables(), clock);
-        let outcome = self.policies.evaluate(common, data, &context.fixed, run).await;
+        let run =
+            |inputs: &ExpressionInputs<'_>| common.conditions.evaluate(&inputs.condition_variables(), clock);
+        let outcome = self.policies.evaluate(common, data, run).await;
         let (owner, operation) = (ConditionsOwner::policy(policy.name()), self.policies.attributes.operation);
         environment.metrics.conditions.observe(owner, operation, &outcome);
         outcome.result
@@ -260,7 +270,7 @@ impl<'w> WriteMutation<'w> {
         visible: Cow<'o, Object>,
         object: &'o Object,
     ) -> Result<Option<Object>, Status> {
-        let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
+        let (attributes, environment) = (self.policies.attributes, self.policies.attributes.environment);
         let compiled = policy.compiled();
         let mut first_visible = Some(visible);
         let mut last: Option<Object> = None;
@@ -273,18 +283,22 @@ impl<'w> WriteMutation<'w> {
                 Some(visible) => visible,
                 None => self.visible_object(context, before)?,
             };
-            let run = |inputs: &Inputs<'_>| mutation.evaluate(&compiled.common, inputs);
+            let run = |inputs: &ExpressionInputs<'_>| mutation.evaluate(&compiled.common, inputs);
             let data = context.data(invocation, Some(&*visible));
-            let patch = self.policies.evaluate(&compiled.common, data, &context.fixed, run).await;
+            let patch = self.policies.evaluate(&compiled.common, data, run).await;
             let patch = patch.map_err(|failure| MutationError::Policy(failure.to_string()));
             let result = patch.and_then(|patch| {
-                let patch = (mutation.patch_type, patch);
-                patch::apply(patch, visible, before, &context.representation, attributes, environment)
+                patch::apply(mutation.patch_type, patch, visible, before, &context.representation, attributes)
             });
             let took = environment.clock.monotonic().saturating_sub(started);
-            let names = (policy.name(), invocation.binding.name.as_str());
-            let observe =
-                |error: Option<&str>| environment.metrics.policies.observe_mutation(names, error, took);
+            let observe = |error: Option<&str>| {
+                environment.metrics.policies.observe_mutation(
+                    policy.name(),
+                    &invocation.binding.name,
+                    error,
+                    took,
+                )
+            };
             match result {
                 Ok(changed) => {
                     observe(None);
@@ -325,7 +339,7 @@ impl<'w> WriteMutation<'w> {
         }
     }
 
-    /// The response to the write. As in the reference, its message is that of the first denial, without the
+    /// The response to the write. As in kube-apiserver, its message is that of the first denial, without the
     /// name of the object, and its code is 403.
     fn finish(self) -> Result<(), Status> {
         let status = Denial::status(&self.denials, self.policies.attributes);

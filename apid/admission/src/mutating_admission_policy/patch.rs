@@ -37,21 +37,22 @@ pub(super) enum MutationError {
 ///
 /// See [`MutationError`].
 pub(super) fn apply(
-    (patch_type, patch): (PatchType, Value),
+    patch_type: PatchType,
+    patch: Value,
     visible: Cow<'_, Object>,
     object: &Object,
     representation: &Representation<'_>,
     attributes: &Attributes<'_>,
-    environment: &Environment,
 ) -> Result<Option<Object>, MutationError> {
     let changed = match patch_type {
         PatchType::ApplyConfiguration => apply_configuration(patch, &visible, representation)?,
-        PatchType::JsonPatch => match apply_json_patch(&patch, visible.into_owned(), environment)? {
+        PatchType::JsonPatch => match apply_json_patch(&patch, visible.into_owned(), attributes.environment)?
+        {
             Some(changed) => changed,
             None => return Ok(None),
         },
     };
-    let restored = mutation::to_stored(changed, object, representation, attributes, environment);
+    let restored = mutation::to_stored(changed, object, representation, attributes);
     let restored = restored.map_err(|status| match patch_type {
         PatchType::ApplyConfiguration => MutationError::Policy(status.message),
         PatchType::JsonPatch => MutationError::Status(status),

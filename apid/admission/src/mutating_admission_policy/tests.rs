@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Chain;
+use crate::plugins::AnyPlugin;
 use crate::testing::{Fake, PluginResult, TestedWrite};
 
 /// A server with policies and their bindings of the same names.
@@ -17,19 +18,19 @@ struct Server {
     chain: AdmissionChain,
 }
 
-/// The environment of a server that serves alpha versions.
-fn environment_with_alpha_apis(fake: &Fake) -> Environment {
+/// Serves alpha versions.
+fn enable_alpha_apis(fake: &mut Fake) {
     let (versions, _) = EnabledVersions::parse(["api/alpha=true"], &fake.names).unwrap();
     let registry = Registry::with_versions(&fake.names, &versions);
-    Environment { registry: Arc::new(CurrentRegistry::new(registry)), ..fake.environment() }
+    fake.environment.registry = Arc::new(CurrentRegistry::new(registry));
 }
 
 /// A chain as one plugin, with both rounds of the mutating phase.
 struct AdmissionChain(Chain);
 
 impl Plugin for AdmissionChain {
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        Admission::later(self.0.mutate(attributes, object))
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        self.0.mutate(attributes, object).await.map(drop)
     }
 }
 
@@ -37,11 +38,11 @@ impl Plugin for AdmissionChain {
 struct ChangingPlugin;
 
 impl Plugin for ChangingPlugin {
-    fn mutate<'a>(&'a self, _: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
+    async fn mutate(&self, _: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
         if let Some(data) = object.and_then(|object| object.get_mut("data")) {
             data["late"] = "yes".into();
         }
-        Admission::Ready(Ok(()))
+        Ok(())
     }
 }
 
@@ -50,16 +51,18 @@ impl Server {
         Server::with_plugins(Vec::new())
     }
 
-    fn with_plugins(later: Vec<(&'static str, Box<dyn Plugin>)>) -> Self {
-        let fake = Fake::new(Preset::Kubernetes).with_objects(
+    fn with_plugins(later: Vec<(&'static str, AnyPlugin)>) -> Self {
+        let mut fake = Fake::new(Preset::Kubernetes).with_objects(
             "",
             "Namespace",
             &[json!({"metadata": {"name": "team", "labels": {"team": "yes"}}})],
         );
-        let plugin = MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&fake)).unwrap();
-        let mut plugins: Vec<(&'static str, Box<dyn Plugin>)> = vec![("policies", Box::new(plugin))];
+        enable_alpha_apis(&mut fake);
+        let plugin = MutatingAdmissionPolicy::new(&fake.environment).unwrap();
+        let mut plugins = vec![("policies", AnyPlugin::from(plugin))];
         plugins.extend(later);
-        Server { fake, chain: AdmissionChain(Chain::from_plugins(plugins)) }
+        let chain = AdmissionChain(Chain::from_plugins(plugins, fake.environment.clone()));
+        Server { fake, chain }
     }
 
     /// Stores a policy with a binding, or replaces both.
@@ -80,7 +83,7 @@ impl Server {
         for (base, more) in [(&mut spec, more), (&mut binding_spec, binding)] {
             base.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         }
-        let version = self.fake.environment().reader.last_change(POLICY).unwrap_or(0).to_string();
+        let version = self.fake.environment.reader.last_change(POLICY).unwrap_or(0).to_string();
         let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
         let backend = &self.fake.backend;
         backend.put("admissionregistration", POLICY.kind, json!({"metadata": metadata, "spec": spec}));
@@ -375,7 +378,7 @@ async fn second_round_applies_reinvocable_policies_only() {
         );
         apply(&expression)
     };
-    let server = Server::with_plugins(vec![("late", Box::new(ChangingPlugin))]);
+    let server = Server::with_plugins(vec![("late", AnyPlugin::of_test(ChangingPlugin))]);
     server.policy("a", &[count("a")], json!({"reinvocationPolicy": "IfNeeded"}));
     server.policy("b", &[count("b")], json!({}));
     assert_eq!(server.data(json!({})).await, json!({"a": "EL", "b": "E", "late": "yes"}));
@@ -398,10 +401,13 @@ async fn own_kinds_and_reviews_are_exempt_and_deletions_are_not_handled() {
         assert!(written.result.is_ok(), "{}", written.message());
         assert_eq!(written.object["metadata"].get("labels").is_some(), is_changed, "{kind:?}");
     }
-    let plugin = MutatingAdmissionPolicy::new(&environment_with_alpha_apis(&server.fake)).unwrap();
+    let plugin = MutatingAdmissionPolicy::new(&server.fake.environment).unwrap();
     let operations = [Operation::Create, Operation::Update, Operation::Connect];
     assert_eq!(plugin.interest().operations, operations);
-    assert!(MutatingAdmissionPolicy::new(&server.fake.environment()).is_none(), "the API is disabled");
+    assert!(
+        MutatingAdmissionPolicy::new(&Fake::new(Preset::Kubernetes).environment).is_none(),
+        "the API is disabled"
+    );
 }
 
 #[tokio::test]

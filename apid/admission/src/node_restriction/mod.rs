@@ -23,15 +23,11 @@ mod tokens;
 
 use std::sync::Arc;
 
-use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-use crate::{
-    Admission, Attributes, Authorizer, BuildPlugin, Environment, Interest, ObjectKind, Operation, Plugin,
-    Reader, certificate_request,
-};
+use crate::{Attributes, Environment, Interest, ObjectKind, Operation, Plugin, certificate_request};
 
 /// Prefix of kubelet user names.
 const PREFIX: &str = "system:node:";
@@ -40,14 +36,8 @@ const GROUP: &str = "system:nodes";
 
 const CLAIM: ObjectKind = ObjectKind::new("", "PersistentVolumeClaim");
 
+/// The plugin, with the names and label rules that depend on the preset.
 pub(crate) struct NodeRestriction {
-    reader: Arc<dyn Reader>,
-    authorizer: Arc<dyn Authorizer>,
-    names: KubeletNames,
-}
-
-/// Names and label rules that concern kubelets and depend on the preset.
-struct KubeletNames {
     /// Key of the annotation of mirror pods.
     mirror: String,
     lease_namespace: &'static str,
@@ -56,9 +46,10 @@ struct KubeletNames {
     signers: [String; 2],
 }
 
-impl KubeletNames {
-    fn new(names: &Names) -> Self {
-        KubeletNames {
+impl NodeRestriction {
+    pub(crate) fn new(environment: &Environment) -> Self {
+        let names = &environment.names;
+        NodeRestriction {
             mirror: names.label_key("config.mirror"),
             lease_namespace: names.node_lease_namespace,
             labels: labels::LabelRules::new(names),
@@ -80,41 +71,29 @@ struct KubeletWrite<'a> {
     object: Option<&'a Object>,
 }
 
-impl BuildPlugin for NodeRestriction {
-    fn new(environment: &Environment) -> Self {
-        NodeRestriction {
-            reader: Arc::clone(&environment.reader),
-            authorizer: Arc::clone(&environment.authorizer),
-            names: KubeletNames::new(&environment.names),
-        }
-    }
-}
-
 impl Plugin for NodeRestriction {
-    fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete])
-    }
+    const INTEREST: Interest =
+        Interest::ALL_RESOURCES.on(&[Operation::Create, Operation::Update, Operation::Delete]);
 
-    fn mutate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a mut Object>) -> Admission<'a> {
-        let Some(node) = node_of(attributes.user) else { return Admission::Ready(Ok(())) };
+    async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
+        let Some(node) = node_of(attributes.user) else { return Ok(()) };
         if node.is_empty() {
             let reason = format!("could not determine node from user {:?}", attributes.user.name);
-            return Admission::Ready(Err(attributes.forbidden(&reason)));
+            return Err(attributes.forbidden(&reason));
         }
-        KubeletWrite { plugin: self, attributes, node, object: object.map(|object| &*object) }.admit()
+        KubeletWrite { plugin: self, attributes, node, object: object.as_deref() }.check().await
     }
 }
 
-impl<'a> KubeletWrite<'a> {
-    fn admit(self) -> Admission<'a> {
+impl KubeletWrite<'_> {
+    async fn check(&self) -> Result<(), Status> {
         let kind = &self.attributes.resource.kind;
-        let result = match (kind.group(), kind.kind(), self.attributes.subresource) {
-            ("", "Pod", "") if self.attributes.operation == Operation::Create => {
-                return Admission::later(async move { self.check_pod_creation().await });
-            }
+        let is_creation = self.attributes.operation == Operation::Create;
+        match (kind.group(), kind.kind(), self.attributes.subresource) {
+            ("", "Pod", "") if is_creation => self.check_pod_creation().await,
             ("", "Pod", "") => self.check_pod_deletion(),
             ("", "Pod", "status") => self.check_pod_status(),
-            ("", "Pod", "eviction") => return Admission::later(async move { self.check_eviction().await }),
+            ("", "Pod", "eviction") => self.check_eviction().await,
             ("", "Pod", other) => self.reject(&format!(
                 "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
             )),
@@ -124,9 +103,7 @@ impl<'a> KubeletWrite<'a> {
                 "may only update PVC status, and not {}",
                 if other.is_empty() { "the claim" } else { other }
             )),
-            ("", "ServiceAccount", "token") if self.attributes.operation == Operation::Create => {
-                return Admission::later(async move { self.check_token_request().await });
-            }
+            ("", "ServiceAccount", "token") if is_creation => self.check_token_request().await,
             ("coordination", "Lease", _) => self.check_lease(),
             ("storage", "CSINode", _) => {
                 self.check_own_name("can only access CSINode with the same name as the requesting node")
@@ -134,8 +111,7 @@ impl<'a> KubeletWrite<'a> {
             ("resource", "ResourceSlice", _) => self.check_resource_slice(),
             ("certificates", "CertificateSigningRequest", "") => self.check_certificate(),
             _ => Ok(()),
-        };
-        Admission::Ready(result)
+        }
     }
 
     fn reject(&self, reason: &str) -> Result<(), Status> {
@@ -155,7 +131,7 @@ impl<'a> KubeletWrite<'a> {
     }
 
     fn check_lease(&self) -> Result<(), Status> {
-        let namespace = self.plugin.names.lease_namespace;
+        let namespace = self.plugin.lease_namespace;
         if self.attributes.namespace != namespace {
             return self.reject(&format!("can only access leases in the {namespace:?} system namespace"));
         }
@@ -184,7 +160,7 @@ impl<'a> KubeletWrite<'a> {
             return Ok(());
         };
         let signer = request.str_at(&["spec", "signerName"]).unwrap_or_default();
-        if !self.plugin.names.signers.iter().any(|kubelet_signer| kubelet_signer == signer) {
+        if !self.plugin.signers.iter().any(|kubelet_signer| kubelet_signer == signer) {
             return Ok(());
         }
         let expected = &self.attributes.user.name;
@@ -224,7 +200,8 @@ impl<'a> KubeletWrite<'a> {
 
     /// Returns a pod from the cache; 404 if it is missing.
     async fn pod(&self, name: &str) -> Result<Arc<Object>, Status> {
-        let found = self.plugin.reader.get(ObjectKind::POD, self.attributes.namespace, name).get().await?;
+        let found =
+            self.attributes.environment.reader.get(ObjectKind::POD, self.attributes.namespace, name).await?;
         found.ok_or_else(|| not_found("pod", name))
     }
 }

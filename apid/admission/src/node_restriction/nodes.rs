@@ -23,7 +23,7 @@ impl KubeletWrite<'_> {
         if non_empty_part(new, &["spec", "configSource"]).is_some() {
             return self.reject_with_node("is not allowed to create pods with a non-nil configSource");
         }
-        let forbidden: Vec<&str> = self.plugin.names.labels.forbidden(new, None).into_iter().collect();
+        let forbidden: Vec<&str> = self.plugin.labels.forbidden(new, None).into_iter().collect();
         if !forbidden.is_empty() {
             let labels = forbidden.join(", ");
             return self.reject_with_node(&format!("is not allowed to set the following labels: {labels}"));
@@ -47,7 +47,7 @@ impl KubeletWrite<'_> {
         if let Some(forbidden_change) = forbidden_change {
             return self.reject_with_node(&format!("is not allowed to {forbidden_change}"));
         }
-        let forbidden: Vec<&str> = self.plugin.names.labels.forbidden(new, Some(old)).into_iter().collect();
+        let forbidden: Vec<&str> = self.plugin.labels.forbidden(new, Some(old)).into_iter().collect();
         if !forbidden.is_empty() {
             return self.reject(&format!("is not allowed to modify labels: {}", forbidden.join(", ")));
         }

@@ -23,7 +23,7 @@ impl KubeletWrite<'_> {
     pub(super) async fn check_pod_creation(&self) -> Result<(), Status> {
         let Some(pod) = self.object else { return self.unexpected_operation() };
         let node = self.node;
-        let mirror = &self.plugin.names.mirror;
+        let mirror = &self.plugin.mirror;
         if pod.annotation(mirror).is_none() {
             return self.reject(&format!(
                 "pod does not have {mirror:?} annotation, node {node:?} can only create mirror pods"
@@ -62,7 +62,7 @@ impl KubeletWrite<'_> {
         if is_true("blockOwnerDeletion") {
             return self.reject_with_node("must not set blockOwnerDeletion on an owner reference");
         }
-        let stored = self.plugin.reader.get(NODE, "", node).get().await?;
+        let stored = self.attributes.environment.reader.get(NODE, "", node).await?;
         let stored = stored.ok_or_else(|| not_found("node", node))?;
         let (claimed, real) = (text("uid"), stored.uid());
         if claimed != real {

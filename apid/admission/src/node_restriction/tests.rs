@@ -56,7 +56,7 @@ fn fake() -> Fake {
 /// Checks a write by the kubelet of `n1`.
 /// `expected` is `""` or the end of the message after `forbidden: `.
 async fn check(fake: &Fake, write: TestedWrite<'_>, object: Value, expected: &str) {
-    let plugin = NodeRestriction::new(&fake.environment());
+    let plugin = NodeRestriction::new(&fake.environment);
     let request = format!(
         "{} {:?} {} {object} of {:?}",
         write.operation.as_str(),
@@ -452,9 +452,9 @@ async fn kubelet_writes_own_lease_and_csi_node_only() {
 #[test]
 fn kubelet_writes_own_resource_slices_only() {
     let fake = fake();
-    let plugin = NodeRestriction::new(&fake.environment());
+    let plugin = NodeRestriction::new(&fake.environment);
     let registry = kinds::Registry::new(&fake.names);
-    let (notes, user) = (crate::PluginOutput::default(), Arc::new(agent("system:node:n1", GROUP)));
+    let (recorder, user) = (crate::Recorder::default(), Arc::new(agent("system:node:n1", GROUP)));
     for (spec, own) in [
         (json!({"nodeName": "n1"}), true),
         (json!({"nodeName": "n2"}), false),
@@ -476,11 +476,11 @@ fn kubelet_writes_own_resource_slices_only() {
                 user: &user,
                 dry_run: false,
                 options: &|| Value::Null,
-                reinvoked: false,
                 has_generated_name: false,
                 is_in_collection: false,
                 deadline: None,
-                notes: &notes,
+                recorder: &recorder,
+                environment: &fake.environment,
             };
             let case = KubeletWrite { plugin: &plugin, attributes: &attributes, node: "n1", object };
             assert_eq!(case.check_resource_slice().is_ok(), own, "{} {spec}", operation.as_str());
@@ -569,7 +569,7 @@ async fn kubelet_claim_status_update_changes_mount_fields_only() {
 #[tokio::test]
 async fn node_restriction_ignores_other_users() {
     let fake = fake();
-    let plugin = NodeRestriction::new(&fake.environment());
+    let plugin = NodeRestriction::new(&fake.environment);
     for (name, group, refused) in [
         ("system:node:n1", GROUP, true),
         ("system:node:", GROUP, true),
@@ -592,7 +592,7 @@ async fn node_restriction_ignores_other_users() {
 #[tokio::test]
 async fn neutral_preset_restricts_labels_in_its_own_domain() {
     let fake = Fake::new(Preset::Svc);
-    let plugin = NodeRestriction::new(&fake.environment());
+    let plugin = NodeRestriction::new(&fake.environment);
     for (label, refused) in [
         ("node-restriction.example.test/x", true),
         ("example.test/x", true),

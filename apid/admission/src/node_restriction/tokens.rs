@@ -65,7 +65,7 @@ impl KubeletWrite<'_> {
             name: self.attributes.name.to_owned(),
             ..RequestAttributes::default()
         };
-        Ok(self.plugin.authorizer.decide(self.attributes.user, question).get().await?.allowed())
+        Ok(self.attributes.environment.authorizer.decide(self.attributes.user, question).await?.allowed())
     }
 
     /// Whether a volume of the pod receives tokens for the audience.
@@ -96,15 +96,15 @@ impl KubeletWrite<'_> {
     }
 
     async fn claim_needs_audience(&self, claim: &str, audience: &str) -> Result<bool, Status> {
-        let reader = &self.plugin.reader;
-        let Some(claim) = reader.get(CLAIM, self.attributes.namespace, claim).get().await? else {
+        let reader = &self.attributes.environment.reader;
+        let Some(claim) = reader.get(CLAIM, self.attributes.namespace, claim).await? else {
             return Ok(false);
         };
         let volume_name = claim.str_at(&["spec", "volumeName"]).unwrap_or_default();
         if volume_name.is_empty() {
             return Ok(false);
         }
-        let Some(volume) = reader.get(VOLUME, "", volume_name).get().await? else { return Ok(false) };
+        let Some(volume) = reader.get(VOLUME, "", volume_name).await? else { return Ok(false) };
         match volume.str_at(&["spec", "csi", "driver"]) {
             Some(driver) => self.driver_needs_audience(driver, audience).await,
             None => Ok(false),
@@ -112,7 +112,7 @@ impl KubeletWrite<'_> {
     }
 
     async fn driver_needs_audience(&self, driver: &str, audience: &str) -> Result<bool, Status> {
-        let driver = self.plugin.reader.get(DRIVER, "", driver).get().await?;
+        let driver = self.attributes.environment.reader.get(DRIVER, "", driver).await?;
         let has_audience =
             |request: &Value| request.get("audience").and_then(Value::as_str) == Some(audience);
         Ok(driver

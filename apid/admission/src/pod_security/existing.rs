@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::clock::Clock;
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
@@ -13,7 +14,7 @@ use super::pod::Pod;
 use super::policy::{Level, NamespacePolicy, Standard};
 use super::{PodSecurity, Violation};
 use crate::tree::items_at;
-use crate::{Admission, Attributes, ObjectKind, Operation};
+use crate::{Attributes, ObjectKind, Operation};
 
 /// Maximum number of evaluated pods per namespace write; further pods are not evaluated.
 const MAX_PODS: usize = 3_000;
@@ -22,11 +23,11 @@ const MAX_EVALUATION_TIME: Duration = Duration::from_secs(1);
 
 impl PodSecurity {
     /// Checks a created or updated namespace.
-    pub(super) fn check_namespace<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-        object: &'a Object,
-    ) -> Admission<'a> {
+    pub(super) async fn check_namespace(
+        &self,
+        attributes: &Attributes<'_>,
+        object: &Object,
+    ) -> Result<(), Status> {
         let new = self.namespace_policy(object);
         let old = attributes.old.filter(|_| attributes.operation == Operation::Update);
         let old = old.map(|old| self.namespace_policy(old));
@@ -34,32 +35,30 @@ impl PodSecurity {
         if !new.errors.is_empty() && !has_same_errors {
             let kind = &attributes.resource.kind;
             let kind = GroupKind { group: String::new(), kind: kind.kind().to_owned() };
-            return Admission::Ready(Err(Status::invalid(&kind, attributes.name, &new.errors)));
+            return Err(Status::invalid(&kind, attributes.name, &new.errors));
         }
         let is_stricter_policy = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));
         if !is_stricter_policy {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
         if self.settings.namespaces.iter().any(|exempt| exempt == object.name()) {
             if let Some(warning) = self.exempt_labels_warning(object, &new.policy) {
-                attributes.notes.warn(warning);
+                attributes.recorder.warn(warning);
             } else if attributes.operation == Operation::Update {
-                attributes.notes.annotate(self.audit.exempt.clone(), "namespace");
+                attributes.recorder.annotate(self.audit.exempt.clone(), "namespace");
             }
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
         if attributes.operation == Operation::Create {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
-        let enforce = new.policy.enforce;
-        self.reader.list(ObjectKind::POD, object.name()).map(move |pods| {
-            let warnings = match pods {
-                Ok(pods) => self.evaluate_existing(object.name(), pods, enforce),
-                Err(_) => vec!["failed to list pods while checking new PodSecurity enforce level".to_owned()],
-            };
-            warnings.into_iter().for_each(|warning| attributes.notes.warn(warning));
-            Ok(())
-        })
+        let environment = attributes.environment;
+        let warnings = match environment.reader.list(ObjectKind::POD, object.name()).await {
+            Ok(pods) => self.evaluate_existing(object.name(), pods, new.policy.enforce, &*environment.clock),
+            Err(_) => vec!["failed to list pods while checking new PodSecurity enforce level".to_owned()],
+        };
+        attributes.recorder.warn_all(warnings);
+        Ok(())
     }
 
     /// Warning that the labels of an exempt namespace have no effect. None if the policy is the configured
@@ -81,10 +80,16 @@ impl PodSecurity {
 
     /// Evaluates the existing pods of a namespace and returns the warnings. After the summary there is one
     /// line for each combination of violations, with the smallest name of the pods that have the combination.
-    fn evaluate_existing(&self, namespace: &str, pods: Vec<Arc<Object>>, enforce: Standard) -> Vec<String> {
+    fn evaluate_existing(
+        &self,
+        namespace: &str,
+        pods: Vec<Arc<Object>>,
+        enforce: Standard,
+        clock: &dyn Clock,
+    ) -> Vec<String> {
         let pods = self.order_by_distinct_controller(pods);
         let total = pods.len();
-        let deadline = self.clock.monotonic() + MAX_EVALUATION_TIME;
+        let deadline = clock.monotonic() + MAX_EVALUATION_TIME;
         let mut checked = 0;
         let mut faults: BTreeMap<String, (usize, &str)> = BTreeMap::new();
         for pod in pods.iter().take(MAX_PODS) {
@@ -95,7 +100,7 @@ impl PodSecurity {
                 *count += 1;
                 *first = pod.name().min(first);
             }
-            if self.clock.monotonic() >= deadline {
+            if clock.monotonic() >= deadline {
                 break;
             }
         }

@@ -18,19 +18,15 @@
 //! The plugin evaluates a pod update only if an image, a seccomp annotation or the number of containers
 //! changes. No other mutable field affects a control.
 
-use std::sync::Arc;
-
-use apimachinery::clock::Clock;
 use apimachinery::field::aggregate;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 
 use crate::{
-    Admission, Attributes, ConfigurePlugin, Environment, Interest, ObjectKind, Operation, Plugin, Reader,
-    WriteTarget,
+    Attributes, Environment, Interest, ObjectKind, Operation, Plugin, PluginConfiguration,
+    PluginConfigurationError, WriteTarget,
 };
-use crate::{PluginConfiguration, PluginConfigurationError};
 
 mod change;
 mod controls;
@@ -64,8 +60,6 @@ const EVALUATED_TARGETS: &[WriteTarget] = &[
 ];
 
 pub(crate) struct PodSecurity {
-    reader: Arc<dyn Reader>,
-    clock: Arc<dyn Clock>,
     settings: Settings,
     labels: LabelKeys,
     keys: Keys,
@@ -92,15 +86,18 @@ impl AuditKeys {
     }
 }
 
-impl ConfigurePlugin for PodSecurity {
-    fn new(
+impl PodSecurity {
+    /// Builds the plugin with the settings of its configuration.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid.
+    pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
         let names = &*environment.names;
         Ok(PodSecurity {
-            reader: Arc::clone(&environment.reader),
-            clock: Arc::clone(&environment.clock),
             settings: configuration
                 .map(|configuration| Settings::read(configuration, names))
                 .transpose()?
@@ -110,9 +107,7 @@ impl ConfigurePlugin for PodSecurity {
             audit: AuditKeys::new(names),
         })
     }
-}
 
-impl PodSecurity {
     /// Parses the policy of a namespace.
     fn namespace_policy(&self, namespace: &Object) -> ParsedPolicy {
         self.labels.read(|key| namespace.label(key), self.settings.defaults)
@@ -128,7 +123,7 @@ impl PodSecurity {
         } else {
             return false;
         };
-        attributes.notes.annotate(self.audit.exempt.clone(), reason);
+        attributes.recorder.annotate(self.audit.exempt.clone(), reason);
         true
     }
 
@@ -137,52 +132,47 @@ impl PodSecurity {
         !class.is_empty() && self.settings.runtime_classes.iter().any(|exempt| exempt == class)
     }
 
-    fn check_pod<'a>(&'a self, attributes: &'a Attributes<'a>, object: &'a Object) -> Admission<'a> {
+    async fn check_pod(&self, attributes: &Attributes<'_>, object: &Object) -> Result<(), Status> {
         if self.is_exempt(attributes) {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
-        self.reader.namespace(attributes.namespace).map(move |namespace| {
-            let parsed = self.namespace_policy(&*namespace?);
-            if parsed.errors.is_empty() && parsed.policy.is_privileged(&Mode::ALL) {
-                attributes.notes.annotate(self.audit.enforced.clone(), Standard::default().to_string());
-                return Ok(());
-            }
-            if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old)
-                && !change::affects_controls(object, old, &self.keys)
-            {
-                return Ok(());
-            }
-            let pod = Pod::new(&self.keys, object.get("metadata"), object.get("spec"));
-            self.evaluate(attributes, &parsed, &pod, true)
-        })
+        let namespace = attributes.environment.reader.namespace(attributes.namespace).await?;
+        let parsed = self.namespace_policy(&namespace);
+        if parsed.errors.is_empty() && parsed.policy.is_privileged(&Mode::ALL) {
+            attributes.recorder.annotate(self.audit.enforced.clone(), Standard::default().to_string());
+            return Ok(());
+        }
+        if let (Operation::Update, Some(old)) = (attributes.operation, attributes.old)
+            && !change::affects_controls(object, old, &self.keys)
+        {
+            return Ok(());
+        }
+        let pod = Pod::new(&self.keys, object.get("metadata"), object.get("spec"));
+        self.evaluate(attributes, &parsed, &pod, true)
     }
 
-    fn check_template<'a>(&'a self, attributes: &'a Attributes<'a>, object: &'a Object) -> Admission<'a> {
+    async fn check_template(&self, attributes: &Attributes<'_>, object: &Object) -> Result<(), Status> {
         if self.is_exempt(attributes) {
-            return Admission::Ready(Ok(()));
+            return Ok(());
         }
-        self.reader.namespace(attributes.namespace).map(move |namespace| {
-            let Ok(namespace) = namespace else {
-                // The pods of the template are checked at their creation, so the plugin allows the object.
-                let reason = format!("failed to lookup namespace {:?}", attributes.namespace);
-                attributes.notes.annotate(self.audit.error.clone(), reason);
-                return Ok(());
-            };
-            let parsed = self.namespace_policy(&namespace);
-            if parsed.errors.is_empty() && parsed.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
-                return Ok(());
-            }
-            let path: &[&str] = match attributes.resource.kind.kind() {
-                "PodTemplate" => &["template"],
-                "CronJob" => &["spec", "jobTemplate", "spec", "template"],
-                _ => &["spec", "template"],
-            };
-            let Some(template) = object.at(path).filter(|template| template.is_object()) else {
-                return Ok(());
-            };
-            let pod = Pod::new(&self.keys, template.get("metadata"), template.get("spec"));
-            self.evaluate(attributes, &parsed, &pod, false)
-        })
+        let Ok(namespace) = attributes.environment.reader.namespace(attributes.namespace).await else {
+            // The pods of the template are checked at their creation, so the plugin allows the object.
+            let reason = format!("failed to lookup namespace {:?}", attributes.namespace);
+            attributes.recorder.annotate(self.audit.error.clone(), reason);
+            return Ok(());
+        };
+        let parsed = self.namespace_policy(&namespace);
+        if parsed.errors.is_empty() && parsed.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
+            return Ok(());
+        }
+        let path: &[&str] = match attributes.resource.kind.kind() {
+            "PodTemplate" => &["template"],
+            "CronJob" => &["spec", "jobTemplate", "spec", "template"],
+            _ => &["spec", "template"],
+        };
+        let Some(template) = object.at(path).filter(|template| template.is_object()) else { return Ok(()) };
+        let pod = Pod::new(&self.keys, template.get("metadata"), template.get("spec"));
+        self.evaluate(attributes, &parsed, &pod, false)
     }
 
     /// Evaluates a pod under the policy; `enforce`: whether the plugin may reject the pod.
@@ -193,19 +183,19 @@ impl PodSecurity {
         pod: &Pod<'_>,
         enforce: bool,
     ) -> Result<(), Status> {
-        let notes = attributes.notes;
+        let recorder = attributes.recorder;
         if self.is_exempt_class(pod) {
-            notes.annotate(self.audit.exempt.clone(), "runtimeClass");
+            recorder.annotate(self.audit.exempt.clone(), "runtimeClass");
             return Ok(());
         }
         let policy = &parsed.policy;
         if !parsed.errors.is_empty() {
             let reason = format!("Failed to parse policy: {}", aggregate(&parsed.errors));
-            notes.annotate(self.audit.error.clone(), reason);
+            recorder.annotate(self.audit.error.clone(), reason);
         }
         let mut cache = EvaluationCache::default();
         if enforce {
-            notes.annotate(self.audit.enforced.clone(), policy.enforce.to_string());
+            recorder.annotate(self.audit.enforced.clone(), policy.enforce.to_string());
         }
         let rejection = match enforce {
             true => cache.describe_violations(policy.enforce, pod),
@@ -213,30 +203,28 @@ impl PodSecurity {
         };
         if let Some(faults) = cache.describe_violations(policy.audit, pod) {
             let message = format!("would violate PodSecurity \"{}\": {faults}", policy.audit);
-            notes.annotate(self.audit.violations.clone(), message);
+            recorder.annotate(self.audit.violations.clone(), message);
         }
         if let Some(faults) = rejection {
             let reason = format!("violates PodSecurity \"{}\": {faults}", policy.enforce);
             return Err(attributes.forbidden(&reason));
         }
         if let Some(faults) = cache.describe_violations(policy.warn, pod) {
-            notes.warn(format!("would violate PodSecurity \"{}\": {faults}", policy.warn));
+            recorder.warn(format!("would violate PodSecurity \"{}\": {faults}", policy.warn));
         }
         Ok(())
     }
 }
 
 impl Plugin for PodSecurity {
-    fn interest(&self) -> Interest {
-        Interest::only(EVALUATED_TARGETS)
-    }
+    const INTEREST: Interest = Interest::only(EVALUATED_TARGETS);
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
         match (object, attributes.resource.kind.kind()) {
-            (None, _) => Admission::Ready(Ok(())),
-            (Some(object), "Namespace") => self.check_namespace(attributes, object),
-            (Some(object), "Pod") => self.check_pod(attributes, object),
-            (Some(object), _) => self.check_template(attributes, object),
+            (None, _) => Ok(()),
+            (Some(object), "Namespace") => self.check_namespace(attributes, object).await,
+            (Some(object), "Pod") => self.check_pod(attributes, object).await,
+            (Some(object), _) => self.check_template(attributes, object).await,
         }
     }
 }

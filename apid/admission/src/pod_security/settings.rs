@@ -5,6 +5,7 @@ use apimachinery::names::Names;
 use kinds::format;
 
 use super::policy::{Level, Mode, NamespacePolicy, Version};
+use crate::plugin_configuration::ConfigurationType;
 use crate::{PluginConfiguration, PluginConfigurationError};
 
 /// Pod Security configuration.
@@ -30,8 +31,12 @@ impl Settings {
         configuration: &PluginConfiguration,
         names: &Names,
     ) -> Result<Self, PluginConfigurationError> {
-        let group = ("pod-security.admission.config", ["v1", "v1beta1", "v1alpha1"].as_slice());
-        configuration.decode(names, group, "PodSecurityConfiguration", |fields| {
+        let expected = ConfigurationType {
+            group: "pod-security.admission.config",
+            versions: &["v1", "v1beta1", "v1alpha1"],
+            kind: "PodSecurityConfiguration",
+        };
+        configuration.decode(names, expected, |fields| {
             let mut settings = Settings::default();
             fields.object("defaults", |fields| {
                 for mode in Mode::ALL {

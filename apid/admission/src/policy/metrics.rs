@@ -74,7 +74,8 @@ impl PolicyMetrics {
     /// `allow` for an ignored error.
     pub(crate) fn observe_validation(
         &self,
-        (policy, binding): (&str, &str),
+        policy: &str,
+        binding: &str,
         action: &'static str,
         message: &str,
         took: Duration,
@@ -85,18 +86,13 @@ impl PolicyMetrics {
     }
 
     /// Observes a mutation with its error message, if it failed.
-    pub(crate) fn observe_mutation(
-        &self,
-        (policy, binding): (&str, &str),
-        error: Option<&str>,
-        took: Duration,
-    ) {
+    pub(crate) fn observe_mutation(&self, policy: &str, binding: &str, error: Option<&str>, took: Duration) {
         let labels = labels(policy, binding, error.map_or(NO_ERROR, error_type));
         self.mutations.observe(&labels, took);
     }
 }
 
-/// The error type of a message, by its first words. As in the reference, a false validation has the type
+/// The error type of a message, by its first words. As in kube-apiserver, a false validation has the type
 /// `invalid_error`, unless the message of the validation begins with the words of another error type.
 fn error_type(message: &str) -> &'static str {
     if message.starts_with("compilation") {

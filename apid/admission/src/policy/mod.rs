@@ -31,4 +31,4 @@ pub(crate) use metrics::PolicyMetrics;
 
 pub(crate) use policies::{Binding, Policies, Policy};
 pub(crate) use source::PolicySource;
-pub(crate) use write::{ConfigurationError, FixedValues, Inputs, Invocation, Invocations, PolicyWrite};
+pub(crate) use write::{ConfigurationError, FixedValues, Invocation, Invocations, PolicyWrite};

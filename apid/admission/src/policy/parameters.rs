@@ -22,19 +22,14 @@ pub(super) struct UnservedParamKind {
 /// The reason why a binding has no parameters for a write.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum ParametersError {
-    /// The parameters are in the namespace of the write, but the write has no namespace.
     #[error("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")]
     NoNamespace,
-    /// The reference has a namespace, but the kind of the parameters is cluster-scoped.
     #[error("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")]
     ClusterScopedKind,
-    /// The parameters cannot be read.
     #[error(transparent)]
     Read(#[from] Status),
-    /// There is no parameter, although the binding requires one.
     #[error("no params found for policy binding with `Deny` parameterNotFoundAction")]
     NotFound,
-    /// A parameter cannot be converted to the version of `paramKind`.
     #[error(transparent)]
     Representation(#[from] TypeError),
 }
@@ -79,8 +74,8 @@ pub(super) async fn collect(
     };
     let reader = &environment.reader;
     let found = match &reference.selector {
-        Some(selector) => reader.select_of(resource, namespace, selector).get().await?,
-        None => reader.get_of(resource, namespace, &reference.name).get().await?.into_iter().collect(),
+        Some(selector) => reader.select(resource, namespace, selector).await?,
+        None => reader.get_of(resource, namespace, &reference.name).await?.into_iter().collect(),
     };
     if found.is_empty() && reference.denies_without_parameters {
         return Err(ParametersError::NotFound);

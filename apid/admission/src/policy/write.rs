@@ -4,27 +4,22 @@ use std::sync::Arc;
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
-use expressions::Value as CelValue;
-use kinds::Registry;
 use kinds::admission_expressions::REQUEST;
 
 use super::expressions::{CommonExpressions, PolicyExpressions};
 use super::parameters;
 use super::policies::{Binding, Policy};
-use super::source::PolicySource;
 use crate::admission_request::{condition_request, request_fields};
 use crate::authorization::AuthorizationAnswers;
-use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
+use crate::expression_inputs::ExpressionInputs;
 use crate::matching::MatchedResource;
 use crate::representation::Representation;
 use crate::turn::Turn;
 use crate::{Attributes, ObjectKind};
 
 /// A write to which policies apply.
-pub(crate) struct PolicyWrite<'w, E> {
-    pub(crate) source: &'w PolicySource<E>,
+pub(crate) struct PolicyWrite<'w> {
     pub(crate) attributes: &'w Attributes<'w>,
-    pub(crate) registry: Arc<Registry>,
     answers: Arc<AuthorizationAnswers>,
 }
 
@@ -73,46 +68,21 @@ impl FixedValues {
         old: Option<&'i Object>,
         param: Option<&'i Object>,
     ) -> ExpressionInputs<'i> {
-        let (request, namespace) = (&self.request, self.namespace.as_deref());
-        ExpressionInputs { object, old, param, request, namespace }
-    }
-}
-
-/// Data of the variables for one evaluation.
-pub(crate) struct Inputs<'v> {
-    data: ExpressionInputs<'v>,
-    condition_request: &'v Value,
-    /// None if no expression calls the authorizer.
-    authorizer: Option<(&'v Arc<AuthorizationAnswers>, &'v Attributes<'v>)>,
-}
-
-impl<'v> Inputs<'v> {
-    /// Values by name, for match conditions.
-    pub(crate) fn condition_variables(&self) -> Vec<(&'static str, CelValue<'v>)> {
-        let data = ExpressionInputs { namespace: None, request: self.condition_request, ..self.data };
-        self.with_authorizer(data.variables())
-    }
-
-    /// Values by name, for all other expressions.
-    pub(crate) fn expression_variables(&self) -> Vec<(&'static str, CelValue<'v>)> {
-        self.with_authorizer(self.data.variables())
-    }
-
-    fn with_authorizer(
-        &self,
-        mut variables: Vec<(&'static str, CelValue<'v>)>,
-    ) -> Vec<(&'static str, CelValue<'v>)> {
-        if let Some((answers, attributes)) = self.authorizer {
-            variables.extend(authorizer_variables(answers, attributes));
+        ExpressionInputs {
+            object,
+            old,
+            param,
+            request: &self.request,
+            condition_request: &self.condition_request,
+            namespace: self.namespace.as_deref(),
+            authorizer: None,
         }
-        variables
     }
 }
 
-impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
-    pub(crate) fn new(source: &'w PolicySource<E>, attributes: &'w Attributes<'w>) -> Self {
-        let registry = source.environment.registry.get();
-        PolicyWrite { source, attributes, registry, answers: Arc::default() }
+impl<'w> PolicyWrite<'w> {
+    pub(crate) fn new(attributes: &'w Attributes<'w>) -> Self {
+        PolicyWrite { attributes, answers: Arc::default() }
     }
 
     /// Compares a policy and its bindings with the write. Returns None if the constraints of the policy do
@@ -121,7 +91,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     /// # Errors
     ///
     /// A configuration error of the policy.
-    pub(crate) async fn invocations<'p>(
+    pub(crate) async fn invocations<'p, E: PolicyExpressions>(
         &self,
         policy: &Policy<E>,
         bindings: &'p [Binding],
@@ -130,21 +100,21 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         if bindings.is_empty() {
             return Ok(None);
         }
-        let (matcher, attributes) = (&self.source.matcher, self.attributes);
+        let (attributes, environment) = (self.attributes, self.attributes.environment);
         let configuration_error = |reason: &str| ConfigurationError::new(None, reason);
-        let matched = matcher.matches(&policy.constraints, attributes, object).await;
+        let matched = policy.constraints.matches(attributes, object).await;
         let Some(matched) = matched.map_err(|status| configuration_error(&status.message))? else {
             return Ok(None);
         };
-        let param_kind = policy.param_kind.as_ref();
-        let param_resource = param_kind.map(|kind| kind.resource(&self.registry)).transpose();
+        let (param_kind, registry) = (policy.param_kind.as_ref(), environment.registry.get());
+        let param_resource = param_kind.map(|kind| kind.resource(&registry)).transpose();
         let param_resource = param_resource.map_err(|error| configuration_error(&error.to_string()))?;
         let mut all = Vec::new();
-        let mut turn = Turn::new(&*self.source.environment.clock);
+        let mut turn = Turn::new(&*environment.clock);
         for binding in bindings {
             turn.pause().await;
             let configuration_error = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
-            match matcher.matches(&binding.constraints, attributes, object).await {
+            match binding.constraints.matches(attributes, object).await {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(status) => {
@@ -153,9 +123,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
                 }
             }
             let (reference, namespace) = (binding.param_ref.as_ref(), attributes.request_namespace());
-            let params =
-                parameters::collect(param_resource, reference, namespace, &self.source.environment).await;
-            match params {
+            match parameters::collect(param_resource, reference, namespace, environment).await {
                 Ok(params) => all.extend(params.into_iter().map(|param| Ok(Invocation { binding, param }))),
                 Err(error) => all.push(configuration_error(&error.to_string())),
             }
@@ -168,7 +136,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     where
         'w: 'm,
     {
-        Representation::for_match(matched, self.attributes, &self.registry, &self.source.environment.names)
+        Representation::for_match(matched, self.attributes)
     }
 
     /// Reads the values of the variables of a policy that do not depend on the object. `matched` is the
@@ -195,7 +163,7 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         };
         let namespace = match namespace_of(self.attributes) {
             name if common.uses.namespace && !name.is_empty() => {
-                let namespace = self.source.environment.reader.namespace(name).get().await?;
+                let namespace = self.attributes.environment.reader.namespace(name).await?;
                 Some(self.represent_namespace(namespace)?)
             }
             _ => None,
@@ -208,14 +176,10 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
         &self,
         common: &CommonExpressions,
         data: ExpressionInputs<'_>,
-        fixed: &FixedValues,
-        mut run: impl for<'v> FnMut(&Inputs<'v>) -> T,
+        mut run: impl for<'v> FnMut(&ExpressionInputs<'v>) -> T,
     ) -> T {
-        let run = || {
-            let authorizer = common.uses.authorizer.then_some((&self.answers, self.attributes));
-            run(&Inputs { data, condition_request: &fixed.condition_request, authorizer })
-        };
-        self.answers.evaluate(self.attributes.user, &self.source.environment, run).await
+        let authorizer = common.uses.authorizer.then_some((&self.answers, self.attributes));
+        self.answers.evaluate(self.attributes, || run(&ExpressionInputs { authorizer, ..data })).await
     }
 
     /// The value of the variable `request`.
@@ -225,10 +189,10 @@ impl<'w, E: PolicyExpressions> PolicyWrite<'w, E> {
     }
 
     fn represent_namespace(&self, namespace: Arc<Object>) -> Result<Arc<Object>, Status> {
-        match self.registry.find_kind("", "Namespace") {
+        let environment = self.attributes.environment;
+        match environment.registry.get().find_kind("", "Namespace") {
             Some(resource) => {
-                let names = &self.source.environment.names;
-                parameters::represent(resource, namespace, names).map_err(Status::internal)
+                parameters::represent(resource, namespace, &environment.names).map_err(Status::internal)
             }
             None => Ok(namespace),
         }

@@ -9,6 +9,7 @@ use kinds::Resource;
 
 use super::limited::LimitedResource;
 use super::measure::{MeasuredObject, MeasurementRule, Scopes, counts_resource, missing_resources, rule};
+use crate::Attributes;
 use crate::quantity::{Amounts, Quantity, amounts, text};
 
 /// A write with its resource usage.
@@ -27,16 +28,12 @@ pub(super) struct QuotaRequest<'a> {
 }
 
 impl<'a> QuotaRequest<'a> {
-    pub(super) fn new(
-        resource: &'a Resource,
-        names: &'a Names,
-        object: &'a Object,
-        old: Option<&Object>,
-        now: jiff::Timestamp,
-    ) -> Self {
+    pub(super) fn new(attributes: &Attributes<'a>, object: &'a Object) -> Self {
+        let (resource, environment) = (attributes.resource, attributes.environment);
+        let (names, now) = (&*environment.names, environment.clock.now());
         let measured = MeasuredObject::of(resource, object, names);
         let usage = measured.amounts(now).clone();
-        let before = old.map(|old| MeasuredObject::of(resource, old, names));
+        let before = attributes.old.map(|old| MeasuredObject::of(resource, old, names));
         let increase = increase(&usage, before.as_ref().map(|before| before.amounts(now)));
         QuotaRequest { resource, names, object, measured, before, usage, increase }
     }
@@ -64,52 +61,20 @@ fn increase(usage: &Amounts, before: Option<&Amounts>) -> Amounts {
 /// The reason why quotas reject a write, with the text of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum QuotaError {
-    /// The object does not have the values that a quota counts.
     #[error("failed quota: {quota}: {reason}")]
-    MissingValues {
-        /// The name of the quota.
-        quota: String,
-        /// The missing values.
-        reason: String,
-    },
-    /// The status of a quota does not have the usage of resources yet.
+    MissingValues { quota: String, reason: String },
     #[error("status unknown for quota: {quota}, resources: {resources}")]
-    UnknownUsage {
-        /// The name of the quota.
-        quota: String,
-        /// The names of the resources.
-        resources: String,
-    },
-    /// The usage of the object is negative.
+    UnknownUsage { quota: String, resources: String },
     #[error("quota usage is negative for resource(s): {resources}")]
-    Negative {
-        /// The names of the resources.
-        resources: String,
-    },
+    Negative { resources: String },
     /// No quota limits a used resource of `limitedResources` in the configuration.
     #[error("insufficient quota to consume: {resources}")]
-    UncoveredResources {
-        /// The names of the resources.
-        resources: String,
-    },
+    UncoveredResources { resources: String },
     /// No quota has a scope of `limitedResources` in the configuration that the object matches.
     #[error("insufficient quota to match these scopes: [{scopes}]")]
-    UncoveredScopes {
-        /// The selectors of the scopes.
-        scopes: String,
-    },
-    /// The write exceeds a quota.
+    UncoveredScopes { scopes: String },
     #[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
-    Exceeded {
-        /// The name of the quota.
-        quota: String,
-        /// The requested amounts.
-        requested: String,
-        /// The used amounts.
-        used: String,
-        /// The limits.
-        limited: String,
-    },
+    Exceeded { quota: String, requested: String, used: String, limited: String },
 }
 
 /// A quota, and its `status.used` with the increase by the write.

@@ -5,8 +5,19 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::names::Names;
 
 use super::measure::QuotaScope;
+use crate::plugin_configuration::ConfigurationType;
 use crate::quantity::Amounts;
 use crate::{PluginConfiguration, PluginConfigurationError};
+
+/// Type of the configuration.
+const TYPE: ConfigurationType =
+    ConfigurationType { group: "apiserver.config", versions: &["v1"], kind: "ResourceQuotaConfiguration" };
+/// Earlier type of the configuration.
+const OLD_TYPE: ConfigurationType = ConfigurationType {
+    group: "resourcequota.admission",
+    versions: &["v1", "v1beta1", "v1alpha1"],
+    kind: "Configuration",
+};
 
 /// Operators of scope selectors.
 const OPERATORS: [&str; 4] = ["In", "NotIn", "Exists", "DoesNotExist"];
@@ -62,12 +73,6 @@ pub(super) fn read(
     configuration: Option<&PluginConfiguration>,
 ) -> Result<Vec<LimitedResource>, PluginConfigurationError> {
     let Some(configuration) = configuration else { return Ok(Vec::new()) };
-    let old_type = ("resourcequota.admission", ["v1", "v1beta1", "v1alpha1"].as_slice(), "Configuration");
-    let (group, versions, kind) = match configuration.has_kind(names, old_type.0, old_type.1, old_type.2) {
-        true => old_type,
-        false => ("apiserver.config", ["v1"].as_slice(), "ResourceQuotaConfiguration"),
-    };
-    configuration.decode(names, (group, versions), kind, |fields| {
-        fields.objects("limitedResources", LimitedResource::read)
-    })
+    let expected = if configuration.has_type(names, OLD_TYPE) { OLD_TYPE } else { TYPE };
+    configuration.decode(names, expected, |fields| fields.objects("limitedResources", LimitedResource::read))
 }

@@ -20,8 +20,6 @@ mod reservations;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use apimachinery::clock::Clock;
-use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use serde_json::Value;
@@ -31,8 +29,8 @@ pub use reservations::{NamespaceLock, Reservation, ReservationGuard, Reservation
 
 use crate::quantity::{Amounts, to_list};
 use crate::{
-    Admission, Attributes, ConfigurePlugin, Environment, MaybeFuture, ObjectKind, Operation, Plugin,
-    PluginConfiguration, PluginConfigurationError, Reader, Writer,
+    Attributes, Environment, ObjectKind, Operation, Plugin, PluginConfiguration, PluginConfigurationError,
+    Reader,
 };
 use check::{Charge, QuotaError, QuotaRequest, compute_charges};
 use limited::LimitedResource;
@@ -45,45 +43,36 @@ pub const QUOTA: ObjectKind = ObjectKind::new("", "ResourceQuota");
 const ATTEMPTS: usize = 16;
 
 pub(crate) struct ResourceQuota {
-    names: Arc<Names>,
-    clock: Arc<dyn Clock>,
-    reader: Arc<dyn Reader>,
-    writer: Arc<dyn Writer>,
-    reservations: Arc<Reservations>,
     limited: Vec<LimitedResource>,
 }
 
-impl ConfigurePlugin for ResourceQuota {
-    fn new(
+impl ResourceQuota {
+    /// Builds the plugin with the limited resources of its configuration.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid.
+    pub(crate) fn new(
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
-        Ok(ResourceQuota {
-            names: Arc::clone(&environment.names),
-            clock: Arc::clone(&environment.clock),
-            reader: Arc::clone(&environment.reader),
-            writer: Arc::clone(&environment.writer),
-            reservations: Arc::clone(&environment.reservations),
-            limited: limited::read(&environment.names, configuration)?,
-        })
+        Ok(ResourceQuota { limited: limited::read(&environment.names, configuration)? })
     }
-}
 
-impl ResourceQuota {
     async fn charge(
         &self,
         attributes: &Attributes<'_>,
         object: &Object,
         quotas: Vec<Arc<Object>>,
     ) -> Result<(), Status> {
-        let now = self.clock.now();
-        let request = QuotaRequest::new(attributes.resource, &self.names, object, attributes.old, now);
+        let reservations = &attributes.environment.reservations;
+        let request = QuotaRequest::new(attributes, object);
         let rejection = |error: QuotaError| attributes.forbidden(&error.to_string());
         let charges = compute_charges(&quotas, &request, &self.limited).map_err(rejection)?;
         if charges.is_empty() || attributes.dry_run {
             return Ok(());
         }
-        let _lock = self.reservations.lock_namespace(attributes.namespace).await;
+        let _lock = reservations.lock_namespace(attributes.namespace).await;
         let mut charged = BTreeSet::new();
         let result = self.write_charges(attributes, &request, &mut charged).await;
         match result {
@@ -94,9 +83,9 @@ impl ResourceQuota {
                     replaces: attributes.old.map(|old| old.resource_version().to_owned()).unwrap_or_default(),
                     measured: request.measured,
                 };
-                attributes.notes.keep(self.reservations.reserve(reservation));
+                attributes.recorder.keep(reservations.reserve(reservation));
             }
-            Err(_) if !charged.is_empty() => self.reservations.request_recount(attributes.namespace),
+            Err(_) if !charged.is_empty() => reservations.request_recount(attributes.namespace),
             Err(_) => {}
         }
         result
@@ -110,16 +99,18 @@ impl ResourceQuota {
         request: &QuotaRequest<'_>,
         charged: &mut BTreeSet<String>,
     ) -> Result<(), Status> {
-        let mut fresh = false;
+        let (reader, writer) = (&*attributes.environment.reader, &attributes.environment.writer);
+        let mut quotas = reader.list(QUOTA, attributes.namespace).await?;
         for _ in 0..ATTEMPTS {
-            let mut quotas = self.quotas(attributes.namespace, fresh).await?;
             quotas.retain(|quota| !charged.contains(quota.uid()));
-            let charges = compute_charges(&quotas, request, self.limited_resources(charged.is_empty()))
+            // Only an attempt with all quotas can check that a quota limits the limited resources.
+            let limited = if charged.is_empty() { self.limited.as_slice() } else { &[] };
+            let charges = compute_charges(&quotas, request, limited)
                 .map_err(|error| attributes.forbidden(&error.to_string()))?;
             let mut has_conflict = false;
             for Charge { quota, used } in charges {
                 let uid = quota.uid().to_owned();
-                match self.writer.update_status(QUOTA, with_used(&quota, &used)).get().await {
+                match writer.update_status(QUOTA, with_used(&quota, &used)).await {
                     Ok(_) => {
                         charged.insert(uid);
                     }
@@ -132,29 +123,21 @@ impl ResourceQuota {
             if !has_conflict {
                 return Ok(());
             }
-            fresh = true;
+            quotas = fresh_quotas(reader, attributes.namespace).await?;
         }
         let message = "unable to charge the quota: repeated conflicts with other writers, try again";
         Err(Status::unavailable(message, 1))
     }
+}
 
-    /// Returns the limited resources to check. Only an attempt with all quotas can check that a quota limits
-    /// them.
-    fn limited_resources(&self, has_all_quotas: bool) -> &[LimitedResource] {
-        if has_all_quotas { &self.limited } else { &[] }
+/// Reads the quotas of a namespace from the store.
+async fn fresh_quotas(reader: &dyn Reader, namespace: &str) -> Result<Vec<Arc<Object>>, Status> {
+    let cached = reader.list(QUOTA, namespace).await?;
+    let mut quotas = Vec::with_capacity(cached.len());
+    for quota in cached {
+        quotas.extend(reader.get_fresh(QUOTA, namespace, quota.name()).await?);
     }
-
-    async fn quotas(&self, namespace: &str, fresh: bool) -> Result<Vec<Arc<Object>>, Status> {
-        let cached = self.reader.list(QUOTA, namespace).get().await?;
-        if !fresh {
-            return Ok(cached);
-        }
-        let mut quotas = Vec::with_capacity(cached.len());
-        for quota in cached {
-            quotas.extend(self.reader.get_fresh(QUOTA, namespace, quota.name()).get().await?);
-        }
-        Ok(quotas)
-    }
+    Ok(quotas)
 }
 
 /// Copy of a quota with a new `status.used`.
@@ -181,21 +164,19 @@ fn can_increase_usage(attributes: &Attributes<'_>, object: &Object) -> bool {
 }
 
 impl Plugin for ResourceQuota {
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let is_stored = attributes.resource.kind.storage() == kinds::Storage::Stored;
-        let is_in_namespace = !attributes.namespace.is_empty() && attributes.resource.kind.namespaced();
-        let is_charged =
-            |object: &&Object| is_stored && is_in_namespace && can_increase_usage(attributes, object);
-        let Some(object) = object.filter(is_charged) else { return Admission::Ready(Ok(())) };
-        match self.reader.list(QUOTA, attributes.namespace) {
-            MaybeFuture::Ready(Ok(quotas)) if quotas.is_empty() && self.limited.is_empty() => {
-                Admission::Ready(Ok(()))
-            }
-            quotas => Admission::later(async move {
-                let quotas = quotas.get().await?;
-                self.charge(attributes, object, quotas).await
-            }),
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        let kind = &attributes.resource.kind;
+        let is_counted = kind.storage() == kinds::Storage::Stored && kind.namespaced();
+        let Some(object) = object.filter(|object| {
+            is_counted && !attributes.namespace.is_empty() && can_increase_usage(attributes, object)
+        }) else {
+            return Ok(());
+        };
+        let quotas = attributes.environment.reader.list(QUOTA, attributes.namespace).await?;
+        if quotas.is_empty() && self.limited.is_empty() {
+            return Ok(());
         }
+        self.charge(attributes, object, quotas).await
     }
 }
 

@@ -12,7 +12,7 @@ fn range(limits: Value) -> Value {
 
 async fn create(limits: Value, kind: &str, spec: Value) -> PluginResult {
     let fake = Fake::new(Preset::Kubernetes).with_objects("", "LimitRange", &[range(limits)]);
-    let plugin = LimitRanger::new(&fake.environment());
+    let plugin = LimitRanger;
     fake.run_plugin(
         &plugin,
         TestedWrite { kind: ("", kind), ..TestedWrite::default() },
@@ -154,7 +154,7 @@ async fn limit_ranger_checks_pod_creation_and_resize_only() {
         ),
     ] {
         let fake = Fake::new(Preset::Svc).with_objects("", "LimitRange", &[range(limits.clone())]);
-        let plugin = LimitRanger::new(&fake.environment());
+        let plugin = LimitRanger;
         let old = Some(old).filter(|old| !old.is_null());
         let write = TestedWrite { operation, subresource, old, ..TestedWrite::default() };
         let answer = fake.run_plugin(&plugin, write, pod(json!({"name": "x"}))).await;

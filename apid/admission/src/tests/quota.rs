@@ -5,9 +5,9 @@ use kinds::Registry;
 use serde_json::json;
 
 use super::*;
+use crate::Configuration;
 use crate::quantity::{amounts, text};
 use crate::testing::{Fake, PluginResult, TestedWrite};
-use crate::{Configuration, MaybeFuture};
 
 fn quota(name: &str, spec: Value, used: Value) -> Value {
     json!({
@@ -28,7 +28,7 @@ fn plugin(fake: &Fake, limited: &str) -> Result<ResourceQuota, String> {
     );
     let read_file = |_: &str| Err(std::io::Error::other("no other file"));
     let configuration = Configuration::parse("f.yaml", text.as_bytes(), &fake.names, &read_file).unwrap();
-    ResourceQuota::new(&fake.environment(), configuration.for_plugin("ResourceQuota"))
+    ResourceQuota::new(&fake.environment, configuration.for_plugin("ResourceQuota"))
         .map_err(|error| error.to_string())
 }
 
@@ -42,8 +42,7 @@ fn pod(name: &str, requests: Value) -> Value {
 }
 
 fn used(fake: &Fake, name: &str) -> String {
-    let found = fake.backend.get(QUOTA, "team", name);
-    let MaybeFuture::Ready(Ok(Some(quota))) = found else { panic!("the quota is there") };
+    let quota = fake.environment.reader.cached(QUOTA, "team", name).unwrap().unwrap().unwrap();
     text(&amounts(quota.at(&["status", "used"])))
 }
 
@@ -425,11 +424,11 @@ async fn quota_reservation_ends_with_the_write() {
         replaces: String::new(),
         measured: MeasuredObject::default(),
     };
-    let notes = crate::PluginOutput::default();
-    notes.keep(reservations.reserve(reservation));
+    let recorder = crate::Recorder::default();
+    recorder.keep(reservations.reserve(reservation));
     assert_eq!(reservations.in_namespace("team").len(), 1);
     assert!(reservations.in_namespace("other").is_empty());
-    drop(notes);
+    drop(recorder);
     assert!(reservations.in_namespace("team").is_empty());
     assert_eq!(
         reservations.next_recount().await.into_iter().collect::<Vec<_>>(),

@@ -32,7 +32,7 @@ fn fake() -> Fake {
 
 async fn create(spec: Value) -> PluginResult {
     let fake = fake();
-    let plugin = ServiceAccount::new(&fake.environment());
+    let plugin = ServiceAccount;
     fake.run_plugin(&plugin, TestedWrite::default(), json!({"metadata": {"name": "p"}, "spec": spec})).await
 }
 
@@ -142,7 +142,7 @@ async fn mirror_pod_with_account_or_secret_is_rejected() {
         ),
     ] {
         let fake = fake();
-        let plugin = ServiceAccount::new(&fake.environment());
+        let plugin = ServiceAccount;
         let meta = json!({"name": "p", "annotations": {"kubernetes.io/config.mirror": "x"}});
         let answer = fake
             .run_plugin(&plugin, TestedWrite::default(), json!({"metadata": meta, "spec": spec.clone()}))
@@ -157,7 +157,7 @@ async fn mirror_pod_with_account_or_secret_is_rejected() {
 #[tokio::test]
 async fn ephemeral_container_with_unlisted_secret_is_rejected() {
     let fake = fake();
-    let plugin = ServiceAccount::new(&fake.environment());
+    let plugin = ServiceAccount;
     let env = json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": "other", "key": "k"}}}]);
     let spec = json!({"serviceAccountName": "strict", "ephemeralContainers": [{"name": "d", "env": env}]});
     for (operation, subresource, refused) in

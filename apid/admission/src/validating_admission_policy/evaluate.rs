@@ -18,8 +18,9 @@ use apimachinery::status::Reason;
 use expressions::{Value, limits};
 
 use super::compiled::{CompiledValidatingPolicy, Validation};
+use crate::expression_inputs::ExpressionInputs;
 use crate::match_conditions::{BUDGET, ConditionsOutcome};
-use crate::policy::{BudgetExceeded, ExpressionGroup, Inputs};
+use crate::policy::{BudgetExceeded, ExpressionGroup};
 
 /// Maximum size of an evaluated message in bytes; a longer message is ignored.
 const MESSAGE_MAX: usize = 5 * 1024;
@@ -74,16 +75,14 @@ impl Outcome {
 pub(super) fn evaluate<'a>(
     policy: &'a CompiledValidatingPolicy,
     denies_errors: bool,
-    inputs: &Inputs<'a>,
+    inputs: &ExpressionInputs<'a>,
     clock: &dyn Clock,
 ) -> Outcome {
     let conditions = &policy.common.conditions;
     let conditions =
         (!conditions.is_empty()).then(|| conditions.evaluate(&inputs.condition_variables(), clock));
     let outcome = match conditions.as_ref().map(|conditions| &conditions.result) {
-        None | Some(Ok(true)) => {
-            evaluate_matched(policy, denies_errors, &inputs.expression_variables(), clock)
-        }
+        None | Some(Ok(true)) => evaluate_matched(policy, denies_errors, &inputs.variables(), clock),
         Some(Ok(false)) => Outcome::default(),
         Some(Err(error)) => Outcome::of_error(denies_errors, error.to_string()),
     };

@@ -18,16 +18,14 @@ use serde_json::json;
 
 use self::compiled::CompiledValidatingPolicy;
 use self::evaluate::{Failure, Outcome, evaluate};
+use crate::expression_inputs::ExpressionInputs;
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::policy::{
-    Binding, ConfigurationError, Denial, FixedValues, Inputs, Invocation, Policies, Policy, PolicySource,
-    PolicyWrite,
+    Binding, ConfigurationError, Denial, FixedValues, Invocation, Policies, Policy, PolicySource, PolicyWrite,
 };
 use crate::reviewed_objects::ReviewedObjects;
 use crate::turn::Turn;
-use crate::{
-    Admission, Attributes, BuildPlugin, Environment, Interest, ObjectKind, Operation, Phase, Plugin,
-};
+use crate::{Attributes, Interest, ObjectKind, Operation, Phase, Plugin};
 
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicyBinding");
@@ -38,9 +36,9 @@ const ANNOTATION_MAX: usize = 10 * 1024;
 /// The plugin ValidatingAdmissionPolicy.
 pub(crate) struct ValidatingAdmissionPolicy(PolicySource<CompiledValidatingPolicy>);
 
-impl BuildPlugin for ValidatingAdmissionPolicy {
-    fn new(environment: &Environment) -> Self {
-        ValidatingAdmissionPolicy(PolicySource::new(environment, POLICY, BINDING))
+impl Default for ValidatingAdmissionPolicy {
+    fn default() -> Self {
+        ValidatingAdmissionPolicy(PolicySource::new(POLICY, BINDING))
     }
 }
 
@@ -52,8 +50,8 @@ impl ValidatingAdmissionPolicy {
         attributes: &Attributes<'_>,
         object: Option<&Object>,
     ) -> Result<(), Status> {
-        let bindings = self.0.bindings().await?;
-        let mut write = WriteValidation::new(&self.0, attributes, object);
+        let bindings = self.0.bindings(attributes).await?;
+        let mut write = WriteValidation::new(attributes, object);
         for (_, policy) in policies.candidates(&attributes.served.group_resource.resource) {
             write.apply(policy, bindings.of_policy(policy.name())).await?;
         }
@@ -62,20 +60,20 @@ impl ValidatingAdmissionPolicy {
 }
 
 impl Plugin for ValidatingAdmissionPolicy {
-    fn interest(&self) -> Interest {
-        Interest::ALL_RESOURCES.on(&Operation::ALL)
-    }
+    const INTEREST: Interest = Interest::ALL_RESOURCES.on(&Operation::ALL);
 
-    fn validate<'a>(&'a self, attributes: &'a Attributes<'a>, object: Option<&'a Object>) -> Admission<'a> {
-        let policies = self.0.policies(attributes);
-        policies
-            .if_some(move |policies| async move { self.validate_write(&policies, attributes, object).await })
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        match self.0.policies(attributes).await? {
+            // The future of the evaluation is large; most writes have no policy.
+            Some(policies) => Box::pin(self.validate_write(&policies, attributes, object)).await,
+            None => Ok(()),
+        }
     }
 }
 
 /// A write while policies validate it.
 struct WriteValidation<'w> {
-    policies: PolicyWrite<'w, CompiledValidatingPolicy>,
+    policies: PolicyWrite<'w>,
     object: Option<&'w Object>,
     /// The first denial.
     denial: Option<Denial>,
@@ -85,13 +83,13 @@ struct WriteValidation<'w> {
 }
 
 impl<'w> WriteValidation<'w> {
-    fn new(
-        source: &'w PolicySource<CompiledValidatingPolicy>,
-        attributes: &'w Attributes<'w>,
-        object: Option<&'w Object>,
-    ) -> Self {
-        let policies = PolicyWrite::new(source, attributes);
-        WriteValidation { policies, object, denial: None, has_failure_annotation: false }
+    fn new(attributes: &'w Attributes<'w>, object: Option<&'w Object>) -> Self {
+        WriteValidation {
+            policies: PolicyWrite::new(attributes),
+            object,
+            denial: None,
+            has_failure_annotation: false,
+        }
     }
 
     /// Evaluates one policy with its bindings for the write.
@@ -108,7 +106,7 @@ impl<'w> WriteValidation<'w> {
                 return Ok(());
             }
         };
-        let (attributes, environment) = (self.policies.attributes, &self.policies.source.environment);
+        let (attributes, environment) = (self.policies.attributes, self.policies.attributes.environment);
         let representation = self.policies.representation(&invocations.matched);
         let mut objects: Option<ReviewedObjects<'_>> = None;
         let mut fixed: Option<FixedValues> = None;
@@ -125,7 +123,7 @@ impl<'w> WriteValidation<'w> {
             };
             if objects.is_none() {
                 let new = self.object.map(Cow::Borrowed);
-                match ReviewedObjects::new(new, &representation, attributes, environment, Phase::Validating) {
+                match ReviewedObjects::new(new, &representation, attributes, Phase::Validating) {
                     Ok(reviewed) => objects = Some(reviewed),
                     Err(status) => {
                         let reason = format!("failed to convert object version: {}", status.message);
@@ -145,14 +143,15 @@ impl<'w> WriteValidation<'w> {
             };
             let (new, old) = (objects.new.as_deref(), objects.old.as_deref());
             let data = fixed.with_objects(new, old, param.as_deref());
-            let run =
-                |inputs: &Inputs<'_>| evaluate(compiled, policy.denies_errors, inputs, &*environment.clock);
-            let outcome = self.policies.evaluate(common, data, fixed, run).await;
+            let run = |inputs: &ExpressionInputs<'_>| {
+                evaluate(compiled, policy.denies_errors, inputs, &*environment.clock)
+            };
+            let outcome = self.policies.evaluate(common, data, run).await;
             self.record(policy, binding, outcome, &mut annotations);
         }
         for (key, values) in annotations.0 {
             let key = format!("{}/{key}", policy.name());
-            attributes.notes.annotate(key, values.join(", "));
+            attributes.recorder.annotate(key, values.join(", "));
         }
         Ok(())
     }
@@ -165,15 +164,14 @@ impl<'w> WriteValidation<'w> {
         outcome: Outcome,
         annotations: &mut Annotations,
     ) {
-        let source = self.policies.source;
-        let metrics = &source.environment.metrics;
+        let metrics = &self.policies.attributes.environment.metrics;
         if let Some(conditions) = &outcome.conditions {
             let operation = self.policies.attributes.operation;
             metrics.conditions.observe(ConditionsOwner::policy(policy.name()), operation, conditions);
         }
         let observe = |action: &'static str, failure: &Failure| {
-            let names = (policy.name(), binding.name.as_str());
-            metrics.policies.observe_validation(names, action, &failure.message, failure.took);
+            let (message, took) = (&failure.message, failure.took);
+            metrics.policies.observe_validation(policy.name(), &binding.name, action, message, took);
         };
         outcome.ignored.iter().for_each(|ignored| observe("allow", ignored));
         for failure in &outcome.failures {
@@ -188,7 +186,7 @@ impl<'w> WriteValidation<'w> {
                         observe("audit", failure);
                     }
                     "Warn" => {
-                        self.policies.attributes.notes.warn(format!(
+                        self.policies.attributes.recorder.warn(format!(
                             "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
                             policy.name(),
                             binding.name,
@@ -220,9 +218,9 @@ impl<'w> WriteValidation<'w> {
             "expressionIndex": failure.index,
             "validationActions": binding.actions,
         }]);
-        let names = &self.policies.source.environment.names;
+        let names = &self.policies.attributes.environment.names;
         let key = names.group_sub_key("validation.policy.admission", "validation_failure");
-        self.policies.attributes.notes.annotate(key, value.to_string());
+        self.policies.attributes.recorder.annotate(key, value.to_string());
     }
 
     /// Denies the write for a defect of a policy or binding, unless the policy ignores errors.

@@ -30,7 +30,7 @@ fn server(policy: Value, binding: Value) -> Server {
         "Namespace",
         &[json!({"metadata": {"name": "team", "labels": {"team": "yes"}}, "status": {"phase": "Active"}})],
     );
-    let plugin = ValidatingAdmissionPolicy::new(&fake.environment());
+    let plugin = ValidatingAdmissionPolicy::default();
     let server = Server { fake, plugin };
     server.set_policy("p", policy);
     server.set_binding("b", "p", binding);
@@ -43,7 +43,7 @@ impl Server {
             "apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"],
         });
         let base = json!({"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}});
-        let version = self.fake.environment().reader.last_change(POLICY).unwrap_or(0).to_string();
+        let version = self.fake.environment.reader.last_change(POLICY).unwrap_or(0).to_string();
         let metadata = json!({"name": name, "uid": name, "resourceVersion": version});
         let object = json!({"metadata": metadata, "spec": merged(base, spec)});
         self.fake.backend.put("admissionregistration", "ValidatingAdmissionPolicy", object);
@@ -355,11 +355,10 @@ async fn policies_and_reviews_are_exempt() {
 
 #[tokio::test]
 async fn failed_validations_and_match_conditions_are_counted() {
-    let fake = Fake::new(Preset::Kubernetes);
+    let mut fake = Fake::new(Preset::Kubernetes);
     let metrics = Metrics::default();
-    let environment =
-        Environment { metrics: Arc::new(AdmissionMetrics::new(&metrics)), ..fake.environment() };
-    let plugin = ValidatingAdmissionPolicy::new(&environment);
+    fake.environment.metrics = Arc::new(AdmissionMetrics::new(&metrics));
+    let plugin = ValidatingAdmissionPolicy::default();
     let server = Server { fake, plugin };
     let condition = |expression: &str| json!({"matchConditions": [{"name": "c", "expression": expression}]});
     let actions = |actions: &[&str]| json!({"validationActions": actions});

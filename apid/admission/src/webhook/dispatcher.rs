@@ -1,30 +1,32 @@
-//! The part that both webhook plugins share: selection of the webhooks for a write, and calls.
+//! The webhook plugins of both phases: selection of the webhooks for a write, and calls.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use apimachinery::names::Names;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Reason, Status};
 use bytes::Bytes;
 use kinds::admission_expressions::REQUEST;
 use webhooks::{WebhookCall, WebhookUsers};
 
-use super::annotations;
 use super::hook::{self, Hook, Hooks};
 use super::metrics::ErrorType;
 use super::review::{self, ReviewResponse};
 use super::serialized_objects::SerializedObjects;
 use crate::admission_request::{condition_request, request_fields};
 use crate::authorization::AuthorizationAnswers;
-use crate::expression_inputs::{ExpressionInputs, authorizer_variables};
+use crate::expression_inputs::ExpressionInputs;
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::{ConditionsError, MatchConditions};
-use crate::matching::{MatchedResource, Matcher};
+use crate::matching::MatchedResource;
+use crate::plugin_configuration::ConfigurationType;
+use crate::reinvocation::Reinvocation;
 use crate::representation::Representation;
 use crate::reviewed_objects::ReviewedObjects;
 use crate::{
-    Attributes, CompiledObjects, Environment, MaybeFuture, ObjectKind, Phase, PluginConfiguration,
-    PluginConfigurationError, mutation,
+    Attributes, CompiledObjects, Environment, Interest, ObjectKind, Operation, Phase, Plugin,
+    PluginConfiguration, PluginConfigurationError, mutation,
 };
 
 /// Maximum size of a webhook response in bytes; with a larger response the call fails.
@@ -66,11 +68,9 @@ impl Phase {
     }
 }
 
-/// Finds and calls the webhooks of one phase.
-pub(super) struct Dispatcher {
-    pub(super) environment: Environment,
-    pub(super) phase: Phase,
-    pub(super) matcher: Matcher,
+/// MutatingAdmissionWebhook or ValidatingAdmissionWebhook: finds and calls the webhooks of one phase.
+pub(crate) struct Webhooks {
+    phase: Phase,
     hooks: CompiledObjects<Hooks>,
     users: Option<WebhookUsers>,
 }
@@ -80,6 +80,8 @@ pub(super) struct HookCall<'a> {
     pub(super) hook: Arc<Hook>,
     /// Position among all webhooks.
     pub(super) index: usize,
+    /// Round of the mutating phase: 0 or 1.
+    pub(super) round: u8,
     pub(super) matched: MatchedResource,
     pub(super) objects: Arc<SerializedObjects<'a>>,
 }
@@ -96,43 +98,67 @@ pub(super) enum HookFailure {
     Internal(Status),
 }
 
+impl HookCall<'_> {
+    /// Key of an audit annotation about the call.
+    pub(super) fn annotation_key(&self, names: &Names, group: &str) -> String {
+        names.group_sub_key(group, &format!("round_{}_index_{}", self.round, self.index))
+    }
+}
+
 impl HookFailure {
     fn calling(reason: impl Into<String>, code: u16) -> Self {
         HookFailure::Calling { reason: reason.into(), code }
     }
 }
 
-impl Dispatcher {
-    pub(super) fn new(
+impl Plugin for Webhooks {
+    const INTEREST: Interest = Interest::ALL_RESOURCES.on(&Operation::ALL);
+
+    async fn mutate_in_round(
+        &self,
+        attributes: &Attributes<'_>,
+        object: Option<&mut Object>,
+        reinvocation: &mut Reinvocation,
+    ) -> Result<(), Status> {
+        match self.hooks(Phase::Mutating, attributes).await? {
+            // The future of a call is large; most writes have no webhook.
+            Some(hooks) => Box::pin(self.call_mutating(&hooks, attributes, object, reinvocation)).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
+        match self.hooks(Phase::Validating, attributes).await? {
+            Some(hooks) => Box::pin(self.call_validating(&hooks, attributes, object)).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Webhooks {
+    /// Builds the plugin of a phase.
+    ///
+    /// # Errors
+    ///
+    /// The configuration is invalid.
+    pub(crate) fn new(
         phase: Phase,
         environment: &Environment,
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
-        let reader = Arc::clone(&environment.reader);
-        Ok(Dispatcher {
-            matcher: Matcher::new(environment),
-            hooks: CompiledObjects::new(reader, phase.configuration_kind(), hook::compile),
-            users: configuration
-                .map(|configuration| load_users(configuration, environment))
-                .transpose()?
-                .flatten(),
-            environment: environment.clone(),
-            phase,
-        })
+        let users = configuration.map(|configuration| load_users(configuration, environment)).transpose()?;
+        let hooks = CompiledObjects::new(phase.configuration_kind(), hook::compile);
+        Ok(Webhooks { phase, hooks, users: users.flatten() })
     }
 
-    /// The webhooks of this phase; None if no webhook can match the write.
-    pub(super) fn hooks<'a>(
-        &'a self,
-        attributes: &'a Attributes<'a>,
-    ) -> MaybeFuture<'a, Result<Option<Arc<Hooks>>, Status>> {
-        if is_exempt(attributes) {
-            return MaybeFuture::Ready(Ok(None));
+    /// The webhooks of a phase; None if no webhook can match the write.
+    async fn hooks(&self, phase: Phase, attributes: &Attributes<'_>) -> Result<Option<Arc<Hooks>>, Status> {
+        if phase != self.phase || is_exempt(attributes) {
+            return Ok(None);
         }
         let resource = &attributes.served.group_resource.resource;
-        self.hooks
-            .get()
-            .map(move |hooks| Ok(Some(hooks?).filter(|hooks| hooks.candidates(resource).next().is_some())))
+        let hooks = self.hooks.get(&attributes.environment.reader).await?;
+        Ok(Some(hooks).filter(|hooks| hooks.candidates(resource).next().is_some()))
     }
 
     /// The objects of a write in a matched version.
@@ -146,11 +172,8 @@ impl Dispatcher {
         attributes: &Attributes<'a>,
         object: Option<Cow<'a, Object>>,
     ) -> Result<SerializedObjects<'a>, Status> {
-        let environment = &self.environment;
-        let registry = environment.registry.get();
-        let representation = Representation::for_match(matched, attributes, &registry, &environment.names);
-        ReviewedObjects::new(object, &representation, attributes, environment, self.phase)
-            .map(SerializedObjects::new)
+        let representation = Representation::for_match(matched, attributes);
+        ReviewedObjects::new(object, &representation, attributes, self.phase).map(SerializedObjects::new)
     }
 
     /// Prepares the call of a matched webhook. Returns None if the match conditions exclude the write.
@@ -160,19 +183,20 @@ impl Dispatcher {
     /// 403: failed match conditions of a webhook that fails closed.
     pub(super) async fn prepare<'a>(
         &self,
-        (index, hook): (usize, &Arc<Hook>),
+        index: usize,
+        hook: &Arc<Hook>,
         matched: MatchedResource,
         attributes: &Attributes<'_>,
         objects: Arc<SerializedObjects<'a>>,
     ) -> Result<Option<HookCall<'a>>, Status> {
         let result = match hook.conditions() {
             Some(conditions) => {
-                self.evaluate((hook, conditions), &objects.reviewed, &matched, attributes).await
+                self.evaluate(hook, conditions, &objects.reviewed, &matched, attributes).await
             }
             None => Ok(true),
         };
         match result {
-            Ok(true) => Ok(Some(HookCall { hook: Arc::clone(hook), index, matched, objects })),
+            Ok(true) => Ok(Some(HookCall { hook: Arc::clone(hook), index, round: 0, matched, objects })),
             Ok(false) => Ok(None),
             Err(_) if hook.ignores_failures => Ok(None),
             Err(error) => {
@@ -184,22 +208,22 @@ impl Dispatcher {
 
     /// The fields of the request in a review.
     fn request(&self, matched: &MatchedResource, attributes: &Attributes<'_>) -> Map<String, Value> {
-        let names = &self.environment.names;
-        let registry = self.environment.registry.get();
-        let requested = Representation::for_match(&MatchedResource::Requested, attributes, &registry, names);
-        let representation = Representation::for_match(matched, attributes, &registry, names);
+        let requested = Representation::for_match(&MatchedResource::Requested, attributes);
+        let representation = Representation::for_match(matched, attributes);
         request_fields(attributes, &representation, &requested, self.name(attributes))
     }
 
     /// Evaluates match conditions and observes their outcome.
     async fn evaluate(
         &self,
-        (hook, conditions): (&Hook, &MatchConditions),
+        hook: &Hook,
+        conditions: &MatchConditions,
         objects: &ReviewedObjects<'_>,
         matched: &MatchedResource,
         attributes: &Attributes<'_>,
     ) -> Result<bool, ConditionsError> {
         let answers = Arc::<AuthorizationAnswers>::default();
+        let environment = attributes.environment;
         let request = match conditions.uses(REQUEST) {
             true => Value::Object(condition_request(self.request(matched, attributes))),
             false => Value::Null,
@@ -210,16 +234,16 @@ impl Dispatcher {
                 old: objects.old.as_deref(),
                 param: None,
                 request: &request,
+                condition_request: &request,
                 namespace: None,
+                authorizer: Some((&answers, attributes)),
             };
-            let mut variables = inputs.variables();
-            variables.extend(authorizer_variables(&answers, attributes));
-            conditions.evaluate(&variables, &*self.environment.clock)
+            conditions.evaluate(&inputs.condition_variables(), &*environment.clock)
         };
-        let outcome = answers.evaluate(attributes.user, &self.environment, run).await;
+        let outcome = answers.evaluate(attributes, run).await;
         let phase = self.phase.webhook_type();
         let owner = ConditionsOwner { name: &hook.name, kind: "webhook", phase };
-        self.environment.metrics.conditions.observe(owner, attributes.operation, &outcome);
+        environment.metrics.conditions.observe(owner, attributes.operation, &outcome);
         outcome.result
     }
 
@@ -249,18 +273,20 @@ impl Dispatcher {
         let client = hook.client.as_ref();
         let client = client
             .map_err(|error| HookFailure::calling(format!("could not get REST client: {error}"), 400))?;
-        let names = &self.environment.names;
-        let now = self.environment.clock.monotonic();
+        let environment = attributes.environment;
+        let names = &environment.names;
+        let now = environment.clock.monotonic();
         let left = attributes.deadline.map_or(hook.timeout, |deadline| deadline.saturating_sub(now));
-        let (objects, uid) = (&call.objects, self.environment.rng.uuid());
+        let uid = environment.rng.uuid();
         let request = self.request(&call.matched, attributes);
+        let (object, old) = call.objects.texts();
         let webhook_call = WebhookCall {
-            body: Bytes::from(review::body(names, version, &uid, &request, objects.texts())),
+            body: Bytes::from(review::body(names, version, &uid, &request, object, old)),
             timeout: hook.timeout.min(left),
             response_bytes: MAX_RESPONSE_BYTES,
             sends_timeout: true,
         };
-        let result = self.environment.webhooks.post(client, self.users.as_ref(), webhook_call).await;
+        let result = environment.webhooks.post(client, self.users.as_ref(), webhook_call).await;
         let is_cut = left < hook.timeout;
         if is_cut && matches!(&result, Err(webhooks::CallFailure::Timeout { .. })) {
             // The request has no time left, so the failure policy of the webhook does not apply.
@@ -278,10 +304,13 @@ impl Dispatcher {
         let response = review::read_response(&bytes, &uid, names, version, is_mutating)
             .map_err(|error| HookFailure::calling(error.to_string(), 503))?;
         for (key, value) in &response.annotations {
-            annotations::add(attributes.notes, hook, key, value.clone());
+            // An annotation with an invalid or prefixed key is dropped.
+            if kinds::format::qualified_name(key).is_empty() && !key.contains('/') {
+                attributes.recorder.annotate(format!("{}/{key}", hook.name), value.clone());
+            }
         }
         for warning in &response.warnings {
-            attributes.notes.warn(warning.clone());
+            attributes.recorder.warn(warning.clone());
         }
         if response.is_allowed {
             Ok(response)
@@ -299,39 +328,37 @@ impl Dispatcher {
         failure: Option<HookFailure>,
         started: std::time::Duration,
     ) -> Option<Status> {
-        let (hook, metrics) = (&*call.hook, &self.environment.metrics.webhooks);
-        let (kind, operation) = (self.phase.webhook_type(), attributes.operation);
-        let took = self.environment.clock.monotonic().saturating_sub(started);
+        let (hook, environment) = (&*call.hook, attributes.environment);
+        let (metrics, now) = (&environment.metrics.webhooks, environment.clock.monotonic());
+        let (kind, operation, took) =
+            (self.phase.webhook_type(), attributes.operation, now.saturating_sub(started));
+        let log = |error: &str, consequence: &'static str| {
+            if let Some(failures) = hook.failure_log.count(now) {
+                tracing::warn!(
+                    webhook = hook.name,
+                    failures,
+                    error,
+                    "admission webhook failed; {consequence}"
+                );
+            }
+        };
         let (error_type, code, status) = match failure {
             None => {
-                metrics.observe_call(hook, kind, operation, (200, false), took);
+                metrics.observe_call(hook, kind, operation, 200, false, took);
                 return None;
             }
             Some(HookFailure::Calling { reason, code }) if hook.ignores_failures => {
-                metrics.observe_call(hook, kind, operation, (code, false), took);
+                metrics.observe_call(hook, kind, operation, code, false, took);
                 metrics.count_fail_open(hook, kind);
-                if let Some(failures) = hook.failure_log.count(self.environment.clock.monotonic()) {
-                    tracing::warn!(
-                        webhook = hook.name,
-                        failures,
-                        error = reason,
-                        "admission webhook failed; the write continues"
-                    );
-                }
-                let position = (u8::from(attributes.reinvoked), call.index);
-                let (notes, names) = (attributes.notes, &self.environment.names);
-                annotations::record_fail_open(notes, names, hook, self.phase.annotation_part(), position);
+                log(&reason, "the write continues");
+                let group = format!("failed-open.{}.webhook.admission", self.phase.annotation_part());
+                attributes
+                    .recorder
+                    .annotate(call.annotation_key(&environment.names, &group), hook.name.clone());
                 return None;
             }
             Some(HookFailure::Calling { reason, code }) => {
-                if let Some(failures) = hook.failure_log.count(self.environment.clock.monotonic()) {
-                    tracing::warn!(
-                        webhook = hook.name,
-                        failures,
-                        error = reason,
-                        "admission webhook failed; the write is rejected"
-                    );
-                }
+                log(&reason, "the write is rejected");
                 let error = format!("failed calling webhook {:?}: {reason}", hook.name);
                 (ErrorType::CallingWebhook, code, Status::internal(error))
             }
@@ -339,7 +366,7 @@ impl Dispatcher {
             Some(HookFailure::Internal(status)) => (ErrorType::Internal, 0, status),
         };
         metrics.count_rejection(hook, kind, operation, error_type, code);
-        metrics.observe_call(hook, kind, operation, (code, true), took);
+        metrics.observe_call(hook, kind, operation, code, true, took);
         Some(status)
     }
 }
@@ -356,8 +383,12 @@ fn load_users(
     configuration: &PluginConfiguration,
     environment: &Environment,
 ) -> Result<Option<WebhookUsers>, PluginConfigurationError> {
-    let group = ("apiserver.config", ["v1", "v1alpha1"].as_slice());
-    configuration.decode(&environment.names, group, "WebhookAdmissionConfiguration", |fields| {
+    let expected = ConfigurationType {
+        group: "apiserver.config",
+        versions: &["v1", "v1alpha1"],
+        kind: "WebhookAdmissionConfiguration",
+    };
+    configuration.decode(&environment.names, expected, |fields| {
         let file = fields.text("kubeConfigFile");
         if file.is_empty() {
             return None;

@@ -84,7 +84,8 @@ impl WebhookMetrics {
         hook: &Hook,
         kind: &'static str,
         operation: Operation,
-        (code, is_rejected): (u16, bool),
+        code: u16,
+        is_rejected: bool,
         took: Duration,
     ) {
         let mut labels = labels(hook, kind);

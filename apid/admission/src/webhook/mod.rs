@@ -17,7 +17,6 @@
 //! it. A match of any other webhook rejects the dry run.
 //! INVARIANT (fast path): a write costs one comparison and one lookup if no rule contains its resource.
 
-mod annotations;
 mod dispatcher;
 mod failure_log;
 mod hook;
@@ -30,9 +29,8 @@ mod validating;
 
 pub use services::ReaderServices;
 
+pub(crate) use dispatcher::Webhooks;
 pub(crate) use metrics::WebhookMetrics;
-pub(crate) use mutating::MutatingWebhooks;
-pub(crate) use validating::ValidatingWebhooks;
 
 #[cfg(test)]
 mod tests;

@@ -32,10 +32,8 @@ pub(super) struct ReviewResponse {
 /// The reason why a response is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ResponseError {
-    /// The body is not an AdmissionReview.
     #[error("failed to call webhook: {0}")]
     Undecodable(String),
-    /// The AdmissionReview does not answer the request.
     #[error("received invalid webhook response: {0}")]
     Invalid(String),
 }
@@ -51,7 +49,8 @@ pub(super) fn body(
     version: &str,
     uid: &str,
     request: &Map<String, Value>,
-    (object, old): (&str, &str),
+    object: &str,
+    old: &str,
 ) -> String {
     let mut fields = json::to_text(request);
     // Without the closing brace, the uid and the objects can follow the last field of the request.

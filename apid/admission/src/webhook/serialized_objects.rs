@@ -1,19 +1,12 @@
 //! The objects of a write in the form of one matched version, shared by the calls of all webhooks that match
 //! it.
-//!
-//! # Invariants
-//!
-//! INVARIANT (converted once): the validating phase converts and serializes the objects once for each
-//! version.
 
 use std::borrow::Cow;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use apimachinery::codec::json;
 use apimachinery::object::Object;
 
-use crate::Attributes;
-use crate::matching::MatchedResource;
 use crate::reviewed_objects::ReviewedObjects;
 
 /// The objects of a write in a matched version, and their JSON.
@@ -41,29 +34,5 @@ impl<'a> SerializedObjects<'a> {
     pub(super) fn text_bytes(&self) -> usize {
         let (new, old) = self.texts();
         new.len() + old.len()
-    }
-}
-
-/// Objects of one write by matched version.
-#[derive(Default)]
-pub(super) struct SerializedObjectsCache<'a>(Vec<(String, String, Arc<SerializedObjects<'a>>)>);
-
-impl<'a> SerializedObjectsCache<'a> {
-    /// The cached objects of a matched version, or the result of `build`.
-    pub(super) fn get_or_build<E>(
-        &mut self,
-        matched: &MatchedResource,
-        attributes: &Attributes<'_>,
-        build: impl FnOnce() -> Result<SerializedObjects<'a>, E>,
-    ) -> Result<Arc<SerializedObjects<'a>>, E> {
-        let (resource, version) = matched.resource_and_version(attributes);
-        let group = &resource.group_resource.group;
-        let cached = self.0.iter().find(|(g, v, _)| g == group && v == version);
-        if let Some((.., objects)) = cached {
-            return Ok(Arc::clone(objects));
-        }
-        let objects = Arc::new(build()?);
-        self.0.push((group.clone(), version.to_owned(), Arc::clone(&objects)));
-        Ok(objects)
     }
 }

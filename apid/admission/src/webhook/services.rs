@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use apimachinery::object::Object;
-use webhooks::{LookupFuture, ServiceLookup};
+use apimachinery::status::Status;
+use async_trait::async_trait;
+use webhooks::ServiceLookup;
 
 use crate::{ObjectKind, Reader};
 
@@ -13,12 +15,13 @@ const ENDPOINT_SLICE: ObjectKind = ObjectKind::new("discovery", "EndpointSlice")
 /// Service lookup that reads the watch cache.
 pub struct ReaderServices(pub Arc<dyn Reader>);
 
+#[async_trait]
 impl ServiceLookup for ReaderServices {
-    fn service<'a>(&'a self, namespace: &'a str, name: &'a str) -> LookupFuture<'a, Option<Arc<Object>>> {
-        Box::pin(self.0.get(SERVICE, namespace, name).get())
+    async fn service(&self, namespace: &str, name: &str) -> Result<Option<Arc<Object>>, Status> {
+        self.0.get(SERVICE, namespace, name).await
     }
 
-    fn endpoint_slices<'a>(&'a self, namespace: &'a str) -> LookupFuture<'a, Vec<Arc<Object>>> {
-        Box::pin(self.0.list(ENDPOINT_SLICE, namespace).get())
+    async fn endpoint_slices(&self, namespace: &str) -> Result<Vec<Arc<Object>>, Status> {
+        self.0.list(ENDPOINT_SLICE, namespace).await
     }
 }

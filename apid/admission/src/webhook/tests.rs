@@ -16,13 +16,14 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::ValidatingWebhooks;
+use super::Webhooks;
 use super::mutating::parse_patch;
 use super::review::{ResponseError, ReviewResponse, body, denial, read_response};
+use crate::Phase;
 use crate::reinvocation::Reinvocation;
 use crate::testing::{Fake, TestedWrite};
 use crate::validating_admission_policy::ValidatingAdmissionPolicy;
-use crate::{BuildPlugin, ConfigurePlugin, Environment, PluginOutput, mutation};
+use crate::{Recorder, mutation};
 
 /// Examples of the fuzz target.
 const EXAMPLES: [&str; 4] = [
@@ -220,7 +221,7 @@ fn webhook(changed: Value) -> Value {
 async fn write_with(changed: Value, dry_run: bool, fake: Fake) -> (String, Vec<(String, String)>) {
     let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [webhook(changed)]});
     let fake = fake.with_objects("admissionregistration", "ValidatingWebhookConfiguration", &[configuration]);
-    let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
+    let plugin = Webhooks::new(Phase::Validating, &fake.environment, None).unwrap();
     let write = TestedWrite { kind: ("", "ConfigMap"), dry_run, ..TestedWrite::default() };
     let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
     (result.message().to_owned(), result.annotations)
@@ -258,7 +259,7 @@ async fn call_ends_with_the_request() {
             kind,
             std::slice::from_ref(&configuration),
         );
-        let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
+        let plugin = Webhooks::new(Phase::Validating, &fake.environment, None).unwrap();
         let deadline = Some(fake.clock.monotonic() + Duration::from_secs(seconds));
         let write = TestedWrite { kind: ("", "ConfigMap"), deadline, ..TestedWrite::default() };
         let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
@@ -354,7 +355,7 @@ async fn webhook_and_policy_agree_on_match_conditions() {
         let fake = fake()
             .with_objects("admissionregistration", "ValidatingAdmissionPolicy", &[policy])
             .with_objects("admissionregistration", "ValidatingAdmissionPolicyBinding", &[binding]);
-        let plugin = ValidatingAdmissionPolicy::new(&fake.environment());
+        let plugin = ValidatingAdmissionPolicy::default();
         let write = TestedWrite { kind: ("", "ConfigMap"), ..TestedWrite::default() };
         let result = fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}})).await;
         let expected = if is_applied { "denied request: applied" } else { reason.as_str() };
@@ -386,16 +387,15 @@ impl Clock for SteppingClock {
 async fn slow_match_conditions_of_webhook_yield_to_other_tasks() {
     let excluded = webhook(json!({"matchConditions": [{"name": "c", "expression": "false"}]}));
     let configuration = json!({"metadata": {"name": "c", "uid": "1"}, "webhooks": [excluded]});
-    let fake = Fake::new(Preset::Kubernetes).with_objects(
+    let mut fake = Fake::new(Preset::Kubernetes).with_objects(
         "admissionregistration",
         "ValidatingWebhookConfiguration",
         &[configuration],
     );
     // A slow write pauses twice: once in its turn before the webhook, and once after the conditions.
     for (step, expected) in [(Duration::from_micros(1), 0), (Duration::from_secs(1), 2)] {
-        let clock = Arc::new(SteppingClock { step, readings: AtomicU32::default() });
-        let environment = Environment { clock, ..fake.environment() };
-        let plugin = ValidatingWebhooks::new(&environment, None).unwrap();
+        fake.environment.clock = Arc::new(SteppingClock { step, readings: AtomicU32::default() });
+        let plugin = Webhooks::new(Phase::Validating, &fake.environment, None).unwrap();
         let run = || {
             let write = TestedWrite { kind: ("", "ConfigMap"), ..TestedWrite::default() };
             fake.run_plugin(&plugin, write, json!({"metadata": {"name": "m"}}))
@@ -415,7 +415,7 @@ async fn slow_match_conditions_of_webhook_yield_to_other_tasks() {
 
 #[tokio::test]
 async fn repeated_warnings_reach_the_client_once() {
-    let output = PluginOutput::default();
+    let output = Recorder::default();
     for text in ["one", "", "two", "one"] {
         output.warn(text);
     }
@@ -429,7 +429,7 @@ fn review_body_has_request_uid_and_objects() {
     for (preset, group) in [(Preset::Kubernetes, "admission.k8s.io"), (Preset::Svc, "admission.example.test")]
     {
         let names = Names::new(preset, "example.test").unwrap();
-        let body = body(&names, "v1", "u1", request.as_object().unwrap(), ("{\"a\":\"}\"}", "null"));
+        let body = body(&names, "v1", "u1", request.as_object().unwrap(), "{\"a\":\"}\"}", "null");
         let expected = json!({
             "kind": "AdmissionReview", "apiVersion": format!("{group}/v1"),
             "request": {"name": "m", "dryRun": true, "uid": "u1", "object": {"a": "}"}, "oldObject": null},
@@ -446,7 +446,7 @@ async fn configurations_and_policies_are_never_sent_to_webhooks() {
         "ValidatingWebhookConfiguration",
         &[configuration],
     );
-    let plugin = ValidatingWebhooks::new(&fake.environment(), None).unwrap();
+    let plugin = Webhooks::new(Phase::Validating, &fake.environment, None).unwrap();
     for (group, kind, is_exempt) in [
         ("admissionregistration", "MutatingWebhookConfiguration", true),
         ("admissionregistration", "ValidatingWebhookConfiguration", true),

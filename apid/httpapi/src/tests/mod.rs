@@ -68,7 +68,7 @@ use storage::engine::memory::MemoryStore;
 use storage::{Observer, Observers, Store};
 use tokio::sync::watch;
 
-use super::{Api, Health, HttpSettings, HttpState, RequestBody};
+use super::{Api, Health, HttpSettings, HttpState, RequestBody, RequestLimits, ServerLimits};
 use ::audit::{AuditLog, Rotation};
 use authclient::Auth;
 use controllers::{AdmissionWrites, ControllerState};
@@ -114,6 +114,7 @@ struct Settings<'a> {
     /// Cache limits.
     limits: Limits,
     request_timeout: Duration,
+    request_limits: RequestLimits,
     conversion_client: Arc<dyn ConversionClient>,
     /// Ranges of cluster IP addresses.
     ranges: &'a [ServiceRange],
@@ -144,6 +145,7 @@ impl Default for Settings<'_> {
             kinds: &[],
             limits: Limits::default(),
             request_timeout: MINUTE,
+            request_limits: RequestLimits { server: ServerLimits { reads: 0, writes: 0 }, is_fair: false },
             conversion_client: Arc::new(NoWebhook),
             ranges: &[ServiceRange::DEFAULT],
         }
@@ -240,6 +242,19 @@ impl Server {
         Server::start_with_settings(Settings { request_timeout, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with plain limits of reads and writes; 0 means no limit.
+    pub(super) async fn start_with_limits(reads: usize, writes: usize) -> Self {
+        let request_limits = RequestLimits { server: ServerLimits { reads, writes }, is_fair: false };
+        Server::start_with_settings(Settings { request_limits, ..Settings::default() }).await
+    }
+
+    /// Like [`Server::start`], with flow schemas and priority levels.
+    pub(super) async fn start_with_fairness() -> Self {
+        let request_limits =
+            RequestLimits { server: ServerLimits { reads: 400, writes: 200 }, is_fair: true };
+        Server::start_with_settings(Settings { request_limits, ..Settings::default() }).await
+    }
+
     /// Like [`Server::start`], with ranges of cluster IP addresses.
     pub(super) async fn start_with_ranges(preset: Preset, ranges: &[ServiceRange]) -> Self {
         Server::start_with_settings(Settings { preset, ranges, ..Settings::default() }).await
@@ -269,6 +284,7 @@ impl Server {
             kinds,
             limits,
             request_timeout,
+            request_limits,
             conversion_client,
             ranges,
         } = settings;
@@ -318,7 +334,6 @@ impl Server {
             clock: clock.clone(),
             metrics: Arc::new(ConversionMetrics::new(&metrics)),
         };
-        verbs::observe_admission(&admission, &dyn_clock, &metrics);
         let api_state = Arc::new(ApiState {
             names,
             clock: clock.clone(),
@@ -344,16 +359,18 @@ impl Server {
             compatibility_versions: versions,
             server_address: "127.0.0.1:6443".to_owned(),
             request_timeout,
+            request_limits,
             delete_workers: 4,
         };
         let http_state =
             Arc::new(HttpState::new(api_state.clone(), audit.clone(), metrics.clone(), health, settings));
-        let controller_state = Arc::new(ControllerState {
-            api_state: api_state.clone(),
+        let controller_state = Arc::new(ControllerState::new(
+            api_state.clone(),
             audit,
-            metrics: metrics.clone(),
-            own_accounts: false,
-        });
+            metrics.clone(),
+            false,
+            http_state.flow_control().cloned(),
+        ));
         backend.attach(&api_state);
         writes.attach(&controller_state);
         api_state.auth.register_metrics(&metrics);
@@ -422,7 +439,7 @@ impl Server {
         writer.attach(&self.controller_state);
         let mut object = Object::from_value(json!({ "metadata": metadata })).unwrap();
         object.set_meta("namespace", "a");
-        writer.create(ObjectKind::new("", "ConfigMap"), object).get().await.unwrap();
+        writer.create(ObjectKind::new("", "ConfigMap"), object).await.unwrap();
     }
 
     pub(super) async fn put(&self, url: &str, body: Value) -> Reply {

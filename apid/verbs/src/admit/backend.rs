@@ -2,20 +2,21 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (reads do not wait): once the watch cache holds a built-in kind, `get` and `list` of the kind do
-//! not wait. Both methods cache the objects that they decode, except those of long lists.
+//! INVARIANT (reads do not wait): once the watch cache holds a built-in kind, reads and lists of the kind do not
+//! wait. Both cache the objects that they decode, except those of long lists.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock, Weak};
 
-use admission::{Authorizer, LookupResult, MaybeFuture, ObjectKind, Reader};
+use admission::{Authorizer, ListResult, LookupResult, ObjectKind, Reader};
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::Decision;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
+use async_trait::async_trait;
 use kinds::entry::Decoder;
 use kinds::{KindRef, Registry, Resource, labels};
 
@@ -130,7 +131,7 @@ impl Objects {
     }
 
     /// Decodes the objects under the key prefix `scope`.
-    fn decode_all(&self, snapshot: &crate::Snapshot, scope: &str) -> Result<Vec<Arc<Object>>, Status> {
+    fn decode_all(&self, snapshot: &crate::Snapshot, scope: &str) -> ListResult {
         if snapshot.is_empty() {
             return Ok(Vec::new());
         }
@@ -146,10 +147,10 @@ impl Objects {
         item.map(|item| self.decode(&item)).transpose()
     }
 
-    /// Lists the objects that a selector selects; waits until the watch cache holds the kind.
-    async fn list(&self, namespace: &str, selector: Option<&Value>) -> Result<Vec<Arc<Object>>, Status> {
+    /// Lists the objects that a label selector selects; waits until the watch cache holds the kind.
+    async fn select(&self, namespace: &str, selector: &Value) -> ListResult {
         let snapshot = self.items.snapshot().await.map_err(unavailable)?;
-        let items = self.with_key(namespace, "", |scope| selected_items(&snapshot, scope, selector));
+        let items = self.with_key(namespace, "", |scope| selected_items(&snapshot, scope, Some(selector)));
         let is_cached = items.len() <= CACHED_LIST_MAX;
         let mut objects = Vec::with_capacity(items.len());
         for part in items.chunks(CACHED_LIST_MAX) {
@@ -183,96 +184,61 @@ fn is_selected(selector: &Value, item: &Item) -> bool {
     labels::matches(selector, &Value::Object(labels))
 }
 
+#[async_trait]
 impl Reader for AdmissionBackend {
-    fn get<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult> {
+    fn cached(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<LookupResult> {
         let objects = match self.objects(kind) {
             Ok(objects) => objects,
-            Err(status) => return MaybeFuture::Ready(Err(status)),
+            Err(status) => return Some(Err(status)),
         };
-        if let Some(found) = objects.with_key(namespace, name, |key| objects.items.get_now(key)) {
-            return MaybeFuture::Ready(found.map(|item| objects.decode(&item)).transpose());
-        }
-        MaybeFuture::later(objects.get(namespace, name))
+        let found = objects.with_key(namespace, name, |key| objects.items.get_now(key))?;
+        Some(found.map(|item| objects.decode(&item)).transpose())
     }
 
-    fn list<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
+    fn cached_list(&self, kind: ObjectKind, namespace: &str) -> Option<ListResult> {
         let objects = match self.objects(kind) {
             Ok(objects) => objects,
-            Err(status) => return MaybeFuture::Ready(Err(status)),
+            Err(status) => return Some(Err(status)),
         };
-        if let Some(snapshot) = objects.items.snapshot_now() {
-            return MaybeFuture::Ready(
-                objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope)),
-            );
-        }
-        MaybeFuture::later(objects.list(namespace, None))
+        let snapshot = objects.items.snapshot_now()?;
+        Some(objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope)))
     }
 
-    fn get_of<'a>(
-        &'a self,
-        resource: &'a Resource,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult> {
-        if let Some(kind) = ObjectKind::of(resource) {
-            return self.get(kind, namespace, name);
-        }
-        MaybeFuture::later(async move { self.custom_objects(resource)?.get(namespace, name).await })
-    }
-
-    fn select_of<'a>(
-        &'a self,
-        resource: &'a Resource,
-        namespace: &'a str,
-        selector: &'a Value,
-    ) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
-        MaybeFuture::later(async move {
-            match ObjectKind::of(resource) {
-                Some(kind) => self.objects(kind)?.list(namespace, Some(selector)).await,
-                None => self.custom_objects(resource)?.list(namespace, Some(selector)).await,
-            }
-        })
+    async fn load(&self, kind: ObjectKind) -> Result<(), Status> {
+        self.objects(kind)?.items.snapshot().await.map(drop).map_err(unavailable)
     }
 
     fn last_change(&self, kind: ObjectKind) -> Option<u64> {
         Some(self.objects(kind).ok()?.items.last_change_now()?.0)
     }
 
-    fn get_fresh<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult> {
-        MaybeFuture::later(async move {
-            let objects = self.objects(kind)?;
-            let key = objects.resource.key(namespace, name);
-            let row = self.api_state()?.store.get(&key, None).await.map_err(unavailable)?;
-            let Some(row) = row else { return Ok(None) };
-            let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
-                tracing::error!(%key, %error, "stored object cannot be decoded; admission fails with 500");
-                Status::internal("a stored object cannot be read")
-            })?;
-            Ok(Some(Arc::new(object)))
-        })
+    async fn get_fresh(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult {
+        let objects = self.objects(kind)?;
+        let key = objects.resource.key(namespace, name);
+        let row = self.api_state()?.store.get(&key, None).await.map_err(unavailable)?;
+        let Some(row) = row else { return Ok(None) };
+        let object = kinds::entry::decode(&row.value, row.revision).map_err(|error| {
+            tracing::error!(%key, %error, "stored object cannot be decoded; admission fails with 500");
+            Status::internal("a stored object cannot be read")
+        })?;
+        Ok(Some(Arc::new(object)))
+    }
+
+    async fn get_custom(&self, resource: &Resource, namespace: &str, name: &str) -> LookupResult {
+        self.custom_objects(resource)?.get(namespace, name).await
+    }
+
+    async fn select(&self, resource: &Resource, namespace: &str, selector: &Value) -> ListResult {
+        match ObjectKind::of(resource) {
+            Some(kind) => self.objects(kind)?.select(namespace, selector).await,
+            None => self.custom_objects(resource)?.select(namespace, selector).await,
+        }
     }
 }
 
+#[async_trait]
 impl Authorizer for AdmissionBackend {
-    fn decide<'a>(
-        &'a self,
-        user: &'a Arc<UserInfo>,
-        attributes: Attributes,
-    ) -> MaybeFuture<'a, Result<Decision, Status>> {
-        MaybeFuture::later(async move { self.api_state()?.auth.decision(user, attributes).await })
+    async fn decide(&self, user: &Arc<UserInfo>, attributes: Attributes) -> Result<Decision, Status> {
+        self.api_state()?.auth.decision(user, attributes).await
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use admission::quota::QUOTA;
 use admission::{
-    AdmissionMetrics, Attributes, Chain, Configuration, Environment, MaybeFuture, ObjectKind, Operation,
-    PluginOutput, Reader as _, Writer,
+    AdmissionMetrics, Attributes, Chain, Configuration, Environment, ObjectKind, Operation, Reader, Recorder,
+    Writer,
 };
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
@@ -21,7 +21,7 @@ use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
 use storage::{CommitOutcome, Op, Page, Result, Revision, Row, Store, Watch};
 
-use super::{AdmissionBackend, observe_admission};
+use super::AdmissionBackend;
 use crate::Cache;
 
 /// A store that counts its reads.
@@ -84,12 +84,13 @@ impl Store for CountingStore {
 /// A writer for requests without writes by plugins.
 struct NoWrites;
 
+#[async_trait]
 impl Writer for NoWrites {
-    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
+    async fn create(&self, _: ObjectKind, _: Object) -> std::result::Result<(), Status> {
         panic!("no plugin writes")
     }
 
-    fn update_status<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
+    async fn update_status(&self, _: ObjectKind, _: Object) -> std::result::Result<Arc<Object>, Status> {
         panic!("no plugin writes")
     }
 }
@@ -99,6 +100,7 @@ struct TestSetup {
     backend: Arc<AdmissionBackend>,
     registry: Registry,
     chain: Chain,
+    metrics: Metrics,
 }
 
 async fn setup() -> TestSetup {
@@ -112,10 +114,11 @@ async fn setup() -> TestSetup {
     let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
         (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(1)));
     let map = webhooks::ServiceMap::default();
+    let metrics = Metrics::default();
     let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
     let environment = Environment {
         webhooks,
-        metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
+        metrics: Arc::new(AdmissionMetrics::new(&metrics)),
         gates: serving::gates::FeatureGates::default(),
         limits: apimachinery::codec::Limits::BODY,
         registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
@@ -136,7 +139,7 @@ async fn setup() -> TestSetup {
         let row = kinds::entry::encode(&Object::from_value(object).unwrap());
         store.commit(key, Op::Create(row)).await.unwrap();
     }
-    TestSetup { store, backend, registry, chain }
+    TestSetup { store, backend, registry, chain, metrics }
 }
 
 impl TestSetup {
@@ -145,8 +148,8 @@ impl TestSetup {
     }
 
     async fn create_config_map_in(&self, namespace: &str) -> std::result::Result<(), Status> {
-        let (user, options, notes) =
-            (Arc::new(UserInfo::anonymous()), || Value::Null, PluginOutput::default());
+        let (user, options, recorder) =
+            (Arc::new(UserInfo::anonymous()), || Value::Null, Recorder::default());
         let attributes = Attributes {
             operation: Operation::Create,
             resource: self.registry.find("", "v1", "configmaps").unwrap(),
@@ -159,11 +162,11 @@ impl TestSetup {
             user: &user,
             dry_run: false,
             options: &options,
-            reinvoked: false,
             has_generated_name: false,
             is_in_collection: false,
             deadline: None,
-            notes: &notes,
+            recorder: &recorder,
+            environment: self.chain.environment(),
         };
         let mut object =
             Object::from_value(json!({"metadata": {"name": "m", "namespace": namespace}})).unwrap();
@@ -187,40 +190,33 @@ async fn write_without_affected_plugin_reads_nothing_from_store() {
 #[tokio::test]
 async fn loaded_kind_is_read_from_cache_and_decoded_once() {
     let setup = setup().await;
-    let get = |name: &'static str| setup.backend.get(ObjectKind::NAMESPACE, "", name);
-    assert!(matches!(get("team"), MaybeFuture::Pending(_)), "the kind is not loaded yet");
-    let first = get("team").get().await.unwrap().unwrap();
+    let reader: &dyn Reader = &*setup.backend;
+    let cached = |name| reader.cached(ObjectKind::NAMESPACE, "", name);
+    assert!(cached("team").is_none(), "the kind is not loaded yet");
+    let first = reader.get(ObjectKind::NAMESPACE, "", "team").await.unwrap().unwrap();
     assert_eq!((first.name(), first.resource_version()), ("team", "1"));
-    let MaybeFuture::Ready(Ok(Some(again))) = get("team") else {
-        panic!("a loaded kind is read without waiting")
-    };
+    let again = cached("team").expect("a loaded kind is read without waiting").unwrap().unwrap();
     assert!(Arc::ptr_eq(&first, &again), "the object is decoded once");
-    assert!(matches!(get("gone"), MaybeFuture::Ready(Ok(None))));
+    assert_eq!(cached("gone"), Some(Ok(None)));
 
-    let everywhere = setup.backend.list(QUOTA, "").get().await.unwrap();
-    assert_eq!(everywhere.len(), 1);
+    assert_eq!(reader.list(QUOTA, "").await.unwrap().len(), 1);
     for (namespace, count) in [("other", 1), ("othe", 0), ("team", 0)] {
-        let MaybeFuture::Ready(Ok(listed)) = setup.backend.list(QUOTA, namespace) else {
-            panic!("a loaded kind is listed without waiting")
-        };
-        assert_eq!(listed.len(), count, "{namespace}");
+        let listed = reader.cached_list(QUOTA, namespace).expect("a loaded kind is listed without waiting");
+        assert_eq!(listed.unwrap().len(), count, "{namespace}");
     }
-    assert!(setup.backend.get_fresh(QUOTA, "other", "q").get().await.is_err(), "no state is attached");
+    assert!(reader.get_fresh(QUOTA, "other", "q").await.is_err(), "no state is attached");
     let nothing = ObjectKind::new("", "Nothing");
-    assert!(matches!(setup.backend.get(nothing, "", "x"), MaybeFuture::Ready(Err(_))));
+    assert!(matches!(reader.cached(nothing, "", "x"), Some(Err(_))));
 }
 
 #[tokio::test]
 async fn admission_duration_metrics_name_the_plugin() {
     let setup = setup().await;
-    let metrics = Metrics::default();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    observe_admission(&setup.chain, &clock, &metrics);
     setup.create_config_map().await;
     setup.create_config_map().await;
     // NamespaceLifecycle cannot read the missing namespace again, because no state is attached.
     assert_eq!(setup.create_config_map_in("gone").await.unwrap_err().code, 503);
-    let text = metrics.text();
+    let text = setup.metrics.text();
     let count = |family: &str, labels: &str| {
         let series = format!("{family}_count{{{labels}}} ");
         text.lines().find_map(|line| line.strip_prefix(&series)).unwrap_or("none").to_owned()

@@ -37,7 +37,7 @@ pub(crate) async fn authorize_unsafe_delete(
 /// Adds the audit annotation of a delete that ignores read errors.
 pub(crate) fn annotate(call: &Call<'_>) {
     let domain = call.api_state.names.group("apiserver");
-    call.notes.annotate(format!("{domain}/unsafe-delete-ignore-read-error"), "");
+    call.recorder.annotate(format!("{domain}/unsafe-delete-ignore-read-error"), "");
 }
 
 /// Rejects [`IGNORE_STORE_READ_ERROR`] for deletecollection, whose list fails on an undecodable object.

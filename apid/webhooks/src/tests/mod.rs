@@ -10,6 +10,8 @@ use std::time::Duration;
 use apimachinery::clock::{ManualClock, SeededRng};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
+use apimachinery::status::Status;
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -131,13 +133,14 @@ impl FixedServices {
     }
 }
 
+#[async_trait]
 impl ServiceLookup for FixedServices {
-    fn service<'a>(&'a self, _: &'a str, _: &'a str) -> LookupFuture<'a, Option<Arc<Object>>> {
-        Box::pin(async { Ok(self.service.clone()) })
+    async fn service(&self, _: &str, _: &str) -> Result<Option<Arc<Object>>, Status> {
+        Ok(self.service.clone())
     }
 
-    fn endpoint_slices<'a>(&'a self, _: &'a str) -> LookupFuture<'a, Vec<Arc<Object>>> {
-        Box::pin(async { Ok(self.slices.clone()) })
+    async fn endpoint_slices(&self, _: &str) -> Result<Vec<Arc<Object>>, Status> {
+        Ok(self.slices.clone())
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{container, merged, pod};
 use crate::pod_security::PodSecurity;
 use crate::testing::{Fake, PluginResult, TestedWrite};
-use crate::{Configuration, ConfigurePlugin, Operation};
+use crate::{Configuration, Operation};
 
 const CONFIGURATION: &str = "
 apiVersion: apiserver.config.k8s.io/v1
@@ -40,7 +40,7 @@ fn plugin(fake: &Fake) -> PodSecurity {
         Err(std::io::Error::other("none"))
     })
     .unwrap();
-    PodSecurity::new(&fake.environment(), file.for_plugin("PodSecurity")).unwrap()
+    PodSecurity::new(&fake.environment, file.for_plugin("PodSecurity")).unwrap()
 }
 
 async fn write_with_labels(labels: &[(&str, &str)], write: TestedWrite<'_>, object: Value) -> PluginResult {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use admission::{AdmissionMetrics, Attributes, Chain, Configuration, Environment, Operation, PluginOutput};
+use admission::{AdmissionMetrics, Attributes, Chain, Configuration, Environment, Operation, Recorder};
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
@@ -65,7 +65,7 @@ pub(crate) async fn run() {
         reservations: Arc::default(),
     };
     let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
-    let (user, options, notes) = (Arc::new(UserInfo::anonymous()), || Value::Null, PluginOutput::default());
+    let (user, options, recorder) = (Arc::new(UserInfo::anonymous()), || Value::Null, Recorder::default());
     let mut object = Object::from_value(json!({"metadata": {"name": "m"}, "data": {"a": "b"}})).unwrap();
     let mut start = Instant::now();
     for round in 0..=ROUNDS {
@@ -85,11 +85,11 @@ pub(crate) async fn run() {
             user: &user,
             dry_run: false,
             options: &options,
-            reinvoked: false,
             has_generated_name: false,
             is_in_collection: false,
             deadline: None,
-            notes: &notes,
+            recorder: &recorder,
+            environment: chain.environment(),
         };
         chain.mutate(&attributes, Some(&mut object)).await.unwrap();
         chain.validate(&attributes, Some(&object)).await.unwrap();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use admission::plugins::PLUGINS;
 use admission::{
-    AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, LookupResult, MaybeFuture,
-    ObjectKind, Operation, PluginOutput, Reader, Writer,
+    AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, ListResult, LookupResult,
+    ObjectKind, Operation, Reader, Recorder, Writer,
 };
 use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
@@ -16,6 +16,7 @@ use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
+use async_trait::async_trait;
 use kinds::{CurrentRegistry, Registry, Resource};
 use serving::metrics::Metrics;
 
@@ -67,7 +68,7 @@ pub(crate) async fn time_of_validation(
     for _ in 0..BATCHES {
         let start = clock.monotonic();
         for _ in 0..ROUNDS {
-            let notes = PluginOutput::default();
+            let recorder = Recorder::default();
             let attributes = Attributes {
                 operation: Operation::Create,
                 resource,
@@ -80,11 +81,11 @@ pub(crate) async fn time_of_validation(
                 user: &user,
                 dry_run: false,
                 options: &|| Value::Null,
-                reinvoked: false,
                 has_generated_name: false,
                 is_in_collection: false,
                 deadline: None,
-                notes: &notes,
+                recorder: &recorder,
+                environment: chain.environment(),
             };
             is_allowed = std::hint::black_box(chain.validate(&attributes, Some(object)).await).is_ok();
         }
@@ -93,49 +94,51 @@ pub(crate) async fn time_of_validation(
     (fastest, is_allowed)
 }
 
+#[async_trait]
 impl Reader for FixedObjects {
-    fn get<'a>(&'a self, kind: ObjectKind, _: &'a str, _: &'a str) -> MaybeFuture<'a, LookupResult> {
-        MaybeFuture::Ready(Ok(self.0.get(kind.kind).and_then(|objects| objects.first()).cloned()))
+    fn cached(&self, kind: ObjectKind, _: &str, _: &str) -> Option<LookupResult> {
+        Some(Ok(self.0.get(kind.kind).and_then(|objects| objects.first()).cloned()))
     }
 
-    fn list<'a>(&'a self, kind: ObjectKind, _: &'a str) -> MaybeFuture<'a, Result<Vec<Arc<Object>>, Status>> {
-        MaybeFuture::Ready(Ok(self.0.get(kind.kind).cloned().unwrap_or_default()))
+    fn cached_list(&self, kind: ObjectKind, _: &str) -> Option<ListResult> {
+        Some(Ok(self.0.get(kind.kind).cloned().unwrap_or_default()))
+    }
+
+    async fn load(&self, _: ObjectKind) -> Result<(), Status> {
+        Ok(())
     }
 
     fn last_change(&self, _: ObjectKind) -> Option<u64> {
         Some(0)
     }
 
-    fn get_fresh<'a>(
-        &'a self,
-        kind: ObjectKind,
-        namespace: &'a str,
-        name: &'a str,
-    ) -> MaybeFuture<'a, LookupResult> {
-        self.get(kind, namespace, name)
+    async fn get_fresh(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult {
+        self.cached(kind, namespace, name).unwrap_or(Ok(None))
+    }
+
+    async fn get_custom(&self, _: &Resource, _: &str, _: &str) -> LookupResult {
+        Ok(None)
+    }
+
+    async fn select(&self, _: &Resource, _: &str, _: &Value) -> ListResult {
+        Ok(Vec::new())
     }
 }
 
+#[async_trait]
 impl Writer for FixedObjects {
-    fn create<'a>(&'a self, _: ObjectKind, _: Object) -> MaybeFuture<'a, Result<(), Status>> {
-        MaybeFuture::Ready(Ok(()))
+    async fn create(&self, _: ObjectKind, _: Object) -> Result<(), Status> {
+        Ok(())
     }
 
-    fn update_status<'a>(
-        &'a self,
-        _: ObjectKind,
-        object: Object,
-    ) -> MaybeFuture<'a, Result<Arc<Object>, Status>> {
-        MaybeFuture::Ready(Ok(Arc::new(object)))
+    async fn update_status(&self, _: ObjectKind, object: Object) -> Result<Arc<Object>, Status> {
+        Ok(Arc::new(object))
     }
 }
 
+#[async_trait]
 impl Authorizer for FixedObjects {
-    fn decide<'a>(
-        &'a self,
-        _: &'a Arc<UserInfo>,
-        _: RequestAttributes,
-    ) -> MaybeFuture<'a, Result<Decision, Status>> {
-        MaybeFuture::Ready(Ok(Decision::default()))
+    async fn decide(&self, _: &Arc<UserInfo>, _: RequestAttributes) -> Result<Decision, Status> {
+        Ok(Decision::default())
     }
 }
