@@ -35,8 +35,6 @@ pub(super) struct RequestInfo {
     ///
     /// Unlike the namespace of the attributes, it is empty for objects of `namespaces`.
     pub(super) namespace: String,
-    /// Whether the path has the deprecated form `{prefix}/watch/...`.
-    pub(super) is_watch_path: bool,
     /// Whether the name of the attributes comes from the field selector, not from the path.
     pub(super) name_from_selector: bool,
     /// The valid label selector of the query, for verbs that have selectors.
@@ -75,7 +73,6 @@ impl RequestInfo {
             }),
             has_extra_segments: false,
             namespace: String::new(),
-            is_watch_path: false,
             name_from_selector: false,
             labels: None,
             fields: None,
@@ -170,7 +167,6 @@ impl RequestInfo {
             }),
             has_extra_segments: parts.len() > 3,
             namespace: namespace.to_owned(),
-            is_watch_path,
             name_from_selector,
             labels,
             fields,
