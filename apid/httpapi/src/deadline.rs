@@ -1,4 +1,4 @@
-//! Response bodies that end at the request deadline, or when the watch cache revokes the hold of a list.
+//! Response bodies that end at the request deadline, or when the watch cache revokes the lease of a list.
 //!
 //! # Contract
 //!
@@ -6,7 +6,7 @@
 //! timeouts. At the deadline apid aborts the rest of the response. It resets an HTTP/2 stream and cuts an
 //! HTTP/1.1 connection within the body, so that no client takes a partial document for a complete one.
 //! `apiserver_request_aborts_total` counts these aborts. apid also aborts a list when the watch cache
-//! revokes its [`ItemHold`]: unread lists hold too many superseded objects.
+//! revokes its [`ItemLease`]: unread lists hold too many superseded objects.
 //!
 //! # Invariants
 //!
@@ -30,7 +30,7 @@ use futures_util::future::OptionFuture;
 use http_body::Frame;
 use parking_lot::Mutex;
 use serving::body::{Body, BodyError};
-use storage::cache::ItemHold;
+use storage::cache::ItemLease;
 use tokio::task::AbortHandle;
 
 use crate::query::Query;
@@ -130,7 +130,7 @@ impl<'a> RequestDeadline<'a> {
 
 /// Returns a body that encodes its chunks in the remaining time of a request.
 ///
-/// `on_abort` runs at the deadline, or when the hold of a list is revoked, if the response is still being sent. Its
+/// `on_abort` runs at the deadline, or when the lease of a list is revoked, if the response is still being sent. Its
 /// argument is the reason.
 ///
 /// Must be called within a runtime, which runs the timer task.
@@ -140,13 +140,13 @@ pub(super) fn body(
     producer: ChunkProducer,
     on_abort: impl FnOnce(&'static str) + Send + 'static,
 ) -> Body {
-    let hold = chunks.take_hold();
+    let lease = chunks.take_lease();
     let response = UnsentChunks { chunks: ResponseChunks::new(chunks, producer), waker: None };
     let state = Arc::new(Mutex::new(SendState::Sending(response)));
     let state_of_timer = Arc::clone(&state);
     let remaining = time.remaining();
     let timer = tokio::spawn(async move {
-        let revocation = OptionFuture::from(hold.as_ref().map(ItemHold::revoked));
+        let revocation = OptionFuture::from(lease.as_ref().map(ItemLease::revoked));
         let reason = tokio::select! {
             () = tokio::time::sleep(remaining) => "response deadline exceeded",
             Some(()) = revocation => "unread lists hold too many superseded objects",

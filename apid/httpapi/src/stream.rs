@@ -32,7 +32,7 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use serving::body::Body;
-use storage::cache::EventKind;
+use storage::cache::{EventKind, Form};
 use tokio::sync::SemaphorePermit;
 
 use crate::negotiate::{Format, Shape};
@@ -55,30 +55,28 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Returns the key under which watches share an encoded event: the address of the resource, and a number
-    /// for the encoding parameters. None: the event is never shared.
+    /// Returns the form under which watches share an encoded event; None for an event that is never shared.
     ///
     /// `first`: the event has the first object of the watch. The first Table of a watch has the column
     /// definitions. Tables are shared within one second, because cells show ages.
-    fn form_key(&self, kind: EventKind, first: bool) -> Option<(usize, u64)> {
+    fn form(&self, kind: EventKind, first: bool) -> Option<Form> {
         let Representation { http_state, resource, format, shape, include, .. } = &self.representation;
-        let encoding: u64 = match format {
+        let media_type = match format {
             Format::Json | Format::Yaml => 0,
             Format::Protobuf(_) => 1,
             Format::Cbor => 2,
         };
-        let (shape, second): (u64, u64) = match *shape {
+        let (shape, second) = match *shape {
             Shape::Own => (0, 0),
             Shape::Metadata("v1") => (1, 0),
             Shape::Metadata(_) => (2, 0),
             Shape::Table(version) => {
-                let table = 6 * u64::from(first) + 3 * u64::from(version == "v1") + *include as u64;
+                let table = 6 * u8::from(first) + 3 * u8::from(version == "v1") + *include as u8;
                 (3 + table, http_state.api_state.clock.monotonic().as_secs())
             }
             Shape::AggregatedDiscovery(_) => return None,
         };
-        let kind_address = Arc::as_ptr(resource).addr();
-        Some((kind_address, (((second << 8) | shape) * 3 + encoding) * 3 + kind as u64))
+        Some(Form { representation: Arc::as_ptr(resource).addr(), kind, shape, media_type, second })
     }
 
     /// Returns the work of encoding a notice, in bytes of decoded and encoded objects.
@@ -91,7 +89,7 @@ impl Encoder {
     /// Whether the work pool encodes a notice: a large object, or an initial event that only this watch converts.
     fn is_costly(&self, notice: &WatchNotice, first: bool) -> bool {
         let WatchNotice::Change(change) = notice else { return false };
-        match (&change.event, self.form_key(change.kind, first)) {
+        match (&change.event, self.form(change.kind, first)) {
             (None, _) if !self.is_copied() => true,
             _ if self.cost(notice) <= MAX_INLINE_WORK => false,
             (Some(event), Some(form)) => !event.is_form_ready(form),
@@ -139,7 +137,7 @@ impl Encoder {
             let encoded = self.representation.event_object(&object, first)?;
             Ok(encode_event(event_type, &encoded, self.representation.format))
         };
-        let encoded = match (&shared, self.form_key(kind, first)) {
+        let encoded = match (&shared, self.form(kind, first)) {
             // Encoded once for all watches with the same representation.
             (Some(event), Some(form)) => event.form(form, encode),
             _ => encode(),

@@ -61,7 +61,7 @@ pub fn name(rule: NameRule, text: &str, is_prefix: bool) -> Vec<String> {
         NameRule::PathSegment => path_segment(text, is_prefix),
         NameRule::ConfigKey => config_key(text),
         NameRule::GroupResource => group_resource(text),
-        NameRule::OfObject => Vec::new(),
+        NameRule::ByStrategy => Vec::new(),
     }
 }
 

@@ -274,11 +274,15 @@ impl Resource {
     ///
     /// # Errors
     ///
-    /// A value has a wrong type (400).
+    /// A value has a wrong type, or an annotation is malformed that kube-apiserver converts to a field (400).
     pub fn conform(&self, object: &mut Object) -> Result<ConformReport, TypeError> {
-        match self.kind.schema() {
-            Some(schema) => schema.conform(object),
-            None => Ok(ConformReport::default()),
+        let report = match self.kind.schema() {
+            Some(schema) => schema.conform(object)?,
+            None => ConformReport::default(),
+        };
+        match self.kind.strategy().malformed_annotation(object) {
+            Some(message) => Err(TypeError::new("metadata.annotations", message)),
+            None => Ok(report),
         }
     }
 
@@ -357,7 +361,7 @@ impl Resource {
         // The general rules require that the name is a path segment. A name that satisfies the name rule of
         // its kind is always a path segment.
         let includes_general_rules =
-            facts.metadata_checks.on_creation && facts.name_rule != NameRule::OfObject;
+            facts.metadata_checks.on_creation && facts.name_rule != NameRule::ByStrategy;
         if errors.is_empty() && !includes_general_rules {
             return metadata::validate(object, self.general_rules());
         }
@@ -528,6 +532,8 @@ pub struct Registry {
     /// The versions of each kind by key prefix, the served ones first.
     versions: HashMap<String, Vec<Arc<Resource>>>,
     virtual_subresources: Vec<Arc<Resource>>,
+    /// Number of built-in resources that discovery does not list, which precede all others.
+    unlisted: usize,
     /// Number of built-in resources, which precede the custom ones.
     built_in: usize,
 }
@@ -563,8 +569,14 @@ impl Registry {
                 _ => Arc::new(new),
             }
         };
-        let enabled_kinds = kinds().filter(|kind| versions.contains(kind));
-        let served: Vec<_> = UNLISTED_KINDS.iter().chain(enabled_kinds).map(resource).collect();
+        let enabled_kinds = kinds().chain(UNLISTED_KINDS).filter(|kind| versions.contains(kind));
+        let is_unlisted = |kind: &&Kind| {
+            !versions.contains(kind)
+                && versions.key_value(kind.group, kind.version, kind.resource) != Some(false)
+        };
+        let unlisted_kinds = UNLISTED_KINDS.iter().filter(is_unlisted);
+        let unlisted = unlisted_kinds.clone().count();
+        let served: Vec<_> = unlisted_kinds.chain(enabled_kinds).map(resource).collect();
         let is_needed = |kind: &KindRef, key_prefix: &str| {
             let has_served_version = served.iter().any(|resource| resource.key_prefix == key_prefix);
             has_served_version || matches!(kind, KindRef::BuiltIn(kind) if kind.is_on_by_default())
@@ -575,10 +587,11 @@ impl Registry {
             unserved.filter(|stored| is_needed(&stored.kind, &stored.key_prefix)).cloned().collect();
         let virtual_subresources =
             VIRTUAL_SUBRESOURCES.iter().map(|kind| Arc::new(Resource::new(kind, names, versions))).collect();
-        Registry::index(served, unserved, virtual_subresources)
+        Registry::index(unlisted, served, unserved, virtual_subresources)
     }
 
     fn index(
+        unlisted: usize,
         resources: Vec<Arc<Resource>>,
         unserved: Vec<Arc<Resource>>,
         virtual_subresources: Vec<Arc<Resource>>,
@@ -594,7 +607,7 @@ impl Registry {
         }
         let built_in = resources.iter().take_while(|resource| !resource.is_custom()).count();
         let (served, unserved) = (IndexedResources::new(resources), IndexedResources::new(unserved));
-        Registry { served, unserved, by_key, versions, virtual_subresources, built_in }
+        Registry { served, unserved, by_key, versions, virtual_subresources, unlisted, built_in }
     }
 
     /// The built-in kinds of this registry, followed by the given custom kinds. A storage version that is not
@@ -606,7 +619,8 @@ impl Registry {
         let (served, mut unserved): (Vec<_>, Vec<_>) = custom.into_iter().partition(is_served);
         unserved.extend(self.unserved.all.iter().filter(|resource| !resource.is_custom()).cloned());
         let built_in = self.served.all.iter().take(self.built_in).cloned();
-        Registry::index(built_in.chain(served).collect(), unserved, self.virtual_subresources.clone())
+        let resources = built_in.chain(served).collect();
+        Registry::index(self.unlisted, resources, unserved, self.virtual_subresources.clone())
     }
 
     /// The resource of the body kind of a subresource, for example Scale. None if the body kind is not
@@ -655,7 +669,7 @@ impl Registry {
     /// All resources that discovery lists, in discovery order: the built-in resources group by group, and
     /// then the custom resources.
     pub fn resources(&self) -> &[Arc<Resource>] {
-        self.served.all.get(UNLISTED_KINDS.len()..).unwrap_or_default()
+        self.served.all.get(self.unlisted..).unwrap_or_default()
     }
 
     /// The built-in resources, also those that discovery does not list.
@@ -811,12 +825,27 @@ mod tests {
     }
 
     #[test]
-    fn explanations_are_served_and_not_listed() {
-        let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+    fn explanations_are_listed_only_when_enabled() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
         let (group, resource) = ("explain.k8s.io", "accessexplanations");
-        assert!(registry.find(group, "v1alpha1", resource).is_some());
-        assert!(registry.resources().iter().all(|resource| resource.group_resource.group != group));
-        assert!(registry.custom().is_empty());
+        for (config, is_served, is_listed) in [
+            ("", true, false),
+            ("api/beta", true, false),
+            ("explain.k8s.io/v1alpha1", true, true),
+            ("explain.k8s.io/v1alpha1/accessexplanations", true, true),
+            ("explain.k8s.io/v1alpha1/tokenexplanations", true, false),
+            ("api/alpha", true, true),
+            ("api/alpha,explain.k8s.io/v1alpha1=false", false, false),
+        ] {
+            let (enabled, warnings) = EnabledVersions::parse(config.split(','), &names).unwrap();
+            assert_eq!(warnings, [""; 0], "{config}");
+            let registry = Registry::with_versions(&names, &enabled).with_custom([]);
+            assert_eq!(registry.find(group, "v1alpha1", resource).is_some(), is_served, "{config}");
+            let is_explanation =
+                |r: &&Arc<Resource>| r.group_resource.group == group && r.group_resource.resource == resource;
+            assert_eq!(registry.resources().iter().any(|r| is_explanation(&r)), is_listed, "{config}");
+            assert!(registry.custom().is_empty());
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub enum NameRule {
     GroupResource,
     /// A rule that depends on other fields, which [`Strategy::validate`] applies. ClusterTrustBundles and
     /// IPAddresses have this rule.
-    OfObject,
+    ByStrategy,
 }
 
 /// Metadata checks of a kind, in addition to the general checks of every write. The general checks require

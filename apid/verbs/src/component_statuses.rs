@@ -46,7 +46,7 @@ pub(super) async fn list(call: &Call<'_>, selection: &Selection) -> Result<ListR
         continue_token,
         remaining: None,
         uncached_bytes: 0,
-        hold: None,
+        lease: None,
         unreadable: UnreadableObjects::default(),
     })
 }

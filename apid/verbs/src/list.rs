@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use apimachinery::status::Status;
 use serving::gates::Gate;
-use storage::cache::ItemHold;
+use storage::cache::ItemLease;
 use storage::{Error, Revision};
 
 use super::continue_token::{Token, fingerprint};
@@ -44,8 +44,8 @@ pub struct ListResult {
     ///
     /// These objects are old versions from the store, and converted objects.
     pub uncached_bytes: usize,
-    /// The hold on the objects of the watch cache, for a response whose client may read slowly.
-    pub hold: Option<ItemHold>,
+    /// The lease on the objects of the watch cache, for a response whose client may read slowly.
+    pub lease: Option<ItemLease>,
     /// The failure for items that cannot be decoded; they are in `items` even if no selector matches them.
     pub unreadable: UnreadableObjects,
 }
@@ -97,8 +97,8 @@ async fn list_converted(
             counter.add(call, stored.iter().zip(&converted))?;
             items.extend(converted);
         }
-        let hold = list.hold.filter(|_| counter.has_stored_objects);
-        return Ok(ListResult { items, uncached_bytes: list.uncached_bytes + counter.bytes, hold, ..list });
+        let lease = list.lease.filter(|_| counter.has_stored_objects);
+        return Ok(ListResult { items, uncached_bytes: list.uncached_bytes + counter.bytes, lease, ..list });
     }
     let everything = selection.everything();
     let ignores_limit = options.continue_token.is_empty()
@@ -106,7 +106,7 @@ async fn list_converted(
     let limit = Some(options.limit).filter(|limit| *limit > 0 && !ignores_limit);
     let mut chunk_options = ListOptions { limit: limit.map_or(0, |_| BATCH), ..options.clone() };
     let mut chunk = list_selected(call, &chunk_options, &everything).await?;
-    let (revision, mut uncached_bytes, hold) = (chunk.revision, chunk.uncached_bytes, chunk.hold.take());
+    let (revision, mut uncached_bytes, lease) = (chunk.revision, chunk.uncached_bytes, chunk.lease.take());
     let (mut selected, mut counter) = (Vec::new(), ConvertedCounter::default());
     loop {
         for stored in chunk.items.chunks(BATCH) {
@@ -135,8 +135,8 @@ async fn list_converted(
     let has_more = limit.is_some_and(|limit| selected.len() > limit);
     selected.truncate(limit.unwrap_or(usize::MAX));
     let list = list_result(call, options, selected, revision, has_more, None);
-    let hold = hold.filter(|_| counter.has_stored_objects);
-    Ok(ListResult { uncached_bytes: uncached_bytes + counter.bytes, hold, ..list })
+    let lease = lease.filter(|_| counter.has_stored_objects);
+    Ok(ListResult { uncached_bytes: uncached_bytes + counter.bytes, lease, ..list })
 }
 
 /// Maximum size of the converted objects of one list that the memory limit counts, in bytes.
@@ -284,7 +284,7 @@ fn list_from_snapshot(
     start: &str,
     limit: usize,
 ) -> Result<ListResult, Status> {
-    let hold = Some(call.collection.items.hold(&selection.keys, snapshot.revision()));
+    let lease = Some(call.collection.items.lease(&selection.keys, snapshot.revision()));
     let mut rest = snapshot.scope(&selection.keys, start);
     let mut items = Vec::new();
     let mut has_more = false;
@@ -302,7 +302,7 @@ fn list_from_snapshot(
     }
     call.api_state.read_metrics.count_cache_read(&call.collection.resource, fetched, items.len());
     let remaining = (has_more && selection.is_everything()).then(|| rest.count() + 1);
-    Ok(ListResult { hold, ..list_result(call, options, items, snapshot.revision(), has_more, remaining) })
+    Ok(ListResult { lease, ..list_result(call, options, items, snapshot.revision(), has_more, remaining) })
 }
 
 async fn list_from_store(
@@ -314,7 +314,7 @@ async fn list_from_store(
 ) -> Result<ListResult, Status> {
     let resource = &call.collection.items;
     let limit = options.limit;
-    let hold = resource.hold(&selection.keys, call.api_state.cache.revision());
+    let lease = resource.lease(&selection.keys, call.api_state.cache.revision());
     let mut start = chunk_start.start(call);
     let mut items: Vec<Arc<Item>> = Vec::new();
     let mut next: Option<Arc<Item>> = None;
@@ -362,7 +362,7 @@ async fn list_from_store(
         _ => None,
     };
     let list = list_result(call, options, items, version, next.is_some(), remaining);
-    Ok(ListResult { uncached_bytes, hold: Some(hold), ..list })
+    Ok(ListResult { uncached_bytes, lease: Some(lease), ..list })
 }
 
 /// Builds a chunk with the token that continues after its last item.
@@ -385,7 +385,7 @@ fn list_result(
         _ => String::new(),
     };
     let unreadable = UnreadableObjects::of_list(call);
-    ListResult { items, revision, continue_token, remaining, uncached_bytes: 0, hold: None, unreadable }
+    ListResult { items, revision, continue_token, remaining, uncached_bytes: 0, lease: None, unreadable }
 }
 
 /// Whether a list leaves an item out. An item that cannot be decoded stays, so that the list fails with its key.

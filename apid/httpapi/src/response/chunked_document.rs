@@ -5,7 +5,7 @@
 //! INVARIANT (bounded): a response that is being sent holds one chunk and the objects of a list, whatever its size. The
 //! source also holds the bytes that [`ChunkSource::held_bytes`] reports and the version that
 //! [`ChunkSource::held_version`] returns. The watch cache owns the objects of a list until an update or delete
-//! supersedes them. The cache limits superseded objects: it revokes the hold that [`ChunkSource::take_hold`] returns.
+//! supersedes them. The cache limits superseded objects: it revokes the lease that [`ChunkSource::take_lease`] returns.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use apimachinery::status::Status;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use storage::cache::ItemHold;
+use storage::cache::ItemLease;
 
 /// Capacity of a chunk, in bytes: the largest size that the allocator caches per thread.
 pub(crate) const CHUNK_CAPACITY: usize = 32 * 1024;
@@ -47,9 +47,9 @@ pub(crate) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
         None
     }
 
-    /// Returns the hold on the objects of a list; None after the first call. The caller drops the source when the watch
-    /// cache revokes the hold.
-    fn take_hold(&mut self) -> Option<ItemHold> {
+    /// Returns the lease on the objects of a list; None after the first call. The caller drops the source when the watch
+    /// cache revokes the lease.
+    fn take_lease(&mut self) -> Option<ItemLease> {
         None
     }
 
@@ -192,8 +192,8 @@ impl ChunkSource for BufferedChunks {
         self.chunks.held_version()
     }
 
-    fn take_hold(&mut self) -> Option<ItemHold> {
-        self.chunks.take_hold()
+    fn take_lease(&mut self) -> Option<ItemLease> {
+        self.chunks.take_lease()
     }
 
     fn is_costly(&self) -> bool {
@@ -312,8 +312,8 @@ impl ChunkSource for Gzip {
         self.chunks.held_version()
     }
 
-    fn take_hold(&mut self) -> Option<ItemHold> {
-        self.chunks.take_hold()
+    fn take_lease(&mut self) -> Option<ItemLease> {
+        self.chunks.take_lease()
     }
 
     fn is_costly(&self) -> bool {

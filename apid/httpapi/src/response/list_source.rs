@@ -18,7 +18,7 @@ use bytes::Bytes;
 use schema::Schema;
 use schema::key_order::Ordered;
 use serde_json::{Map, Value, json};
-use storage::cache::ItemHold;
+use storage::cache::ItemLease;
 
 use crate::negotiate::Shape;
 use crate::response::chunked_document::{CHUNK_CAPACITY, CHUNK_TARGET, ChunkSource};
@@ -93,7 +93,7 @@ struct ListChunks {
     count: usize,
     /// Counted size in bytes of the encoded items that the watch cache does not own.
     uncached_bytes: usize,
-    hold: Option<ItemHold>,
+    lease: Option<ItemLease>,
     unreadable: UnreadableObjects,
     stage: ListStage,
     /// Number of items that the stage has processed.
@@ -124,7 +124,7 @@ impl ListChunks {
     /// Creates the source of a list. The frame of a Protobuf list is encoded after the message lengths are
     /// known.
     fn new(representation: Representation, form: Form, frame: Frame, list: ListResult) -> Self {
-        let ListResult { items, uncached_bytes, hold, unreadable, .. } = list;
+        let ListResult { items, uncached_bytes, lease, unreadable, .. } = list;
         let stage =
             if matches!(form, Form::Messages(_)) { ListStage::Measuring } else { ListStage::Checking };
         ListChunks {
@@ -134,7 +134,7 @@ impl ListChunks {
             count: items.len(),
             items: items.into_iter(),
             uncached_bytes,
-            hold,
+            lease,
             unreadable,
             stage,
             processed: 0,
@@ -336,8 +336,8 @@ impl ChunkSource for ListChunks {
             + self.rest.held
     }
 
-    fn take_hold(&mut self) -> Option<ItemHold> {
-        self.hold.take()
+    fn take_lease(&mut self) -> Option<ItemLease> {
+        self.lease.take()
     }
 
     fn is_costly(&self) -> bool {

@@ -17,7 +17,7 @@ use crate::validation::Field;
 use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy};
 
 pub(super) const KIND: Kind = Kind {
-    name_rule: NameRule::OfObject,
+    name_rule: NameRule::ByStrategy,
     unconditional_update: false,
     selectable_fields: &["spec.signerName"],
     metadata_checks: MetadataChecks::CHANGES,

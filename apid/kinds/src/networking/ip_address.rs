@@ -15,7 +15,7 @@ use crate::{Column, Context, Kind, NameRule, Strategy};
 
 pub(super) const KIND: Kind = Kind {
     short_names: &["ip"],
-    name_rule: NameRule::OfObject,
+    name_rule: NameRule::ByStrategy,
     columns: &[NAME, Column::text("ParentRef", "Object to which the address is allocated.")],
     cells,
     strategy: &IpAddress,

@@ -24,8 +24,20 @@ pub enum EventKind {
     Deleted,
 }
 
-/// The identifier of one encoding of an event; callers define both numbers.
-pub type Form = (usize, u64);
+/// One encoding of an event. Callers define the numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Form {
+    /// The representation of the value, for example its kind and version.
+    pub representation: usize,
+    /// The kind of the change that the encoding names.
+    pub kind: EventKind,
+    /// The structure of the encoding.
+    pub shape: u8,
+    /// The media type.
+    pub media_type: u8,
+    /// The second in which the encoding is valid; 0 without a limit.
+    pub second: u64,
+}
 
 /// One change of one key.
 pub struct Event<D: Decode> {

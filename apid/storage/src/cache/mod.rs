@@ -33,8 +33,8 @@
 //! watcher costs no memory. The watcher ends with [`WatchError::Lagged`] when the ring has moved past its
 //! position. One read returns events of at most [`Limits::batch_bytes`], or one larger event. A snapshot that
 //! a slow watcher reads is a [`Pin`]; the cache revokes it when the ring moves past it. A reader of many items
-//! registers an [`ItemHold`]. The superseded items that such readers hold outside the rings take at most about half of
-//! [`Limits::ring_bytes`]; above this limit, the cache revokes the oldest holds on these items.
+//! registers an [`ItemLease`]. The superseded items that such readers hold outside the rings take at most about half of
+//! [`Limits::ring_bytes`]; above this limit, the cache revokes the oldest leases on these items.
 //!
 //! # Concurrency
 //!
@@ -84,7 +84,7 @@ pub use self::item::Item;
 pub use self::pin::Pin;
 pub use self::resource::{Resource, ResourceStats};
 pub use self::snapshot::{ItemPage, Snapshot};
-pub use self::superseded::ItemHold;
+pub use self::superseded::ItemLease;
 pub use self::watcher::{WatchError, Watcher};
 
 use self::account::Account;
@@ -148,7 +148,7 @@ impl Default for Limits {
 }
 
 /// Divisor of [`Limits::ring_bytes`]. The quotient is the maximum size in bytes of the superseded items that readers
-/// with holds keep outside the rings.
+/// with leases keep outside the rings.
 const SUPERSEDED_ITEMS_DIVISOR: usize = 2;
 
 /// The cached resources of a store.
@@ -332,7 +332,7 @@ impl<D: Decode> CacheShared<D> {
             .ok_or_else(|| Error::Unavailable("no store is attached to the cache".to_owned()))
     }
 
-    /// Counts a superseded item that readers may hold. Revokes the oldest holds if such items exceed their limit.
+    /// Counts a superseded item that readers may hold. Revokes the oldest leases if such items exceed their limit.
     fn count_superseded_item(&self, item: &Arc<Item<D>>, superseded_at: Revision) {
         let revoked = self.superseded_items.lock().add(item, superseded_at);
         revoked.iter().for_each(|revocation| revocation.notify_one());

@@ -19,7 +19,7 @@ use super::pin::Pins;
 use super::relay::Waiters;
 use super::ring::{Rings, in_scope};
 use super::snapshot::Items;
-use super::{CacheShared, Decode, Event, Item, ItemHold, ItemPage, Snapshot};
+use super::{CacheShared, Decode, Event, Item, ItemLease, ItemPage, Snapshot};
 use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row};
 
 /// Size in bytes at which one read of the history ends while the ring is extended to older events.
@@ -148,6 +148,11 @@ impl<D: Decode> Resource<D> {
         Some(ResourceStats { objects, revision, loads, received, dispatched })
     }
 
+    /// The number of watchers that an event of a key wakes, without waiting; 0 while the resource is not loaded.
+    pub fn watchers_of(&self, key: &str) -> usize {
+        self.if_loaded(|loaded, _| loaded.rings.watchers_of(key)).unwrap_or_default()
+    }
+
     /// The revision of the newest change of any key, or of the load, without waiting; None while the resource
     /// is not loaded.
     pub fn last_change_now(&self) -> Option<Revision> {
@@ -265,8 +270,8 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Registers a reader that may hold items of a scope for a long time. The items were read at or after a revision.
-    pub fn hold(&self, scope: &str, revision: Revision) -> ItemHold {
-        self.shared.superseded_items.lock().hold(scope, revision)
+    pub fn lease(&self, scope: &str, revision: Revision) -> ItemLease {
+        self.shared.superseded_items.lock().lease(scope, revision)
     }
 
     /// Waits until a revision is observed. Cancel-safe; the caller limits the time.

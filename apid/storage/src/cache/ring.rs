@@ -187,6 +187,12 @@ impl<D: Decode> Rings<D> {
         }
     }
 
+    /// The number of watchers that an event of a key wakes.
+    pub(super) fn watchers_of(&self, key: &str) -> usize {
+        let scoped = scopes(&self.prefix, key).filter_map(|scope| self.scoped.get(scope));
+        self.whole.watchers + scoped.map(|ring| ring.watchers).sum::<usize>()
+    }
+
     /// Adds the newest event, and collects the notifiers to wake.
     pub(super) fn push(&mut self, event: &Arc<Event<D>>, to_wake: &mut Vec<Waiters>) {
         self.whole.push(event, to_wake);

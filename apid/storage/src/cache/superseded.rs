@@ -6,14 +6,14 @@
 //!
 //! # Contract
 //!
-//! A reader that may be slow registers an [`ItemHold`] with its scope and revision. When the superseded items in these
-//! scopes exceed the limit, the cache revokes the holds on the older half of them. A reader drops its items as soon as
-//! its hold is revoked.
+//! A reader that may be slow registers an [`ItemLease`] with its scope and revision. When the superseded items in these
+//! scopes exceed the limit, the cache revokes the leases on the older half of them. A reader drops its items as soon as
+//! its lease is revoked.
 //!
 //! # Invariants
 //!
-//! INVARIANT (older holds): a reader of revision R holds only items that are superseded after R. So a reader holds no
-//! item that was superseded at or before its revision, and its hold is not revoked because of such an item.
+//! INVARIANT (older leases): a reader of revision R holds only items that are superseded after R. So a reader holds no
+//! item that was superseded at or before its revision, and its lease is not revoked because of such an item.
 //!
 //! # Costs
 //!
@@ -30,19 +30,19 @@ use super::revision_index::RevisionIndex;
 use super::{Decode, Item};
 use crate::Revision;
 
-/// Minimum number of holds between two sweeps of the scopes.
+/// Minimum number of leases between two sweeps of the scopes.
 const MIN_SCOPE_SWEEP_AT: usize = 1024;
 
 /// The registration of a reader that may keep superseded items in memory.
 ///
-/// The reader drops its items before the hold. Dropping the hold ends the registration.
+/// The reader drops its items before the lease. Dropping the lease ends the registration.
 #[derive(Debug)]
-pub struct ItemHold {
+pub struct ItemLease {
     revocation: Arc<Notify>,
 }
 
-impl ItemHold {
-    /// Waits until the cache revokes the hold: the reader must drop its items. Cancel-safe.
+impl ItemLease {
+    /// Waits until the cache revokes the lease: the reader must drop its items. Cancel-safe.
     pub async fn revoked(&self) {
         self.revocation.notified().await;
         // A later call returns immediately, too.
@@ -50,7 +50,7 @@ impl ItemHold {
     }
 }
 
-/// The superseded items that readers hold, and the holds of these readers.
+/// The superseded items that readers hold, and the leases of these readers.
 pub(super) struct SupersededItems<D: Decode> {
     /// The items in the order in which they left the ring.
     items: VecDeque<SupersededItem<D>>,
@@ -60,10 +60,10 @@ pub(super) struct SupersededItems<D: Decode> {
     limit: usize,
     /// A sweep removes the items that no reader holds when `bytes` exceeds this number.
     sweep_above: usize,
-    /// The holds by scope.
-    holds: HashMap<Arc<str>, RevisionIndex<Notify>>,
-    /// The scopes without holds are removed after this number of further holds.
-    holds_before_sweep: usize,
+    /// The leases by scope.
+    leases: HashMap<Arc<str>, RevisionIndex<Notify>>,
+    /// The scopes without leases are removed after this number of further leases.
+    leases_before_sweep: usize,
 }
 
 struct SupersededItem<D: Decode> {
@@ -81,42 +81,42 @@ impl<D: Decode> SupersededItems<D> {
             bytes: 0,
             limit,
             sweep_above: limit,
-            holds: HashMap::new(),
-            holds_before_sweep: MIN_SCOPE_SWEEP_AT,
+            leases: HashMap::new(),
+            leases_before_sweep: MIN_SCOPE_SWEEP_AT,
         }
     }
 
     /// Registers a reader of a scope at a revision.
-    pub(super) fn hold(&mut self, scope: &str, revision: Revision) -> ItemHold {
+    pub(super) fn lease(&mut self, scope: &str, revision: Revision) -> ItemLease {
         self.sweep_scopes();
         let revocation = Arc::new(Notify::new());
-        match self.holds.get_mut(scope) {
-            Some(holds) => holds.add(revision, &revocation),
-            None => self.holds.entry(Arc::from(scope)).or_default().add(revision, &revocation),
+        match self.leases.get_mut(scope) {
+            Some(leases) => leases.add(revision, &revocation),
+            None => self.leases.entry(Arc::from(scope)).or_default().add(revision, &revocation),
         }
-        ItemHold { revocation }
+        ItemLease { revocation }
     }
 
-    /// Removes the scopes without holds, and the items that no reader holds, after every [`MIN_SCOPE_SWEEP_AT`] holds.
+    /// Removes the scopes without leases, and the items that no reader holds, after every [`MIN_SCOPE_SWEEP_AT`] leases.
     fn sweep_scopes(&mut self) {
-        self.holds_before_sweep = self.holds_before_sweep.saturating_sub(1);
-        if self.holds_before_sweep == 0 {
-            self.holds.retain(|_, holds| {
-                holds.sweep();
-                !holds.is_empty()
+        self.leases_before_sweep = self.leases_before_sweep.saturating_sub(1);
+        if self.leases_before_sweep == 0 {
+            self.leases.retain(|_, leases| {
+                leases.sweep();
+                !leases.is_empty()
             });
-            self.holds_before_sweep = MIN_SCOPE_SWEEP_AT.max(self.holds.len());
+            self.leases_before_sweep = MIN_SCOPE_SWEEP_AT.max(self.leases.len());
             self.sweep();
         }
     }
 
-    /// Adds an item that has left the ring, if a reader with a hold may hold it. Returns the revoked holds if the items
+    /// Adds an item that has left the ring, if a reader with a lease may hold it. Returns the revoked leases if the items
     /// exceed the limit; the caller notifies them without a lock.
     ///
     /// `superseded_at` is the revision of the change that superseded the item.
     pub(super) fn add(&mut self, item: &Arc<Item<D>>, superseded_at: Revision) -> Vec<Arc<Notify>> {
         let is_covered =
-            |scope| self.holds.get_mut(scope).is_some_and(|holds| holds.has_value_below(superseded_at));
+            |scope| self.leases.get_mut(scope).is_some_and(|leases| leases.has_value_below(superseded_at));
         if !scopes(item.key()).any(is_covered) {
             return Vec::new();
         }
@@ -139,13 +139,13 @@ impl<D: Decode> SupersededItems<D> {
         self.bytes = self.items.iter().map(|item| item.bytes).sum();
     }
 
-    /// Takes the holds on the items that left the ring first and make up half of all bytes.
+    /// Takes the leases on the items that left the ring first and make up half of all bytes.
     fn revoke_older_half(&mut self) -> Vec<Arc<Notify>> {
         let (mut revoked, mut bytes) = (Vec::new(), 0);
         for item in &self.items {
             for scope in scopes(&item.key) {
-                if let Some(holds) = self.holds.get_mut(scope) {
-                    revoked.extend(holds.take_below(item.superseded_at));
+                if let Some(leases) = self.leases.get_mut(scope) {
+                    revoked.extend(leases.take_below(item.superseded_at));
                 }
             }
             bytes += item.bytes;

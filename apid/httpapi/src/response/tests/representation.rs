@@ -169,7 +169,7 @@ fn list_result(items: &[Arc<Item>], continue_token: &str, remaining: Option<usiz
         continue_token: continue_token.to_owned(),
         remaining,
         uncached_bytes: 0,
-        hold: None,
+        lease: None,
         unreadable: UnreadableObjects::default(),
     }
 }

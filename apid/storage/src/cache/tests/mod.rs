@@ -124,6 +124,10 @@ async fn cache_entries_are_decoded_lazily_and_once() {
     );
 }
 
+fn form_of(shape: u8) -> Form {
+    Form { representation: 0, kind: EventKind::Added, shape, media_type: 0, second: 0 }
+}
+
 #[tokio::test]
 async fn cache_event_is_encoded_once_per_form() {
     let Setup { fake, pods, .. } = setup(Limits::default());
@@ -132,14 +136,14 @@ async fn cache_event_is_encoded_once_per_form() {
     let event = watcher.next().await.unwrap().remove(0);
     let encodings = AtomicUsize::new(0);
     let form = |form| {
-        event.form((0, form), || {
+        event.form(form_of(form), || {
             encodings.fetch_add(1, Ordering::SeqCst);
             Ok::<_, ()>(Bytes::from(format!("{form}")))
         })
     };
     assert_eq!((form(1), form(2), form(1)), (Ok("1".into()), Ok("2".into()), Ok("1".into())));
     assert_eq!(encodings.load(Ordering::SeqCst), 2);
-    assert_eq!(event.form((0, 3), || Err("no")), Err("no"), "a failure is not cached");
+    assert_eq!(event.form(form_of(3), || Err("no")), Err("no"), "a failure is not cached");
     assert_eq!(form(3), Ok("3".into()));
     for more in 10..30 {
         assert_eq!(form(more), Ok(more.to_string().into()), "forms above the cache limit are encoded again");
@@ -158,7 +162,7 @@ async fn encoding_of_one_form_does_not_block_other_forms() {
     let slow = {
         let event = Arc::clone(&event);
         std::thread::spawn(move || {
-            event.form((0, 1), || {
+            event.form(form_of(1), || {
                 started.send(()).unwrap();
                 may_finish
                     .recv_timeout(Duration::from_secs(5))
@@ -168,11 +172,15 @@ async fn encoding_of_one_form_does_not_block_other_forms() {
         })
     };
     has_started.recv().unwrap();
-    assert!(!event.is_form_ready((0, 1)));
-    assert_eq!(event.form((0, 2), || encode("other")), Ok("other".into()));
+    assert!(!event.is_form_ready(form_of(1)));
+    assert_eq!(event.form(form_of(2), || encode("other")), Ok("other".into()));
     finish.send(()).unwrap();
     assert_eq!(slow.join().unwrap(), Ok("slow".into()));
-    assert!(event.is_form_ready((0, 1)) && event.is_form_ready((0, 2)) && !event.is_form_ready((0, 3)));
+    assert!(
+        event.is_form_ready(form_of(1))
+            && event.is_form_ready(form_of(2))
+            && !event.is_form_ready(form_of(3))
+    );
 }
 
 #[tokio::test]
@@ -316,7 +324,7 @@ async fn ring_byte_limit_includes_encoded_forms() {
     for _ in 0..50 {
         fake.write(&[("/pods/a/x", Some("1"))]);
         let event = watcher.next().await.unwrap().remove(0);
-        event.form((1, 1), || Ok::<_, ()>(Bytes::from(vec![0; 20_000]))).unwrap();
+        event.form(form_of(1), || Ok::<_, ()>(Bytes::from(vec![0; 20_000]))).unwrap();
     }
     assert_eq!(retained_events().len(), 5);
     let encoded = || pods.shared().encoded_bytes.load(Ordering::SeqCst);
@@ -438,11 +446,11 @@ async fn pinned_snapshot_is_revoked_when_ring_moves_past_it() {
     }
 }
 
-/// Whether a hold is revoked.
-async fn is_revoked(hold: &ItemHold) -> bool {
+/// Whether a lease is revoked.
+async fn is_revoked(lease: &ItemLease) -> bool {
     tokio::select! {
         biased;
-        () = hold.revoked() => true,
+        () = lease.revoked() => true,
         () = std::future::ready(()) => false,
     }
 }
@@ -460,19 +468,19 @@ fn write_ten_values(fake: &FakeStore, scope: &str, value: char) {
 const SMALL_RINGS: Limits = Limits { ring_bytes: 40_000, batch_bytes: 1 << 20, snapshot_age: Duration::ZERO };
 
 #[tokio::test]
-async fn oldest_holds_are_revoked_when_superseded_items_exceed_limit() {
+async fn oldest_leases_are_revoked_when_superseded_items_exceed_limit() {
     let Setup { fake, pods, .. } = setup(SMALL_RINGS);
     let mut readers = Vec::new();
     for round in "abcdef".chars() {
         write_ten_values(&fake, "/pods/a/", round);
         let snapshot = pods.snapshot().await.unwrap();
         let items: Vec<_> = snapshot.scope("/pods/", "").map(Arc::clone).collect();
-        readers.push((pods.hold("/pods/", snapshot.revision()), items));
+        readers.push((pods.lease("/pods/", snapshot.revision()), items));
         let mut remaining_readers = Vec::new();
-        for (hold, items) in readers {
-            // A reader drops its items when its hold is revoked.
-            if !is_revoked(&hold).await {
-                remaining_readers.push((hold, items));
+        for (lease, items) in readers {
+            // A reader drops its items when its lease is revoked.
+            if !is_revoked(&lease).await {
+                remaining_readers.push((lease, items));
             }
         }
         readers = remaining_readers;
@@ -485,15 +493,15 @@ async fn oldest_holds_are_revoked_when_superseded_items_exceed_limit() {
 }
 
 #[tokio::test]
-async fn hold_without_superseded_items_is_not_revoked() {
+async fn lease_without_superseded_items_is_not_revoked() {
     let Setup { fake, cache, pods, .. } = setup(SMALL_RINGS);
     let nodes = cache.resource("/nodes/", Text::default());
     nodes.snapshot().await.unwrap();
     write_ten_values(&fake, "/pods/a/", 'a');
     let snapshot = pods.snapshot().await.unwrap();
-    let hold = |scope: &str, revision| pods.hold(scope, revision);
-    let holds = ["/pods/a/", "/pods/a/3"].map(|scope| hold(scope, snapshot.revision()));
-    let other_scopes = ["/pods/b/", "/pods/a/x", "/nodes/"].map(|scope| hold(scope, snapshot.revision()));
+    let lease = |scope: &str, revision| pods.lease(scope, revision);
+    let leases = ["/pods/a/", "/pods/a/3"].map(|scope| lease(scope, snapshot.revision()));
+    let other_scopes = ["/pods/b/", "/pods/a/x", "/nodes/"].map(|scope| lease(scope, snapshot.revision()));
     let mut kept_items = Vec::new();
     for round in "bcdefgh".chars() {
         write_ten_values(&fake, "/pods/a/", round);
@@ -506,20 +514,20 @@ async fn hold_without_superseded_items_is_not_revoked() {
         write_ten_values(&fake, "/nodes/", round);
         kept_items.push(items);
     }
-    for hold in &holds {
-        assert!(is_revoked(hold).await, "{hold:?}");
+    for lease in &leases {
+        assert!(is_revoked(lease).await, "{lease:?}");
     }
-    for hold in &other_scopes {
-        assert!(!is_revoked(hold).await, "{hold:?}");
+    for lease in &other_scopes {
+        assert!(!is_revoked(lease).await, "{lease:?}");
     }
-    assert!(!is_revoked(&hold("/pods/a/", fake.newest())).await);
+    assert!(!is_revoked(&lease("/pods/a/", fake.newest())).await);
 }
 
 #[tokio::test]
-async fn hold_is_not_revoked_when_readers_drop_superseded_items() {
+async fn lease_is_not_revoked_when_readers_drop_superseded_items() {
     let Setup { fake, pods, .. } = setup(SMALL_RINGS);
     write_ten_values(&fake, "/pods/a/", 'a');
-    let hold = pods.hold("/pods/", fake.newest());
+    let lease = pods.lease("/pods/", fake.newest());
     for _ in 0..20 {
         let snapshot = pods.snapshot().await.unwrap();
         // The items of the snapshot leave the ring before the end of the third round.
@@ -528,7 +536,7 @@ async fn hold_is_not_revoked_when_readers_drop_superseded_items() {
         }
         drop(snapshot);
     }
-    assert!(!is_revoked(&hold).await);
+    assert!(!is_revoked(&lease).await);
 }
 
 #[tokio::test]
@@ -540,9 +548,9 @@ async fn readers_of_unregistered_resource_hold_items_up_to_limit() {
         }
         let (pin, _watcher) = pods.pin_and_watch("/pods/").await.unwrap();
         let snapshot = pods.snapshot().await.unwrap();
-        let hold = pods.hold("/pods/a/", snapshot.revision());
+        let lease = pods.lease("/pods/a/", snapshot.revision());
         assert!(cache.unregister("/pods/"));
-        assert_eq!(is_revoked(&hold).await, is_above_limit, "{keys} keys");
+        assert_eq!(is_revoked(&lease).await, is_above_limit, "{keys} keys");
         assert!(pin.items("/pods/", "", 1).is_none(), "a pin is revoked");
         drop(snapshot);
     }
