@@ -22,8 +22,9 @@
 
 use std::borrow::Cow;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ciborium_ll::{Decoder, Encoder, Error, Header};
-use data_encoding::{BASE64, BASE64URL_NOPAD, HEXLOWER};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Number, Value};
 
@@ -223,9 +224,11 @@ impl<'a> Reader<'a> {
                 tag::UNSIGNED_BIG_INTEGER | tag::NEGATIVE_BIG_INTEGER => {
                     return Err(self.syntax_error("an integer of more than 64 bits"));
                 }
-                tag::EXPECTED_BASE64URL => position.encoding = Some(|bytes| BASE64URL_NOPAD.encode(bytes)),
-                tag::EXPECTED_BASE64 => position.encoding = Some(|bytes| BASE64.encode(bytes)),
-                tag::EXPECTED_BASE16 => position.encoding = Some(|bytes| HEXLOWER.encode(bytes)),
+                tag::EXPECTED_BASE64URL => position.encoding = Some(|bytes| URL_SAFE_NO_PAD.encode(bytes)),
+                tag::EXPECTED_BASE64 => position.encoding = Some(|bytes| STANDARD.encode(bytes)),
+                tag::EXPECTED_BASE16 => {
+                    position.encoding = Some(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+                }
                 _ => {}
             }
         }

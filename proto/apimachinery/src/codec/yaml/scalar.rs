@@ -1,6 +1,7 @@
 //! Resolution of YAML scalars: YAML 1.1, like go-yaml v2.
 
-use data_encoding::BASE64;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Number, Value};
 
 use crate::codec::json::{short_float_text, whole_number};
@@ -99,7 +100,7 @@ pub(super) fn resolve_tagged(name: Option<&str>, text: &str) -> Result<Scalar, S
     match (name, scalar) {
         (Some("binary"), _) => {
             let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-            let bytes = BASE64.decode(packed.as_bytes()).map_err(|_| ScalarError::Base64)?;
+            let bytes = STANDARD.decode(packed.as_bytes()).map_err(|_| ScalarError::Base64)?;
             Ok(Scalar::Text(String::from_utf8_lossy(&bytes).into_owned()))
         }
         (Some("null"), Scalar::Null) => Ok(Scalar::Null),
