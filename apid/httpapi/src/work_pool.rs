@@ -15,6 +15,10 @@
 //! [`PoolLimits::bytes`]. [`WorkPool::run`] returns [`QueueFull`] if the queue of the user is full.
 //! [`WorkPool::run_queued`] ignores this limit.
 //!
+//! A task that waits longer than [`PATIENCE`], for example for a webhook or for authd, releases its place in the pool
+//! and takes a place again before it continues. Meanwhile the task counts for its user only, so that slow webhooks
+//! of one user do not delay the requests of others.
+//!
 //! Dropping the future that [`WorkPool::run`] returns cancels the task: a waiting task at once, a running task at
 //! its next await. A cancelled task blocks no other task.
 //!
@@ -30,36 +34,49 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 /// Niceness added to worker threads: an I/O thread gets about ten times their CPU share.
 const NICENESS: i32 = 10;
+
+/// Time for which a task that waits keeps its place in the pool: some times that of a durable commit.
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// The limits of the pool.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolLimits {
     /// Maximum number of running tasks.
     pub(super) tasks: usize,
-    /// Maximum number of running tasks of one user.
+    /// Maximum number of running and suspended tasks of one user.
     pub(super) tasks_per_user: usize,
     /// Maximum number of waiting tasks of one user.
     pub(super) queue: usize,
     /// Maximum cost of all running tasks, in bytes.
     pub(super) bytes: usize,
-    /// Maximum cost of one user's running tasks, in bytes.
+    /// Maximum cost of one user's running and suspended tasks, in bytes.
     pub(super) bytes_per_user: usize,
+    /// Maximum cost of all suspended tasks, in bytes. A task beyond the limit keeps its place while it waits.
+    pub(super) suspended_bytes: usize,
 }
 
 impl PoolLimits {
     /// The limits of a server. It allows more tasks than threads, because tasks also wait for the store or
     /// authd.
-    pub(super) const SERVER: PoolLimits =
-        PoolLimits { tasks: 32, tasks_per_user: 4, queue: 256, bytes: 128 << 20, bytes_per_user: 64 << 20 };
+    pub(super) const SERVER: PoolLimits = PoolLimits {
+        tasks: 32,
+        tasks_per_user: 4,
+        queue: 256,
+        bytes: 128 << 20,
+        bytes_per_user: 64 << 20,
+        suspended_bytes: 128 << 20,
+    };
 }
 
 /// The queue of a user is full.
@@ -173,14 +190,7 @@ impl WorkPool {
         let work = MainRuntimeFuture { main: self.main.clone(), work: Box::pin(work) };
         // A `JoinSet` aborts its task when it is dropped.
         let mut task = JoinSet::new();
-        task.spawn_on(
-            async move {
-                let output = work.await;
-                drop(permit);
-                output
-            },
-            workers.handle(),
-        );
+        task.spawn_on(run_with_place(work, permit), workers.handle());
         match task.join_next().await {
             Some(Ok(output)) => Ok(output),
             Some(Err(error)) => match error.try_into_panic() {
@@ -200,7 +210,8 @@ impl Drop for WorkPool {
     }
 }
 
-fn lower_priority() {
+/// Lowers the priority of this thread to that of worker threads.
+pub(super) fn lower_priority() {
     // Linux applies the niceness to the calling thread only. If the call fails, the pool still works.
     if let Err(error) = rustix::process::nice(NICENESS) {
         tracing::debug!(%error, "setting the niceness failed; worker threads keep the priority of I/O threads");
@@ -223,6 +234,37 @@ impl<F: Future> Future for MainRuntimeFuture<F> {
     }
 }
 
+/// Runs work and releases its place in the pool while the work waits longer than [`PATIENCE`].
+async fn run_with_place<F: Future>(mut work: MainRuntimeFuture<F>, permit: WorkerPermit) -> F::Output {
+    let woken = Arc::new(WakeSignal::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    loop {
+        if let Poll::Ready(output) = Pin::new(&mut work).poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let patience = {
+            // The worker runtime has no timer.
+            let _entered = work.main.enter();
+            tokio::time::timeout(PATIENCE, woken.0.notified())
+        };
+        if patience.await.is_err() {
+            permit.suspend();
+            woken.0.notified().await;
+            permit.resume().await;
+        }
+    }
+}
+
+/// Records that work can continue.
+#[derive(Default)]
+struct WakeSignal(Notify);
+
+impl Wake for WakeSignal {
+    fn wake(self: Arc<Self>) {
+        self.0.notify_one();
+    }
+}
+
 /// A semaphore that serves users round-robin.
 struct FairQueue {
     limits: PoolLimits,
@@ -233,6 +275,9 @@ struct FairQueue {
 struct FairQueueState {
     running: usize,
     bytes: usize,
+    suspended_bytes: usize,
+    /// Suspended tasks that can continue, in order. They start before new tasks.
+    resuming: VecDeque<(usize, Arc<Suspension>)>,
     users: HashMap<Arc<str>, UserQueue>,
     /// Users whose queue is not empty, each once; the front user is next.
     order: VecDeque<Arc<str>>,
@@ -242,7 +287,9 @@ struct FairQueueState {
 
 #[derive(Default)]
 struct UserQueue {
+    /// Number of running and suspended tasks.
     running: usize,
+    /// Cost of these tasks.
     bytes: usize,
     waiting: VecDeque<QueuedTask>,
 }
@@ -274,6 +321,48 @@ struct WorkerPermit {
     fair_queue: Option<Arc<FairQueue>>,
     user: Arc<str>,
     bytes: usize,
+    suspension: Arc<Suspension>,
+}
+
+/// The state of a permit that can be suspended. Changed under the lock of the queue.
+#[derive(Default)]
+struct Suspension {
+    /// Whether the task has no place in the pool.
+    is_suspended: AtomicBool,
+    resumed: Notify,
+}
+
+impl WorkerPermit {
+    fn new(fair_queue: &Arc<FairQueue>, user: Arc<str>, bytes: usize) -> Self {
+        WorkerPermit { fair_queue: Some(Arc::clone(fair_queue)), user, bytes, suspension: Arc::default() }
+    }
+
+    /// Releases the place of the task, unless the suspended tasks have reached their limit.
+    fn suspend(&self) {
+        let Some(fair_queue) = &self.fair_queue else { return };
+        {
+            let state = &mut *fair_queue.state.lock();
+            if state.suspended_bytes + self.bytes > fair_queue.limits.suspended_bytes {
+                return;
+            }
+            state.running -= 1;
+            state.bytes -= self.bytes;
+            state.suspended_bytes += self.bytes;
+            self.suspension.is_suspended.store(true, Ordering::Relaxed);
+        }
+        fair_queue.grant_next();
+    }
+
+    /// Waits for a place if the task is suspended.
+    async fn resume(&self) {
+        let Some(fair_queue) = &self.fair_queue else { return };
+        if !self.suspension.is_suspended.load(Ordering::Relaxed) {
+            return;
+        }
+        fair_queue.state.lock().resuming.push_back((self.bytes, Arc::clone(&self.suspension)));
+        fair_queue.grant_next();
+        self.suspension.resumed.notified().await;
+    }
 }
 
 impl FairQueue {
@@ -313,21 +402,42 @@ impl FairQueue {
     /// Grants permits while the limits have room.
     fn grant_next(self: &Arc<Self>) {
         loop {
-            let next = self.state.lock().take_next(&self.limits);
+            let next = {
+                let state = &mut *self.state.lock();
+                if !state.resume(&self.limits) {
+                    return;
+                }
+                state.take_next(&self.limits)
+            };
             let Some((user, QueuedTask { bytes, grant })) = next else { return };
-            if let Err(mut permit) =
-                grant.send(WorkerPermit { fair_queue: Some(Arc::clone(self)), user, bytes })
-            {
+            if let Err(mut permit) = grant.send(WorkerPermit::new(self, user, bytes)) {
                 // The request was cancelled. Released here, so that the drop does not call this function
                 // again.
                 permit.fair_queue = None;
-                self.state.lock().release(&permit.user, permit.bytes);
+                self.state.lock().release(&permit);
             }
         }
     }
 }
 
 impl FairQueueState {
+    /// Gives places to the suspended tasks that can continue. Returns whether all of them have a place.
+    fn resume(&mut self, limits: &PoolLimits) -> bool {
+        while let Some((bytes, _)) = self.resuming.front() {
+            let exceeds_bytes = self.running > 0 && self.bytes + bytes > limits.bytes;
+            if self.running >= limits.tasks || exceeds_bytes {
+                return false;
+            }
+            let Some((bytes, suspension)) = self.resuming.pop_front() else { return true };
+            self.running += 1;
+            self.bytes += bytes;
+            self.suspended_bytes -= bytes;
+            suspension.is_suspended.store(false, Ordering::Relaxed);
+            suspension.resumed.notify_one();
+        }
+        true
+    }
+
     /// Takes the next task and counts it as running; None if no task may start.
     fn take_next(&mut self, limits: &PoolLimits) -> Option<(Arc<str>, QueuedTask)> {
         if self.running >= limits.tasks {
@@ -372,9 +482,15 @@ impl FairQueueState {
         None
     }
 
-    fn release(&mut self, user: &Arc<str>, bytes: usize) {
-        self.running -= 1;
-        self.bytes -= bytes;
+    fn release(&mut self, permit: &WorkerPermit) {
+        let WorkerPermit { user, bytes, suspension, .. } = permit;
+        if suspension.is_suspended.load(Ordering::Relaxed) {
+            self.suspended_bytes -= bytes;
+            self.resuming.retain(|(_, other)| !Arc::ptr_eq(other, suspension));
+        } else {
+            self.running -= 1;
+            self.bytes -= bytes;
+        }
         let Some(user_queue) = self.users.get_mut(user) else { return };
         user_queue.running -= 1;
         user_queue.bytes -= bytes;
@@ -387,7 +503,7 @@ impl FairQueueState {
 impl Drop for WorkerPermit {
     fn drop(&mut self) {
         if let Some(fair_queue) = self.fair_queue.take() {
-            fair_queue.state.lock().release(&self.user, self.bytes);
+            fair_queue.state.lock().release(self);
             fair_queue.grant_next();
         }
     }
@@ -439,14 +555,18 @@ mod measurement {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::sync::mpsc;
 
     use super::*;
 
-    const LIMITS: PoolLimits =
-        PoolLimits { tasks: 2, tasks_per_user: 1, queue: 3, bytes: 100, bytes_per_user: 50 };
+    const LIMITS: PoolLimits = PoolLimits {
+        tasks: 2,
+        tasks_per_user: 1,
+        queue: 3,
+        bytes: 100,
+        bytes_per_user: 50,
+        suspended_bytes: 100,
+    };
 
     fn name(user: &str) -> Arc<str> {
         Arc::from(user)
@@ -494,6 +614,73 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(5)).await;
         release.send(()).unwrap();
         assert_eq!(busy.await.unwrap(), Ok(true));
+    }
+
+    /// Starts a task that waits for the returned sender, then returns 7.
+    fn start_waiting(
+        pool: &Arc<WorkPool>,
+        user: &'static str,
+        bytes: usize,
+    ) -> (oneshot::Sender<()>, tokio::task::JoinHandle<Result<i32, PoolError>>) {
+        let (answer, wait) = oneshot::channel::<()>();
+        let pool = Arc::clone(pool);
+        let work = async move { wait.await.map_or(0, |()| 7) };
+        (answer, tokio::spawn(async move { pool.run(&name(user), bytes, work).await }))
+    }
+
+    #[tokio::test]
+    async fn tasks_that_wait_leave_their_places_to_other_users() {
+        let pool = Arc::new(WorkPool::start(1, LIMITS).unwrap());
+        let (first_answer, first) = start_waiting(&pool, "a", 50);
+        let (second_answer, second) = start_waiting(&pool, "b", 50);
+        tokio::time::sleep(PATIENCE * 2).await;
+        let other = name("c");
+        let next = tokio::time::timeout(Duration::from_secs(5), pool.run(&other, 50, async { 5 }));
+        assert_eq!(next.await.expect("a place for another user"), Ok(5));
+        // The task still counts for its own user.
+        let own = Arc::clone(&pool);
+        let own = tokio::spawn(async move { own.run(&name("a"), 1, async { 6 }).await });
+        tokio::time::sleep(PATIENCE * 2).await;
+        assert!(!own.is_finished());
+        first_answer.send(()).unwrap();
+        assert_eq!((first.await.unwrap(), own.await.unwrap()), (Ok(7), Ok(6)));
+        second.abort();
+        assert!(second.await.unwrap_err().is_cancelled());
+        drop(second_answer);
+        tokio::time::sleep(PATIENCE).await;
+        let state = pool.fair_queue.state.lock();
+        assert_eq!((state.running, state.bytes, state.suspended_bytes, state.users.len()), (0, 0, 0, 0));
+    }
+
+    #[tokio::test]
+    async fn task_that_continues_waits_for_a_place_before_new_tasks() {
+        let pool = Arc::new(WorkPool::start(1, PoolLimits { tasks: 1, ..LIMITS }).unwrap());
+        let (answer, resumed) = start_waiting(&pool, "a", 1);
+        tokio::time::sleep(PATIENCE * 2).await;
+        let place = pool.fair_queue.acquire(&name("b"), 1, 3).await.unwrap();
+        let new = waiter(&pool.fair_queue, "c", 1);
+        answer.send(()).unwrap();
+        tokio::time::sleep(PATIENCE).await;
+        assert!(!resumed.is_finished() && !new.is_finished());
+        drop(place);
+        assert_eq!(resumed.await.unwrap(), Ok(7));
+        drop(new.await.unwrap().unwrap());
+        assert_eq!(pool.fair_queue.state.lock().running, 0);
+    }
+
+    #[tokio::test]
+    async fn suspended_tasks_stay_within_their_memory_limit() {
+        let pool = Arc::new(WorkPool::start(1, PoolLimits { suspended_bytes: 50, ..LIMITS }).unwrap());
+        let tasks = [start_waiting(&pool, "a", 50), start_waiting(&pool, "b", 50)];
+        tokio::time::sleep(PATIENCE * 3).await;
+        {
+            let state = pool.fair_queue.state.lock();
+            assert_eq!((state.running, state.bytes, state.suspended_bytes), (1, 50, 50));
+        }
+        for (answer, task) in tasks {
+            answer.send(()).unwrap();
+            assert_eq!(task.await.unwrap(), Ok(7));
+        }
     }
 
     #[tokio::test]
