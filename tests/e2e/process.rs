@@ -138,6 +138,26 @@ async fn sigterm_ends_watches_and_stops_authd() {
     plane.admin().get("/api/v1/namespaces/default/configmaps/x").await.expect(200);
 }
 
+/// The clients are an idle watcher, a watcher that does not read its events, and a client that does not read its list.
+#[tokio::test]
+async fn sigterm_ends_within_five_seconds_for_clients_that_do_not_read() {
+    let mut plane = ControlPlane::start(Options::default()).await;
+    let client = plane.admin();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let idle = client.watch("/api/v1/namespaces?watch=1").await;
+    let slow = client.watch(&format!("{maps}?watch=1")).await;
+    for number in 0..8 {
+        let map = json!({"metadata": {"name": format!("x-{number}")}, "data": {"text": "x".repeat(900_000)}});
+        client.post(maps, &map).await.expect(201);
+    }
+    let unread = client.watch(maps).await;
+    let begin = std::time::Instant::now();
+    plane.stop().await;
+    let elapsed = begin.elapsed();
+    assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
+    drop((idle, slow, unread));
+}
+
 #[tokio::test]
 async fn shutdown_delay_serves_requests_and_fails_readyz() {
     let plane = ControlPlane::start(Options::default().flag("--shutdown-delay-duration=3s")).await;

@@ -22,7 +22,7 @@ use crate::shares::{BodyReservation, MAX_SMALL_BODY, TooManySlowBodies, UserShar
 /// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for a body to arrive after the start of the shutdown.
-const STOPPING_TIMEOUT: Duration = Duration::from_secs(5);
+const STOPPING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that apid drains from a body that no verb has read.
@@ -81,6 +81,11 @@ impl RequestBody {
         };
         // Boxed, because requests without a body do not need the memory of this future.
         Box::pin(received).await
+    }
+
+    /// Whether the request has no body.
+    pub(super) fn is_empty(&self) -> bool {
+        self.max_bytes() == 0
     }
 
     /// Reads a body of at most `max` bytes.

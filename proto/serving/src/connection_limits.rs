@@ -6,10 +6,11 @@
 //! it costs more than its socket. The limit leaves a quarter of the file descriptors for the files of the
 //! process.
 //!
-//! A connection is silent until its first request, also before and during the TLS handshake. When a limit is
-//! reached, the oldest silent connection gives way to a new one, unless it is younger than [`SILENCE_GRACE`]. The
-//! connection that gives way belongs to the address with the most connections, so each address keeps a share in
-//! proportion. An address never displaces a connection of an address with fewer connections than its own.
+//! A connection is silent while it has no request: before and during the TLS handshake, before its first request, and
+//! from the end of a response to the next request. When a limit is reached, the connection that is silent for the
+//! longest time gives way to a new one, unless this time is shorter than [`SILENCE_GRACE`]. The connection that gives
+//! way belongs to the address with the most connections, so each address keeps a share in proportion. An address
+//! never displaces a connection of an address with fewer connections than its own.
 //!
 //! [`Handshakes`] limits unfinished TLS handshakes, in total and for each peer address, so that the connections
 //! of one address do not delay those of others. A handshake waits while handshakes younger than
@@ -40,7 +41,7 @@ pub(crate) const MAX_PEER_HANDSHAKES: usize = MAX_HANDSHAKES / 2;
 pub(crate) const HANDSHAKE_GRACE: Duration = Duration::from_millis(500);
 
 /// Time for which a connection without a request keeps its slot at a limit: several round trips of a distant
-/// client, for its handshake and its first request.
+/// client, for its handshake and its next request.
 pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(1);
 
 /// Returns the maximum number of open file descriptors of the process; None: no limit.
@@ -85,22 +86,54 @@ struct OpenConnections {
 #[derive(Debug, Default)]
 struct PeerConnections {
     count: usize,
-    /// Connections without a request by number, each with its start. The oldest has the lowest number.
-    silent: BTreeMap<u64, (Instant, ConnectionCloser)>,
+    /// Connections that do not give way yet, in the order of [`Usage::last_seen`].
+    by_last_seen: BTreeMap<ConnectionKey, (ConnectionCloser, Arc<Mutex<Usage>>)>,
+}
+
+/// [`Usage::last_seen`] and the number of a connection.
+type ConnectionKey = (Instant, u64);
+
+/// The requests of a connection.
+#[derive(Debug)]
+struct Usage {
+    /// Number of requests in progress. A request ends with its response.
+    requests: usize,
+    /// End of the last request, or start of the connection.
+    silent_since: Instant,
+    /// A time at which the connection had a request, or its start. [`PeerConnections::oldest_silent`] updates the time,
+    /// so that requests do not sort the connections.
+    last_seen: Instant,
 }
 
 impl PeerConnections {
-    /// Whether a silent connection can give way.
-    fn has_displaceable(&self) -> bool {
-        self.silent.first_key_value().is_some_and(|(_, (start, _))| start.elapsed() >= SILENCE_GRACE)
+    /// Returns the key of the connection that is silent for the longest time; None if no connection can give way.
+    ///
+    /// The work of all calls within [`SILENCE_GRACE`] is at most one step for each connection.
+    fn oldest_silent(&mut self) -> Option<ConnectionKey> {
+        loop {
+            let (&key, (_, usage)) = self.by_last_seen.first_key_value()?;
+            let (last_seen, number) = key;
+            if last_seen.elapsed() < SILENCE_GRACE {
+                return None;
+            }
+            let now_seen = {
+                let mut usage = usage.lock();
+                usage.last_seen = if usage.requests > 0 { Instant::now() } else { usage.silent_since };
+                usage.last_seen
+            };
+            if now_seen <= last_seen {
+                return Some(key);
+            }
+            if let Some(connection) = self.by_last_seen.remove(&key) {
+                self.by_last_seen.insert((now_seen, number), connection);
+            }
+        }
     }
 
-    /// Closes the oldest silent connection that can give way. Returns whether there was one.
+    /// Closes the connection that is silent for the longest time. Returns whether one can give way.
     fn displace_oldest(&mut self) -> bool {
-        if !self.has_displaceable() {
-            return false;
-        }
-        if let Some((_, (_, closer))) = self.silent.pop_first() {
+        let Some(key) = self.oldest_silent() else { return false };
+        if let Some((closer, _)) = self.by_last_seen.remove(&key) {
             closer.now();
         }
         true
@@ -111,11 +144,12 @@ impl OpenConnections {
     /// Closes a silent connection in favour of a new one of `peer`. Returns whether there was one.
     fn displace_for(&mut self, peer: Option<IpAddr>) -> bool {
         let own_count = self.by_peer.get(&peer).map_or(0, |own| own.count);
-        let displaceable = self.by_peer.iter_mut().filter(|(key, connections)| {
-            (connections.count > own_count || **key == peer) && connections.has_displaceable()
+        let displaceable = self.by_peer.iter_mut().filter_map(|(key, connections)| {
+            let may_give_way = connections.count > own_count || *key == peer;
+            (may_give_way && connections.oldest_silent().is_some()).then_some(connections)
         });
-        let largest = displaceable.max_by_key(|(_, connections)| connections.count);
-        largest.is_some_and(|(_, connections)| connections.displace_oldest())
+        let largest = displaceable.max_by_key(|connections| connections.count);
+        largest.is_some_and(PeerConnections::displace_oldest)
     }
 }
 
@@ -149,8 +183,10 @@ impl Connections {
         open.next_number += 1;
         let own = open.by_peer.entry(peer).or_default();
         own.count += 1;
-        own.silent.insert(number, (Instant::now(), closer.clone()));
-        Some(ConnectionPermit { connections: Arc::clone(self), peer, number })
+        let now = Instant::now();
+        let usage = Arc::new(Mutex::new(Usage { requests: 0, silent_since: now, last_seen: now }));
+        own.by_last_seen.insert((now, number), (closer.clone(), Arc::clone(&usage)));
+        Some(ConnectionPermit { connections: Arc::clone(self), peer, number, usage })
     }
 }
 
@@ -160,14 +196,26 @@ pub(crate) struct ConnectionPermit {
     connections: Arc<Connections>,
     peer: Option<IpAddr>,
     number: u64,
+    usage: Arc<Mutex<Usage>>,
 }
 
 impl ConnectionPermit {
-    /// Records the first request: the connection gives way to no other from now on.
-    pub(crate) fn end_silence(&self) {
-        if let Some(own) = self.connections.open.lock().by_peer.get_mut(&self.peer) {
-            own.silent.remove(&self.number);
-        }
+    /// Records the start of a request: the connection gives way to no other until the returned value is dropped.
+    pub(crate) fn begin_request(&self) -> RequestInProgress {
+        self.usage.lock().requests += 1;
+        RequestInProgress(Arc::clone(&self.usage))
+    }
+}
+
+/// A request whose response has not ended.
+#[derive(Debug)]
+pub(crate) struct RequestInProgress(Arc<Mutex<Usage>>);
+
+impl Drop for RequestInProgress {
+    fn drop(&mut self) {
+        let mut usage = self.0.lock();
+        usage.requests -= 1;
+        usage.silent_since = Instant::now();
     }
 }
 
@@ -177,7 +225,7 @@ impl Drop for ConnectionPermit {
         open.all -= 1;
         if let Some(own) = open.by_peer.get_mut(&self.peer) {
             own.count -= 1;
-            own.silent.remove(&self.number);
+            own.by_last_seen.remove(&(self.usage.lock().last_seen, self.number));
             if own.count == 0 {
                 open.by_peer.remove(&self.peer);
             }
@@ -358,7 +406,7 @@ mod tests {
             permit
         };
         let permits = [a, a, a, b, b].map(|peer| acquire(peer).unwrap());
-        permits[0].end_silence();
+        let _request = permits[0].begin_request();
         let _c = acquire(c).unwrap();
         assert!(acquire(c).is_none(), "all silent connections are within their grace");
         tokio::time::sleep(SILENCE_GRACE).await;
@@ -370,14 +418,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn idle_connection_gives_way_after_a_request_and_a_busy_one_does_not() {
+        let [a, b, _] = PEERS;
+        let connections = Connections::new(4);
+        let closers: Vec<_> = (0..4).map(|_| ConnectionCloser::default()).collect();
+        let acquire = |peer, index: usize| connections.acquire(peer, &closers[index]).unwrap();
+        let permits = [acquire(a, 0), acquire(a, 1), acquire(b, 2), acquire(b, 3)];
+        let watch = permits[0].begin_request();
+        drop(permits[1].begin_request());
+        tokio::time::sleep(SILENCE_GRACE / 2).await;
+        drop([permits[2].begin_request(), permits[3].begin_request()]);
+        tokio::time::sleep(SILENCE_GRACE / 2).await;
+        let new = connections.acquire(None, &ConnectionCloser::default());
+        assert!(new.is_some() && is_closed(&closers[1]).await, "the longest idle connection gives way");
+        assert!(connections.acquire(None, &ConnectionCloser::default()).is_none(), "the others are not idle");
+        drop(watch);
+        drop(permits);
+        let open = connections.open.lock();
+        assert!(open.all == 1 && open.by_peer.len() == 1, "{open:?}");
+    }
+
+    #[tokio::test]
     async fn silent_connections_of_smaller_peer_do_not_give_way() {
         let [a, b, c] = PEERS;
         let connections = Connections::new(6);
         let acquire = |peer| connections.acquire(peer, &ConnectionCloser::default());
         let permits = [a, a, a, b, b, c].map(|peer| acquire(peer).unwrap());
-        for busy in &permits[..5] {
-            busy.end_silence();
-        }
+        let _requests: Vec<_> = permits[..5].iter().map(ConnectionPermit::begin_request).collect();
         tokio::time::sleep(SILENCE_GRACE).await;
         assert!(acquire(b).is_none(), "the only silent connection is of an address with fewer connections");
         assert!(acquire(a).is_none(), "the address has half of all connections, and none is silent");

@@ -25,6 +25,7 @@ use futures_util::task::AtomicWaker;
 use http_body::{Frame, SizeHint};
 
 use crate::body::{Body, BodyError};
+use crate::connection_limits::RequestInProgress;
 
 /// Unwritten bytes of a connection above which each of its streams buffers at most one chunk.
 ///
@@ -48,7 +49,7 @@ impl SendLimit {
     pub(crate) fn meter(&self, body: Body) -> MeteredBody {
         let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNMETERED_BODY_MAX);
         let stream = (!is_small).then(|| Arc::new(StreamBytes::new(Arc::clone(&self.0))));
-        MeteredBody { body, rest: Bytes::new(), stream }
+        MeteredBody { stream, ..MeteredBody::unmetered(body) }
     }
 }
 
@@ -108,12 +109,19 @@ pub(crate) struct MeteredBody {
     rest: Bytes,
     /// Counters of the stream; None for a body that does not count against the limit.
     stream: Option<Arc<StreamBytes>>,
+    /// The request of the response, which ends with the body.
+    _request: Option<RequestInProgress>,
 }
 
 impl MeteredBody {
     /// Wraps a body that does not count against a limit.
     pub(crate) fn unmetered(body: Body) -> Self {
-        MeteredBody { body, rest: Bytes::new(), stream: None }
+        MeteredBody { body, rest: Bytes::new(), stream: None, _request: None }
+    }
+
+    /// Lets a request last until the end of the body.
+    pub(crate) fn of_request(self, request: RequestInProgress) -> Self {
+        MeteredBody { _request: Some(request), ..self }
     }
 }
 
@@ -131,7 +139,7 @@ impl http_body::Body for MeteredBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let MeteredBody { body, rest, stream } = &mut *self;
+        let MeteredBody { body, rest, stream, .. } = &mut *self;
         let Some(stream) = stream else {
             return Pin::new(body).poll_frame(context);
         };

@@ -5,8 +5,8 @@
 //! The server speaks HTTP/1.1 and HTTP/2 (by ALPN over TLS, by the preface without TLS). [`ServerOptions`]
 //! limits the time for handshake and request head, the headers and the streams. Idle HTTP/2 peers are pinged.
 //! When `shutdown` is ready the listener closes, HTTP/2 peers get GOAWAY, and responses in flight are
-//! finished until the deadline; then the server cuts the remaining connections. A client that does not read its
-//! response for [`MAX_STALL`] is cut earlier.
+//! finished until the deadline; then the server cuts the remaining connections. A client that reads its response
+//! too slowly is cut after [`READ_GRACE`].
 //!
 //! The memory of a connection is limited, so that a few hostile connections cannot exhaust the memory of the
 //! process:
@@ -21,7 +21,7 @@
 //!
 //! A connection and its handlers are one task, which lets other tasks run after 0.1 ms ([`crate::single_task`]).
 //! [`ServerOptions::max_connections`] limits the number of connections, in total and for each peer address. At the
-//! limit, old connections without a request give way. A request with an ambiguous head is rejected
+//! limit, old connections without a request in progress give way. A request with an ambiguous head is rejected
 //! ([`crate::request_head`]), and so is plain HTTP on a port with TLS ([`crate::plain_http`]). A
 //! panic in the handler ends its request (HTTP/2) or its connection (HTTP/1.1), never the server.
 //!
@@ -190,10 +190,15 @@ const MAX_ERROR_RESETS: usize = 256;
 pub const MAX_HEADER_FIELDS: usize = 256;
 /// Minimum size of the read buffer of an HTTP/1.1 connection, which hyper requires.
 const MIN_BUFFER_BYTES: usize = 8192;
-/// Time without activity after which a draining server ends a connection: the client does not read its response.
-const MAX_STALL: Duration = Duration::from_secs(5);
+/// Time after the start of the drain in which clients read the responses that have begun, at any speed.
+const READ_GRACE: Duration = Duration::from_secs(3);
+/// Time in which, after [`READ_GRACE`], a client has to read at least [`MIN_PROGRESS`]; else the server ends the
+/// connection.
+const MAX_STALL: Duration = Duration::from_secs(1);
+/// Minimum number of bytes that a connection transfers in [`MAX_STALL`]. Pings and a trickle are fewer.
+const MIN_PROGRESS: u64 = 64 * 1024;
 /// Interval of checks for stalled connections while the server drains.
-const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(500);
+const STALL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Pause after an accept that failed for lack of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Minimum interval between log lines about failed accepts.
@@ -418,9 +423,8 @@ impl<H: Handler> Server<H> {
         run_as_single_task(|spawner| async {
             let turn = spawner.turn();
             let service = service_fn(|request: Request<Incoming>| {
-                if is_silent.swap(false, Ordering::Relaxed) {
-                    permit.end_silence();
-                }
+                is_silent.store(false, Ordering::Relaxed);
+                let in_progress = permit.begin_request();
                 let handler_count = Arc::clone(&running_handlers);
                 let (handler, info, turn) = (Arc::clone(&self.handler), Arc::clone(&info), Arc::clone(&turn));
                 let is_http2 = request.version() == Version::HTTP_2;
@@ -445,9 +449,12 @@ impl<H: Handler> Server<H> {
                     if let Some(running) = running {
                         running.complete();
                     }
-                    Ok::<_, Infallible>(response.map(|body| match send_limit {
-                        Some(send_limit) => send_limit.meter(body),
-                        None => MeteredBody::unmetered(body),
+                    Ok::<_, Infallible>(response.map(|body| {
+                        let body = match send_limit {
+                            Some(send_limit) => send_limit.meter(body),
+                            None => MeteredBody::unmetered(body),
+                        };
+                        body.of_request(in_progress)
                     }))
                 })
             });
@@ -537,25 +544,37 @@ struct Activity {
     running_handlers: Arc<AtomicUsize>,
 }
 
-/// Detects a client that sends and reads nothing while no handler works for it.
+/// Detects a client that sends and reads little while no handler works for it.
 struct StallDetector {
     activity: Activity,
-    transferred: u64,
-    last_activity: Instant,
+    /// The start of the drain.
+    start: Instant,
+    /// The time and the transferred bytes of the last progress.
+    progress: (Instant, u64),
 }
 
 impl StallDetector {
     fn new(activity: Activity) -> Self {
-        StallDetector { activity, transferred: 0, last_activity: Instant::now() }
+        let now = Instant::now();
+        StallDetector { activity, start: now, progress: (now, 0) }
     }
 
-    /// Whether the connection had no activity for [`MAX_STALL`].
+    /// Records the start of the drain.
+    fn begin(&mut self) {
+        self.start = Instant::now();
+        self.progress = (self.start, self.activity.transferred.load(Ordering::Relaxed));
+    }
+
+    /// Whether the connection made no progress for [`MAX_STALL`] after [`READ_GRACE`].
     fn is_stalled(&mut self) -> bool {
         let transferred = self.activity.transferred.load(Ordering::Relaxed);
-        if transferred != self.transferred || self.activity.running_handlers.load(Ordering::Relaxed) > 0 {
-            (self.transferred, self.last_activity) = (transferred, Instant::now());
+        let (last, transferred_before) = self.progress;
+        let has_progress = transferred.saturating_sub(transferred_before) >= MIN_PROGRESS;
+        if has_progress || self.activity.running_handlers.load(Ordering::Relaxed) > 0 {
+            self.progress = (Instant::now(), transferred);
+            return false;
         }
-        self.last_activity.elapsed() >= MAX_STALL
+        last.elapsed() >= MAX_STALL && self.start.elapsed() >= READ_GRACE + MAX_STALL
     }
 }
 
@@ -576,7 +595,7 @@ struct ConnectionDriver<'a> {
 
 impl ConnectionDriver<'_> {
     /// Drives a connection until it ends, its handler cuts it, the server ends, or no first request arrives in
-    /// time. While the server drains, a stalled connection ends after [`MAX_STALL`]. A connection with too many
+    /// time. While the server drains, a stalled connection ends, see [`StallDetector`]. A connection with too many
     /// cancelled requests takes no new ones.
     ///
     /// `stop` begins the graceful shutdown of the connection.
@@ -628,6 +647,7 @@ impl ConnectionDriver<'_> {
                     match changed.map(|phase| *phase) {
                         Ok(Phase::Draining) => {
                             handled = Phase::Draining;
+                            stalls.begin();
                             stop(connection.as_mut());
                         }
                         Ok(Phase::Ended) | Err(_) => return,

@@ -364,7 +364,7 @@ async fn silent_connection_gives_way_to_new_connection_at_the_limit() {
 async fn client_that_does_not_read_its_response_is_cut_while_server_drains() {
     let handler = |request: Request<Incoming>, _: Arc<ConnectionInfo>| async move {
         if request.uri().path() == "/slow" {
-            tokio::time::sleep(MAX_STALL + Duration::from_secs(2)).await;
+            tokio::time::sleep(READ_GRACE + MAX_STALL + Duration::from_secs(2)).await;
             return Response::new(Body::from("late"));
         }
         Response::new(Body::from(vec![b'x'; 64 << 20]))

@@ -226,6 +226,68 @@ async fn connection_with_many_cancelled_requests_takes_no_new_ones() {
     assert_eq!(text(again.send_request(post("/", "")).await.unwrap()).await, "done");
 }
 
+/// The clients read nothing, read a trickle, or read nothing and send pings.
+#[tokio::test]
+async fn clients_that_do_not_read_delay_the_shutdown_by_less_than_five_seconds() {
+    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
+        Response::new(Body::from(vec![b'x'; 64 << 20]))
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let http1 = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    silent.write_all(http1).await.unwrap();
+    let mut trickling = TcpStream::connect(server.address).await.unwrap();
+    trickling.write_all(http1).await.unwrap();
+    let trickle = tokio::spawn(async move {
+        let mut part = [0; 1000];
+        while trickling.read(&mut part).await.is_ok_and(|read| read > 0) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    let mut http2 = connect_http2(server.address).await;
+    let unread = http2.send_request(post("/", "")).await.unwrap();
+    let address = server.address;
+    let pings = tokio::spawn(async move {
+        let mut connection = TcpStream::connect(address).await.unwrap();
+        let settings = b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0";
+        connection.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], settings].concat()).await.unwrap();
+        connection.write_all(b"\0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x01\x01x").await.unwrap();
+        while connection.write_all(b"\0\0\x08\x06\0\0\0\0\0pingping").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let started = Instant::now();
+    let result = server.stop().await;
+    let elapsed = started.elapsed();
+    assert!(result == ShutdownResult::Clean && elapsed < Duration::from_secs(5), "{result:?} {elapsed:?}");
+    assert!(elapsed > READ_GRACE, "{elapsed:?}");
+    drop((silent, unread));
+    trickle.abort();
+    pings.abort();
+}
+
+#[tokio::test]
+async fn client_that_reads_its_response_slowly_gets_all_of_it_during_the_shutdown() {
+    const SIZE: usize = 2 << 20;
+    let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
+        let (sender, body) = body::channel(1);
+        tokio::spawn(async move {
+            for _ in 0..SIZE / (32 << 10) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                drop(sender.send(Bytes::from(vec![b'x'; 32 << 10])).await);
+            }
+        });
+        Response::new(body)
+    };
+    let server = start(handler, None, ServerOptions::default()).await;
+    let mut http2 = connect_http2(server.address).await;
+    let response = http2.send_request(post("/", "")).await.unwrap();
+    let reading = tokio::spawn(text(response));
+    assert_eq!(server.stop().await, ShutdownResult::Clean);
+    assert_eq!(reading.await.unwrap().len(), SIZE);
+}
+
 #[tokio::test]
 async fn graceful_shutdown_deadline_cuts_open_connections() {
     let handler = |_: Request<Incoming>, _: Arc<ConnectionInfo>| async {
