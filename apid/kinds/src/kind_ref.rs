@@ -59,6 +59,8 @@ pub struct CustomKind {
     /// Whether apid serves this version. A version that apid does not serve is a kind only if it is the
     /// storage version.
     pub is_served: bool,
+    /// The uid of the definition.
+    pub definition_uid: Arc<str>,
     /// Whether the definition is being deleted: objects can no longer be created. Shared by all versions.
     pub is_terminating: Arc<AtomicBool>,
     /// The webhook that converts objects between versions; None if a conversion changes only `apiVersion`.

@@ -7,15 +7,22 @@
 //! list at its start and uses it to its end. [`CurrentKinds::serve`] replaces the list when definitions
 //! change. A replacement ends the watches of changed and removed kinds; unchanged kinds keep their resources,
 //! collections and watches.
+//!
+//! # Invariants
+//!
+//! INVARIANT (no objects without a definition): a new custom object is committed only while its definition exists and
+//! is not terminating. [`CurrentKinds::begin_create`] checks the definition after admission, which may take long.
+//! [`CurrentKinds::finish_creates`] lets the deletion of a definition wait for the commits that began before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use apimachinery::status::Status;
 use arc_swap::ArcSwap;
 use kinds::entry::Decoder;
-use kinds::{CurrentRegistry, Registry, Resource};
+use kinds::{CurrentRegistry, KindRef, Registry, Resource};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
 use crate::conversion::{ConversionContext, ObjectConverter};
 use crate::watch_cache::{Cache, Items};
@@ -127,6 +134,8 @@ pub struct CurrentKinds {
     current: ArcSwap<ServedKinds>,
     /// The lock that a replacement holds, so that replacements run one after the other.
     replacement_lock: Mutex<()>,
+    /// The lock that commits of new custom objects hold for reading.
+    create_lock: RwLock<()>,
     /// The number of replacements.
     replacement_count: watch::Sender<u64>,
 }
@@ -145,6 +154,7 @@ impl CurrentKinds {
             current_registry,
             current: ArcSwap::from_pointee(kinds),
             replacement_lock: Mutex::default(),
+            create_lock: RwLock::default(),
             replacement_count: watch::Sender::new(0),
         }
     }
@@ -176,6 +186,37 @@ impl CurrentKinds {
         self.replacement_count.send_modify(|count| *count += 1);
     }
 
+    /// Begins the commit of a new object, which was admitted as an object of `resource`. The caller holds the guard
+    /// until the commit ends; a built-in kind needs no guard.
+    ///
+    /// # Errors
+    ///
+    /// 404: the definition of the kind is gone. 403: the definition is terminating.
+    pub async fn begin_create(
+        &self,
+        resource: &Resource,
+        name: &str,
+    ) -> Result<Option<RwLockReadGuard<'_, ()>>, Status> {
+        let KindRef::Custom(kind) = &resource.kind else { return Ok(None) };
+        let guard = self.create_lock.read().await;
+        let current = self.current.load();
+        let stored =
+            current.collections.get(&resource.key_prefix).map(|versions| &versions.stored.served.kind);
+        match stored {
+            Some(KindRef::Custom(stored)) if stored.definition_uid == kind.definition_uid => {}
+            _ => return Err(Status::unknown_resource()),
+        }
+        if stored.is_some_and(KindRef::is_terminating) {
+            return Err(terminating_definition(resource, name));
+        }
+        Ok(Some(guard))
+    }
+
+    /// Waits for the end of the commits that [`CurrentKinds::begin_create`] began before this call.
+    pub async fn finish_creates(&self) {
+        drop(self.create_lock.write().await);
+    }
+
     /// The registry of the served kinds.
     pub fn registry(&self) -> Arc<Registry> {
         Arc::clone(&self.current.load().registry)
@@ -191,4 +232,10 @@ impl CurrentKinds {
     pub fn collections(&self) -> Vec<Arc<Collection>> {
         self.current.load().collections().cloned().collect()
     }
+}
+
+/// The Status of a create of a custom object whose definition is terminating.
+pub(super) fn terminating_definition(resource: &Resource, name: &str) -> Status {
+    let reason = "create not allowed while custom resource definition is terminating";
+    Status::forbidden(&resource.group_resource, name, reason)
 }

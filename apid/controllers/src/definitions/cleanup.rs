@@ -2,12 +2,11 @@
 //!
 //! # Contract
 //!
-//! [`Cleanup::begin`] starts a task for a terminating definition. The task deletes all objects, honours their
-//! finalizers, and reports in the condition `Terminating`. When no object is left, the task removes the
-//! finalizer of apid from the definition. The definition is then removed unless it has other finalizers.
-//! After a restart, the definition controller starts the task again.
+//! The clean-up follows the terminating definitions. It deletes all objects, honours their finalizers, and
+//! reports in the condition `Terminating`. The deletion begins when the kind accepts no new objects, and when
+//! the commits of accepted objects have ended. When no object is left, the clean-up removes the finalizer of
+//! apid from the definition. The definition is then removed unless it has other finalizers.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,62 +14,49 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::time;
 use extensions::definition::conditions::{self, Deletion};
-use parking_lot::Mutex;
+use kinds::KindRef;
 
 use super::DEFINITION;
-use crate::actor::{Actor, Target, is_race};
+use crate::ControllerState;
+use crate::actor::{Actor, Target};
+use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
 use verbs::Collection;
 use verbs::deletion::options::{DeleteOptions, Propagation};
 
 /// Number of objects that are deleted concurrently; concurrent deletions share the fsyncs of the store.
 const CONCURRENCY: usize = 128;
-/// Pause after the first round of deletions. The pause doubles after each round, up to [`MAX_PAUSE`].
-const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// Longest pause between two rounds of deletions.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// Number of definitions whose objects are deleted concurrently.
+const WORKERS: usize = 8;
+/// Debounce interval, in which the definition controller marks the kind of a terminating definition.
+const DEBOUNCE: Duration = Duration::from_millis(10);
 
-/// The tasks that delete the objects of terminating definitions.
-pub(super) struct Cleanup {
-    actor: Actor,
-    /// The names of the definitions whose objects a task is deleting.
-    busy: Mutex<HashSet<String>>,
+/// The controller; its keys are names of definitions.
+struct Cleanup(Actor);
+
+/// Deletes the objects of terminating definitions until the process ends.
+pub(super) async fn run(state: &ControllerState, actor: Actor, definitions: &Collection) {
+    let runner = Runner::new(state, "crd_finalizer")
+        .workers(WORKERS)
+        .debounce(DEBOUNCE)
+        .watch(&definitions.items, |event| event.existing_name().filter(|_| event.entry().is_terminating()));
+    runner.run(Arc::new(Cleanup(actor))).await;
+}
+
+impl Reconcile for Cleanup {
+    type Key = String;
+
+    async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
+        let is_complete = self.run_round(name).await?;
+        Ok(if is_complete { Requeue::No } else { Requeue::Poll })
+    }
 }
 
 impl Cleanup {
-    /// Creates an empty set of tasks. All tasks write as `actor`.
-    pub(super) fn new(actor: Actor) -> Self {
-        Cleanup { actor, busy: Mutex::default() }
-    }
-
-    /// Starts a task that deletes the objects of a definition, unless such a task is running.
-    pub(super) fn begin(self: Arc<Self>, name: &str) {
-        if !self.busy.lock().insert(name.to_owned()) {
-            return;
-        }
-        let name = name.to_owned();
-        tokio::spawn(async move {
-            let mut pause = MIN_PAUSE;
-            loop {
-                match self.run_round(&name).await {
-                    Ok(true) => break,
-                    Ok(false) => {}
-                    Err(status) if is_race(&status) => {}
-                    Err(status) => {
-                        tracing::warn!(definition = name, reason = %status, "deleting custom objects failed; retrying");
-                    }
-                }
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_PAUSE);
-            }
-            self.busy.lock().remove(&name);
-        });
-    }
-
     /// Deletes the objects, and removes the finalizer when no object is left. Returns whether no work is
     /// left.
     async fn run_round(&self, name: &str) -> Result<bool, Status> {
-        let api_state = self.actor.api_state();
+        let api_state = self.0.api_state();
         let definitions = stored::of_kind(api_state, DEFINITION)?;
         let finalizer = conditions::cleanup_finalizer(&api_state.names);
         let Some(definition) = stored::get(&definitions, "", name).await? else { return Ok(true) };
@@ -94,11 +80,22 @@ impl Cleanup {
             let definition = self.report(&definitions, definition, &Deletion::NeverEstablished).await?;
             return self.remove_finalizer(&definitions, definition, &finalizer).await;
         };
+        let is_marked = served.is_some_and(|resource| match &resource.kind {
+            KindRef::Custom(kind) => {
+                resource.kind.is_terminating() && *kind.definition_uid == *definition.uid()
+            }
+            KindRef::BuiltIn(_) => false,
+        });
+        if !is_marked {
+            // The kind still accepts new objects.
+            return Ok(false);
+        }
+        api_state.kinds.finish_creates().await;
         let definition = self.report(&definitions, definition, &Deletion::InProgress).await?;
         let options =
             DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         let target = Target { collection: objects, namespace: "", name: "", subresource: "" };
-        if let Err(status) = self.actor.delete_collection(target, &options, CONCURRENCY).await {
+        if let Err(status) = self.0.delete_collection(target, &options, CONCURRENCY).await {
             let message = format!("could not issue all deletes: {}", status.message);
             self.report(&definitions, definition, &Deletion::Failed(message)).await?;
             return Err(status);
@@ -119,13 +116,13 @@ impl Cleanup {
         mut definition: Object,
         deletion: &Deletion,
     ) -> Result<Object, Status> {
-        let now = time::time(self.actor.api_state().clock.now());
+        let now = time::time(self.0.api_state().clock.now());
         if !conditions::set_condition(&mut definition, &conditions::terminating(deletion), &now) {
             return Ok(definition);
         }
         let name = definition.name().to_owned();
         let target = Target { collection: definitions, namespace: "", name: &name, subresource: "status" };
-        self.actor.update(target, definition).await?.object.object()
+        self.0.update(target, definition).await?.object.object()
     }
 
     async fn remove_finalizer(
@@ -137,6 +134,6 @@ impl Cleanup {
         definition.remove_finalizer(finalizer);
         let name = definition.name().to_owned();
         let target = Target { collection: definitions, namespace: "", name: &name, subresource: "" };
-        self.actor.update(target, definition).await.map(|_| true)
+        self.0.update(target, definition).await.map(|_| true)
     }
 }

@@ -9,8 +9,9 @@
 //! 1. changed definitions are decoded;
 //! 2. their names are accepted or refused, and the conditions about names are set;
 //! 3. their resources are built, and a new snapshot of all kinds replaces the old one;
-//! 4. statuses are written: `Established` is true only when routes, discovery and OpenAPI serve the kind;
-//! 5. tasks are started that delete the objects of terminating definitions, see [`cleanup`].
+//! 4. statuses are written: `Established` is true only when routes, discovery and OpenAPI serve the kind.
+//!
+//! [`cleanup`] deletes the objects of terminating definitions.
 //!
 //! # Invariants
 //!
@@ -33,29 +34,26 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::time;
 use aws_lc_rs::digest;
-use extensions::definition::conditions::{self, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA, NamesInUse};
+use extensions::definition::conditions::{
+    self, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA, NamesInUse, OPENAPI_PUBLISHED,
+};
 use futures_util::stream::{self, StreamExt as _};
-use kinds::custom::{self, compare_versions};
+use kinds::custom::{self, MAX_DOCUMENT_BYTES, OversizedDocuments, compare_versions};
 use kinds::{KindRef, Resource};
 use parking_lot::Mutex;
 use storage::Revision;
-use tokio::sync::Notify;
 
-use super::actor::{Actor, Target, ignore_race, is_race};
-use super::reflector::reflect;
+use super::actor::{Actor, Target, ignore_race};
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::Collection;
 
 mod cleanup;
 
-use self::cleanup::Cleanup;
-
 use crate::ControllerState;
 
 /// Group without its domain, and kind, of CustomResourceDefinitions.
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
-/// Pause before a failed reconciliation is repeated.
-const RETRY: Duration = Duration::from_secs(1);
 /// Number of statuses that are written concurrently; concurrent writes share the fsyncs of the store.
 const WRITE_CONCURRENCY: usize = 64;
 /// Debounce interval: changes within it cause one reconciliation.
@@ -63,8 +61,8 @@ const DEBOUNCE: Duration = Duration::from_millis(2);
 
 /// The controller of CustomResourceDefinitions.
 pub struct DefinitionController {
+    state: Arc<ControllerState>,
     actor: Actor,
-    cleanup: Arc<Cleanup>,
     /// The definitions at the last read, by name.
     known: Mutex<HashMap<String, KnownDefinition>>,
 }
@@ -110,15 +108,25 @@ impl ResourceInputs {
     }
 }
 
+impl Reconcile for DefinitionController {
+    /// One key for all definitions.
+    type Key = ();
+
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        self.read().await?;
+        let with_new_status = self.update(&mut self.known.lock());
+        let writes = with_new_status.into_iter().map(|updated| self.try_write_status(updated));
+        let results: Vec<Result<(), Status>> =
+            stream::iter(writes).buffered(WRITE_CONCURRENCY).collect().await;
+        results.into_iter().collect::<Result<(), Status>>()?;
+        Ok(Requeue::No)
+    }
+}
+
 impl DefinitionController {
     /// Creates the controller.
     pub fn new(state: &Arc<ControllerState>) -> Self {
-        let actor = state.apiserver();
-        DefinitionController {
-            cleanup: Arc::new(Cleanup::new(actor.clone())),
-            actor,
-            known: Mutex::default(),
-        }
+        DefinitionController { state: Arc::clone(state), actor: state.apiserver(), known: Mutex::default() }
     }
 
     fn collection(&self) -> Result<Arc<Collection>, Status> {
@@ -145,23 +153,11 @@ impl DefinitionController {
     /// Reconciles after each change of a definition, until the process ends.
     pub async fn run(self: Arc<Self>) {
         let Ok(collection) = self.collection() else { return };
-        let changed = Arc::new(Notify::new());
-        let notify = Arc::clone(&changed);
-        let follow = reflect(Arc::clone(&collection.items), move |_| notify.notify_one());
-        let work = async {
-            loop {
-                changed.notified().await;
-                tokio::time::sleep(DEBOUNCE).await;
-                if let Err(status) = self.reconcile().await {
-                    if !is_race(&status) {
-                        tracing::warn!(reason = %status, "reconciling custom resource definitions failed; retrying");
-                    }
-                    tokio::time::sleep(RETRY).await;
-                    changed.notify_one();
-                }
-            }
-        };
-        tokio::join!(follow, work);
+        let cleanup = cleanup::run(&self.state, self.actor.clone(), &collection);
+        let runner = Runner::new(&self.state, "crd_naming_condition_controller")
+            .debounce(DEBOUNCE)
+            .watch(&collection.items, |_| Some(()));
+        tokio::join!(runner.run(Arc::clone(&self)), cleanup);
     }
 
     /// Reads the definitions that changed since the last call.
@@ -223,31 +219,6 @@ impl DefinitionController {
         one.has_schemas = false;
     }
 
-    async fn reconcile(&self) -> Result<(), Status> {
-        self.read().await?;
-        let api_state = self.actor.api_state();
-        let (with_new_status, terminating) = {
-            let mut known = self.known.lock();
-            let finalizer = conditions::cleanup_finalizer(&api_state.names);
-            let needs_cleanup = |definition: &Object| {
-                definition.is_terminating() && definition.finalizers().any(|name| name == finalizer)
-            };
-            let terminating: Vec<String> = known
-                .iter()
-                .filter(|(_, one)| one.needs_examination && needs_cleanup(&one.definition))
-                .map(|(name, _)| name.clone())
-                .collect();
-            (self.update(&mut known), terminating)
-        };
-        let writes = with_new_status.into_iter().map(|updated| self.try_write_status(updated));
-        let results: Vec<Result<(), Status>> =
-            stream::iter(writes).buffered(WRITE_CONCURRENCY).collect().await;
-        for name in terminating {
-            self.cleanup.clone().begin(&name);
-        }
-        results.into_iter().collect()
-    }
-
     /// Accepts names, serves the kinds, and sets the conditions. Returns the definitions whose status changed.
     fn update(&self, known: &mut HashMap<String, KnownDefinition>) -> Vec<Object> {
         let now = time::time(self.actor.api_state().clock.now());
@@ -267,13 +238,31 @@ impl DefinitionController {
             one.is_served = conditions::is_established(&one.definition) || (has_names && one.is_ready());
         }
         self.serve(known);
+        let oversized = oversized_documents(known);
         let mut with_new_status = Vec::new();
+        let is_examined: HashSet<&String> = examined.iter().map(|(name, _)| name).collect();
+        for (_, one) in known.iter_mut().filter(|(name, _)| !is_examined.contains(name)) {
+            // The condition is only removed here. Otherwise one definition above the limit would lead to writes of
+            // all definitions.
+            let is_unpublished = conditions::has_condition(&one.definition, OPENAPI_PUBLISHED);
+            if is_unpublished && one.oversized_documents(&oversized).is_empty() {
+                conditions::remove_condition(&mut one.definition, OPENAPI_PUBLISHED);
+                with_new_status.push(one.definition.clone());
+            }
+        }
         for (name, before) in examined {
             let Some(one) = known.get_mut(&name) else { continue };
             if one.is_ready()
                 && let Some(condition) = conditions::established(&one.definition)
             {
                 conditions::set_condition(&mut one.definition, &condition, &now);
+            }
+            match &one.oversized_documents(&oversized)[..] {
+                [] => drop(conditions::remove_condition(&mut one.definition, OPENAPI_PUBLISHED)),
+                paths => {
+                    let condition = conditions::openapi_not_published(paths, MAX_DOCUMENT_BYTES);
+                    conditions::set_condition(&mut one.definition, &condition, &now);
+                }
             }
             one.needs_examination = has_undecided_names(&one.definition);
             if one.definition.get("status") != Some(&before) {
@@ -419,6 +408,12 @@ impl KnownDefinition {
         self.served.as_ref().is_some_and(|served| served.inputs.names.as_ref() == accepted)
     }
 
+    /// The paths of the OpenAPI documents above the limit that describe the served kinds of the definition.
+    fn oversized_documents(&self, oversized: &OversizedDocuments) -> Vec<String> {
+        let served = self.served.as_ref().filter(|_| self.is_served);
+        served.map(|served| oversized.of_resources(&served.resources)).unwrap_or_default()
+    }
+
     /// Sort key by which definitions get their names: the oldest definition first.
     fn precedence(&self) -> (String, String) {
         (self.definition.meta_str("creationTimestamp").to_owned(), self.definition.name().to_owned())
@@ -436,6 +431,13 @@ impl ServedResources {
             KindRef::BuiltIn(_) => false,
         })
     }
+}
+
+/// Finds the OpenAPI documents of the served kinds that are above the limit.
+fn oversized_documents(known: &HashMap<String, KnownDefinition>) -> OversizedDocuments {
+    let served = known.values().filter(|one| one.is_served).filter_map(|one| one.served.as_ref());
+    let resources = served.flat_map(|served| served.resources.iter().map(|resource| &**resource));
+    OversizedDocuments::find(resources, MAX_DOCUMENT_BYTES)
 }
 
 /// Whether the names of a definition still await a decision: they are new, changed, or in conflict.

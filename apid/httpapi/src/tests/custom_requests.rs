@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use apimachinery::codec::{Limits, cbor};
 use serde_json::{Value, json};
 
-use super::Server;
 use super::custom_kinds::{DEFINITIONS, define, definition_of_thing, eventually, start, with_controller};
+use super::{MAPS, Server, map};
 
 const THINGS: &str = "/apis/shop.example.com/v1/namespaces/a/things";
 const ALL_THINGS: &str = "/apis/shop.example.com/v1/things";
@@ -180,6 +180,74 @@ async fn defaults_beyond_the_decode_limits_return_413() {
     let mut intent = thing("x", 1);
     intent["spec"] = patch["spec"].clone();
     assert_eq!(server.apply_with(&format!("{THINGS}/x"), "m", "&force=true", &intent).await.code, 413);
+}
+
+/// Delays the creates of a resource by the timeout of a webhook, whose server never answers. Returns the server.
+async fn delay_creates(server: &Server, group: &str, resource: &str) -> tokio::net::TcpListener {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let webhook = json!({"metadata": {"name": "slow"}, "webhooks": [{
+        "name": "slow.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": format!("https://{}/", silent.local_addr().unwrap())},
+        "failurePolicy": "Ignore", "timeoutSeconds": 2,
+        "rules": [{"apiGroups": [group], "apiVersions": ["*"], "resources": [resource],
+            "operations": ["CREATE"]}]}]});
+    let webhooks = "/apis/admissionregistration.example.test/v1/validatingwebhookconfigurations";
+    assert_eq!(server.post(webhooks, webhook).await.code, 201);
+    silent
+}
+
+/// A webhook delays a create until its namespace is gone.
+#[tokio::test]
+async fn create_that_outlasts_its_namespace_stores_nothing() {
+    let server = Arc::new(Server::start().await);
+    let silent = delay_creates(&server, "", "configmaps").await;
+    let slow = Arc::clone(&server);
+    let creating = tokio::spawn(async move { slow.post(MAPS, map("x", "v")).await });
+    let (_connection, _) = silent.accept().await.unwrap();
+    let url = "/api/v1/namespaces/a";
+    assert_eq!(server.delete(url, json!({})).await.code, 200);
+    let mut namespace = server.get(url).await.json();
+    namespace["spec"] = json!({"finalizers": []});
+    assert_eq!(server.put(&format!("{url}/finalize"), namespace).await.code, 200);
+    assert!(!creating.is_finished());
+    let reply = creating.await.unwrap();
+    assert_eq!((reply.code, &reply.json()["message"]), (404, &json!("namespaces \"a\" not found")));
+    let rows = server.api_state.store.range("core/configmaps/a/", "", 0, None).await.unwrap().rows;
+    assert!(rows.is_empty(), "{rows:?}");
+}
+
+/// A webhook delays a create until its definition is gone, exists again, or waits for a finalizer.
+#[tokio::test]
+async fn create_that_outlasts_its_definition_stores_nothing() {
+    for (is_defined_again, finalizers, code) in
+        [(false, json!([]), 404), (true, json!([]), 404), (false, json!(["example.com/hold"]), 403)]
+    {
+        let server = Arc::new(start().await);
+        let mut definition = definition_of_thing("shop.example.com", spec());
+        definition["metadata"]["finalizers"] = finalizers;
+        define(&server, definition).await;
+        let silent = delay_creates(&server, "shop.example.com", "things").await;
+        let slow = Arc::clone(&server);
+        let creating = tokio::spawn(async move { slow.post(THINGS, thing("x", 1)).await });
+        let (_connection, _) = silent.accept().await.unwrap();
+        let url = format!("{DEFINITIONS}/things.shop.example.com");
+        assert_eq!(server.delete(&url, json!({})).await.code, 200);
+        eventually("the end of the cleanup", || async {
+            let definition = server.get(&url).await;
+            let text = String::from_utf8_lossy(&definition.body).into_owned();
+            (definition.code == 404 || text.contains("InstanceDeletionCompleted")).then_some(())
+        })
+        .await;
+        if is_defined_again {
+            define(&server, definition_of_thing("shop.example.com", spec())).await;
+        }
+        assert!(!creating.is_finished());
+        let reply = creating.await.unwrap();
+        assert_eq!(reply.code, code, "{}", reply.json());
+        let rows =
+            server.api_state.store.range("custom/shop.example.com/things/", "", 0, None).await.unwrap().rows;
+        assert!(rows.is_empty(), "{rows:?}");
+    }
 }
 
 /// A change of a definition replaces the cached objects of its kind.

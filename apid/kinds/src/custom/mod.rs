@@ -36,6 +36,7 @@ const VERBS: &[Verb] = &[
 ];
 
 pub mod conversion;
+mod document_sizes;
 mod scale_paths;
 mod schema;
 mod strategy;
@@ -44,6 +45,7 @@ mod table;
 mod tests;
 
 pub use self::conversion::ConversionWebhook;
+pub use self::document_sizes::{MAX_DOCUMENT_BYTES, OversizedDocuments, document_bytes};
 pub use self::scale_paths::ScalePaths;
 pub use self::schema::CustomSchema;
 pub use self::strategy::CustomStrategy;
@@ -83,6 +85,7 @@ pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Reso
         short_names: texts("status.acceptedNames.shortNames"),
         categories: texts("status.acceptedNames.categories"),
         newest: newest_version(definition),
+        definition_uid: definition.uid().into(),
         is_terminating: Arc::new(AtomicBool::new(definition.is_terminating())),
         replicas_paths: Arc::new(replicas_paths(definition)),
         conversion_webhook: ConversionWebhook::of(definition).map(Arc::new),
@@ -107,6 +110,7 @@ struct Builder<'a> {
     /// The newest served version that is not deprecated. Warnings about deprecated versions recommend this
     /// version.
     newest: Option<&'a str>,
+    definition_uid: Arc<str>,
     is_terminating: Arc<AtomicBool>,
     conversion_webhook: Option<Arc<ConversionWebhook>>,
     /// See [`CustomKind::replicas_paths`].
@@ -148,6 +152,7 @@ impl<'a> Builder<'a> {
             namespaced: definition.text("spec.scope") == "Namespaced",
             is_storage_version: version.flag("storage"),
             is_served: version.flag("served"),
+            definition_uid: Arc::clone(&self.definition_uid),
             is_terminating: Arc::clone(&self.is_terminating),
             conversion_webhook: self.conversion_webhook.clone(),
             verbs: VERBS,

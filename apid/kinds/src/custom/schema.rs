@@ -30,6 +30,11 @@ impl CustomSchema {
         CustomSchema { text: schema.to_string().into_boxed_str(), names, compiled: OnceLock::new() }
     }
 
+    /// Size in bytes of the `openAPIV3Schema` as JSON.
+    pub fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// CEL type of the objects; None if the schema declares no type or cannot be compiled.
     pub fn object_type(&self) -> Option<expressions::Type> {
         self.compiled().ok()?.object_type()
