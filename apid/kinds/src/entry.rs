@@ -8,16 +8,23 @@
 //! stored bytes up to the uid, writes the resourceVersion, and copies the remaining bytes. An entry does not
 //! contain its revision, which is a part of the item or event of the cache.
 //!
+//! The stored bytes of a custom object may also be a document of [`encode_cbor`]. All readers of stored bytes accept
+//! both formats; the tag at the beginning of CBOR distinguishes them. An entry of CBOR holds the object as JSON.
+//!
 //! # Invariants
 //!
-//! INVARIANT (small): an entry shares the stored bytes and adds one allocation for text and one for offsets.
+//! INVARIANT (small): an entry shares the stored bytes, unless they are CBOR, and adds one allocation for text and one
+//! for offsets.
 //! Decoding creates values only for the metadata that entries use and for the selectable fields; the parser
 //! skips all other fields. Only an object of a custom kind is decoded completely, because its schema may have
 //! changed.
+//! INVARIANT (bounded defaults): an entry holds at most [`MAX_GROWTH`] times its stored bytes and [`MAX_ADDED_BYTES`].
+//! An object that later defaults of its schema expand further gets these defaults again in each read.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use apimachinery::codec::json;
+use apimachinery::codec::{DecodeError as DocumentError, Limits, cbor, json};
 use apimachinery::object::Object;
 use bytes::Bytes;
 use schema::Schema;
@@ -38,9 +45,20 @@ const METADATA: &[u8] = b"\"metadata\":{";
 /// Fields of the metadata that precede the resourceVersion, in the order of the type.
 const BEFORE_REVISION: [&str; 4] = ["name", "generateName", "namespace", "uid"];
 
+/// Maximum depth of an object that is stored as CBOR.
+const MAX_CBOR_DEPTH: usize = 256;
+
+/// Maximum size of the kept bytes of an entry, as a multiple of the stored bytes.
+const MAX_GROWTH: usize = 2;
+/// Bytes that an entry may keep beyond [`MAX_GROWTH`].
+const MAX_ADDED_BYTES: usize = 4 << 10;
+
 /// A decoded stored object.
 pub struct Entry {
+    /// The encoded object; without later defaults of its schema if `expanding` is set.
     body: Bytes,
+    /// The kind whose defaults expand the object too far for the cache.
+    expanding: Option<Arc<CustomKind>>,
     /// Offset of `"metadata":{` in `body`.
     metadata: u32,
     /// Offset in `body` at which responses contain the resourceVersion, which is not stored.
@@ -95,6 +113,44 @@ pub fn encode(object: &Object) -> Bytes {
     Bytes::from(out)
 }
 
+/// Encodes an object as stored bytes in CBOR, without its resourceVersion.
+pub fn encode_cbor(mut object: Object) -> Bytes {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+    }
+    Bytes::from(cbor::encode(&Value::Object(object.0)))
+}
+
+/// Whether stored bytes are CBOR.
+pub fn is_cbor(stored: &[u8]) -> bool {
+    stored.starts_with(&cbor::MAGIC)
+}
+
+/// Returns stored bytes as JSON; converts CBOR.
+///
+/// # Errors
+///
+/// The bytes are malformed CBOR: the store is corrupt.
+pub fn to_json(stored: &[u8]) -> Result<Cow<'_, [u8]>, StoredObjectError> {
+    if is_cbor(stored) { Ok(Cow::Owned(encode(&parse(stored)?).into())) } else { Ok(Cow::Borrowed(stored)) }
+}
+
+/// Parses stored bytes: the object without its resourceVersion.
+///
+/// # Errors
+///
+/// The bytes are not an object: the store is corrupt.
+pub fn parse(stored: &[u8]) -> Result<Object, StoredObjectError> {
+    if !is_cbor(stored) {
+        return Ok(Object(serde_json::from_slice(stored)?));
+    }
+    let limits = Limits { depth: MAX_CBOR_DEPTH, ..Limits::NONE };
+    match cbor::decode(stored, limits)?.value {
+        Value::Object(map) => Ok(Object(map)),
+        _ => Err(StoredObjectError::NoMetadata),
+    }
+}
+
 fn write_field(out: &mut Vec<u8>, field: &str, value: &impl Serialize) {
     json::encode_into(out, &field);
     out.push(b':');
@@ -107,6 +163,9 @@ pub enum StoredObjectError {
     /// The bytes are not JSON, or not an object.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
+    /// The bytes begin as CBOR and are malformed.
+    #[error(transparent)]
+    Cbor(#[from] DocumentError),
     /// The bytes have no metadata.
     #[error("no metadata")]
     NoMetadata,
@@ -163,8 +222,11 @@ impl Decoder {
     /// The entry equals the result of decoding `stored`. Returns None for a custom kind, because decoding may
     /// change its object, and None if decoding would fail.
     pub fn entry_of(&self, object: &Object, stored: &Bytes) -> Option<Entry> {
+        if self.refreshes {
+            return None;
+        }
         debug_assert!(encode(object) == stored, "the stored bytes are those of the object");
-        if self.refreshes { None } else { self.build_entry(object, stored).ok() }
+        self.build_entry(object, stored).ok()
     }
 
     /// Builds the entry of stored bytes. `object` contains at least the selected fields.
@@ -190,6 +252,7 @@ impl Decoder {
         }
         Ok(Entry {
             body: stored.clone(),
+            expanding: None,
             metadata,
             revision: find_revision(stored, metadata, object),
             text: texts.text.into_boxed_str(),
@@ -205,20 +268,28 @@ impl Decode for Decoder {
     type Entry = Entry;
 
     fn decode(&self, _key: &str, value: &Bytes) -> Result<Entry, DecodeError> {
-        let value = &match &self.kind {
-            KindRef::Custom(kind) if self.refreshes => refresh_stored(kind, value)?,
-            _ => value.clone(),
+        let build = |current: &Bytes| {
+            let object = self.selection.extract(current).map_err(|e| e.to_string())?;
+            self.build_entry(&object, current)
         };
-        let object = self.selection.extract(value).map_err(|e| e.to_string())?;
-        self.build_entry(&object, value)
+        let KindRef::Custom(kind) = &self.kind else { return build(value) };
+        if !self.refreshes {
+            return build(value);
+        }
+        let current = refresh_stored(kind, value)?;
+        let mut entry = build(&current)?;
+        if current.len() > value.len() * MAX_GROWTH + MAX_ADDED_BYTES {
+            entry.body = value.clone();
+            entry.expanding = Some(Arc::clone(kind));
+        }
+        Ok(entry)
     }
 }
 
 /// Returns stored bytes in the form of the current schema; returns the same bytes if they already have this
 /// form.
 fn refresh_stored(kind: &CustomKind, stored: &Bytes) -> Result<Bytes, String> {
-    let map = serde_json::from_slice(stored).map_err(|error| error.to_string())?;
-    let mut object = Object(map);
+    let mut object = parse(stored).map_err(|error| error.to_string())?;
     kind.refresh(&mut object);
     let new = encode(&object);
     Ok(if new == stored { stored.clone() } else { new })
@@ -267,34 +338,36 @@ impl Entry {
     /// Appends the object as JSON with its resourceVersion. The JSON contains kind and apiVersion only if
     /// `head` is true; list items omit them.
     pub fn write_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) {
-        out.reserve(self.body.len() + 48);
-        let rest = self.begin_json(out, revision, head);
+        let body = self.body();
+        out.reserve(body.len() + 48);
+        let rest = self.begin_json(&body, out, revision, head);
         out.extend_from_slice(rest);
     }
 
     /// Appends the JSON up to and including the resourceVersion, and returns the stored bytes that follow
     /// without a copy.
     pub fn split_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> Bytes {
-        let rest = self.begin_json(out, revision, head);
-        self.body.slice_ref(rest)
+        let body = self.body();
+        let rest = self.begin_json(&body, out, revision, head);
+        body.slice_ref(rest)
     }
 
-    /// Appends the JSON up to and including the resourceVersion, and returns the stored bytes that follow.
-    fn begin_json(&self, out: &mut Vec<u8>, revision: Revision, head: bool) -> &[u8] {
+    /// Appends the JSON up to and including the resourceVersion, and returns the bytes of `body` that follow.
+    fn begin_json<'b>(&self, body: &'b [u8], out: &mut Vec<u8>, revision: Revision, head: bool) -> &'b [u8] {
         let (start, offset) = (self.metadata as usize, self.revision as usize);
         let is_first = offset == start + METADATA.len();
         if !head {
             out.push(b'{');
         }
         let range = if head { 0..offset } else { start..offset };
-        out.extend_from_slice(self.body.get(range).unwrap_or_default());
+        out.extend_from_slice(body.get(range).unwrap_or_default());
         if !is_first {
             out.push(b',');
         }
         out.extend_from_slice(b"\"resourceVersion\":\"");
         write_number(out, revision.0);
         out.push(b'"');
-        let rest = self.body.get(offset..).unwrap_or_default();
+        let rest = body.get(offset..).unwrap_or_default();
         if is_first && rest.first() != Some(&b'}') {
             out.push(b',');
         }
@@ -309,7 +382,8 @@ impl Entry {
     pub fn metadata(&self, revision: Revision) -> Result<Map<String, Value>, StoredObjectError> {
         // The last byte of METADATA is the opening brace.
         let start = self.metadata as usize + METADATA.len() - 1;
-        let stored = self.body.get(start..).unwrap_or_default();
+        let body = self.body();
+        let stored = body.get(start..).unwrap_or_default();
         let mut values = serde_json::Deserializer::from_slice(stored).into_iter::<Map<String, Value>>();
         let mut metadata = values.next().ok_or(StoredObjectError::NoMetadata)??;
         metadata.insert("resourceVersion".to_owned(), revision.to_string().into());
@@ -322,21 +396,23 @@ impl Entry {
     ///
     /// The stored bytes are not an object of this kind: the store is corrupt.
     pub fn object(&self, revision: Revision) -> Result<Object, StoredObjectError> {
-        decode(&self.body, revision)
+        decode(&self.body(), revision)
     }
 
     /// `apiVersion`; None for malformed bytes.
     pub fn api_version(&self) -> Option<String> {
-        let head = self.body.get(..self.metadata as usize)?;
+        let body = self.body();
+        let head = body.get(..self.metadata as usize)?;
         let mut head = head.strip_suffix(b",")?.to_vec();
         head.push(b'}');
         let head: Map<String, Value> = serde_json::from_slice(&head).ok()?;
         Some(head.get("apiVersion")?.as_str()?.to_owned())
     }
 
-    /// The stored bytes.
-    pub fn body(&self) -> &Bytes {
-        &self.body
+    /// The encoded object in the form of the current schema.
+    fn body(&self) -> Bytes {
+        let expanded = self.expanding.as_deref().and_then(|kind| refresh_stored(kind, &self.body).ok());
+        expanded.unwrap_or_else(|| self.body.clone())
     }
 
     /// `metadata.name`.
@@ -414,9 +490,9 @@ impl std::fmt::Debug for Entry {
 ///
 /// # Errors
 ///
-/// The bytes are not a JSON object: the store is corrupt.
+/// The bytes are not an object: the store is corrupt.
 pub fn decode(stored: &[u8], revision: Revision) -> Result<Object, StoredObjectError> {
-    let mut object = Object(serde_json::from_slice(stored)?);
+    let mut object = parse(stored)?;
     object.set_meta("resourceVersion", revision.to_string());
     Ok(object)
 }

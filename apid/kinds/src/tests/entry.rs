@@ -142,7 +142,9 @@ fn entry_of_object_equals_decoded_entry() {
         let decoded = decoder.decode("", &stored).unwrap();
         let built = decoder.entry_of(&object, &stored).unwrap();
         let parts = |entry: &Entry| {
-            let Entry { body, metadata, revision, text, ends, labels, fields, terminating } = entry;
+            let Entry { body, metadata, revision, text, ends, labels, fields, terminating, expanding } =
+                entry;
+            assert!(expanding.is_none());
             (
                 (body.clone(), *metadata, *revision, text.clone(), ends.clone()),
                 (*labels, Arc::clone(fields), *terminating),
@@ -150,6 +152,64 @@ fn entry_of_object_equals_decoded_entry() {
         };
         assert_eq!(parts(&built), parts(&decoded), "{}", resource.kind.kind());
         assert!(built.is_terminating());
+    }
+}
+
+/// The definition of a custom kind with this schema of `spec`.
+fn widgets(spec: Value) -> Object {
+    object(json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Cluster", "versions": [{"name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}}]},
+        "status": {"acceptedNames": {"plural": "widgets", "kind": "Widget"}},
+    }))
+}
+
+/// Returns the entry of a stored custom object whose schema has this default for `spec.text`.
+fn entry_with_default(default: &str) -> (Entry, Bytes) {
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let spec = json!({"type": "object", "properties": {
+        "text": {"type": "string", "default": default}, "size": {"type": "integer"}}});
+    let resources = crate::custom::resources(&widgets(spec), &names).unwrap();
+    let stored = encode(&object(json!({"kind": "Widget", "apiVersion": "example.com/v1",
+        "metadata": {"name": "x", "uid": "u"}, "spec": {"size": 1}})));
+    (Decoder::new(&resources[0]).decode("", &stored).unwrap(), stored)
+}
+
+#[test]
+fn large_later_default_is_served_and_not_kept() {
+    for (default, is_kept) in [("small".to_owned(), true), ("x".repeat(100_000), false)] {
+        let (entry, stored) = entry_with_default(&default);
+        assert_eq!(entry.body == stored, !is_kept, "{}", entry.body.len());
+        let expected = json!({"text": default, "size": 1});
+        let value: Value = serde_json::from_str(&entry_json(&entry, 7, true)).unwrap();
+        assert_eq!((&value["spec"], &value["metadata"]["resourceVersion"]), (&expected, &json!("7")));
+        let mut split = Vec::new();
+        let rest = entry.split_json(&mut split, Revision(7), true);
+        assert_eq!([&split[..], &rest].concat(), entry_json(&entry, 7, true).as_bytes());
+        assert_eq!(entry.object(Revision(7)).unwrap().get("spec"), Some(&expected));
+        assert_eq!(entry.metadata(Revision(7)).unwrap()["name"], "x");
+        assert_eq!(entry.api_version().as_deref(), Some("example.com/v1"));
+    }
+}
+
+#[test]
+fn stored_cbor_is_read_as_the_same_object() {
+    let (names, spec) = (Arc::new(Names::new(Preset::Kubernetes, "").unwrap()), json!({"type": "object"}));
+    let resources = crate::custom::resources(&widgets(spec), &names).unwrap();
+    let decoder = Decoder::new(&resources[0]);
+    let widget = object(json!({"kind": "Widget", "apiVersion": "example.com/v1", "metadata": {"name": "x",
+        "uid": "u", "resourceVersion": "3", "ownerReferences": [{"uid": "o"}], "labels": {"a": "b"}}}));
+    let (stored, json) = (encode_cbor(widget.clone()), encode(&widget));
+    assert!(is_cbor(&stored) && stored.starts_with(&[0xd9, 0xd9, 0xf7]) && !is_cbor(&json));
+    assert_eq!((&*to_json(&stored).unwrap(), &*to_json(&json).unwrap()), (&json[..], &json[..]));
+    assert_eq!(decode(&stored, Revision(7)).unwrap(), decode(&json, Revision(7)).unwrap());
+    assert!(!parse(&stored).unwrap().meta().unwrap().contains_key("resourceVersion"));
+    let (entry, of_json) = (decoder.decode("", &stored).unwrap(), decoder.decode("", &json).unwrap());
+    assert_eq!(entry_json(&entry, 7, true), entry_json(&of_json, 7, true));
+    assert_eq!((entry.uid(), entry.owners().collect::<Vec<_>>()), ("u", vec!["o"]));
+    for broken in [&stored[..5], b"\xd9\xd9\xf7", b"\xd9\xd9\xf7\x01"] {
+        assert!(parse(broken).is_err() && decoder.decode("", &Bytes::copy_from_slice(broken)).is_err());
     }
 }
 
