@@ -358,6 +358,22 @@ mod tests {
     }
 
     #[test]
+    fn explanations_are_in_discovery_when_enabled() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        for (key, expected) in
+            [("", &[][..]), ("explain.k8s.io/v1alpha1", &["accessexplanations", "tokenexplanations"])]
+        {
+            let (versions, _) = kinds::EnabledVersions::parse([key], &names).unwrap();
+            let registry = Registry::with_versions(&names, &versions);
+            let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false);
+            let list = discovery.document("/apis/explain.k8s.io/v1alpha1").map(|list| read(Some(list)));
+            let resources = list.iter().flat_map(|list| list["resources"].as_array().unwrap());
+            let listed: Vec<&str> = resources.map(|entry| entry["name"].as_str().unwrap()).collect();
+            assert_eq!(listed, expected, "{key}");
+        }
+    }
+
+    #[test]
     fn long_lists_of_names_are_shared_by_documents_of_all_versions() {
         const VERSIONS: usize = 1_000;
         let list = |prefix: &str| (0..10_000).map(|i| format!("{prefix}{i}")).collect::<Vec<_>>();

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use apimachinery::status::Status;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
+use tokio::sync::oneshot;
 
 use crate::negotiate;
 use crate::request_context::RequestContext;
 use crate::response::respond::ApiResponse;
-use discovery::openapi::{CompressedDocument, OpenApi, OpenApiError, PLAIN_MAX, TEXT_MAX};
+use crate::work_pool;
+use discovery::openapi::{CompressedDocument, DocumentForm, OpenApi, OpenApiError, PLAIN_MAX, TEXT_MAX};
 
 /// Path of the OpenAPI v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
@@ -35,16 +37,16 @@ const IMMUTABLE_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(super) async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
     let media_type = accept(context, &[(JSON, JSON), (PROTOBUF_REQUESTED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
     let document = if media_type == PROTOBUF {
-        run_blocking(context, OpenApi::v2_protobuf).await?
+        read(context, DocumentForm::V2Protobuf, OpenApi::v2_protobuf).await?
     } else {
-        run_blocking(context, OpenApi::v2).await?
+        read(context, DocumentForm::V2, OpenApi::v2).await?
     };
     deliver(context, &document, media_type).await
 }
 
 /// Returns the index of OpenAPI v3 documents, as JSON for each `Accept`.
 pub(super) async fn version_3_index(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let index = run_blocking(context, OpenApi::v3_index).await?;
+    let index = read(context, DocumentForm::V3, OpenApi::v3_index).await?;
     deliver(context, &index, JSON).await
 }
 
@@ -52,7 +54,8 @@ pub(super) async fn version_3_index(context: &RequestContext) -> Result<ApiRespo
 pub(super) async fn group_version(context: &RequestContext) -> Result<ApiResponse, Status> {
     let path = context.info.segments.get(2..).unwrap_or_default().join("/");
     let requested = path.clone();
-    let Some(document) = run_blocking(context, move |api| api.v3_document(&requested)).await? else {
+    let Some(document) = read(context, DocumentForm::V3, move |api| api.v3_document(&requested)).await?
+    else {
         return Ok(ApiResponse::not_found());
     };
     let media_type = accept(context, &[(JSON, JSON)])?;
@@ -77,22 +80,49 @@ pub(super) async fn group_version(context: &RequestContext) -> Result<ApiRespons
     }
 }
 
-/// Runs `work`, which may build documents, on a blocking thread.
-async fn run_blocking<T: Send + 'static>(
+/// Reads a document. Builds the documents of its form first, if they are not built.
+async fn read<T: Send + 'static>(
     context: &RequestContext,
-    work: impl FnOnce(&OpenApi) -> Result<T, OpenApiError> + Send + 'static,
+    form: DocumentForm,
+    read: impl FnOnce(&OpenApi) -> Result<T, OpenApiError> + Send + 'static,
 ) -> Result<T, Status> {
     let api = Arc::clone(&context.documents().openapi);
-    let result = tokio::task::spawn_blocking(move || work(&api)).await.map_err(Status::internal)?;
-    result.map_err(|error| match error.is_too_large() {
-        true => {
-            tracing::warn!("an OpenAPI document exceeds its maximum size; returning 503");
-            let text =
-                format!("the OpenAPI document exceeds {} MiB; its group has too many kinds", TEXT_MAX >> 20);
-            Status::unavailable(text, 0)
+    let result = if api.has(form) { read(&api) } else { build(context, api, form, read).await? };
+    result.map_err(|error| {
+        if !error.is_too_large() {
+            return Status::internal(error);
         }
-        false => Status::internal(error),
+        if error.begin_report() {
+            tracing::warn!("an OpenAPI document exceeds its maximum size; returning 503");
+        }
+        let text =
+            format!("the OpenAPI document exceeds {} MiB; its group has too many kinds", TEXT_MAX >> 20);
+        Status::unavailable(text, 0)
     })
+}
+
+/// Builds documents on a thread of its own, which has the priority of worker threads. One thread builds at a time;
+/// other requests wait without a thread.
+async fn build<T: Send + 'static>(
+    context: &RequestContext,
+    api: Arc<OpenApi>,
+    form: DocumentForm,
+    read: impl FnOnce(&OpenApi) -> Result<T, OpenApiError> + Send + 'static,
+) -> Result<Result<T, OpenApiError>, Status> {
+    let lock = Arc::clone(&context.http_state.openapi_builds).lock_owned().await;
+    if api.has(form) {
+        return Ok(read(&api));
+    }
+    let (sender, result) = oneshot::channel();
+    let build = move || {
+        work_pool::lower_priority();
+        let result = read(&api);
+        drop(lock);
+        // The client may have gone; the documents stay for other requests.
+        let _ = sender.send(result);
+    };
+    std::thread::Builder::new().name("openapi".to_owned()).spawn(build).map_err(Status::internal)?;
+    result.await.map_err(Status::internal)
 }
 
 /// Returns the media type of the response. `offered`: pairs of the requested name and the name in the response.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use audit::AuditLog;
 use discovery::DocumentCache;
+use flowcontrol::FlowControl;
 use serving::build::BuildInfo;
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::Gate;
@@ -13,6 +14,7 @@ use serving::metrics::Metrics;
 use tokio::sync::Semaphore;
 use verbs::ApiState;
 
+use crate::flow::{RequestFlow, RequestLimits};
 use crate::metrics::{self, RequestMetrics};
 use crate::response::protobuf::MessageCache;
 
@@ -28,6 +30,8 @@ pub struct HttpState {
     pub health: Health,
     /// Fixed facts and limits.
     pub settings: HttpSettings,
+    /// Decides which requests run.
+    pub(crate) flow: RequestFlow,
     /// The discovery and OpenAPI documents.
     pub(crate) documents: DocumentCache,
     /// The metrics of requests.
@@ -36,6 +40,8 @@ pub struct HttpState {
     pub(crate) messages: MessageCache,
     /// The semaphore with one permit, because only one backup may run at a time.
     pub(crate) backups: Arc<Semaphore>,
+    /// The lock of the thread that builds OpenAPI documents, because only one thread may build at a time.
+    pub(crate) openapi_builds: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The facts and limits of the HTTP layer that do not change while the process runs.
@@ -49,6 +55,8 @@ pub struct HttpSettings {
     pub server_address: String,
     /// The timeout of requests other than watches (`--request-timeout`).
     pub request_timeout: Duration,
+    /// The limits of requests at once.
+    pub request_limits: RequestLimits,
     /// Number of objects that one deletecollection request deletes concurrently
     /// (`--delete-collection-workers`).
     pub delete_workers: usize,
@@ -83,15 +91,22 @@ impl HttpState {
         );
         HttpState {
             request_metrics: RequestMetrics::new(&metrics),
+            flow: RequestFlow::new(settings.request_limits, &api_state.clock, &metrics),
             documents,
             messages: MessageCache::default(),
             backups: Arc::new(Semaphore::new(1)),
+            openapi_builds: Arc::default(),
             api_state,
             audit,
             metrics,
             health,
             settings,
         }
+    }
+
+    /// Flow control by schemas and levels; None without `--enable-priority-and-fairness`.
+    pub fn flow_control(&self) -> Option<&Arc<FlowControl>> {
+        self.flow.control()
     }
 
     /// Returns the task that measures the peak number of concurrent requests. It runs until the process ends.

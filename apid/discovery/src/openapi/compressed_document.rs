@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 /// Maximum size in bytes of the text of a document. A document of a group with more definitions fails.
-pub const TEXT_MAX: usize = 512 << 20;
+pub const TEXT_MAX: usize = ::kinds::custom::MAX_DOCUMENT_BYTES;
 
 /// Maximum size in bytes of the text of a document that is also sent without compression.
 pub const PLAIN_MAX: usize = 128 << 20;

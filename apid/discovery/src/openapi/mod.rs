@@ -6,8 +6,9 @@
 //!
 //! [`OpenApi`] returns `/openapi/v3`, its document for each group version, and `/openapi/v2` as JSON and as
 //! Protobuf. All content is derived from the registry and the schema facts. Documents are built on first use
-//! and then kept compressed. Building takes a fraction of a second of CPU time, so callers must run it where
-//! blocking is allowed.
+//! and then kept compressed. Building takes up to seconds of CPU time, so callers must run it where blocking is
+//! allowed; [`OpenApi::has`] says whether a document is built. A document that would exceed [`TEXT_MAX`] is not
+//! built.
 //!
 //! # Invariants
 //!
@@ -20,8 +21,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use ::kinds::custom::document_bytes;
 use ::kinds::{Registry, Resource};
 use apimachinery::codec;
 use apimachinery::names::Names;
@@ -52,6 +55,8 @@ pub use compressed_document::{CompressedDocument, PLAIN_MAX, TEXT_MAX};
 pub struct OpenApi {
     registry: Arc<Registry>,
     names: Arc<Names>,
+    /// Maximum size in bytes of the text of a document.
+    text_max: usize,
     kinds: OnceLock<kinds::Kinds>,
     v2: OnceLock<Result<CompressedDocument, OpenApiError>>,
     v2_protobuf: OnceLock<Result<CompressedDocument, OpenApiError>>,
@@ -62,19 +67,42 @@ pub struct OpenApi {
 
 /// A document could not be built. The error is cached: all later requests for the document get it.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("the OpenAPI document cannot be built: {0}")]
-pub struct OpenApiError(Arc<io::Error>);
+#[error("the OpenAPI document cannot be built: {}", .0.error)]
+pub struct OpenApiError(Arc<FailedBuild>);
+
+/// The reason why a document could not be built.
+#[derive(Debug)]
+struct FailedBuild {
+    error: io::Error,
+    is_reported: AtomicBool,
+}
+
+/// A form of the documents of a registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentForm {
+    /// OpenAPI 2 as JSON.
+    V2,
+    /// OpenAPI 2 as Protobuf.
+    V2Protobuf,
+    /// OpenAPI 3: the index and the documents of all group versions.
+    V3,
+}
 
 impl OpenApiError {
     /// Whether the text of the document exceeds [`TEXT_MAX`].
     pub fn is_too_large(&self) -> bool {
-        self.0.kind() == io::ErrorKind::FileTooLarge
+        self.0.error.kind() == io::ErrorKind::FileTooLarge
+    }
+
+    /// Whether this is the first call for the failed build: the caller then logs the failure.
+    pub fn begin_report(&self) -> bool {
+        !self.0.is_reported.swap(true, Ordering::Relaxed)
     }
 }
 
 impl From<io::Error> for OpenApiError {
     fn from(error: io::Error) -> Self {
-        OpenApiError(Arc::new(error))
+        OpenApiError(Arc::new(FailedBuild { error, is_reported: AtomicBool::new(false) }))
     }
 }
 
@@ -117,6 +145,7 @@ impl OpenApi {
         OpenApi {
             registry,
             names,
+            text_max: TEXT_MAX,
             kinds: OnceLock::new(),
             v2: OnceLock::new(),
             v2_protobuf: OnceLock::new(),
@@ -132,6 +161,23 @@ impl OpenApi {
         OpenApi {
             cached_documents: Arc::clone(&self.cached_documents),
             ..OpenApi::new(registry, Arc::clone(&self.names))
+        }
+    }
+
+    /// Whether the documents of a form are built, or their build has failed.
+    pub fn has(&self, form: DocumentForm) -> bool {
+        match form {
+            DocumentForm::V2 => self.v2.get().is_some(),
+            DocumentForm::V2Protobuf => self.v2_protobuf.get().is_some(),
+            DocumentForm::V3 => self.v3.get().is_some(),
+        }
+    }
+
+    /// Fails if a document with these resources would exceed the maximum size, before it is built.
+    fn check_size<'a>(&self, resources: impl IntoIterator<Item = &'a Resource>) -> io::Result<()> {
+        match document_bytes(resources) > self.text_max {
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => Ok(()),
         }
     }
 

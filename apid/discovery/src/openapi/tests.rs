@@ -548,6 +548,28 @@ fn schemas_of_custom_kinds_follow_the_openapi_version() {
 }
 
 #[test]
+fn document_above_the_limit_is_not_built() {
+    let schema = json!({"type": "object", "description": "x".repeat(20_000)});
+    let api = api_with_custom_kinds(&["Widget", "Gadget"], &schema);
+    for (text_max, is_built) in [(60_000, true), (50_000, false)] {
+        let api = OpenApi { text_max, ..api.with_registry(Arc::clone(&api.registry)) };
+        assert!(!api.has(DocumentForm::V2) && !api.has(DocumentForm::V3));
+        let results =
+            [api.v2(), api.v2_protobuf(), api.v3_document("apis/example.com/v1").map(Option::unwrap)];
+        assert!(api.has(DocumentForm::V2) && api.has(DocumentForm::V2Protobuf) && api.has(DocumentForm::V3));
+        for result in results {
+            assert_eq!(result.is_ok(), is_built);
+            if let Err(error) = result {
+                assert!(error.is_too_large() && error.begin_report() && !error.begin_report());
+            }
+        }
+        assert!(api.v3_document("api/v1").is_ok() && api.v3_index().is_ok());
+        // The documents of group versions are shared with the next registry.
+        api.cached_documents.lock().clear();
+    }
+}
+
+#[test]
 fn documents_are_written_in_order_of_paths() {
     let api = api_with_custom_kinds(&["B", "A", "C"], &json!({"type": "object"}));
     for document in [api.v3_document("apis/example.com/v1").unwrap().unwrap(), api.v2().unwrap()] {

@@ -37,8 +37,9 @@ fn types(api: &OpenApi) -> Types<'_> {
 
 /// Builds the document as JSON.
 pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
-    let types = types(api);
     let group_versions = api.group_versions();
+    api.check_size(resources(&group_versions).map(|(resource, _)| resource))?;
+    let types = types(api);
     let paths = SortedPaths::new(resources(&group_versions), &api.names);
     let mut compressor = DocumentCompressor::new();
     write!(
@@ -65,8 +66,9 @@ pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
 
 /// Builds the document as the Protobuf message `openapi.v2.Document` of gnostic.
 pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
-    let types = types(api);
     let group_versions = api.group_versions();
+    api.check_size(resources(&group_versions).map(|(resource, _)| resource))?;
+    let types = types(api);
     let paths = SortedPaths::new(resources(&group_versions), &api.names);
     let mut compressor = DocumentCompressor::new();
     // A Protobuf decoder merges concatenated parts: fields, and entries of repeated fields.

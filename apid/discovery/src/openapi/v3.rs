@@ -17,6 +17,7 @@ pub(super) fn document(
     api: &OpenApi,
     group_version: &GroupVersionResources,
 ) -> io::Result<CompressedDocument> {
+    api.check_size(group_version.resources.iter().map(|resource| &**resource))?;
     let types = Types { openapi_version: OpenApiVersion::V3, names: &api.names, kinds: api.kinds() };
     let version = group_version.version.as_str();
     let resources = group_version.resources.iter().map(|resource| (&**resource, version));

@@ -36,6 +36,9 @@ pub const APPROVAL_POLICY: &str = "KubernetesAPIApprovalPolicyConformant";
 /// Condition type: the definition is deleted, and its objects are being deleted.
 pub const TERMINATING: &str = "Terminating";
 
+/// Condition type: false while an OpenAPI document with the kind is too large to be built. Absent otherwise.
+pub const OPENAPI_PUBLISHED: &str = "OpenAPIPublished";
+
 /// A condition without `lastTransitionTime`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
@@ -269,6 +272,22 @@ pub fn terminating(deletion: &Deletion) -> Condition {
         Deletion::Completed => ("False", "InstanceDeletionCompleted", "removed all instances"),
     };
     Condition::new(TERMINATING, status, reason, message)
+}
+
+/// The condition `OpenAPIPublished` of a definition whose kinds are in OpenAPI documents above `max` bytes.
+/// `paths` are the paths of these documents.
+pub fn openapi_not_published(paths: &[String], max: usize) -> Condition {
+    let message = format!(
+        "{} would exceed {} MiB and return 503: too many definitions or too large schemas",
+        paths.join(", "),
+        max >> 20
+    );
+    Condition::new(OPENAPI_PUBLISHED, "False", "DocumentTooLarge", &message)
+}
+
+/// Whether the definition has a condition of a type.
+pub fn has_condition(definition: &Object, condition: &str) -> bool {
+    find_condition(definition, condition).is_some()
 }
 
 /// Finalizer that keeps a definition until all its objects are deleted.

@@ -215,6 +215,21 @@ fn terminating_condition_follows_deletion() {
 }
 
 #[test]
+fn condition_names_documents_that_are_too_large() {
+    let mut definition = definition("widgets", "Widget", json!([]));
+    let paths = ["/openapi/v3/apis/a/v1".to_owned(), "/openapi/v2".to_owned()];
+    let condition = openapi_not_published(&paths, 256 << 20);
+    assert_eq!(
+        condition.message,
+        "/openapi/v3/apis/a/v1, /openapi/v2 would exceed 256 MiB and return 503: too many definitions or too large schemas"
+    );
+    assert!(!has_condition(&definition, OPENAPI_PUBLISHED));
+    assert!(set_condition(&mut definition, &condition, "2024-01-02T03:04:06Z"));
+    assert!(has_condition(&definition, OPENAPI_PUBLISHED));
+    assert!(!is_condition_true(&definition, OPENAPI_PUBLISHED));
+}
+
+#[test]
 fn cleanup_finalizer_has_domain_of_preset() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     assert_eq!(cleanup_finalizer(&names), "customresourcecleanup.apiextensions.example.test");
