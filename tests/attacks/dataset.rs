@@ -25,6 +25,8 @@ pub const TARGET: &str = "target";
 const REPLACED: &str = "replaced";
 /// Namespace of the ConfigMaps that attackers replace.
 const REPLACED_NAMESPACE: &str = "replaced";
+/// Path of the definitions of custom kinds.
+pub const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// Number of ConfigMaps that attackers replace.
 pub const REPLACED_OBJECT_COUNT: usize = 8;
 /// Media type of responses that contain only the metadata of an object.
@@ -42,6 +44,16 @@ const REPLACEMENT_TEXT_BYTES: usize = 1_000_000;
 const CUSTOM_GROUP: &str = "attacked.example.com";
 /// Bytes of the default of each item in a custom object.
 const DEFAULT_BYTES: usize = 100_000;
+/// Group of the custom kind whose fields have patterns.
+const PATTERN_GROUP: &str = "patterns.example.com";
+/// Number of distinct patterns of this kind.
+pub const PATTERN_COUNT: usize = 4_000;
+/// Group of the custom kinds in one large OpenAPI document.
+const DOCUMENTED_GROUP: &str = "documented.example.com";
+/// Number of custom kinds in the large OpenAPI document.
+const DOCUMENTED_KINDS: usize = 300;
+/// Number of fields of each of these kinds; each field has about 200 bytes of schema.
+const DOCUMENTED_FIELDS: usize = 100;
 /// Number of concurrent writers that fill the collection.
 const WRITERS: usize = 48;
 /// Time limit for the server to become ready.
@@ -71,6 +83,60 @@ fn definition_of_expanding_objects() -> Value {
         "spec": {
             "group": CUSTOM_GROUP, "scope": "Cluster",
             "names": {"plural": "expandings", "kind": "Expanding"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+/// Returns the path of the custom objects whose fields have patterns.
+pub fn objects_with_patterns() -> String {
+    format!("/apis/{PATTERN_GROUP}/v1/patterneds")
+}
+
+/// Builds the definition of a custom kind with [`PATTERN_COUNT`] fields. Each has a different pattern, in which a
+/// Unicode class is repeated. The field `slow` has a pattern whose evaluation follows hundreds of alternatives.
+pub fn definition_with_patterns(plural: &str) -> Value {
+    let text = |pattern: String| json!({"type": "string", "pattern": pattern});
+    let field = |number: usize| (format!("f{number}"), text(format!(r"^[\pL]{{0,60}}{number}$")));
+    let mut fields: serde_json::Map<String, Value> = (0..PATTERN_COUNT).map(field).collect();
+    fields.insert("slow".to_owned(), text("(a|b)*a(a|b){900}c".to_owned()));
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
+    json!({
+        "metadata": {"name": format!("{plural}.{PATTERN_GROUP}")},
+        "spec": {
+            "group": PATTERN_GROUP, "scope": "Cluster",
+            "names": {"plural": plural, "kind": "Patterned"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+/// Returns the path of the large OpenAPI document.
+pub fn large_document() -> String {
+    format!("/openapi/v3/apis/{DOCUMENTED_GROUP}/v1")
+}
+
+/// Returns the path of the definition of one of the kinds in the large OpenAPI document.
+pub fn documented_definition(number: usize) -> String {
+    format!("{DEFINITIONS}/kinds{number}.{DOCUMENTED_GROUP}")
+}
+
+/// Builds the definition of one of the kinds in the large OpenAPI document.
+fn definition_of_documented_kind(number: usize) -> Value {
+    let field = |index: usize| {
+        let description = format!("field {index} of kind {number}, {}", "text ".repeat(25));
+        (
+            format!("field{index}"),
+            json!({"type": "string", "maxLength": 100 + index, "description": description}),
+        )
+    };
+    let fields: serde_json::Map<String, Value> = (0..DOCUMENTED_FIELDS).map(field).collect();
+    let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}});
+    json!({
+        "metadata": {"name": format!("kinds{number}.{DOCUMENTED_GROUP}")},
+        "spec": {
+            "group": DOCUMENTED_GROUP, "scope": "Namespaced",
+            "names": {"plural": format!("kinds{number}"), "kind": format!("Kind{number}")},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
         },
     })
@@ -199,10 +265,8 @@ pub async fn fill(port: u16, objects: usize) {
         (format!("/api/v1/namespaces/{NAMESPACE}/secrets"), json!({"metadata": {"name": REPLACED}})),
         (format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts"), json!({"metadata": {"name": "default"}})),
         (format!("/api/v1/namespaces/{NAMESPACE}/pods"), json!({"metadata": metadata, "spec": pod})),
-        (
-            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".to_owned(),
-            definition_of_expanding_objects(),
-        ),
+        (DEFINITIONS.to_owned(), definition_of_expanding_objects()),
+        (DEFINITIONS.to_owned(), definition_with_patterns("patterneds")),
     ] {
         let answer = link.call(&Prepared::post(path.as_str(), object.to_string())).await;
         expect_code(&path, &answer, &[200, 201, 409]);
@@ -212,8 +276,15 @@ pub async fn fill(port: u16, objects: usize) {
         let answer = link.call(&Prepared::post(replaced_collection(), object.to_string())).await;
         expect_code(&replaced_collection(), &answer, &[201, 409]);
     }
+    for number in 0..DOCUMENTED_KINDS {
+        let object = definition_of_documented_kind(number);
+        let answer = link.call(&Prepared::post(DEFINITIONS, object.to_string())).await;
+        expect_code(DEFINITIONS, &answer, &[201, 409]);
+    }
     admission_objects::fill(&link).await;
+    wait_served(&link, &format!("/apis/{DOCUMENTED_GROUP}/v1/kinds{}", DOCUMENTED_KINDS - 1)).await;
     wait_served(&link, &expanding_objects()).await;
+    wait_served(&link, &objects_with_patterns()).await;
     fill_collection(&link, objects).await;
 }
 
@@ -262,7 +333,9 @@ pub async fn is_authorized(port: u16, number: u128) -> bool {
 /// Reads the large collection, the large object and the OpenAPI documents once, so that they are in memory.
 pub async fn load_data_set(port: u16) {
     let link = connect_privileged(port).await.expect("a connection");
-    for path in [collection(), large_object(), "/openapi/v2".to_owned(), "/openapi/v3".to_owned()] {
+    for path in
+        [collection(), large_object(), "/openapi/v2".to_owned(), "/openapi/v3".to_owned(), large_document()]
+    {
         let answer = link.exchange(&Prepared::get(path.as_str()), 0).await;
         expect_code(&path, &answer, &[200]);
     }

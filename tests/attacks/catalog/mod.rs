@@ -2,9 +2,11 @@
 
 mod admission;
 mod bodies;
+mod documents;
 mod heads;
 mod lists;
 mod patches;
+mod patterns;
 mod streams;
 
 use crate::attack::{AttackMethod, AttackUser};
@@ -42,7 +44,9 @@ pub fn all() -> Vec<Attack> {
     attacks.extend(streams::attacks());
     attacks.extend(heads::attacks());
     attacks.extend(patches::attacks());
+    attacks.extend(patterns::attacks());
     attacks.extend(admission::attacks());
+    attacks.extend(documents::attacks());
     attacks
 }
 
