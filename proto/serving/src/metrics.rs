@@ -17,6 +17,7 @@
 //! Format: Prometheus text exposition 0.0.4, converted from the OpenMetrics text of the library.
 
 mod process;
+pub mod table;
 mod text;
 
 use std::fmt::Debug;
