@@ -37,7 +37,11 @@ UNSTABLE_SHARE = 0.01
 class Server:
     """apid with its authd, on a port of the system's choice and a data directory of its own."""
 
-    def __init__(self, preset, tokens, controllers="*,-root-ca-certificate-publisher-controller,tokencleaner,bootstrapsigner"):
+    # The controllers of the recorded server. The quota controller was not among them: with it, the status of a new
+    # ResourceQuota depends on time.
+    CONTROLLERS = "*,-root-ca-certificate-publisher-controller,-resourcequota-controller,tokencleaner,bootstrapsigner"
+
+    def __init__(self, preset, tokens, controllers=CONTROLLERS):
         self.dir = tempfile.TemporaryDirectory(prefix="replay-")
         self.log = open(os.path.join(self.dir.name, "server.log"), "w+")
         programs = pathlib.Path(os.environ.get("PROFILE_DIR", ROOT / "target" / "debug"))
