@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use authproto::auth::{MirrorHello, ObjectWrite, mirror_update::Update};
+use authproto::auth::{ObjectWrite, mirror_update::Update};
 use authproto::peer::{Peer, PeerNames};
 use storage::engine::memory::MemoryStore;
 use storage::{Observers, Store};
 use tokio::sync::mpsc;
 
-use super::wire::{Server, Writer, expected, peer, query, serve_as};
+use super::wire::{Server, Writer, peer, query, serve_as};
 use super::*;
 
 /// The problem of a state without a usable mirror stream.
@@ -37,11 +37,8 @@ impl Apid {
     }
 
     fn start_mirror(&self, writer: Arc<dyn PolicyWriter>) {
-        let hello =
-            MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
-        let options = MirrorOptions { socket: self.socket.clone(), hello, expected: expected() };
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Observers(Vec::new()))));
-        tokio::spawn(self.auth.clone().run_mirror(options, store, writer));
+        tokio::spawn(self.auth.clone().run_mirror("i".to_owned(), store, writer));
     }
 
     /// Puts a decision for the user `u` in the cache, with the epoch of the connected process.
