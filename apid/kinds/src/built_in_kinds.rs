@@ -34,7 +34,8 @@ pub(crate) fn built_in_kinds() -> impl Iterator<Item = &'static Kind> {
     GROUPS.iter().flat_map(|kinds| kinds.iter())
 }
 
-/// Kinds that are served, but that discovery and OpenAPI documents do not list.
+/// Kinds that are served unless a key of `--runtime-config` disables them. Discovery and OpenAPI documents list them only
+/// if a key enables them.
 pub(crate) const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
 
 /// Body kinds of subresources that are not resources.

@@ -29,7 +29,7 @@ use std::fmt;
 
 use apimachinery::names::Names;
 
-use crate::built_in_kinds::built_in_kinds;
+use crate::built_in_kinds::{UNLISTED_KINDS, built_in_kinds};
 use crate::lifecycle::{self, Stage, Version};
 use crate::{Kind, UnenforcedKind};
 
@@ -44,6 +44,11 @@ fn stage_key(stage: Stage) -> &'static str {
         Stage::Beta => "api/beta",
         Stage::Stable => "api/ga",
     }
+}
+
+/// The kinds that a key can name.
+fn known_kinds() -> impl Iterator<Item = &'static Kind> {
+    built_in_kinds().chain(UNLISTED_KINDS)
 }
 
 /// Kinds in versions that only earlier releases served. `--runtime-config` accepts their group versions.
@@ -207,7 +212,7 @@ impl Parser<'_> {
             self.errors.push(format!("unknown API group {group} in the key {key}"));
             return;
         };
-        let mut kinds = built_in_kinds().filter(|kind| kind.group == stem && kind.version == version);
+        let mut kinds = known_kinds().filter(|kind| kind.group == stem && kind.version == version);
         let is_removed = removed_versions().any(|row| row.group == stem && row.version == version);
         let group_version = (stem.to_owned(), version.to_owned());
         match (kinds.next(), resource) {
@@ -231,7 +236,7 @@ impl Parser<'_> {
 
     /// Returns the stem of a group that this release or an earlier one serves.
     fn stem(&self, group: &str) -> Option<&'static str> {
-        let served = built_in_kinds().map(|kind| kind.group);
+        let served = known_kinds().map(|kind| kind.group);
         let mut stems = served.chain(removed_versions().map(|row| row.group));
         stems.find(|stem| self.names.group(stem) == group)
     }

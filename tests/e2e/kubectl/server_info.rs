@@ -1,9 +1,9 @@
 //! kubectl commands that read server information: discovery, versions, raw paths, events.
 
 use serde_json::{Value, json};
-use tests::harness::ControlPlane;
+use tests::harness::{ControlPlane, Options};
 
-use super::{Kubectl, with_each_release};
+use super::{Kubectl, RELEASES, installed, with_each_release};
 
 /// The words of each line.
 fn rows(text: &str) -> Vec<Vec<&str>> {
@@ -163,4 +163,24 @@ fn list_events(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(reasons("get events -n default --sort-by=.lastTimestamp"), ["Lit", "Heated", "Wiped"]);
     let described = kubectl.ok("describe configmap oven -n default", "");
     assert!(described.contains("oven was Lit") && !described.contains("table was"), "{described}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_finds_and_explains_enabled_explanations() {
+    for release in RELEASES {
+        let Some(program) = installed(release) else { continue };
+        let flag = "--runtime-config=explain.k8s.io/v1alpha1";
+        let plane = ControlPlane::start(Options::kubernetes().flag(flag)).await;
+        let kubectl = Kubectl::new(program, release, &plane, "admin");
+        let session = move || {
+            let names = kubectl.ok("api-resources --api-group=explain.k8s.io -o name", "");
+            let mut names: Vec<&str> = names.lines().collect();
+            names.sort_unstable();
+            assert_eq!(names, ["accessexplanations.explain.k8s.io", "tokenexplanations.explain.k8s.io"]);
+            let text = kubectl.ok("explain accessexplanations.spec", "");
+            assert!(text.contains("resourceAttributes"), "{text}");
+            drop(plane);
+        };
+        tokio::task::spawn_blocking(session).await.expect(release);
+    }
 }
