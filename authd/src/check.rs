@@ -21,12 +21,10 @@ use apimachinery::document::{Document, DocumentError};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::Parser;
 
-use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Union, abac};
 use crate::command_line::{USAGE, print_parse_result};
 use crate::config::{authentication, authorization, file};
 use crate::config_error::ConfigError;
-use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 use crate::token_input;
 use crate::webhook::WebhookContext;
@@ -81,13 +79,10 @@ const KINDS: &[(&str, Check)] = &[
 fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(), Vec<DocumentError>> {
     let names = Arc::clone(&context.authentication.names);
     let settings = authz::Settings {
-        names: Arc::clone(&names),
-        nodes_by_selectors: true,
         policy_file: context.policy_file.clone(),
-        webhooks: Webhooks::new(WebhookContext::new(Arc::clone(&names))),
+        ..authz::Settings::new(WebhookContext::new(Arc::clone(&names), Arc::default()))
     };
-    let mirror = Mirror::new(names);
-    let result = Union::build(modes, &settings, &mirror, &AuthdMetrics::new([]));
+    let result = Union::build(modes, &settings, &Mirror::new(names));
     let without_line = |error: &ConfigError| DocumentError { line: None, text: error.to_string() };
     result.map(drop).map_err(|errors| errors.iter().map(without_line).collect())
 }

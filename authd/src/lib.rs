@@ -12,7 +12,7 @@
 //! `mirror` (the policy mirror fed by apid). `controllers` compute the writes of authd. `config` is the
 //! command line and its files, which `check` also reads without a server. `inspect` contains the commands
 //! that explain the access control of a running server. `active_config` contains the active configuration,
-//! and `reload` replaces it when a file changes. `metrics` defines all metrics.
+//! and `reload` replaces it when a file changes.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,6 @@ pub mod config_error;
 pub mod controllers;
 pub mod grpc;
 mod inspect;
-pub mod metrics;
 pub mod mirror;
 mod monitoring;
 pub mod reload;
@@ -59,7 +58,7 @@ use active_config::SharedConfig;
 use command_line::{print_mistakes, with_configuration_file};
 use config::{Config, Flags};
 use config_error::ConfigError;
-use metrics::AuthdMetrics;
+use grpc::metrics::RequestMetrics;
 use mirror::Mirror;
 
 /// The number of threads of the tokio runtime. Few are enough: one task serves each decision stream.
@@ -142,22 +141,15 @@ fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError
     expressions::Dialect::of(flags.shared.names.names).choose();
     let config = Config::check(flags, &clock)?;
     let mirror = Mirror::with_aggregation(Arc::clone(&config.names), config.controllers.aggregation);
-    let registry = serving::metrics::Metrics::showing_hidden(&config.hidden_metrics)
-        .map_err(|error| vec![ConfigError::flag("--show-hidden-metrics-for-version", error.to_string())])?;
-    let metrics = AuthdMetrics::in_registry(registry, authn::AuthenticatorUnion::methods());
-    config.authz.webhooks.set_metrics(metrics.webhooks.clone());
-    if let Some(webhook) = &config.authn.token_webhook {
-        webhook.set_metrics(metrics.token_webhook.clone());
-    }
     let authn = authn::AuthenticatorUnion::build(&config.authn, &mirror);
-    let authz = authz::Union::build(&config.modes, &config.authz, &mirror, &metrics)?;
+    let authz = authz::Union::build(&config.modes, &config.authz, &mirror)?;
     let components = grpc::Components {
         names: Arc::clone(&config.names),
         config: SharedConfig::new(SystemRng.uuid(), authn, authz, config.modes.warnings.clone()),
         issuer: config.authn.issuer.clone(),
         controllers: config.controllers,
         verification_permits: grpc::Components::verification_permits(),
-        metrics,
+        metrics: RequestMetrics::register(&config.metrics, authn::AuthenticatorUnion::methods()),
         mirror,
         clock: Arc::new(clock),
         rng: Arc::new(SystemRng),
@@ -166,21 +158,26 @@ fn configure(flags: Flags) -> Result<(Config, grpc::Components), Vec<ConfigError
 }
 
 async fn serve(config: Config, components: grpc::Components) -> Result<(), Box<dyn std::error::Error>> {
-    let grpc::Components { config: shared_config, metrics, mirror, clock, .. } = &components;
+    let grpc::Components { config: shared_config, mirror, clock, .. } = &components;
     // SIGHUP makes the watches check their files.
     // This handler keeps SIGHUP from ending a process without watches.
     let _hangups = serving::reload::hangups();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     if let Some(address) = config.metrics_address {
-        monitoring::serve(address, Arc::clone(mirror), Arc::clone(metrics)).await?;
+        monitoring::serve(address, mirror, &config.metrics).await?;
     }
-    let Config { authentication, authorization, authn, authz, modes, reloaded_files, .. } = config;
-    let _authentication =
-        reload::authentication::watch(authentication, &authn, mirror, metrics, shared_config, clock);
+    let context = reload::Context {
+        config: Arc::clone(shared_config),
+        mirror: Arc::clone(mirror),
+        metrics: Arc::clone(&config.metrics),
+        clock: Arc::clone(clock),
+    };
+    let Config { authn, authz, modes, authorization_webhooks, .. } = config;
+    let _authentication = reload::authentication::watch(config.authentication, &authn, &context);
     let _authorization =
-        reload::authorization::watch(authorization, &modes, &authz, mirror, metrics, shared_config, clock);
-    let _files = reload::certificates_and_keys::watch(reloaded_files, &authn, shared_config, clock);
+        reload::authorization::watch(config.authorization, &modes, &authz, authorization_webhooks, &context);
+    let _files = reload::certificates_and_keys::watch(config.reloaded_files, &authn, &context);
     let listener = serving::listener::unix(&config.socket)?;
     let active = shared_config.current();
     tracing::info!(

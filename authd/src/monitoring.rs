@@ -10,8 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, RawQuery, State};
-use axum::response::IntoResponse;
+use axum::extract::{Path, RawQuery};
 use axum::routing::get;
 use http::header::CONTENT_TYPE;
 use http::{Request, StatusCode};
@@ -19,14 +18,26 @@ use hyper::body::Incoming;
 use serving::body::Body;
 use serving::health::Checks;
 use serving::listener::Listener;
+use serving::metrics::{Definition, MEDIA_TYPE, Metrics, Stability};
 use serving::server::{ConnectionInfo, ServerOptions};
 use tower_service::Service;
 
-use crate::metrics::{AuthdMetrics, MirrorGaugeValues};
 use crate::mirror::Mirror;
 
-/// The media type of the Prometheus text format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const ROLES: Definition =
+    Definition::new("authd_mirror_roles", Stability::Alpha, "Roles and ClusterRoles in the mirror");
+const BINDINGS: Definition = Definition::new(
+    "authd_mirror_bindings",
+    Stability::Alpha,
+    "RoleBindings and ClusterRoleBindings in the mirror",
+);
+const REVISION: Definition =
+    Definition::new("authd_mirror_revision", Stability::Alpha, "Revision up to which the mirror is applied");
+const SYNCED: Definition = Definition::new(
+    "authd_mirror_synced",
+    Stability::Alpha,
+    "1 while the mirror stream of apid is open and the mirror is complete",
+);
 
 /// Binds the address and serves in the background.
 ///
@@ -35,8 +46,8 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The address cannot be bound.
 pub(crate) async fn serve(
     address: SocketAddr,
-    mirror: Arc<Mirror>,
-    metrics: Arc<AuthdMetrics>,
+    mirror: &Arc<Mirror>,
+    metrics: &Arc<Metrics>,
 ) -> std::io::Result<()> {
     let listener = Listener::tcp(address.ip(), address.port()).await?;
     tracing::info!(address = %listener.address().unwrap_or(address), "serving metrics and health");
@@ -62,15 +73,18 @@ pub(crate) async fn serve(
 }
 
 /// Returns the routes of the listener.
-fn router(mirror: Arc<Mirror>, metrics: Arc<AuthdMetrics>) -> Router {
+fn router(mirror: &Arc<Mirror>, metrics: &Arc<Metrics>) -> Router {
+    register_mirror_metrics(metrics, mirror);
     let liveness = Checks::new().with("ping", || Ok(()));
-    let checked_mirror = Arc::clone(&mirror);
+    let checked_mirror = Arc::clone(mirror);
     let readiness = liveness.clone().with("mirror", move || {
         let is_synced = checked_mirror.progress().synced;
         if is_synced { Ok(()) } else { Err("the mirror stream of apid is not open and complete".to_owned()) }
     });
-    let metrics_routes = Router::new().route("/metrics", get(metrics_response)).with_state((mirror, metrics));
-    metrics_routes
+    let metrics = Arc::clone(metrics);
+    let metrics_response = async move || ([(CONTENT_TYPE, MEDIA_TYPE)], metrics.text());
+    Router::new()
+        .route("/metrics", get(metrics_response))
         .merge(health_routes("livez", liveness.clone()))
         .merge(health_routes("healthz", liveness))
         .merge(health_routes("readyz", readiness))
@@ -89,20 +103,37 @@ fn health_routes(endpoint: &'static str, checks: Checks) -> Router {
         .route(&format!("/{endpoint}/{{*check}}"), get(response))
 }
 
-async fn metrics_response(
-    State((mirror, metrics)): State<(Arc<Mirror>, Arc<AuthdMetrics>)>,
-) -> impl IntoResponse {
-    let progress = mirror.progress();
-    let (roles, bindings) =
-        mirror.policy(0).map(|policy| policy.role_and_binding_counts()).unwrap_or_default();
-    let values = MirrorGaugeValues { roles, bindings, revision: progress.revision, synced: progress.synced };
-    ([(CONTENT_TYPE, METRICS_TYPE)], metrics.text(values))
+/// Registers the metrics of the mirror, which each scrape takes from the mirror.
+fn register_mirror_metrics(metrics: &Metrics, mirror: &Arc<Mirror>) {
+    let [roles, bindings, revision, synced] =
+        [&ROLES, &BINDINGS, &REVISION, &SYNCED].map(|definition| metrics.single_gauge(definition));
+    let mirror = Arc::clone(mirror);
+    metrics.collect_with(move || {
+        let progress = mirror.progress();
+        let (role_count, binding_count) =
+            mirror.policy(0).map(|policy| policy.role_and_binding_counts()).unwrap_or_default();
+        let as_gauge_value = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        roles.set(as_gauge_value(role_count));
+        bindings.set(as_gauge_value(binding_count));
+        revision.set(i64::try_from(progress.revision).unwrap_or(i64::MAX));
+        synced.set(i64::from(progress.synced));
+    });
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
+    use apimachinery::clock::ManualClock;
     use apimachinery::names::{Names, Preset};
+    use serving::metrics::table::{families, renewed_table};
+
+    use super::*;
+    use crate::authn::jwt::metrics::JwtMetrics;
+    use crate::authn::webhook::metrics::TokenWebhookMetrics;
+    use crate::authz::AuthzMetrics;
+    use crate::grpc::metrics::RequestMetrics;
+    use crate::reload::metrics::ReloadMetrics;
 
     async fn get(router: &Router, path: &str) -> (u16, String, String) {
         let request = Request::get(path).body(axum::body::Body::empty()).unwrap();
@@ -113,10 +144,46 @@ mod tests {
         (status, content_type, String::from_utf8(body.to_vec()).unwrap())
     }
 
+    /// The table of the metric families of both processes.
+    const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.csv");
+
+    #[test]
+    fn metric_families_are_in_table_with_type_stability_and_labels() {
+        let registry = Arc::<Metrics>::default();
+        let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
+        let clock = ManualClock::at(jiff::Timestamp::UNIX_EPOCH);
+        register_mirror_metrics(&registry, &mirror);
+        RequestMetrics::register(&registry, ["x509"]);
+        let authz = AuthzMetrics::register(&registry);
+        authz.counters("RBAC", "rbac").observe_condition(Duration::ZERO);
+        authz.webhooks().observe_call("hook", "error", 1.0, true);
+        TokenWebhookMetrics::register(&registry).observe_call("error", 1.0);
+        ReloadMetrics::for_authentication(&registry).count("success", &clock);
+        ReloadMetrics::for_authorization(&registry).count("success", &clock);
+        let jwt = JwtMetrics::register(&registry);
+        jwt.observe_authentication("hash", "success", 1.0);
+        jwt.record_fetch("hash", "success", &clock);
+        let text = registry.text();
+        for line in text.lines().filter(|line| line.starts_with("# HELP ")) {
+            assert!(line.ends_with('.') && !line.ends_with(".."), "{line}");
+        }
+        let (served, declared) = (families(&text), registry.declared());
+        let without_sample: Vec<&str> =
+            declared.iter().map(|family| family.name).filter(|name| !served.contains_key(*name)).collect();
+        assert_eq!(without_sample, [""; 0]);
+        let table = std::fs::read_to_string(TABLE).unwrap();
+        let renewed = renewed_table(&table, &served, &declared, &["authd-own", "authd"]);
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(TABLE, &renewed).unwrap();
+        } else {
+            assert_eq!(table, renewed, "docs/metrics.csv is outdated: run the test with UPDATE=1");
+        }
+    }
+
     #[tokio::test]
     async fn monitoring_paths_return_health_metrics_or_404() {
         let mirror = Mirror::new(Arc::new(Names::new(Preset::Kubernetes, "").unwrap()));
-        let router = router(Arc::clone(&mirror), AuthdMetrics::new(["x509"]));
+        let router = router(&mirror, &Arc::default());
         for (path, status, text) in [
             ("/livez", 200, "ok"),
             ("/healthz", 200, "ok"),
@@ -135,7 +202,7 @@ mod tests {
             assert_eq!(content_type, "text/plain; charset=utf-8", "{path}");
         }
         let (status, content_type, body) = get(&router, "/metrics").await;
-        assert_eq!((status, content_type.as_str()), (200, METRICS_TYPE));
+        assert_eq!((status, content_type.as_str()), (200, MEDIA_TYPE));
         assert!(body.contains("\nauthd_mirror_synced 0\n"), "{body}");
 
         let mut feed = mirror.begin();

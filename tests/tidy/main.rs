@@ -73,7 +73,7 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
 ];
 
 /// Crates of the workspace that each crate may import.
-const CRATES: [(&str, &[&str]); 28] = [
+const CRATES: [(&str, &[&str]); 29] = [
     ("prerequisites", &[]),
     ("fuzzing", &[]),
     ("testenv", &[]),
@@ -96,6 +96,7 @@ const CRATES: [(&str, &[&str]); 28] = [
         &["kinds", "webhooks", "serving", "schema", "apply", "storage", "expressions", "apimachinery"],
     ),
     ("authclient", &["kinds", "storage", "authproto", "serving", "apimachinery"]),
+    ("flowcontrol", &["serving", "apimachinery"]),
     ("audit", &["admission", "serving", "apimachinery"]),
     ("discovery", &["kinds", "schema", "serving", "apimachinery"]),
     (
@@ -126,6 +127,7 @@ const CRATES: [(&str, &[&str]); 28] = [
             "extensions",
             "storage",
             "authproto",
+            "flowcontrol",
             "serving",
             "apimachinery",
         ],
@@ -134,6 +136,7 @@ const CRATES: [(&str, &[&str]); 28] = [
         "httpapi",
         &[
             "verbs",
+            "flowcontrol",
             "discovery",
             "authclient",
             "audit",
@@ -231,7 +234,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
     (
         "authd/src",
         &[
-            &["build_info", "config_error", "metrics", "rules", "single_flight_cache", "tokens"],
+            &["build_info", "config_error", "rules", "single_flight_cache", "tokens"],
             &["mirror", "webhook"],
             &["authn", "authz", "controllers"],
             &["active_config", "config"],

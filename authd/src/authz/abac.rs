@@ -52,7 +52,7 @@ pub(super) fn build(
     let Some(file) = &settings.policy_file else {
         return Err(ConfigError::Combination("mode ABAC needs --authorization-policy-file".to_owned()));
     };
-    Ok(Box::new(Abac { policies: read(file, &settings.names)? }))
+    Ok(Box::new(Abac { policies: read(file, &settings.context.names)? }))
 }
 
 /// Reads the policies of a file.

@@ -21,6 +21,7 @@ mod always;
 pub mod conditions;
 pub mod entry;
 pub mod escalation;
+mod metrics;
 mod node;
 pub mod opinion;
 mod rbac;
@@ -33,19 +34,19 @@ use std::time::Duration;
 use apimachinery::attributes::Attributes;
 use apimachinery::clock::Clock;
 use apimachinery::decision::{Decision, Verdict};
-use apimachinery::names::Names;
 use apimachinery::user::{MASTERS, UserInfo};
 use async_trait::async_trait;
 use authproto::auth::Dependencies;
 
 use crate::config_error::ConfigError;
-use crate::metrics::{AuthdMetrics, AuthorizerCounters};
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::rules::{Explanation, PolicyRule};
+use crate::webhook::WebhookContext;
 use conditions::{ConditionResult, Conditions};
 use entry::{Entry, OnFailure, WebhookSettings};
+use metrics::AuthorizerCounters;
+pub use metrics::AuthzMetrics;
 use opinion::{Opinion, Opinions};
-use webhook::Webhooks;
 
 /// The flag with the ordered list of modes.
 const MODE_FLAG: &str = "--authorization-mode";
@@ -89,14 +90,22 @@ pub struct Rules {
 /// Settings of the authorizers, from flags.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The names preset.
-    pub names: Arc<Names>,
     /// Gate `AuthorizeNodeWithSelectors`: nodes read their own Node and pods only.
     pub nodes_by_selectors: bool,
     /// `--authorization-policy-file`: the policies of mode ABAC.
     pub policy_file: Option<PathBuf>,
-    /// The state that all authorization webhooks share.
-    pub webhooks: Webhooks,
+    /// Parts of the process: names preset, clock and random source.
+    pub context: WebhookContext,
+    /// The metrics of all authorizers.
+    pub metrics: AuthzMetrics,
+}
+
+impl Settings {
+    /// Creates the settings without flags, and registers the metrics.
+    pub fn new(context: WebhookContext) -> Self {
+        let metrics = AuthzMetrics::register(&context.metrics);
+        Settings { nodes_by_selectors: true, policy_file: None, context, metrics }
+    }
 }
 
 /// A configured authorizer.
@@ -200,6 +209,12 @@ impl Modes {
         &self.entries
     }
 
+    /// The client configuration files of the webhooks.
+    pub fn client_configs(&self) -> Vec<PathBuf> {
+        let webhooks = self.entries.iter().filter_map(|entry| entry.webhook.as_ref());
+        webhooks.map(|webhook| webhook.client_config.clone()).collect()
+    }
+
     /// Whether AlwaysAllow is configured; anonymous access is then off by default.
     pub fn has_always_allow(&self) -> bool {
         self.has("AlwaysAllow")
@@ -260,12 +275,7 @@ impl Union {
     /// # Errors
     ///
     /// One error for each authorizer that cannot be built.
-    pub fn build(
-        modes: &Modes,
-        settings: &Settings,
-        mirror: &Arc<Mirror>,
-        metrics: &AuthdMetrics,
-    ) -> Result<Self, Vec<ConfigError>> {
+    pub fn build(modes: &Modes, settings: &Settings, mirror: &Arc<Mirror>) -> Result<Self, Vec<ConfigError>> {
         let mut authorizers = Vec::new();
         let mut errors = Vec::new();
         for entry in &modes.entries {
@@ -282,8 +292,8 @@ impl Union {
                         .as_ref()
                         .filter(|webhook| !webhook.conditions.is_empty())
                         .map(|webhook| (Arc::clone(&webhook.conditions), webhook.on_failure)),
-                    counters: metrics.authorizer_counters(kind, name),
-                    clock: Arc::clone(&settings.webhooks.context.clock),
+                    counters: settings.metrics.counters(kind, name),
+                    clock: Arc::clone(&settings.context.clock),
                 }),
                 Err(error) => errors.push(error),
             }
@@ -302,13 +312,8 @@ impl Union {
     #[cfg(test)]
     pub(crate) fn from_flag(flag: &str, mirror: &Arc<Mirror>) -> Self {
         let modes = Modes::parse(Some(flag)).expect("a good flag");
-        let settings = Settings {
-            names: Arc::new(tests::names()),
-            nodes_by_selectors: true,
-            policy_file: None,
-            webhooks: Webhooks::new(crate::webhook::WebhookContext::new(Arc::new(tests::names()))),
-        };
-        Union::build(&modes, &settings, mirror, &AuthdMetrics::new([])).expect("modes that can be made")
+        let settings = Settings::new(WebhookContext::new(Arc::new(tests::names()), Arc::default()));
+        Union::build(&modes, &settings, mirror).expect("modes that can be made")
     }
 
     /// Whether a decision may call a webhook.
@@ -446,7 +451,7 @@ fn add_dependencies(all: &mut Dependencies, more: Dependencies) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apimachinery::names::Preset;
+    use apimachinery::names::{Names, Preset};
     use futures_util::FutureExt as _;
 
     pub(super) fn names() -> Names {

@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use apimachinery::clock::{Clock, SystemClock};
 use apimachinery::user::UserInfo;
+use serving::metrics::Metrics;
 use tokio::sync::watch;
 
+use crate::authn::jwt::metrics::JwtMetrics;
 use crate::authn::jwt::{IssuerHooks, Issuers};
 use crate::authn::{
     Anonymous, AuthenticatorUnion, AuthnContext, AuthnError, AuthnSettings, Credentials, JwtSettings,
     ProxySettings, Rejection,
 };
 use crate::config::{authentication, file};
-use crate::metrics::AuthdMetrics;
 use crate::mirror::Mirror;
 
 /// The longest wait for the keys of all issuers.
@@ -83,7 +84,7 @@ async fn authenticate(
     let union = AuthenticatorUnion::build(&settings, &mirror);
     let (sender, mut missing_keys) = watch::channel(count > 0);
     issuers.start(IssuerHooks {
-        metrics: AuthdMetrics::new([]).jwt.clone(),
+        metrics: JwtMetrics::register(&Metrics::new()),
         invalidate: Box::new(|| {}),
         set_note: Box::new(move |note| {
             sender.send_replace(note.is_some());

@@ -29,14 +29,14 @@ use clap::Parser;
 use processflags::{AuthdFlags, AuthenticationFlags, SharedFlags};
 use serving::compatibility::{CompatibilityVersions, VersionError};
 use serving::gates::{FeatureGates, Gate};
+use serving::metrics::Metrics;
 use serving::reload::Snapshot;
 
 use crate::authn::webhook::TokenWebhook;
 use crate::authn::{AuthnSettings, JwtSettings, TokenFile};
-use crate::authz::webhook::Webhooks;
 use crate::authz::{self, Modes};
 use crate::config_error::ConfigError;
-use crate::controllers::{self, tokens::EnabledControllers};
+use crate::controllers::tokens::EnabledControllers;
 use crate::webhook::WebhookContext;
 use authentication::Context;
 use authentication_source::{AuthenticationSource, LoadedConfiguration};
@@ -91,6 +91,8 @@ pub struct Config {
     pub authorization: authorization_source::AuthorizationSource,
     /// The authorizers at start, in order.
     pub modes: Modes,
+    /// The client configurations of the webhooks among the authorizers at start.
+    pub authorization_webhooks: Snapshot,
     /// Settings of the authorizers.
     pub authz: authz::Settings,
     /// The source of the authentication configuration; a reload decodes a changed file with it.
@@ -101,8 +103,8 @@ pub struct Config {
     pub controllers: EnabledControllers,
     /// The loopback address of the listener for metrics and health; None: no listener.
     pub metrics_address: Option<SocketAddr>,
-    /// The value of `--show-hidden-metrics-for-version`.
-    pub hidden_metrics: String,
+    /// The registry of the metrics.
+    pub metrics: Arc<Metrics>,
     /// The value of `--exit-on-stdin-eof`.
     pub exit_on_stdin_eof: bool,
     /// Warnings for the log at start.
@@ -118,10 +120,8 @@ pub struct ReloadedFiles {
     pub keys: Snapshot,
     /// The paths of the key files, with their flags.
     pub key_files: KeyFiles,
-    /// The paths of the client configurations of webhooks, which are not reloaded.
-    pub webhook_paths: Vec<PathBuf>,
-    /// The client configurations of webhooks.
-    pub webhooks: Snapshot,
+    /// The client configuration of the token webhook, which is not reloaded.
+    pub token_webhook: Snapshot,
 }
 
 impl Config {
@@ -218,15 +218,12 @@ impl Config {
         let token_file = authd.authentication.token_auth_file.as_deref();
         let token_file =
             token_file.and_then(|path| record(TokenFile::read(path, api_audiences.clone()), &mut errors));
-        let webhook_context = WebhookContext::new(Arc::clone(&names));
-        let authorizers = modes.as_ref().map(Modes::entries).unwrap_or_default();
-        let webhooks_of_authorizers = authorizers.iter().filter_map(|entry| entry.webhook.as_ref());
-        let webhook_paths: Vec<PathBuf> = webhooks_of_authorizers
-            .map(|webhook| &webhook.client_config)
-            .chain(&authd.token_webhook.authentication_token_webhook_config_file)
-            .cloned()
-            .collect();
-        let webhooks = Snapshot::new(webhook_paths.iter().cloned());
+        let metrics = Metrics::showing_hidden(&shared.log.show_hidden_metrics_for_version)
+            .map_err(|error| ConfigError::flag("--show-hidden-metrics-for-version", error.to_string()));
+        let metrics = Arc::new(record(metrics, &mut errors).unwrap_or_default());
+        let webhook_context = WebhookContext::new(Arc::clone(&names), Arc::clone(&metrics));
+        let token_webhook_config =
+            Snapshot::new(authd.token_webhook.authentication_token_webhook_config_file.clone());
         let token_webhook = token_webhook::settings(&authd.token_webhook, &api_audiences, &mut errors);
         let token_webhook = token_webhook
             .and_then(|settings| record(TokenWebhook::open(settings, &webhook_context), &mut errors));
@@ -250,7 +247,8 @@ impl Config {
                 "--anonymous-auth with mode AlwaysAllow: anonymous requests may do everything".to_owned(),
             );
         }
-        errors.extend(controllers::names::check_names(&authd.controllers.controllers));
+        let unknown = serving::controller_names::find_unknown(&authd.controllers.controllers);
+        errors.extend(unknown.into_iter().map(|error| ConfigError::flag("--controllers", error.to_string())));
         let (Some(modes), true) = (modes, errors.is_empty()) else {
             return Err(errors);
         };
@@ -269,10 +267,9 @@ impl Config {
             bootstrap_tokens: enable_bootstrap_token_auth.unwrap_or(false),
         };
         let authz = authz::Settings {
-            names: Arc::clone(&names),
             nodes_by_selectors,
             policy_file: authd.authorization.authorization_policy_file,
-            webhooks: Webhooks::new(webhook_context),
+            ..authz::Settings::new(webhook_context)
         };
         Ok(Config {
             socket,
@@ -280,12 +277,18 @@ impl Config {
             authz,
             authn,
             authorization,
+            authorization_webhooks: Snapshot::new(modes.client_configs()),
             modes,
             authentication,
-            reloaded_files: ReloadedFiles { certificates, keys, key_files, webhook_paths, webhooks },
+            reloaded_files: ReloadedFiles {
+                certificates,
+                keys,
+                key_files,
+                token_webhook: token_webhook_config,
+            },
             controllers: EnabledControllers::parse(&authd.controllers.controllers),
             metrics_address,
-            hidden_metrics: shared.log.show_hidden_metrics_for_version,
+            metrics,
             exit_on_stdin_eof,
             warnings,
         })
@@ -332,7 +335,9 @@ mod tests {
         assert!(check(&["--controllers=*,tokencleaner,-ttl-controller"]).is_ok());
         assert_eq!(
             check(&["--controllers=*,tokencleaners"]).unwrap_err(),
-            ["--controllers: `tokencleaners` is not in the list of known controllers"]
+            [
+                "--controllers: `tokencleaners` is not in the list of known controllers; a similar controller is `tokencleaner`"
+            ]
         );
     }
 

@@ -6,6 +6,5 @@
 //! returns a batch of writes. Controllers do no I/O and store nothing that the mirror contains.
 
 mod batches;
-pub mod names;
 pub mod policy;
 pub mod tokens;

@@ -31,7 +31,6 @@ use apimachinery::decision::Verdict;
 use apimachinery::user::UserInfo;
 use authproto::auth::{self, authenticate_response::Outcome, decide_request::Query, decide_response::Answer};
 use futures_util::FutureExt as _;
-use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
@@ -226,17 +225,7 @@ fn begin_response(
             })
         }
         Query::Authorize(request) => {
-            let queries = vec![AuthzQuery::from_request(request)?];
-            decide(components, waiting, queries, id, request_id, |mut answers| match answers.pop() {
-                Some(answer) => Answer::Authorize(answer),
-                None => Answer::Failure(status::malformed_request("no answer")),
-            })
-        }
-        Query::AuthorizeBatch(batch) => {
-            let queries = batch.requests.into_iter().map(AuthzQuery::from_request);
-            decide(components, waiting, queries.collect::<Result<_, _>>()?, id, request_id, |responses| {
-                Answer::AuthorizeBatch(auth::AuthorizeBatchResponse { responses })
-            })
+            decide(components, waiting, AuthzQuery::from_request(request)?, id, request_id)
         }
         Query::Explain(_) if waiting >= MAX_WAITING => Err(status::too_many_waiting()),
         Query::Explain(auth::ExplainRequest { user, attributes, at_least }) => {
@@ -256,27 +245,24 @@ fn respond(id: u64, active: &ActiveConfig, answer: Answer) -> auth::DecideRespon
     auth::DecideResponse { id, epoch: Some(active.epoch.clone()), answer: Some(answer) }
 }
 
-/// Decides queries. Responds at once if no wait is needed, else when all queries are decided, or with a
-/// failure after [`MIRROR_TIMEOUT`](super::MIRROR_TIMEOUT). `waiting` is the number of waiting requests of
-/// the stream.
+/// Decides a query. Responds at once if no wait is needed, else when the query is decided, or with a failure
+/// after [`MIRROR_TIMEOUT`](super::MIRROR_TIMEOUT). `waiting` is the number of waiting requests of the stream.
 fn decide(
     components: &Components,
     waiting: usize,
-    queries: Vec<AuthzQuery>,
+    query: AuthzQuery,
     id: u64,
     request_id: String,
-    answer: impl FnOnce(Vec<auth::AuthorizeResponse>) -> Answer + Send + 'static,
 ) -> Result<Reply, auth::Failure> {
     let task_components = components.clone();
     let mut decision: PendingResponse = Box::pin(async move {
         let components = task_components;
-        let at_least = queries.iter().map(|query| query.at_least).max().unwrap_or(0);
         let decide = || async {
             let active = components.config.current();
-            authorize(&active, &components.metrics, &queries).await.map(|answers| (active, answers))
+            authorize(&active, &components.metrics, &query).await.map(|answer| (active, answer))
         };
-        match components.retry_until_synced(at_least, decide).await {
-            Ok((active, answers)) => respond(id, &active, answer(answers)),
+        match components.retry_until_synced(query.at_least, decide).await {
+            Ok((active, answer)) => respond(id, &active, Answer::Authorize(answer)),
             Err(error) => {
                 components.metrics.count_undecided();
                 tracing::warn!(request_id, %error, "authorization timed out waiting for the mirror");
@@ -313,29 +299,25 @@ impl AuthzQuery {
 async fn authorize(
     active: &ActiveConfig,
     metrics: &RequestMetrics,
-    queries: &[AuthzQuery],
-) -> Result<Vec<auth::AuthorizeResponse>, MirrorNotReady> {
-    // The queries run concurrently, so that one that waits for a webhook does not delay the others.
-    try_join_all(queries.iter().map(async |AuthzQuery { user, attributes, at_least }| {
-        let request = AuthzRequest { user, attributes, at_least: *at_least };
-        let answer = active.authz.authorize(request).await?;
-        metrics.count_decision(answer.decision.verdict);
-        let verdict = match answer.decision.verdict {
-            Verdict::Allow => auth::Verdict::Allow,
-            Verdict::Deny => auth::Verdict::Deny,
-            Verdict::NoOpinion => auth::Verdict::NoOpinion,
-        };
-        let covers = if answer.any_name { auth::Covers::AnyName } else { auth::Covers::This };
-        Ok(auth::AuthorizeResponse {
-            verdict: verdict.into(),
-            reason: answer.decision.reason,
-            evaluation_error: answer.decision.evaluation_error,
-            depends_on: Some(answer.depends_on),
-            ttl_ms: answer.ttl.map_or(0, wire_ttl),
-            covers: covers.into(),
-        })
-    }))
-    .await
+    query: &AuthzQuery,
+) -> Result<auth::AuthorizeResponse, MirrorNotReady> {
+    let AuthzQuery { user, attributes, at_least } = query;
+    let answer = active.authz.authorize(AuthzRequest { user, attributes, at_least: *at_least }).await?;
+    metrics.count_decision(answer.decision.verdict);
+    let verdict = match answer.decision.verdict {
+        Verdict::Allow => auth::Verdict::Allow,
+        Verdict::Deny => auth::Verdict::Deny,
+        Verdict::NoOpinion => auth::Verdict::NoOpinion,
+    };
+    let covers = if answer.any_name { auth::Covers::AnyName } else { auth::Covers::This };
+    Ok(auth::AuthorizeResponse {
+        verdict: verdict.into(),
+        reason: answer.decision.reason,
+        evaluation_error: answer.decision.evaluation_error,
+        depends_on: Some(answer.depends_on),
+        ttl_ms: answer.ttl.map_or(0, wire_ttl),
+        covers: covers.into(),
+    })
 }
 
 /// Waits for the mirror and returns the nearest misses of a denied request, or a failure after a timeout.
@@ -462,7 +444,7 @@ fn authorize_next(
     let Ok(query) = AuthzQuery::from_request(auth::AuthorizeRequest { user, attributes, at_least }) else {
         return;
     };
-    if let Some(Ok(mut answers)) = authorize(active, &components.metrics, &[query]).now_or_never() {
-        response.next = answers.pop();
+    if let Some(Ok(answer)) = authorize(active, &components.metrics, &query).now_or_never() {
+        response.next = Some(answer);
     }
 }

@@ -9,11 +9,13 @@ mod authn;
 mod authz;
 mod decide;
 mod health;
+pub mod metrics;
 mod mirror;
 mod review;
 mod serve;
 mod status;
 
+use metrics::RequestMetrics;
 pub use serve::serve;
 
 use std::sync::Arc;
@@ -33,7 +35,6 @@ use tonic::service::Routes;
 
 use crate::active_config::SharedConfig;
 use crate::controllers::tokens::EnabledControllers;
-use crate::metrics::AuthdMetrics;
 use crate::mirror::MirrorNotReady;
 use crate::tokens::service_account::Issuer;
 
@@ -59,8 +60,8 @@ pub struct Components {
     pub controllers: EnabledControllers,
     /// One permit for each credential under verification; see [`Components::verification_permits`].
     pub verification_permits: Arc<Semaphore>,
-    /// The metrics of the process.
-    pub metrics: Arc<AuthdMetrics>,
+    /// The metrics of requests.
+    pub metrics: Arc<RequestMetrics>,
     /// The policy mirror.
     pub mirror: Arc<crate::mirror::Mirror>,
     /// The clock.

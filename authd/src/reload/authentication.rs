@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use apimachinery::clock::Clock;
 use serving::reload::Watch;
 
-use super::{WatchedFile, watch_file};
-use crate::active_config::SharedConfig;
+use super::metrics::ReloadMetrics;
+use super::{Context, WatchedFile, watch_file};
 use crate::authn::jwt::IssuerHooks;
+use crate::authn::jwt::metrics::JwtMetrics;
 use crate::authn::{AuthenticatorUnion, AuthnSettings};
 use crate::config::authentication_source::{AuthenticationSource, LoadedConfiguration};
-use crate::metrics::AuthdMetrics;
-use crate::mirror::Mirror;
 
 /// The subject of the note about the file.
 const SUBJECT: &str = "authentication configuration";
@@ -20,17 +18,11 @@ const ISSUERS: &str = "token issuers";
 
 /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
 /// Needs a tokio runtime. None: only flags configure authentication.
-pub fn watch(
-    mut source: AuthenticationSource,
-    settings: &AuthnSettings,
-    mirror: &Arc<Mirror>,
-    metrics: &AuthdMetrics,
-    config: &Arc<SharedConfig>,
-    clock: &Arc<dyn Clock>,
-) -> Option<Watch> {
+pub fn watch(mut source: AuthenticationSource, settings: &AuthnSettings, context: &Context) -> Option<Watch> {
+    let Context { config, mirror, metrics, .. } = context;
     let (config_to_invalidate, config_to_note) = (Arc::downgrade(config), Arc::downgrade(config));
     settings.jwt.issuers.start(IssuerHooks {
-        metrics: metrics.jwt.clone(),
+        metrics: JwtMetrics::register(metrics),
         invalidate: Box::new(move || {
             if let Some(config) = config_to_invalidate.upgrade() {
                 config.invalidate_identities();
@@ -43,9 +35,9 @@ pub fn watch(
         }),
     });
     let (path, snapshot) = source.take_file()?;
-    let file = WatchedFile { subject: SUBJECT, path, metrics: metrics.authn_reloads.clone() };
+    let file = WatchedFile { subject: SUBJECT, path, metrics: ReloadMetrics::for_authentication(metrics) };
     let (mut settings, mirror, shared_config) = (settings.clone(), Arc::clone(mirror), Arc::clone(config));
-    Some(watch_file(file, snapshot, Arc::clone(config), Arc::clone(clock), move |content| {
+    Some(watch_file(file, snapshot, context, move |content| {
         let LoadedConfiguration { authenticators, anonymous } = source.decode(content)?;
         settings.jwt.authenticators = authenticators;
         settings.anonymous = anonymous;

@@ -9,13 +9,12 @@
 //! log and `/readyz?verbose` also report missing and outdated revocation lists. The static token file is not
 //! reloaded: authd reads it once (requirements A-TOKF-8).
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use apimachinery::clock::Clock;
 use serving::reload::{Snapshot, Watch};
 
-use super::{watch_files, webhooks};
+use super::webhooks::{ClientConfigWatch, TOKEN_WEBHOOK};
+use super::{Context, watch_files};
 use crate::active_config::SharedConfig;
 use crate::authn::{AuthnSettings, Trust};
 use crate::config::ReloadedFiles;
@@ -31,26 +30,23 @@ const KEPT_LISTS: &str = "outdated list of revoked certificates";
 const KEPT_LISTS_NOTE: &str =
     "it does not replace the active list; revoked certificates stay revoked until a valid list arrives";
 
-/// Watches both groups of files until the returned watches are dropped.
-pub fn watch(
-    files: ReloadedFiles,
-    authn: &AuthnSettings,
-    config: &Arc<SharedConfig>,
-    clock: &Arc<dyn Clock>,
-) -> Vec<Watch> {
-    let ReloadedFiles { certificates, keys, key_files, webhook_paths, webhooks } = files;
-    let mut watches = Vec::from_iter(webhooks::watch(webhook_paths, webhooks, config));
-    let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(clock));
-    let paths = trust.paths();
+/// Watches both groups of files and the client configuration of the token webhook until the returned watches are
+/// dropped.
+pub fn watch(files: ReloadedFiles, authn: &AuthnSettings, context: &Context) -> Vec<Watch> {
+    let ReloadedFiles { certificates, keys, key_files, token_webhook } = files;
+    let config = &context.config;
+    let token_webhook = ClientConfigWatch::new(TOKEN_WEBHOOK, token_webhook, config);
+    let mut watches = Vec::from_iter(token_webhook.into_watch());
+    let (trust, clock) = (Arc::clone(&authn.trust), Arc::clone(&context.clock));
     report_remarks(&trust, config);
     let shared_config = Arc::clone(config);
-    watches.extend(watch_group("client certificates", certificates, paths, config, move || {
+    watches.extend(watch_group("client certificates", certificates, config, move || {
         trust.reload(clock.now())?;
         report_remarks(&trust, &shared_config);
         Ok(())
     }));
     if let Some(issuer) = authn.issuer.clone() {
-        watches.extend(watch_group("service-account keys", keys, key_files.paths(), config, move || {
+        watches.extend(watch_group("service-account keys", keys, config, move || {
             issuer.replace_keys(key_files.read()?);
             Ok(())
         }));
@@ -73,15 +69,14 @@ fn report_remarks(trust: &Trust, config: &SharedConfig) {
 fn watch_group(
     subject: &'static str,
     snapshot: Snapshot,
-    paths: Vec<PathBuf>,
     config: &Arc<SharedConfig>,
     mut apply: impl FnMut() -> Result<(), Vec<ConfigError>> + Send + 'static,
 ) -> Option<Watch> {
-    if paths.is_empty() {
+    if snapshot.is_empty() {
         return None;
     }
     let shared_config = Arc::clone(config);
-    Some(watch_files(subject, paths, snapshot, Arc::clone(config), move || {
+    Some(watch_files(subject, snapshot, Arc::clone(config), move || {
         apply()?;
         shared_config.invalidate_identities();
         Ok(())

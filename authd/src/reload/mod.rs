@@ -17,6 +17,7 @@
 pub mod authentication;
 pub mod authorization;
 pub mod certificates_and_keys;
+pub mod metrics;
 pub mod webhooks;
 
 use std::path::PathBuf;
@@ -24,12 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use serving::metrics::Metrics;
 use serving::reload::{Snapshot, Watch};
 
 use crate::active_config::SharedConfig;
 use crate::config::file;
 use crate::config_error::ConfigError;
-use crate::metrics::ReloadMetrics;
+use crate::mirror::Mirror;
+use metrics::ReloadMetrics;
 
 /// How long a changed file must stay unchanged before authd reads it.
 const STABLE_TIME: Duration = Duration::from_millis(100);
@@ -38,6 +41,19 @@ const MAX_STABILITY_CHECKS: usize = 20;
 /// The note for a rejected change of a file.
 /// `/readyz?verbose` is public, so only the log contains the details.
 const RELOAD_REJECTED: &str = "change rejected, the last-known-good configuration stays active; see the log";
+
+/// The parts of the process that reloads use.
+#[derive(Clone)]
+pub struct Context {
+    /// The configuration that a reload replaces.
+    pub config: Arc<SharedConfig>,
+    /// The policy mirror of new authenticators and authorizers.
+    pub mirror: Arc<Mirror>,
+    /// The registry of the metrics.
+    pub metrics: Arc<Metrics>,
+    /// The clock of metrics and of revocation lists.
+    pub clock: Arc<dyn Clock>,
+}
 
 /// One watched configuration file.
 #[derive(Debug)]
@@ -56,14 +72,13 @@ pub struct WatchedFile {
 pub fn watch_file(
     file: WatchedFile,
     snapshot: Snapshot,
-    config: Arc<SharedConfig>,
-    clock: Arc<dyn Clock>,
+    context: &Context,
     mut apply: impl FnMut(&[u8]) -> Result<(), Vec<ConfigError>> + Send + 'static,
 ) -> Watch {
     let WatchedFile { subject, path, metrics } = file;
     let mut last_attempt = None;
-    let shared_config = Arc::clone(&config);
-    watch_files(subject, vec![path.clone()], snapshot, config, move || {
+    let (config, clock) = (Arc::clone(&context.config), Arc::clone(&context.clock));
+    watch_files(subject, snapshot, Arc::clone(&context.config), move || {
         let content = file::read(&path);
         let outcome =
             content.as_ref().map_err(|error| vec![error.clone()]).and_then(|content| apply(content));
@@ -72,7 +87,7 @@ pub fn watch_file(
         let attempt = Some((content, status));
         if last_attempt != attempt {
             metrics.count(status, &*clock);
-            shared_config.notify();
+            config.notify();
             last_attempt = attempt;
         }
         outcome
@@ -84,11 +99,11 @@ pub fn watch_file(
 /// again later, because the change of another file may complete the group. Repeated errors are logged once.
 pub fn watch_files(
     subject: &'static str,
-    paths: Vec<PathBuf>,
     snapshot: Snapshot,
     config: Arc<SharedConfig>,
     mut apply: impl FnMut() -> Result<(), Vec<ConfigError>> + Send + 'static,
 ) -> Watch {
+    let paths = snapshot.paths();
     let mut logged_errors: Vec<ConfigError> = Vec::new();
     snapshot.watch(move || {
         wait_until_stable(&paths);
@@ -125,9 +140,9 @@ fn wait_until_stable(paths: &[PathBuf]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::AuthdMetrics;
     use crate::{authn, authz};
     use apimachinery::clock::SystemClock;
+    use apimachinery::names::{Names, Preset};
     use std::path::Path;
     use tokio::sync::mpsc;
 
@@ -156,12 +171,19 @@ mod tests {
             authz::Union::empty(),
             Vec::new(),
         );
-        let metrics = AuthdMetrics::new([]).authn_reloads.clone();
+        let registry = Arc::<Metrics>::default();
+        let metrics = ReloadMetrics::for_authentication(&registry);
         let path = dir.path().join("file");
         let (sender, mut applied) = mpsc::unbounded_channel();
         let file = WatchedFile { subject: "the file", path: path.clone(), metrics: metrics.clone() };
-        let clock = Arc::new(SystemClock::new());
-        let _watch = watch_file(file, Snapshot::new([path]), Arc::clone(&config), clock, move |content| {
+        let names = Arc::new(Names::new(Preset::Svc, "svc.internal").unwrap());
+        let context = Context {
+            config: Arc::clone(&config),
+            mirror: Mirror::new(names),
+            metrics: registry,
+            clock: Arc::new(SystemClock::new()),
+        };
+        let _watch = watch_file(file, Snapshot::new([path]), &context, move |content| {
             let text = String::from_utf8_lossy(content).into_owned();
             sender.send(text.clone()).unwrap();
             if text.starts_with("good") {

@@ -222,6 +222,11 @@ fn invalid_review_returns_422_with_causes() {
             json!({"metadata": {"creationTimestamp": null, "labels": {}}, "spec": {"resourceAttributes": {}}}),
             json!({"allowed": false}),
         ),
+        (
+            own,
+            json!({"metadata": {"namespace": "x"}, "spec": {"resourceAttributes": {}}}),
+            json!({"allowed": false}),
+        ),
         (any, json!({"spec": {"resourceAttributes": get("pods", "a", "")}}), json!([missing_subject])),
         (
             any,
@@ -497,16 +502,9 @@ fn failing_webhook_and_rbac(mirror: &Arc<Mirror>) -> crate::authz::Union {
         Entry::for_kind("RBAC"),
     ];
     let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
-    let context = crate::webhook::WebhookContext::new(Arc::clone(&names));
-    let settings = crate::authz::Settings {
-        names,
-        nodes_by_selectors: true,
-        policy_file: None,
-        webhooks: crate::authz::webhook::Webhooks::new(context),
-    };
-    let metrics = crate::metrics::AuthdMetrics::new([]);
-    crate::authz::Union::build(&crate::authz::Modes::from_entries(entries), &settings, mirror, &metrics)
-        .unwrap()
+    let context = crate::webhook::WebhookContext::new(names, Arc::default());
+    let settings = crate::authz::Settings::new(context);
+    crate::authz::Union::build(&crate::authz::Modes::from_entries(entries), &settings, mirror).unwrap()
 }
 
 #[test]

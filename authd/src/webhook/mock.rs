@@ -110,7 +110,12 @@ impl Mock {
     }
 
     pub(crate) fn context(&self) -> WebhookContext {
-        WebhookContext { names: self.names(), clock: self.clock.clone(), rng: Arc::new(SeededRng::new(1)) }
+        WebhookContext {
+            names: self.names(),
+            clock: self.clock.clone(),
+            rng: Arc::new(SeededRng::new(1)),
+            metrics: Arc::default(),
+        }
     }
 
     /// Creates a webhook client of the mock with the timeout of one call.

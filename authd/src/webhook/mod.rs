@@ -19,6 +19,7 @@ use serde_json::json;
 use serving::client::retry::Backoff;
 use serving::client::{CallError, Limits, Remote};
 use serving::client_config::ClientConfig;
+use serving::metrics::Metrics;
 
 use crate::config_error::ConfigError;
 
@@ -67,7 +68,7 @@ impl Version {
     }
 }
 
-/// Parts of the process that webhooks use: names preset, clock and random source.
+/// Parts of the process that webhooks use: names preset, clock, random source and metrics.
 #[derive(Clone)]
 pub struct WebhookContext {
     /// The names preset.
@@ -76,12 +77,14 @@ pub struct WebhookContext {
     pub clock: Arc<dyn Clock>,
     /// The random source of back-off jitter.
     pub rng: Arc<dyn Rng>,
+    /// The registry of the metrics.
+    pub metrics: Arc<Metrics>,
 }
 
 impl WebhookContext {
     /// Creates a context with the clock and the random source of the system.
-    pub fn new(names: Arc<Names>) -> Self {
-        WebhookContext { names, clock: Arc::new(SystemClock::new()), rng: Arc::new(SystemRng) }
+    pub fn new(names: Arc<Names>, metrics: Arc<Metrics>) -> Self {
+        WebhookContext { names, clock: Arc::new(SystemClock::new()), rng: Arc::new(SystemRng), metrics }
     }
 }
 

@@ -75,6 +75,16 @@ impl Snapshot {
         Snapshot { files: paths.into_iter().map(read).collect() }
     }
 
+    /// The paths of the files.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.files.iter().map(|file| file.path.clone()).collect()
+    }
+
+    /// Whether the snapshot has no files.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Checks the files again and records their content; true if a content has changed since the last check.
     pub fn changed(&mut self) -> bool {
         let mut changed = false;

@@ -11,9 +11,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
 
+use super::metrics::JwtMetrics;
 use super::provider::{Provider, ProviderEvents};
 use super::validated::IssuerSettings;
-use crate::metrics::JwtMetrics;
 use crate::tokens::sha256_hex;
 
 /// Metrics and callbacks that the registry uses when keys of an issuer change.

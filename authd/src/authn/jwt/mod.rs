@@ -20,6 +20,7 @@ pub mod claims;
 pub mod discovery;
 mod identity;
 mod issuers;
+pub mod metrics;
 mod provider;
 pub mod validated;
 

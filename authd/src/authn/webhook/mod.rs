@@ -16,9 +16,11 @@
 //! fewer than the limit of concurrent verifications of authd. Further authentications are undecided at once.
 //! Cached responses need no wait.
 
+pub mod metrics;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::object::{Map, Value};
@@ -29,13 +31,13 @@ use tokio::sync::Semaphore;
 
 use super::{AuthenticatedIdentity, Authenticator, AuthnContext, Credentials, Outcome, agnostic_audiences};
 use crate::config_error::ConfigError;
-use crate::metrics::TokenWebhookMetrics;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
 use crate::webhook::{
     FieldTypeError, TOTAL_TIMEOUT, Version, Webhook, WebhookContext, read_field, sanitize_remote_text,
     string_array,
 };
+use metrics::TokenWebhookMetrics;
 
 /// The flag that names the client configuration file of the webhook.
 const CONFIG_FLAG: &str = "--authentication-token-webhook-config-file";
@@ -75,7 +77,7 @@ pub struct TokenWebhook {
     responses: SingleFlightCache<[u8; 32], ReviewOutcome>,
     waiter_permits: Semaphore,
     context: WebhookContext,
-    metrics: OnceLock<TokenWebhookMetrics>,
+    metrics: TokenWebhookMetrics,
 }
 
 impl std::fmt::Debug for TokenWebhook {
@@ -130,15 +132,9 @@ impl TokenWebhook {
             responses: SingleFlightCache::new(settings.ttl, |_| 32, Arc::clone(&context.clock)),
             waiter_permits: Semaphore::new(MAX_WAITING),
             context: context.clone(),
-            metrics: OnceLock::new(),
+            metrics: TokenWebhookMetrics::register(&context.metrics),
             settings,
         }))
-    }
-
-    /// Sets the metrics, once.
-    pub fn set_metrics(&self, metrics: TokenWebhookMetrics) {
-        // The process has one registry, so a second call never happens.
-        let _ = self.metrics.set(metrics);
     }
 
     async fn identify(&self, token: &str, requested: &[String]) -> Outcome {
@@ -208,9 +204,7 @@ impl TokenWebhook {
             Ok(Err(problem)) => (ReviewOutcome::Failed(format!("the webhook: {problem}")), "error"),
             Err(failure) => (ReviewOutcome::Failed(failure.problem.clone()), failure.result()),
         };
-        if let Some(metrics) = self.metrics.get() {
-            metrics.observe_call(result, seconds);
-        }
+        self.metrics.observe_call(result, seconds);
         let ttl =
             if matches!(response, ReviewOutcome::Accepted(..)) { self.settings.ttl } else { Duration::ZERO };
         (response, ttl)

@@ -102,11 +102,6 @@ impl Trust {
         Ok(())
     }
 
-    /// Returns the configured paths, which a hot reload watches.
-    pub fn paths(&self) -> Vec<PathBuf> {
-        self.files.paths()
-    }
-
     /// Returns remarks for operators on the active revocation lists: which are outdated or of an unknown CA,
     /// and which CA keys have none. None: no remarks.
     pub fn remarks(&self) -> Option<String> {

@@ -57,7 +57,7 @@ pub(super) fn build(
     _: &Entry,
     mirror: &Arc<Mirror>,
 ) -> Result<Box<dyn Authorizer>, ConfigError> {
-    let policy = NodePolicy::new(&settings.names, settings.nodes_by_selectors);
+    let policy = NodePolicy::new(&settings.context.names, settings.nodes_by_selectors);
     Ok(Box::new(NodeAuthorizer { mirror: Arc::clone(mirror), policy }))
 }
 

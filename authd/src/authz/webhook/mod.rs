@@ -12,10 +12,11 @@
 //! INVARIANT (whole key): two requests share a cached decision only if user, ordered groups, extra, and every
 //! attribute with its selectors are equal.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::clock::Clock;
 use apimachinery::decision::{Decision, Verdict};
 use apimachinery::object::{Map, Value};
 use apimachinery::user::UserInfo;
@@ -23,33 +24,12 @@ use async_trait::async_trait;
 
 use super::access_review::spec;
 use super::entry::{Entry, OnFailure, WebhookSettings};
+use super::metrics::WebhookMetrics;
 use super::{Authorizer, AuthzOutcome, AuthzRequest, Rules, Settings};
 use crate::config_error::ConfigError;
-use crate::metrics::WebhookMetrics;
 use crate::mirror::{Mirror, MirrorNotReady};
 use crate::single_flight_cache::SingleFlightCache;
-use crate::webhook::{FieldTypeError, Webhook, WebhookContext, read_field, sanitize_remote_text};
-
-/// The state that all authorization webhooks of the process share.
-#[derive(Clone, Debug)]
-pub struct Webhooks {
-    /// The names preset, the clock and the random source.
-    pub context: WebhookContext,
-    metrics: Arc<OnceLock<WebhookMetrics>>,
-}
-
-impl Webhooks {
-    /// Creates the state without metrics.
-    pub fn new(context: WebhookContext) -> Self {
-        Webhooks { context, metrics: Arc::default() }
-    }
-
-    /// Sets the metrics, once.
-    pub fn set_metrics(&self, metrics: WebhookMetrics) {
-        // The process has one registry, so a second call never happens.
-        let _ = self.metrics.set(metrics);
-    }
-}
+use crate::webhook::{FieldTypeError, Webhook, read_field, sanitize_remote_text};
 
 /// A webhook authorizer with its cached responses.
 struct RemoteAuthorizer {
@@ -58,7 +38,8 @@ struct RemoteAuthorizer {
     api_version: String,
     webhook: Webhook,
     responses: SingleFlightCache<Arc<ReviewKey>, WebhookResult>,
-    webhooks: Webhooks,
+    clock: Arc<dyn Clock>,
+    metrics: WebhookMetrics,
 }
 
 /// The cache key of a response: everything that a review contains.
@@ -79,27 +60,31 @@ pub(super) fn build(
     let Some(webhook_settings) = &entry.webhook else {
         return Err(ConfigError::flag("--authorization-webhook-config-file", "required by mode Webhook"));
     };
-    let webhook =
-        Webhook::open(&webhook_settings.client_config, webhook_settings.timeout, &settings.webhooks.context)
-            .map_err(|error| ConfigError::Webhook { name: entry.name.clone(), problem: error.to_string() })?;
-    Ok(Box::new(from_webhook(webhook, &entry.name, webhook_settings, &settings.webhooks)))
+    let webhook = Webhook::open(&webhook_settings.client_config, webhook_settings.timeout, &settings.context)
+        .map_err(|error| ConfigError::Webhook { name: entry.name.clone(), problem: error.to_string() })?;
+    Ok(Box::new(from_webhook(webhook, &entry.name, webhook_settings, settings)))
 }
 
 fn from_webhook(
     webhook: Webhook,
     name: &str,
     webhook_settings: &WebhookSettings,
-    webhooks: &Webhooks,
+    settings: &Settings,
 ) -> RemoteAuthorizer {
-    let WebhookContext { names, clock, .. } = &webhooks.context;
+    let Settings { context, metrics, .. } = settings;
     let longest_ttl = webhook_settings.authorized_ttl.max(webhook_settings.unauthorized_ttl);
     RemoteAuthorizer {
         name: name.to_owned(),
-        api_version: format!("{}/{}", names.group("authorization"), webhook_settings.version.as_str()),
+        api_version: format!(
+            "{}/{}",
+            context.names.group("authorization"),
+            webhook_settings.version.as_str()
+        ),
         settings: webhook_settings.clone(),
         webhook,
-        responses: SingleFlightCache::new(longest_ttl, |key| key.bytes(), Arc::clone(clock)),
-        webhooks: webhooks.clone(),
+        responses: SingleFlightCache::new(longest_ttl, |key| key.bytes(), Arc::clone(&context.clock)),
+        clock: Arc::clone(&context.clock),
+        metrics: metrics.webhooks().clone(),
     }
 }
 
@@ -127,11 +112,10 @@ impl Authorizer for RemoteAuthorizer {
 
 impl RemoteAuthorizer {
     async fn fetch(&self, key: &ReviewKey) -> (WebhookResult, Duration) {
-        let clock = &self.webhooks.context.clock;
-        let started = clock.monotonic();
+        let started = self.clock.monotonic();
         let spec = spec(&key.user, &key.attributes, self.settings.version);
         let review_result = self.webhook.review(&self.api_version, "SubjectAccessReview", spec).await;
-        let seconds = clock.monotonic().saturating_sub(started).as_secs_f64();
+        let seconds = self.clock.monotonic().saturating_sub(started).as_secs_f64();
         let (response, result): (WebhookResult, _) = match review_result.map(|status| read(&status)) {
             Ok(Ok(decision)) => (Ok(Arc::new(decision)), "success"),
             Ok(Err(problem)) => (Err(format!("webhook `{}`: {problem}", self.name).into()), "error"),
@@ -143,10 +127,8 @@ impl RemoteAuthorizer {
         if let Err(problem) = &response {
             tracing::warn!(mode = self.name, %problem, "authorization webhook failed; applying the failure policy");
         }
-        if let Some(metrics) = self.webhooks.metrics.get() {
-            let fails_open = response.is_err() && self.settings.on_failure == OnFailure::NoOpinion;
-            metrics.observe_call(&self.name, result, seconds, fails_open);
-        }
+        let fails_open = response.is_err() && self.settings.on_failure == OnFailure::NoOpinion;
+        self.metrics.observe_call(&self.name, result, seconds, fails_open);
         let ttl = match &response {
             Ok(decision) if decision.allowed() => self.settings.authorized_ttl,
             Ok(_) => self.settings.unauthorized_ttl,

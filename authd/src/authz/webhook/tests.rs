@@ -22,7 +22,7 @@ fn settings(version: Version, on_failure: OnFailure) -> WebhookSettings {
 }
 
 fn mode(mock: &Mock, settings: &WebhookSettings) -> RemoteAuthorizer {
-    from_webhook(mock.webhook(settings.timeout), "hook", settings, &Webhooks::new(mock.context()))
+    from_webhook(mock.webhook(settings.timeout), "hook", settings, &Settings::new(mock.context()))
 }
 
 fn review(status: serde_json::Value) -> serde_json::Value {

@@ -22,14 +22,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names};
 use authclient::{Credentials, HeaderCredentials, Identity, ProxyHeaders};
-use authd::authz::webhook::Webhooks;
 use authd::authz::{AuthzRequest, Modes, Settings, Union};
 use authd::config_error::ConfigError;
-use authd::metrics::AuthdMetrics;
 use authd::mirror::Mirror;
+use authd::webhook::WebhookContext;
 use bench::authd_process::AuthdProcess;
 use bench::client::Error;
 use bench::figure::{CpuMeter, Limits, percentile, report};
@@ -128,21 +126,11 @@ fn measure_authd_decisions(names: &Arc<Names>, others: usize) -> Result<(), Erro
         feed.put(policy::put(revision, object))?;
     }
     feed.synced(1)?;
-    let webhook_context = authd::webhook::WebhookContext {
-        names: Arc::clone(names),
-        clock: Arc::new(SystemClock::new()),
-        rng: Arc::new(SystemRng),
-    };
-    let settings = Settings {
-        names: Arc::clone(names),
-        nodes_by_selectors: true,
-        policy_file: None,
-        webhooks: Webhooks::new(webhook_context),
-    };
+    let settings = Settings::new(WebhookContext::new(Arc::clone(names), Arc::default()));
     let join =
         |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     let modes = Modes::parse(Some("Node,RBAC")).map_err(join)?;
-    let union = Union::build(&modes, &settings, &mirror, &AuthdMetrics::new([])).map_err(join)?;
+    let union = Union::build(&modes, &settings, &mirror).map_err(join)?;
 
     let caller = policy::caller(names);
     let allowed: Vec<_> = (0..policy::USER_BINDINGS)

@@ -30,7 +30,7 @@ pub struct JwtMetrics {
 
 impl JwtMetrics {
     /// Registers the metrics.
-    pub(super) fn register(registry: &Metrics) -> Self {
+    pub fn register(registry: &Metrics) -> Self {
         JwtMetrics {
             latency: registry.histogram(&LATENCY, LATENCY_BUCKETS),
             fetched: registry.float_gauge(&JWKS_FETCHED),

@@ -38,12 +38,12 @@ pub struct ReloadMetrics {
 
 impl ReloadMetrics {
     /// Registers the metrics of the authentication configuration.
-    pub(super) fn for_authentication(registry: &Metrics) -> Self {
+    pub fn for_authentication(registry: &Metrics) -> Self {
         ReloadMetrics::register(registry, &AUTHN_RELOADS, &AUTHN_RELOAD_TIME)
     }
 
     /// Registers the metrics of the authorization configuration.
-    pub(super) fn for_authorization(registry: &Metrics) -> Self {
+    pub fn for_authorization(registry: &Metrics) -> Self {
         ReloadMetrics::register(registry, &AUTHZ_RELOADS, &AUTHZ_RELOAD_TIME)
     }
 
@@ -63,5 +63,46 @@ impl ReloadMetrics {
     #[cfg(test)]
     pub(crate) fn number(&self, status: &'static str) -> u64 {
         self.total.get_or_create(&[("apiserver_id_hash", ""), ("status", status)]).get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use apimachinery::clock::ManualClock;
+
+    use super::*;
+
+    #[test]
+    fn reload_metrics_have_time_and_count_by_status() {
+        let registry = Metrics::new();
+        let clock = ManualClock::at(jiff::Timestamp::from_second(1_000).unwrap());
+        for (reloads, stem) in [
+            (ReloadMetrics::for_authentication(&registry), "authentication"),
+            (ReloadMetrics::for_authorization(&registry), "authorization"),
+        ] {
+            let stem = format!("apiserver_{stem}_config_controller_automatic_reload");
+            let value = |series: &str, status: &str| {
+                let name = format!("{stem}{series}{{apiserver_id_hash=\"\",status=\"{status}\"}} ");
+                let text = registry.text();
+                let value = text.lines().find_map(|line| line.strip_prefix(&name)).map(str::to_owned);
+                value.map(|value| value.parse::<f64>().unwrap())
+            };
+            let time = |status| value("_last_timestamp_seconds", status);
+            let start = clock.now().as_second() as f64;
+            reloads.count("success", &clock);
+            clock.advance(Duration::from_secs(60));
+            reloads.count("failure", &clock);
+            assert_eq!((time("success"), time("failure")), (Some(start), Some(start + 60.0)), "{stem}");
+            clock.advance(Duration::from_secs(60));
+            reloads.count("success", &clock);
+            assert_eq!(
+                (time("success"), time("failure")),
+                (Some(start + 120.0), Some(start + 60.0)),
+                "{stem}"
+            );
+            assert_eq!((value("s_total", "success"), value("s_total", "failure")), (Some(2.0), Some(1.0)));
+        }
     }
 }
