@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use apimachinery::codec::Limits;
+use audit::Rotation;
 use clap::{Args, Parser};
+use httpapi::{RequestLimits, ServerLimits};
 use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
 
@@ -25,211 +27,247 @@ use verbs::addresses::{NodePortRange, ServiceRange};
     apid store --help\n       \
     apid test-server --help\n       \
     apid version")]
-pub(super) struct Flags {
+pub(crate) struct Flags {
     #[command(flatten)]
-    pub(super) general: GeneralFlags,
+    pub(crate) general: GeneralFlags,
     #[command(flatten)]
-    pub(super) shared: SharedFlags,
+    pub(crate) shared: SharedFlags,
     #[command(flatten)]
-    pub(super) serving: ServingFlags,
+    pub(crate) serving: ServingFlags,
     #[command(flatten)]
-    pub(super) tls: TlsFlags,
+    pub(crate) tls: TlsFlags,
     #[command(flatten)]
-    pub(super) authd: AuthdConnectionFlags,
+    pub(crate) authd: AuthdConnectionFlags,
     #[command(flatten)]
-    pub(super) storage: StorageFlags,
+    pub(crate) storage: StorageFlags,
     #[command(flatten)]
-    pub(super) limits: LimitFlags,
+    pub(crate) limits: LimitFlags,
     #[command(flatten)]
-    pub(super) admission: AdmissionFlags,
+    pub(crate) admission: AdmissionFlags,
     #[command(flatten)]
-    pub(super) controllers: ControllerFlags,
+    pub(crate) controllers: ControllerFlags,
     #[command(flatten)]
-    pub(super) monitoring: MonitoringFlags,
+    pub(crate) monitoring: MonitoringFlags,
     /// Passed to a spawned authd.
     #[command(flatten)]
-    pub(super) authd_flags: AuthdFlags,
+    pub(crate) authd_flags: AuthdFlags,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "General flags")]
-pub(super) struct GeneralFlags {
+pub(crate) struct GeneralFlags {
     /// ServerConfiguration with flags of apid and authd; flags of the command line replace those of the file
     #[arg(long, value_name = "FILE")]
-    pub(super) config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
     /// Directory of the store; created if missing
     #[arg(long, value_name = "DIR")]
-    pub(super) data_dir: Option<PathBuf>,
+    pub(crate) data_dir: Option<PathBuf>,
     /// API versions and resources to enable or disable: GROUP/VERSION, GROUP/VERSION/RESOURCE, v1 (the core group),
     /// api/all, api/ga, api/beta, api/alpha. Alpha versions are for short-lived test clusters; beta versions are not
     /// recommended for production
     #[arg(long, value_name = "KEY=BOOL,...")]
-    pub(super) runtime_config: Vec<String>,
+    pub(crate) runtime_config: Vec<String>,
     /// Log a warning for each deprecated flag at start
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = boolean)]
-    pub(super) warn_of_deprecated_flags: bool,
+    pub(crate) warn_of_deprecated_flags: bool,
     /// Serve beta and stable versions of later releases than the emulated one if an earlier version of their resource is
     /// served
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
-    pub(super) emulation_forward_compatible: bool,
+    pub(crate) emulation_forward_compatible: bool,
     /// Serve API versions that --runtime-config enables also if the emulated release does not have them
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
-    pub(super) runtime_config_emulation_forward_compatible: bool,
+    pub(crate) runtime_config_emulation_forward_compatible: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Serving flags")]
-pub(super) struct ServingFlags {
+pub(crate) struct ServingFlags {
     /// Address to listen on
     #[arg(long, value_name = "IP", default_value = "0.0.0.0", value_parser = ip_address)]
-    pub(super) bind_address: IpAddr,
+    pub(crate) bind_address: IpAddr,
     /// Port to listen on; 0 lets the system choose
     #[arg(long, value_name = "PORT", default_value = "6443", value_parser = port)]
-    pub(super) secure_port: u16,
+    pub(crate) secure_port: u16,
     /// Address under which clients reach this process (default: --bind-address, or that of the default route)
     #[arg(long, value_name = "IP", value_parser = ip_address)]
-    pub(super) advertise_address: Option<IpAddr>,
+    pub(crate) advertise_address: Option<IpAddr>,
     /// IP range of Services, or one range per IP family
     #[arg(long, value_name = "RANGE", default_value_t = ServiceRanges(vec![ServiceRange::DEFAULT]))]
-    pub(super) service_cluster_ip_range: ServiceRanges,
+    pub(crate) service_cluster_ip_range: ServiceRanges,
     /// Range of the node ports of Services
     #[arg(long, value_name = "RANGE", default_value_t = NodePortRange::DEFAULT)]
-    pub(super) service_node_port_range: NodePortRange,
+    pub(crate) service_node_port_range: NodePortRange,
     /// File for the bound port (default: DATA-DIR/apid.port)
     #[arg(long, value_name = "FILE")]
-    pub(super) port_file: Option<PathBuf>,
+    pub(crate) port_file: Option<PathBuf>,
     /// Timeout of requests other than watches, including the response body
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
-    pub(super) request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
     /// Minimum duration of a watch without a timeout
     #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = seconds)]
-    pub(super) min_request_timeout: Duration,
+    pub(crate) min_request_timeout: Duration,
     /// Time after SIGTERM during which requests are served and /readyz fails
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
-    pub(super) shutdown_delay_duration: Duration,
+    pub(crate) shutdown_delay_duration: Duration,
     /// Time after start during which /livez ignores checks that do not pass yet
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = duration)]
-    pub(super) livez_grace_period: Duration,
+    pub(crate) livez_grace_period: Duration,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Certificate flags")]
-pub(super) struct TlsFlags {
+pub(crate) struct TlsFlags {
     /// Directory for a generated serving certificate (default: DATA-DIR/certs)
     #[arg(long, value_name = "DIR")]
-    pub(super) cert_dir: Option<PathBuf>,
+    pub(crate) cert_dir: Option<PathBuf>,
     /// Serving certificate, with its chain; needs --tls-private-key-file
     #[arg(long, value_name = "FILE")]
-    pub(super) tls_cert_file: Option<PathBuf>,
+    pub(crate) tls_cert_file: Option<PathBuf>,
     /// CA bundle with which pods verify this server; published in every namespace and in token Secrets (default: the CA of the serving certificate, if known)
     #[arg(long, value_name = "FILE")]
-    pub(super) root_ca_file: Option<PathBuf>,
+    pub(crate) root_ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flags of the connection to authd")]
-pub(super) struct AuthdConnectionFlags {
+pub(crate) struct AuthdConnectionFlags {
     /// Unix socket of authd; created with --spawn-authd
     #[arg(long, value_name = "FILE")]
-    pub(super) authd_socket: Option<PathBuf>,
+    pub(crate) authd_socket: Option<PathBuf>,
     /// Start authd, and stop it with this process
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
-    pub(super) spawn_authd: bool,
+    pub(crate) spawn_authd: bool,
     /// Path of authd for --spawn-authd (default: beside apid, then on PATH)
     #[arg(long, value_name = "FILE")]
-    pub(super) authd_program: Option<PathBuf>,
+    pub(crate) authd_program: Option<PathBuf>,
     /// Timeout of requests to authd
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub(super) authd_timeout: Duration,
+    pub(crate) authd_timeout: Duration,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Storage flags")]
-pub(super) struct StorageFlags {
+pub(crate) struct StorageFlags {
     /// Retention time of old revisions and watch events
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
-    pub(super) history_retention: Duration,
+    pub(crate) history_retention: Duration,
     /// Time after its last write at which an Event is deleted; 0 means never
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
-    pub(super) event_ttl: Duration,
+    pub(crate) event_ttl: Duration,
     /// Maximum size of the store; units K, M, G, T, Ki, Mi, Gi, Ti (default: no limit)
     #[arg(long, value_name = "BYTES", value_parser = byte_size)]
-    pub(super) storage_quota: Option<u64>,
+    pub(crate) storage_quota: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limit flags")]
-pub(super) struct LimitFlags {
-    /// Limit of reading requests in flight; more get 429; 0 means no limit
+pub(crate) struct LimitFlags {
+    /// Divide the limits of requests in flight among priority levels, with fair queues
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = boolean)]
+    pub(crate) enable_priority_and_fairness: bool,
+    /// Limit of reading requests in flight; more wait or get 429. Without --enable-priority-and-fairness, 0 means no limit
     #[arg(long, value_name = "COUNT", default_value = "400", value_parser = request_count)]
-    pub(super) max_requests_inflight: usize,
-    /// Limit of mutating requests in flight; more get 429; 0 means no limit
+    pub(crate) max_requests_inflight: usize,
+    /// Limit of mutating requests in flight; more wait or get 429. Priority levels share the sum of both limits
     #[arg(long, value_name = "COUNT", default_value = "200", value_parser = request_count)]
-    pub(super) max_mutating_requests_inflight: usize,
+    pub(crate) max_mutating_requests_inflight: usize,
     /// Limit of values (scalars, lists and objects) in a request body; more get 413
     #[arg(long, value_name = "COUNT", default_value = Limits::BODY.elements.to_string(), value_parser = count)]
-    pub(super) max_request_elements: usize,
+    pub(crate) max_request_elements: usize,
     /// Limit of the estimated memory of a decoded request body; more get 413
     #[arg(long, value_name = "BYTES", default_value = format!("{}Mi", Limits::BODY.tree_bytes >> 20), value_parser = tree_bytes)]
-    pub(super) max_request_tree_bytes: usize,
+    pub(crate) max_request_tree_bytes: usize,
     /// Number of concurrent deletes of a deletecollection
     #[arg(long, value_name = "COUNT", default_value = "1", value_parser = count)]
-    pub(super) delete_collection_workers: usize,
+    pub(crate) delete_collection_workers: usize,
+}
+
+impl LimitFlags {
+    /// The limits of requests at once. Without any limit there is nothing to divide.
+    pub(crate) fn request_limits(&self) -> RequestLimits {
+        let server =
+            ServerLimits { reads: self.max_requests_inflight, writes: self.max_mutating_requests_inflight };
+        RequestLimits {
+            server,
+            is_fair: self.enable_priority_and_fairness && server.reads + server.writes > 0,
+        }
+    }
+
+    /// The decode limits of request bodies.
+    pub(crate) fn body_limits(&self) -> Limits {
+        Limits {
+            elements: self.max_request_elements,
+            tree_bytes: self.max_request_tree_bytes,
+            ..Limits::BODY
+        }
+    }
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Admission flags")]
-pub(super) struct AdmissionFlags {
+pub(crate) struct AdmissionFlags {
     /// Admission plugins to enable in addition to the default ones
     #[arg(long, value_name = "NAME,...")]
-    pub(super) enable_admission_plugins: Vec<String>,
+    pub(crate) enable_admission_plugins: Vec<String>,
     /// Admission plugins to disable
     #[arg(long, value_name = "NAME,...")]
-    pub(super) disable_admission_plugins: Vec<String>,
+    pub(crate) disable_admission_plugins: Vec<String>,
     /// Configuration of admission plugins: an AdmissionConfiguration in YAML or JSON
     #[arg(long, value_name = "FILE")]
-    pub(super) admission_control_config_file: Option<PathBuf>,
+    pub(crate) admission_control_config_file: Option<PathBuf>,
     /// Addresses of Services that webhooks name: a map from NAMESPACE/NAME:PORT to a URL, in YAML or JSON
     #[arg(long, value_name = "FILE")]
-    pub(super) service_resolver_file: Option<PathBuf>,
+    pub(crate) service_resolver_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Controller flags")]
-pub(super) struct ControllerFlags {
+pub(crate) struct ControllerFlags {
     /// Controllers write as service accounts of their own
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
-    pub(super) use_service_account_credentials: bool,
+    pub(crate) use_service_account_credentials: bool,
     /// Delete objects whose owners are gone
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true", value_parser = boolean)]
-    pub(super) enable_garbage_collector: bool,
+    pub(crate) enable_garbage_collector: bool,
     /// Certificate of the CA that signs approved CertificateSigningRequests; needs --cluster-signing-key-file; hot reload
     #[arg(long, value_name = "FILE")]
-    pub(super) cluster_signing_cert_file: Option<PathBuf>,
+    pub(crate) cluster_signing_cert_file: Option<PathBuf>,
     /// Private key of --cluster-signing-cert-file; hot reload
     #[arg(long, value_name = "FILE")]
-    pub(super) cluster_signing_key_file: Option<PathBuf>,
+    pub(crate) cluster_signing_key_file: Option<PathBuf>,
     /// Maximum duration of signed certificates, and the duration without spec.expirationSeconds
     #[arg(long, value_name = "TIME", default_value = "8760h", value_parser = duration)]
-    pub(super) cluster_signing_duration: Duration,
+    pub(crate) cluster_signing_duration: Duration,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Log, audit and metrics flags")]
-pub(super) struct MonitoringFlags {
+pub(crate) struct MonitoringFlags {
     /// Audit log, one line of JSON per request; - is standard output
     #[arg(long, value_name = "FILE")]
-    pub(super) audit_log_path: Option<String>,
+    pub(crate) audit_log_path: Option<String>,
     /// Maximum size of the audit log in megabytes before it is rotated; 0: 100
     #[arg(long, value_name = "MEGABYTES", default_value = "0", hide_default_value = true)]
-    pub(super) audit_log_maxsize: u64,
+    pub(crate) audit_log_maxsize: u64,
     /// Maximum age of rotated audit logs in days; 0: no limit
     #[arg(long, value_name = "DAYS", default_value = "0", hide_default_value = true)]
-    pub(super) audit_log_maxage: u64,
+    pub(crate) audit_log_maxage: u64,
     /// Maximum number of rotated audit logs; 0: no limit
     #[arg(long, value_name = "COUNT", default_value = "0", hide_default_value = true)]
-    pub(super) audit_log_maxbackup: usize,
+    pub(crate) audit_log_maxbackup: usize,
     /// Compress rotated audit logs with gzip
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
-    pub(super) audit_log_compress: bool,
+    pub(crate) audit_log_compress: bool,
+}
+
+impl MonitoringFlags {
+    /// The rotation of the audit log.
+    pub(crate) fn audit_rotation(&self) -> Rotation {
+        Rotation {
+            max_megabytes: self.audit_log_maxsize,
+            max_days: self.audit_log_maxage,
+            max_backups: self.audit_log_maxbackup,
+            is_compressed: self.audit_log_compress,
+        }
+    }
 }

@@ -6,24 +6,20 @@
 //! binds a port; the program then exits with [`EXIT_USAGE`]. Flags that are not implemented yet are accepted
 //! and listed in [`Config::unimplemented_flags`], except flags that are unsafe to ignore, which are errors.
 //!
-//! [`flags`] declares the flags that apid reads, [`declared_flags`] the flags without an effect.
+//! [`flags`] declares each flag that apid reads in the struct of its owner, which the owner reads as
+//! `config.flags.OWNER`. [`reference_flags`] declares the flags without an effect.
 //! [`processflags`] declares the flags that both processes read and the flags that apid passes on to authd.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use kinds::EnabledVersions;
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::FeatureGates;
 
-use audit::Rotation;
 use authclient::ProxyHeaders;
 
 mod availability;
-mod declared_flags;
 mod flags;
 mod published_config;
 mod read;
@@ -33,9 +29,9 @@ mod tests;
 mod values;
 
 use controllers::{CertificateSigning, EnabledControllers, PublishedConfig};
+pub(crate) use flags::StorageFlags;
 pub use read::command;
-pub(crate) use values::byte_size;
-use verbs::addresses::{NodePortRange, ServiceRange};
+pub(crate) use values::{byte_size, split_list};
 
 /// Exit code for command line errors (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
@@ -60,20 +56,12 @@ pub enum Authd {
 /// Configuration of the process.
 #[derive(Debug)]
 pub struct Config {
+    /// The flags, for readers that need a value as it was given. The other fields are made of flags.
+    pub(crate) flags: flags::Flags,
     /// Names of groups, labels and namespaces.
     pub names: Names,
     /// Data directory; the store is in its subdirectory [`STORE`].
     pub data_dir: PathBuf,
-    /// Address to listen on.
-    pub bind_address: IpAddr,
-    /// Port to listen on; 0 lets the system choose.
-    pub secure_port: u16,
-    /// Address under which clients reach the process, if configured.
-    pub advertise_address: Option<IpAddr>,
-    /// IP ranges of Services.
-    pub service_ranges: Vec<ServiceRange>,
-    /// The range of node ports of Services.
-    pub node_ports: NodePortRange,
     /// File to which apid writes the bound port.
     pub port_file: PathBuf,
     /// Directory for generated certificates.
@@ -82,44 +70,14 @@ pub struct Config {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// CA bundles that verify the client certificates of users and of authenticating proxies.
     pub client_cas: Vec<PathBuf>,
-    /// The release of `--show-hidden-metrics-for-version`, as given on the command line.
-    pub hidden_metrics: String,
     /// Configuration that apid publishes in ConfigMaps and token Secrets.
     pub published_config: PublishedConfig,
     /// The authd that apid uses.
     pub authd: Authd,
-    /// Socket of a spawned authd; None: apid chooses the path.
-    pub authd_socket: Option<PathBuf>,
-    /// Timeout of requests to authd.
-    pub authd_timeout: Duration,
-    /// Time for which old revisions and watch events are readable.
-    pub history_retention: Duration,
-    /// Time after its last write at which an Event is deleted; zero means never.
-    pub event_ttl: Duration,
-    /// Maximum size of the store in bytes; None: no limit.
-    pub storage_quota: Option<u64>,
-    /// Timeout of requests other than watches.
-    pub request_timeout: Duration,
-    /// Minimum duration of a watch for which the client sets no timeout.
-    pub min_request_timeout: Duration,
-    /// Number of objects that one deletecollection request deletes concurrently.
-    pub delete_workers: usize,
     /// Controllers that `--controllers` enables; without the garbage collector if its own flag disables it.
     pub controllers: EnabledControllers,
     /// Configuration of the built-in signer; None: the signer does not run.
     pub certificate_signing: Option<CertificateSigning>,
-    /// Maximum numbers of concurrent reading requests and of concurrent mutating requests; 0 means no limit.
-    pub max_in_flight: (usize, usize),
-    /// Decode limits of request bodies.
-    pub body_limits: Limits,
-    /// Time for which apid still serves requests after a termination signal, while `/readyz` fails.
-    pub shutdown_delay: Duration,
-    /// Time after start during which `/livez` ignores checks that do not pass yet.
-    pub livez_grace: Duration,
-    /// Admission plugins to enable in addition to the default ones.
-    pub enable_admission: Vec<String>,
-    /// Admission plugins to disable, including default plugins.
-    pub disable_admission: Vec<String>,
     /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,
     /// Addresses of Services that webhooks name.
@@ -130,18 +88,8 @@ pub struct Config {
     pub compatibility_versions: CompatibilityVersions,
     /// API versions and resources that are served.
     pub enabled_versions: EnabledVersions,
-    /// File of the audit log; `-` is standard output; None: no audit log.
-    pub audit_log: Option<String>,
-    /// Maximum size of the audit log before its rotation, and limits on age and number of the rotated files.
-    pub audit_rotation: Rotation,
-    /// Whether controllers write as service accounts of their own.
-    pub controllers_have_accounts: bool,
     /// Headers that an authenticating proxy may set.
     pub proxy_headers: ProxyHeaders,
-    /// Log verbosity, the value of `-v`.
-    pub verbosity: u8,
-    /// Whether log lines are JSON.
-    pub log_json: bool,
     /// Whether the authd that apid starts allows every request: without an authorization mode, or with
     /// AlwaysAllow. False for an external authd, whose modes are flags of authd.
     pub allows_everything: bool,

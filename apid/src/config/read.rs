@@ -1,9 +1,8 @@
 //! Reads the configuration from a command line and the file of `--config`.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::Path;
 
-use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use kinds::{EnabledVersions, RuntimeConfigErrors};
@@ -14,20 +13,20 @@ use serving::gates::{self, FeatureGates};
 use webhooks::ServiceMap;
 
 use super::availability::Availability;
-use super::declared_flags::{self, FlagState};
 use super::flags::{ControllerFlags, Flags, GeneralFlags};
 use super::published_config::published_config;
-use super::reference_flags::DEPRECATED;
+use super::reference_flags::{self, DEPRECATED, FlagState};
 use super::values::split_list;
 use super::{Authd, Command, Config};
-use audit::Rotation;
 use authclient::ProxyHeaders;
-use controllers::{CertificateSigning, EnabledControllers};
+use controllers::{
+    CERTIFICATE_SIGNER, CertificateSigning, EnabledControllers, GARBAGE_COLLECTOR, ROOT_CA_PUBLISHER,
+};
 use processflags::command_line::{self, ParsedLine};
 
 /// The command line of apid for clap: help, completions and manual pages.
 pub fn command() -> clap::Command {
-    Flags::command().args(declared_flags::args()).after_help(gates::help())
+    Flags::command().args(reference_flags::args()).after_help(gates::help())
 }
 
 impl Config {
@@ -43,7 +42,10 @@ impl Config {
             ParsedLine::Text(text) => return Ok(Command::Print(text)),
         };
         let flags = Flags::from_arg_matches(&matches).map_err(|error| vec![error.to_string()])?;
-        let mistakes = [file_mistakes, mistakes].concat();
+        if !file_mistakes.is_empty() {
+            // The flags in the file are unknown, so nothing shows whether further flags are missing.
+            return Err([file_mistakes, mistakes].concat());
+        }
         let mut reader = Reader { matches: &matches, file, mistakes, warnings: Vec::new() };
         match reader.build_config(flags) {
             Some(config) if reader.mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
@@ -105,13 +107,16 @@ impl Reader<'_> {
         let certificate_signing = self.certificate_signing(&flags.controllers);
         let versions = self.compatibility_versions(&flags.shared.names);
         let gates = self.gates(&flags.shared.names.feature_gates, versions.emulated);
-        for name in declared_flags::names_without_effect(self.matches, FlagState::UnsafeToIgnore) {
+        for name in reference_flags::names_without_effect(self.matches, FlagState::UnsafeToIgnore) {
             self.mistakes.push(format!(
                 "`--{name}` is not implemented yet; apid does not start, because ignoring the flag would be unsafe"
             ));
         }
-        let unimplemented_flags = declared_flags::names_without_effect(self.matches, FlagState::Planned);
-        let unneeded_flags = declared_flags::unneeded_flags(self.matches);
+        let controllers = &flags.authd_flags.controllers.controllers;
+        let unknown = serving::controller_names::find_unknown(controllers);
+        self.mistakes.extend(unknown.iter().map(|error| format!("`--controllers`: {error}")));
+        let unimplemented_flags = reference_flags::names_without_effect(self.matches, FlagState::Planned);
+        let unneeded_flags = reference_flags::unneeded_flags(self.matches);
         let is_reported = |name: &str| DEPRECATED.contains(&name) && flags.general.warn_of_deprecated_flags;
         let deprecated = unneeded_flags.iter().filter(|(name, _)| is_reported(name));
         self.warnings.extend(deprecated.map(|(name, reason)| {
@@ -122,75 +127,44 @@ impl Reader<'_> {
             self.mistakes.push(mistake);
         }
         let enabled_versions = self.enabled_versions(&flags.general, versions, gates.as_ref(), &names);
-        let admission_configuration = self.admission(flags.admission.admission_control_config_file, &names);
-        let service_map = self.service_map(flags.admission.service_resolver_file);
-        let (data_dir, authd, gates) = (flags.general.data_dir?, authd?, gates?);
+        let admission_configuration =
+            self.admission(flags.admission.admission_control_config_file.as_deref(), &names);
+        let service_map = self.service_map(flags.admission.service_resolver_file.as_deref());
+        let (data_dir, authd, gates) = (flags.general.data_dir.clone()?, authd?, gates?);
         let allows_everything =
             matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
-        let controllers = &flags.authd_flags.controllers.controllers;
         let mut enabled_controllers = EnabledControllers::new(controllers);
-        enabled_controllers.garbage_collector &= flags.controllers.enable_garbage_collector;
-        enabled_controllers.root_ca_publisher |= flags.tls.root_ca_file.is_some();
-        let published_config = published_config(flags.tls.root_ca_file, &flags.shared);
-        let proxy_headers = proxy_headers(&flags.shared.proxy);
+        if !flags.controllers.enable_garbage_collector {
+            enabled_controllers.set(GARBAGE_COLLECTOR, false);
+        }
+        if flags.tls.root_ca_file.is_some() {
+            enabled_controllers.set(ROOT_CA_PUBLISHER, true);
+        }
+        let signs_certificates = enabled_controllers.is_enabled(CERTIFICATE_SIGNER);
         let client_cas =
-            [flags.shared.certificates.client_ca_file, flags.shared.proxy.requestheader_client_ca_file];
-        let (serving, limits) = (flags.serving, flags.limits);
+            [&flags.shared.certificates.client_ca_file, &flags.shared.proxy.requestheader_client_ca_file];
         Some(Config {
-            port_file: serving.port_file.unwrap_or_else(|| data_dir.join("apid.port")),
-            cert_dir: flags.tls.cert_dir.unwrap_or_else(|| data_dir.join("certs")),
+            port_file: flags.serving.port_file.clone().unwrap_or_else(|| data_dir.join("apid.port")),
+            cert_dir: flags.tls.cert_dir.clone().unwrap_or_else(|| data_dir.join("certs")),
             names,
-            bind_address: serving.bind_address,
-            secure_port: serving.secure_port,
-            advertise_address: serving.advertise_address,
-            service_ranges: serving.service_cluster_ip_range.0,
-            node_ports: serving.service_node_port_range,
             tls,
-            client_cas: client_cas.into_iter().flatten().collect(),
-            hidden_metrics: flags.shared.log.show_hidden_metrics_for_version,
-            published_config,
+            client_cas: client_cas.into_iter().flatten().cloned().collect(),
+            published_config: published_config(flags.tls.root_ca_file.clone(), &flags.shared),
             authd,
-            authd_socket: flags.authd.authd_socket,
-            authd_timeout: flags.authd.authd_timeout,
-            history_retention: flags.storage.history_retention,
-            event_ttl: flags.storage.event_ttl,
-            storage_quota: flags.storage.storage_quota,
-            request_timeout: serving.request_timeout,
-            min_request_timeout: serving.min_request_timeout,
-            delete_workers: limits.delete_collection_workers,
             controllers: enabled_controllers,
-            certificate_signing: certificate_signing.filter(|_| enabled_controllers.certificate_signer),
-            max_in_flight: (limits.max_requests_inflight, limits.max_mutating_requests_inflight),
-            body_limits: Limits {
-                elements: limits.max_request_elements,
-                tree_bytes: limits.max_request_tree_bytes,
-                ..Limits::BODY
-            },
-            shutdown_delay: serving.shutdown_delay_duration,
-            livez_grace: serving.livez_grace_period,
-            enable_admission: split_list(&flags.admission.enable_admission_plugins),
-            disable_admission: split_list(&flags.admission.disable_admission_plugins),
+            certificate_signing: certificate_signing.filter(|_| signs_certificates),
             admission_configuration,
             service_map,
             gates,
             compatibility_versions: versions,
             enabled_versions,
-            audit_log: flags.monitoring.audit_log_path,
-            audit_rotation: Rotation {
-                max_megabytes: flags.monitoring.audit_log_maxsize,
-                max_days: flags.monitoring.audit_log_maxage,
-                max_backups: flags.monitoring.audit_log_maxbackup,
-                is_compressed: flags.monitoring.audit_log_compress,
-            },
-            controllers_have_accounts: flags.controllers.use_service_account_credentials,
-            proxy_headers,
-            verbosity: flags.shared.log.verbosity,
-            log_json: flags.shared.log.logging_format == serving::log::Format::Json,
+            proxy_headers: proxy_headers(&flags.shared.proxy),
             allows_everything,
             unneeded_flags,
             unimplemented_flags,
             warnings: std::mem::take(&mut self.warnings),
             data_dir,
+            flags,
         })
     }
 
@@ -282,21 +256,21 @@ impl Reader<'_> {
     }
 
     /// Reads the file of `--service-resolver-file`.
-    fn service_map(&mut self, file: Option<PathBuf>) -> ServiceMap {
+    fn service_map(&mut self, file: Option<&Path>) -> ServiceMap {
         let Some(file) = file else { return ServiceMap::default() };
         let name = file.display().to_string();
-        let text = std::fs::read(&file).map_err(|error| format!("file `{name}`: {error}"));
+        let text = std::fs::read(file).map_err(|error| format!("file `{name}`: {error}"));
         let service_map =
             text.and_then(|text| ServiceMap::parse(&name, &text).map_err(|error| error.to_string()));
         self.valid("service-resolver-file", service_map).unwrap_or_default()
     }
 
     /// Reads the file of `--admission-control-config-file` with all files that it refers to.
-    fn admission(&mut self, file: Option<PathBuf>, names: &Names) -> admission::Configuration {
+    fn admission(&mut self, file: Option<&Path>, names: &Names) -> admission::Configuration {
         let Some(file) = file else { return admission::Configuration::default() };
-        let directory = file.parent().map(PathBuf::from).unwrap_or_default();
+        let directory = file.parent().unwrap_or(Path::new(""));
         let read = |path: &str| std::fs::read(directory.join(path));
-        let configuration = std::fs::read(&file)
+        let configuration = std::fs::read(file)
             .map_err(|error| vec![format!("file `{}`: {error}", file.display())])
             .and_then(|text| {
                 admission::Configuration::parse(&file.display().to_string(), &text, names, &read)

@@ -2,14 +2,91 @@
 //!
 //! # Contract
 //!
-//! The tables complete the tables of [`super::declared_flags`]. A flag that becomes implemented is removed
-//! from its table. The help text of a flag contains the reason; `docs/flags.md` repeats the text.
+//! A flag that becomes implemented is removed from its table. The help text of a flag contains the reason; `docs/flags.md` repeats the text.
 
-use super::declared_flags::FlagForm::{List, Switch, Value};
-use super::declared_flags::{FlagRow, FlagState};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches};
+use serving::flags::boolean;
+
+/// The syntax of the value of a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlagForm {
+    /// No value, `=true` or `=false`.
+    Switch,
+    /// One value; the last one wins.
+    Value(&'static str),
+    /// Repeatable; each value is a list separated by commas.
+    List(&'static str),
+}
+
+use FlagForm::{List, Switch, Value};
+
+/// The name, form and help text of a flag.
+type FlagRow = (&'static str, FlagForm, &'static str);
+
+/// The effect of a flag that is not implemented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FlagState {
+    /// Not implemented yet: accepted, with a log line.
+    Planned,
+    /// Accepted for compatibility of command lines, and not needed in apid; the help text says why.
+    NotNeeded,
+    /// Not implemented, and unsafe to ignore: apid does not start.
+    UnsafeToIgnore,
+}
+
+impl FlagForm {
+    /// Declares a flag with a value of this form.
+    fn arg(self, name: &'static str) -> Arg {
+        let arg = Arg::new(name).long(name);
+        match self {
+            Switch => arg
+                .value_name("BOOL")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_parser(boolean),
+            Value(value_name) => arg.value_name(value_name),
+            List(value_name) => arg.value_name(value_name).action(ArgAction::Append),
+        }
+    }
+}
+
+/// Declares the flags without an effect for clap.
+pub(super) fn args() -> impl Iterator<Item = Arg> {
+    REFERENCE_FLAGS.iter().flat_map(|(state, rows)| {
+        let heading = match state {
+            FlagState::Planned => "Flags that are not implemented yet: accepted without an effect",
+            FlagState::NotNeeded => "Flags that are not needed: accepted without an effect",
+            FlagState::UnsafeToIgnore => "Flags that are not implemented yet: rejected",
+        };
+        rows.iter().map(move |(name, form, help)| form.arg(name).help(*help).help_heading(heading))
+    })
+}
+
+/// Returns the flags on the command line that apid does not need, each with its reason.
+pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
+    let rows = REFERENCE_FLAGS.iter().filter(|(state, _)| *state == FlagState::NotNeeded);
+    let given_rows = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));
+    given_rows.map(|(name, _, reason)| (*name, *reason)).collect()
+}
+
+/// Returns the flags of the command line that have the state `state`, sorted.
+pub(super) fn names_without_effect(matches: &ArgMatches, state: FlagState) -> Vec<String> {
+    let rows =
+        REFERENCE_FLAGS.iter().filter(|(row_state, _)| *row_state == state).flat_map(|(_, rows)| *rows);
+    let mut names: Vec<String> =
+        rows.filter(|(name, ..)| is_given(matches, name)).map(|(name, ..)| (*name).to_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn is_given(matches: &ArgMatches, name: &str) -> bool {
+    matches.value_source(name) == Some(ValueSource::CommandLine)
+}
 
 /// Flags without an effect, by state.
-pub(super) const REFERENCE_FLAGS: &[(FlagState, &[FlagRow])] = &[
+const REFERENCE_FLAGS: &[(FlagState, &[FlagRow])] = &[
     (FlagState::Planned, PLANNED),
     (FlagState::NotNeeded, NOT_NEEDED),
     (FlagState::UnsafeToIgnore, UNSAFE_TO_IGNORE),
@@ -21,11 +98,13 @@ pub(super) const DEPRECATED: [&str; 2] = ["apiserver-count", "enable-logs-handle
 const PLANNED: &[FlagRow] = &[
     ("allow-metric-labels", List("METRIC,LABEL=VALUES"), "Allowed values of labels of metrics"),
     ("allow-metric-labels-manifest", Value("FILE"), "File of --allow-metric-labels"),
+    ("audit-log-format", Value("FORMAT"), "Format of the audit log"),
     ("audit-log-mode", Value("MODE"), "Mode in which audit events are written"),
     ("audit-log-truncate-enabled", Switch, "Truncate large audit events"),
     ("audit-log-truncate-max-batch-size", Value("BYTES"), "Maximum size of a batch of audit events"),
     ("audit-log-truncate-max-event-size", Value("BYTES"), "Maximum size of an audit event"),
     ("audit-log-version", Value("VERSION"), "API version of audit events; they have v1"),
+    ("audit-webhook-mode", Value("MODE"), "Mode in which audit events are sent"),
     (
         "cors-allowed-origins",
         List("REGEX"),
@@ -43,9 +122,11 @@ const PLANNED: &[FlagRow] = &[
     ),
     ("disabled-metrics", List("METRIC,..."), "Metrics to leave out"),
     ("external-hostname", Value("NAME"), "Host name in generated URLs"),
+    ("goaway-chance", Value("CHANCE"), "Probability that a client is told to reconnect with GOAWAY"),
     ("http2-max-streams-per-connection", Value("COUNT"), "Limit of HTTP/2 streams of a connection"),
     ("permit-address-sharing", Switch, "Bind with SO_REUSEADDR"),
     ("permit-port-sharing", Switch, "Bind with SO_REUSEPORT"),
+    ("profiling", Switch, "Profiling over HTTP"),
     ("proxy-client-cert-file", Value("FILE"), "Client certificate for extension API servers and webhooks"),
     ("proxy-client-key-file", Value("FILE"), "Private key of --proxy-client-cert-file"),
     ("shutdown-send-retry-after", Switch, "Answer 429 during the shutdown delay"),
@@ -59,6 +140,7 @@ const PLANNED: &[FlagRow] = &[
         List("DIRECTIVE,..."),
         "Directives of the header Strict-Transport-Security",
     ),
+    ("tls-sni-cert-key", List("FILES"), "Additional certificates, selected by SNI"),
     ("tracing-config-file", Value("FILE"), "Export of OpenTelemetry traces"),
     ("vmodule", List("MODULE=LEVEL,..."), "Log verbosity by source file"),
 ];
@@ -170,6 +252,11 @@ const NOT_NEEDED: &[FlagRow] = &[
     ),
     ("debug-socket-path", Value("FILE"), "Socket of the profiler of the Go runtime, which apid does not use"),
     (
+        "default-watch-cache-size",
+        Value("COUNT"),
+        "Number of watch events in memory per resource; the limit is in bytes, and older events are read from the store",
+    ),
+    (
         "enable-aggregator-routing",
         Switch,
         "Send requests to endpoint addresses; there is no cluster network, so apid always does",
@@ -184,6 +271,11 @@ const NOT_NEEDED: &[FlagRow] = &[
     ("etcd-cafile", Value("FILE"), "CA bundle of etcd; there is no etcd"),
     ("etcd-certfile", Value("FILE"), "Client certificate for etcd; there is no etcd"),
     (
+        "etcd-compaction-interval",
+        Value("TIME"),
+        "Compaction interval of etcd; --history-retention sets the retention time of history",
+    ),
+    (
         "etcd-count-metric-poll-period",
         Value("TIME"),
         "Interval of counting objects; counts are always current",
@@ -195,6 +287,7 @@ const NOT_NEEDED: &[FlagRow] = &[
     ),
     ("etcd-healthcheck-timeout", Value("TIME"), "Timeout of the health check of etcd; there is no etcd"),
     ("etcd-keyfile", Value("FILE"), "Private key for etcd; there is no etcd"),
+    ("etcd-prefix", Value("PREFIX"), "Key prefix in etcd; the store is not shared with other servers"),
     ("etcd-readycheck-timeout", Value("TIME"), "Timeout of the readiness check of etcd; there is no etcd"),
     ("kubelet-certificate-authority", Value("FILE"), "CA bundle of kubelets; apid connects to none"),
     ("kubelet-client-certificate", Value("FILE"), "Client certificate for kubelets; apid connects to none"),
@@ -230,19 +323,32 @@ const NOT_NEEDED: &[FlagRow] = &[
     ("peer-ca-file", Value("FILE"), "CA bundle of other API servers; a store has one apid"),
     ("storage-backend", Value("NAME"), "Storage backend; the store is embedded"),
     ("storage-initialization-timeout", Value("TIME"), "Timeout of the connection to etcd; there is no etcd"),
+    (
+        "storage-media-type",
+        Value("TYPE"),
+        "Encoding of stored objects; objects are stored as served, so lists copy their bytes",
+    ),
+    ("watch-cache", Switch, "Serve reads from the watch cache; reads always are, and are consistent"),
+    ("watch-cache-sizes", List("SIZES"), "Watch cache sizes by resource; see --default-watch-cache-size"),
 ];
 
 const UNSAFE_TO_IGNORE: &[FlagRow] = &[
+    ("audit-policy-file", Value("FILE"), "Audit policy"),
+    ("audit-webhook-config-file", Value("FILE"), "Kubeconfig of the audit webhook; events would be lost"),
     ("disable-http2-serving", Switch, "Serve HTTP/1.1 only; HTTP/2 cannot be switched off"),
     (
         "egress-selector-config-file",
         Value("FILE"),
         "Proxy for connections to webhooks and nodes; connections would bypass it",
     ),
+    ("encryption-provider-config", Value("FILE"), "Encryption at rest"),
+    ("etcd-servers", List("URLS"), "Store in an etcd cluster"),
     ("etcd-servers-overrides", List("RESOURCE#URLS"), "Stores of single resources in etcd clusters"),
     (
         "service-account-signing-endpoint",
         Value("SOCKET"),
         "External signer; tokens would have another signature",
     ),
+    ("tls-cipher-suites", List("SUITES"), "TLS cipher suites"),
+    ("tls-min-version", Value("VERSION"), "Minimum TLS version"),
 ];

@@ -18,11 +18,14 @@ fn read(arguments: &[&str]) -> Result<Config, Vec<String>> {
 #[test]
 fn flag_defaults_match_kube_apiserver() {
     let config = read(&["--data-dir=/d", "--spawn-authd"]).unwrap();
-    assert_eq!((config.bind_address.to_string().as_str(), config.secure_port), ("0.0.0.0", 6443));
+    assert_eq!(
+        (config.flags.serving.bind_address.to_string().as_str(), config.flags.serving.secure_port),
+        ("0.0.0.0", 6443)
+    );
     assert_eq!(config.cert_dir, PathBuf::from("/d/certs"));
-    assert_eq!(config.request_timeout, Duration::from_secs(60));
-    assert_eq!(config.history_retention, Duration::from_secs(300));
-    assert_eq!(config.event_ttl, Duration::from_secs(3600));
+    assert_eq!(config.flags.serving.request_timeout, Duration::from_secs(60));
+    assert_eq!(config.flags.storage.history_retention, Duration::from_secs(300));
+    assert_eq!(config.flags.storage.event_ttl, Duration::from_secs(3600));
     assert_eq!(config.names.preset(), Preset::Svc);
     assert_eq!(config.certificate_signing, None);
     assert!(config.allows_everything, "without a mode, AlwaysAllow applies");
@@ -119,16 +122,16 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
     assert_eq!(
         unneeded,
         [
-            "etcd-prefix",
+            "default-watch-cache-size",
             "etcd-compaction-interval",
+            "etcd-prefix",
             "storage-media-type",
             "watch-cache",
-            "default-watch-cache-size",
             "watch-cache-sizes"
         ]
     );
     assert!(config.unneeded_flags.iter().all(|(_, reason)| !reason.is_empty()));
-    assert_eq!(config.event_ttl, Duration::from_secs(5400));
+    assert_eq!(config.flags.storage.event_ttl, Duration::from_secs(5400));
 }
 
 #[test]
@@ -157,21 +160,22 @@ fn controllers_flag_selects_controllers_of_both_processes() {
         let Authd::Spawned { flags, .. } = config.authd else { panic!("not spawned") };
         (config.controllers, flags)
     };
-    let (none, flags) = controllers("--controllers=");
-    assert!(!none.namespace_deletion && !none.garbage_collector && !none.default_accounts, "{none:?}");
+    let names = ["namespace-controller", "garbage-collector-controller", "serviceaccount-controller"];
+    let enabled = |flag: &str| names.map(|name| controllers(flag).0.is_enabled(name));
+    let (_, flags) = controllers("--controllers=");
     assert_eq!(flags, ["--controllers="]);
-    let (most, _) = controllers("--controllers=*,-serviceaccount");
-    assert!(most.namespace_deletion && most.garbage_collector && !most.default_accounts, "{most:?}");
-    let (most, _) = controllers("--enable-garbage-collector=false");
-    assert!(most.namespace_deletion && !most.garbage_collector, "{most:?}");
+    assert_eq!(enabled("--controllers="), [false, false, false]);
+    assert_eq!(enabled("--controllers=*,-serviceaccount"), [true, true, false]);
+    assert_eq!(enabled("--enable-garbage-collector=false"), [true, false, true]);
     let (some, _) = controllers("--root-ca-file=/ca");
-    assert!(some.root_ca_publisher, "{some:?}");
+    assert!(some.is_enabled("root-ca-certificate-publisher-controller"), "{some:?}");
 }
 
 #[test]
 fn decode_limits_follow_flags_and_reject_zero() {
-    let limits =
-        |words: &[&str]| read(&[&["--spawn-authd", "--data-dir=/d"], words].concat()).map(|c| c.body_limits);
+    let limits = |words: &[&str]| {
+        read(&[&["--spawn-authd", "--data-dir=/d"], words].concat()).map(|c| c.flags.limits.body_limits())
+    };
     assert_eq!(limits(&[]).unwrap(), Limits::BODY);
     let given = limits(&["--max-request-elements=1000", "--max-request-tree-bytes=8Mi"]).unwrap();
     assert_eq!(given, Limits { elements: 1000, tree_bytes: 8 << 20, ..Limits::BODY });
@@ -288,7 +292,8 @@ fn configuration_file_sets_flags_and_command_line_wins() {
          authd: {names: kubernetes, authorization-mode: [Node, RBAC], anonymous-auth: false}\n",
     );
     let config = read(&[&flag, "--secure-port=2", "--authorization-mode=RBAC"]).unwrap();
-    assert_eq!((config.request_timeout, config.secure_port), (Duration::from_secs(5), 2));
+    let serving = &config.flags.serving;
+    assert_eq!((serving.request_timeout, serving.secure_port), (Duration::from_secs(5), 2));
     assert!(!config.allows_everything);
     let Authd::Spawned { mut flags, .. } = config.authd else { panic!("not spawned") };
     flags.sort();
@@ -300,10 +305,7 @@ fn configuration_file_mistakes_are_reported_with_those_of_flags() {
     let dir = tempfile::tempdir().unwrap();
     let version = "apiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\n";
     for (sections, texts) in [
-        (
-            "apid: {data-dirr: /d}\n",
-            &["`data-dirr`; a similar flag is `data-dir`", "`--data-dir` is required"][..],
-        ),
+        ("apid: {data-dirr: /d}\n", &["`data-dirr`; a similar flag is `data-dir`"][..]),
         ("authd: {data-dir: /d}\n", &["`authd.data-dir` is a flag of apid"]),
         ("apid: {data-dir: /d, names: kubernetes}\n", &["config.k8s.io/v1alpha1"]),
         ("apid: {data-dir: [/d]}\n", &["`data-dir` takes one value, not a list"]),
@@ -315,6 +317,21 @@ fn configuration_file_mistakes_are_reported_with_those_of_flags() {
         for text in texts.iter().chain(&["--nope"]) {
             assert!(errors.iter().any(|error| error.contains(text)), "{text} in {errors:#?}");
         }
+        assert!(!errors.iter().any(|error| error.contains("is required")), "{errors:#?}");
+    }
+    let errors = read(&["--config=/no/file"]).unwrap_err();
+    assert!(matches!(&errors[..], [error] if error.contains("/no/file")), "{errors:#?}");
+}
+
+#[test]
+fn unknown_controllers_are_reported_with_other_mistakes() {
+    let errors = read(&["--controllers=*,-garbagecollectors", "--nope"]).unwrap_err();
+    for text in [
+        "`--controllers`: `-garbagecollectors` is not in the list of known controllers; a similar controller is `garbagecollector`",
+        "--nope",
+        "`--data-dir` is required",
+    ] {
+        assert!(errors.iter().any(|error| error.contains(text)), "{text} in {errors:#?}");
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) enum ValueError {
 
 /// The ranges of `--service-cluster-ip-range`.
 #[derive(Clone, Debug)]
-pub(super) struct ServiceRanges(pub(super) Vec<ServiceRange>);
+pub(crate) struct ServiceRanges(pub(crate) Vec<ServiceRange>);
 
 impl FromStr for ServiceRanges {
     type Err = ServiceRangeError;
@@ -93,7 +93,7 @@ pub(crate) fn byte_size(text: &str) -> Result<u64, ValueError> {
 }
 
 /// Splits the values of a list flag at commas.
-pub(super) fn split_list(values: &[String]) -> Vec<String> {
+pub(crate) fn split_list(values: &[String]) -> Vec<String> {
     let items = values.iter().flat_map(|value| value.split(',')).map(str::trim);
     items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }

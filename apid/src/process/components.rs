@@ -14,7 +14,7 @@ use storage::engine::fjall::{self, FjallStore};
 use storage::{Observers, Store};
 
 use super::error::ProcessError;
-use crate::config::{Config, STORE};
+use crate::config::{Config, STORE, split_list};
 use authclient::PolicyRevisions;
 use verbs::Cache;
 use verbs::addresses::ServiceAddresses;
@@ -48,13 +48,11 @@ fn check_owner(path: &Path, owner: u32, user: u32) -> Result<(), ProcessError> {
 
 /// Builds the admission chain. An error means that a flag is invalid.
 pub(super) fn build_admission(config: &Config, environment: Environment) -> Result<Chain, ProcessError> {
-    Chain::new(
-        &config.enable_admission,
-        &config.disable_admission,
-        &config.admission_configuration,
-        &environment,
-    )
-    .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
+    let flags = &config.flags.admission;
+    let (enable, disable) =
+        (split_list(&flags.enable_admission_plugins), split_list(&flags.disable_admission_plugins));
+    Chain::new(&enable, &disable, &config.admission_configuration, &environment)
+        .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
 }
 
 /// Rejects a store that another process has open. This check runs before authd starts, because both processes
@@ -73,8 +71,8 @@ pub(super) async fn open_store(
     let identity =
         fjall::Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
     let options = fjall::Options {
-        history_retention: config.history_retention,
-        quota_bytes: config.storage_quota,
+        history_retention: config.flags.storage.history_retention,
+        quota_bytes: config.flags.storage.storage_quota,
         ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
     };
     // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
@@ -103,7 +101,7 @@ pub(super) async fn load_tls(
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<ServingTls>, Option<PathBuf>), ProcessError> {
     let (configured_files, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
-    let (hosts, client_cas) = ([config.bind_address.to_string()], config.client_cas.clone());
+    let (hosts, client_cas) = ([config.flags.serving.bind_address.to_string()], config.client_cas.clone());
     let load = move || -> Result<_, ProcessError> {
         let (cert, key, ca) = match configured_files {
             Some((cert, key)) => (cert, key, None),

@@ -205,7 +205,9 @@ impl HealthSources<'_> {
         let (auth, progress) = (Arc::clone(self.auth), Arc::clone(self.progress));
         Box::new(move || {
             // `/livez` and `/healthz` ignore an unreachable authd, because a restart of apid would not help.
-            if progress.policy.load(Ordering::SeqCst) || (!is_readyz && auth.connection().unreachable().is_some()) {
+            if progress.policy.load(Ordering::SeqCst)
+                || (!is_readyz && auth.connection().unreachable().is_some())
+            {
                 return Ok(());
             }
             auth.connection().health().map_err(|problem| problem.to_string())?;
