@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use expressions::{
     AUTHORIZER, AuthorizationCheck, AuthorizationResult, Authorizer, Cost, Environment, FunctionRow,
-    RESOURCE_CHECK, authorizer, functions, request_resource,
+    RESOURCE_CHECK, Value, authorizer, functions, request_resource,
 };
 
 fn outcome(environment: &Environment, source: &str) -> String {
@@ -98,6 +98,21 @@ fn authorizer_functions_return_decisions() {
         outcome(&environment, "authorizer.resource('pods')"),
         "compile: found no matching overload for 'resource' applied to 'kubernetes.authorization.Authorizer.(string)'"
     );
+}
+
+/// Kubernetes has no binary suffix above `Ei`, and shows the mantissa of a larger quantity without a suffix.
+#[test]
+fn quantity_above_binary_suffixes_is_shown_without_suffix() {
+    let mut sum = "quantity('4Ei')".to_owned();
+    let mut texts = Vec::new();
+    for _ in 0..9 {
+        sum = format!("{sum}.add({sum})");
+        let program = Environment::new().compile(&sum).unwrap();
+        let value = program.evaluate(&[], &mut Cost::limit(1_000_000)).unwrap();
+        let Value::Opaque(quantity) = value else { panic!("{value:?}") };
+        texts.push(quantity.text());
+    }
+    assert_eq!(texts, ["8Ei", "16Ei", "32Ei", "64Ei", "128Ei", "256Ei", "512Ei", "1", "2"]);
 }
 
 /// Compares the table of functions with a golden file: release, overload, cost and size of the result. Quotients are
