@@ -2,7 +2,9 @@
 //!
 //! The reductions of service accounts and nodes contain only name, uid and deletion time.
 
-use authproto::auth::{MirrorConfigMap, MirrorObject, MirrorSecret, mirror_object::Kind};
+use authproto::auth::{
+    MirrorConfigMap, MirrorNode, MirrorObject, MirrorSecret, MirrorServiceAccount, mirror_object::Kind,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
@@ -12,8 +14,17 @@ use std::collections::BTreeMap;
 use super::PolicyNames;
 use super::meta::{Meta, MetadataOnly, StringMap, select_entries};
 
-/// Reduces a service account or a node to its metadata.
-pub(super) fn reduce_metadata(bytes: &[u8], kind: Kind) -> Option<MirrorObject> {
+/// Reduces a service account to its metadata.
+pub(super) fn service_account(bytes: &[u8], _: &PolicyNames) -> Option<MirrorObject> {
+    metadata(bytes, Kind::ServiceAccount(MirrorServiceAccount {}))
+}
+
+/// Reduces a node to its metadata.
+pub(super) fn node(bytes: &[u8], _: &PolicyNames) -> Option<MirrorObject> {
+    metadata(bytes, Kind::Node(MirrorNode {}))
+}
+
+fn metadata(bytes: &[u8], kind: Kind) -> Option<MirrorObject> {
     let MetadataOnly { metadata } = serde_json::from_slice(bytes).ok()?;
     Some(metadata.object(StringMap::new(), StringMap::new(), kind))
 }
@@ -32,7 +43,7 @@ struct DataObject<'a> {
 /// Reduces a Secret. The reduction has the data of the Secret only if the type is that of a token Secret.
 ///
 /// A Secret of any other type is mirrored too, because a token can be bound to it, but without its data.
-pub(super) fn reduce_secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+pub(super) fn secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
     let DataObject { metadata, secret_type, data } = serde_json::from_slice(bytes).ok()?;
     let secret_type = secret_type.unwrap_or_default();
     let holds_a_token = policy_names.token_types.contains(&secret_type);
@@ -48,7 +59,7 @@ pub(super) fn reduce_secret(bytes: &[u8], policy_names: &PolicyNames) -> Option<
 }
 
 /// Reduces a ConfigMap to its metadata and the string values of its data.
-pub(super) fn reduce_config_map(bytes: &[u8]) -> Option<MirrorObject> {
+pub(super) fn config_map(bytes: &[u8], _: &PolicyNames) -> Option<MirrorObject> {
     let DataObject { metadata, data, .. } = serde_json::from_slice(bytes).ok()?;
     let to_string_entry = |(key, value): (String, Value)| Some((key, value.as_str()?.to_owned()));
     let data = data.unwrap_or_default().into_iter().filter_map(to_string_entry).collect();

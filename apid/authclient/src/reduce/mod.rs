@@ -23,7 +23,7 @@ mod tests;
 mod volumes;
 
 use apimachinery::names::Names;
-use authproto::auth::{MirrorNode, MirrorObject, MirrorServiceAccount, mirror_object};
+use authproto::auth::{MirrorObject, mirror_object};
 use kinds::Registry;
 
 pub(super) use policy::Rule;
@@ -33,25 +33,8 @@ pub(super) use policy::Rule;
 /// No node can have this name.
 pub(super) const VOLUMES: &str = "*";
 
-/// The kind of a mirrored object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MirroredKind {
-    Role,
-    ClusterRole,
-    RoleBinding,
-    ClusterRoleBinding,
-    ServiceAccount,
-    /// Secret; the reduction has its data only for the types of token Secrets.
-    Secret,
-    Pod,
-    Node,
-    /// ConfigMap; only `cluster-info` is mirrored.
-    ConfigMap,
-    /// PersistentVolume.
-    Volume,
-    VolumeAttachment,
-    ResourceSlice,
-}
+/// Reduces the stored bytes of an object. None when the bytes are not an object of the kind.
+type Reduce = fn(&[u8], &PolicyNames) -> Option<MirrorObject>;
 
 /// The component of the policy vector that a write of the kind advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +74,7 @@ pub(super) fn graph_part(object: &MirrorObject) -> Option<&str> {
 pub(super) struct Reduction {
     /// The prefix of the storage keys of the kind.
     pub(super) prefix: String,
-    pub(super) kind: MirroredKind,
+    reduce: Reduce,
     /// The component that a write of the kind advances.
     pub(super) component: Component,
     /// The full group name. The dependencies of identities refer to objects by this name.
@@ -103,20 +86,22 @@ pub(super) struct Reduction {
     pub(super) only_key: Option<String>,
 }
 
-/// The mirrored kinds: group name without the domain, resource name, kind, component.
-const TABLE: &[(&str, &str, MirroredKind, Component)] = &[
-    ("rbac.authorization", "clusterroles", MirroredKind::ClusterRole, Component::RbacCluster),
-    ("rbac.authorization", "clusterrolebindings", MirroredKind::ClusterRoleBinding, Component::RbacCluster),
-    ("rbac.authorization", "roles", MirroredKind::Role, Component::RbacNamespace),
-    ("rbac.authorization", "rolebindings", MirroredKind::RoleBinding, Component::RbacNamespace),
-    ("", "serviceaccounts", MirroredKind::ServiceAccount, Component::Identity),
-    ("", "secrets", MirroredKind::Secret, Component::Identity),
-    ("", "pods", MirroredKind::Pod, Component::Identity),
-    ("", "nodes", MirroredKind::Node, Component::Identity),
-    ("", "configmaps", MirroredKind::ConfigMap, Component::Identity),
-    ("", "persistentvolumes", MirroredKind::Volume, Component::Graph),
-    ("storage", "volumeattachments", MirroredKind::VolumeAttachment, Component::Graph),
-    ("resource", "resourceslices", MirroredKind::ResourceSlice, Component::Graph),
+/// The mirrored kinds: group name without the domain, resource name, component, reduction.
+///
+/// Of the ConfigMaps, only `cluster-info` is mirrored.
+const TABLE: &[(&str, &str, Component, Reduce)] = &[
+    ("rbac.authorization", "clusterroles", Component::RbacCluster, policy::cluster_role),
+    ("rbac.authorization", "clusterrolebindings", Component::RbacCluster, policy::cluster_role_binding),
+    ("rbac.authorization", "roles", Component::RbacNamespace, policy::role),
+    ("rbac.authorization", "rolebindings", Component::RbacNamespace, policy::role_binding),
+    ("", "serviceaccounts", Component::Identity, identities::service_account),
+    ("", "secrets", Component::Identity, identities::secret),
+    ("", "pods", Component::Identity, pods::pod),
+    ("", "nodes", Component::Identity, identities::node),
+    ("", "configmaps", Component::Identity, identities::config_map),
+    ("", "persistentvolumes", Component::Graph, volumes::volume),
+    ("storage", "volumeattachments", Component::Graph, volumes::volume_attachment),
+    ("resource", "resourceslices", Component::Graph, volumes::resource_slice),
 ];
 
 /// The table of mirrored kinds under a names preset.
@@ -146,19 +131,19 @@ struct PolicyNames {
 impl Reductions {
     /// Creates the table of the mirrored kinds that the registry stores.
     pub fn new(registry: &Registry, names: &Names) -> Self {
-        let entry = |&(stem, resource, kind, component): &(&str, &'static str, MirroredKind, Component)| {
+        let entry = |&(stem, resource, component, reduce): &(&str, &'static str, Component, Reduce)| {
             let group = names.group(stem);
             let resource_entry = registry
                 .stored()
                 .find(|r| r.group_resource.group == group && r.group_resource.resource == resource)?;
             Some(Reduction {
                 prefix: resource_entry.key_prefix.clone(),
-                kind,
+                reduce,
                 component,
                 group,
                 resource,
                 namespaced: resource_entry.kind.namespaced(),
-                only_key: (kind == MirroredKind::ConfigMap)
+                only_key: (resource == "configmaps")
                     .then(|| resource_entry.key(names.public_namespace, "cluster-info")),
             })
         };
@@ -207,34 +192,12 @@ impl Reductions {
     /// Compares two versions of an object fast. True: their reductions are equal. False: the caller must
     /// compare the reductions.
     pub(super) fn is_certainly_equal(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
-        entry.kind == MirroredKind::Pod && pods::is_certainly_equal(old, new, &self.policy_names)
+        entry.resource == "pods" && pods::is_certainly_equal(old, new, &self.policy_names)
     }
 
     /// Reduces an object of a mirrored kind. None when the bytes are not an object of the kind.
     pub(super) fn reduce(&self, entry: &Reduction, value: &[u8]) -> Option<MirrorObject> {
-        let policy_names = &self.policy_names;
-        match entry.kind {
-            MirroredKind::Role | MirroredKind::ClusterRole => {
-                policy::reduce_role(value, entry.kind, policy_names)
-            }
-            MirroredKind::RoleBinding | MirroredKind::ClusterRoleBinding => {
-                policy::reduce_binding(value, entry.kind, policy_names)
-            }
-            MirroredKind::ServiceAccount => identities::reduce_metadata(
-                value,
-                mirror_object::Kind::ServiceAccount(MirrorServiceAccount {}),
-            ),
-            MirroredKind::Secret => identities::reduce_secret(value, policy_names),
-            MirroredKind::Pod => pods::reduce_pod(value, policy_names),
-            MirroredKind::Node => {
-                identities::reduce_metadata(value, mirror_object::Kind::Node(MirrorNode {}))
-            }
-            MirroredKind::ConfigMap => identities::reduce_config_map(value),
-            MirroredKind::Volume => volumes::reduce_volume(value),
-            MirroredKind::VolumeAttachment | MirroredKind::ResourceSlice => {
-                volumes::reduce_node_bound_object(value, entry.kind)
-            }
-        }
+        (entry.reduce)(value, &self.policy_names)
     }
 }
 
@@ -256,15 +219,14 @@ impl Reductions {
         let cluster_scoped = ["nodes", "persistentvolumes", "volumeattachments", "resourceslices"];
         let entries = TABLE
             .iter()
-            .map(|&(stem, resource, kind, component)| Reduction {
+            .map(|&(stem, resource, component, reduce)| Reduction {
                 prefix: format!("{resource}/"),
-                kind,
+                reduce,
                 component,
                 group: names.group(stem),
                 resource,
                 namespaced: !resource.starts_with("cluster") && !cluster_scoped.contains(&resource),
-                only_key: (kind == MirroredKind::ConfigMap)
-                    .then(|| "configmaps/svc-public/cluster-info".to_owned()),
+                only_key: (resource == "configmaps").then(|| "configmaps/svc-public/cluster-info".to_owned()),
             })
             .collect();
         Reductions::with_entries(entries, &names)

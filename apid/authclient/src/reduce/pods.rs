@@ -59,7 +59,7 @@ pub(super) fn is_certainly_equal(old: &[u8], new: &[u8], policy_names: &PolicyNa
 }
 
 /// Reduces a pod to its node, its service account and the objects that it references.
-pub(super) fn reduce_pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+pub(super) fn pod(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
     let UnparsedPod { metadata, spec, status } = serde_json::from_slice(bytes).ok()?;
     let spec: PodSpec<'_> = match spec {
         Some(text) => serde_json::from_str(text.get()).ok()?,

@@ -6,8 +6,8 @@ use authproto::auth::{
 };
 use serde::Deserialize;
 
+use super::PolicyNames;
 use super::meta::{Meta, StringMap, select_entries};
-use super::{MirroredKind, PolicyNames};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -18,35 +18,36 @@ struct Role<'a> {
     aggregation_rule: Option<Aggregation>,
 }
 
-/// Reduces a Role or ClusterRole.
-///
-/// The reduction of a ClusterRole contains all labels, because any aggregation selector may match them.
-pub(super) fn reduce_role(
-    bytes: &[u8],
-    kind: MirroredKind,
-    policy_names: &PolicyNames,
-) -> Option<MirrorObject> {
+/// Reduces a ClusterRole. The reduction contains all labels, because any aggregation selector may match them.
+pub(super) fn cluster_role(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
     let Role { metadata, rules, aggregation_rule } = serde_json::from_slice(bytes).ok()?;
-    let is_cluster_role = kind == MirroredKind::ClusterRole;
-    let aggregation = aggregation_rule.filter(|_| is_cluster_role);
     let role = MirrorRole {
         rules: rules.unwrap_or_default().into_iter().map(Rule::into_wire).collect(),
-        aggregates: aggregation.is_some(),
-        aggregation: aggregation
-            .and_then(|a| a.cluster_role_selectors)
+        aggregates: aggregation_rule.is_some(),
+        aggregation: aggregation_rule
+            .and_then(|rule| rule.cluster_role_selectors)
             .unwrap_or_default()
             .into_iter()
             .map(Selector::into_wire)
             .collect(),
     };
-    let labels =
-        if is_cluster_role { metadata.labels()? } else { default_policy_label(&metadata, policy_names)? };
+    let labels = metadata.labels()?;
     let annotations = select_entries(metadata.annotations()?, [&policy_names.autoupdate]);
-    Some(metadata.object(
-        labels,
-        annotations,
-        if is_cluster_role { Kind::ClusterRole(role) } else { Kind::Role(role) },
-    ))
+    Some(metadata.object(labels, annotations, Kind::ClusterRole(role)))
+}
+
+/// Reduces a Role.
+pub(super) fn role(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+    let Role { metadata, rules, .. } = serde_json::from_slice(bytes).ok()?;
+    let rules = rules.unwrap_or_default().into_iter().map(Rule::into_wire).collect();
+    policy_object(metadata, Kind::Role(MirrorRole { rules, ..MirrorRole::default() }), policy_names)
+}
+
+/// Builds the reduction of an object with the label and the annotation of default policy.
+fn policy_object(metadata: Meta<'_>, kind: Kind, policy_names: &PolicyNames) -> Option<MirrorObject> {
+    let labels = select_entries(metadata.labels()?, [&policy_names.bootstrapping]);
+    let annotations = select_entries(metadata.annotations()?, [&policy_names.autoupdate]);
+    Some(metadata.object(labels, annotations, kind))
 }
 
 #[derive(Deserialize)]
@@ -58,9 +59,19 @@ struct Binding<'a> {
     subjects: Option<Vec<StoredSubject>>,
 }
 
-pub(super) fn reduce_binding(
+/// Reduces a ClusterRoleBinding.
+pub(super) fn cluster_role_binding(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+    binding(bytes, Kind::ClusterRoleBinding, policy_names)
+}
+
+/// Reduces a RoleBinding.
+pub(super) fn role_binding(bytes: &[u8], policy_names: &PolicyNames) -> Option<MirrorObject> {
+    binding(bytes, Kind::RoleBinding, policy_names)
+}
+
+fn binding(
     bytes: &[u8],
-    kind: MirroredKind,
+    kind: fn(MirrorBinding) -> Kind,
     policy_names: &PolicyNames,
 ) -> Option<MirrorObject> {
     let Binding { metadata, role_ref, subjects } = serde_json::from_slice(bytes).ok()?;
@@ -70,18 +81,7 @@ pub(super) fn reduce_binding(
         role_name: role_ref.name,
         subjects: subjects.unwrap_or_default().into_iter().map(StoredSubject::into_wire).collect(),
     };
-    let labels = default_policy_label(&metadata, policy_names)?;
-    let annotations = select_entries(metadata.annotations()?, [&policy_names.autoupdate]);
-    let kind = match kind {
-        MirroredKind::ClusterRoleBinding => Kind::ClusterRoleBinding(binding),
-        _ => Kind::RoleBinding(binding),
-    };
-    Some(metadata.object(labels, annotations, kind))
-}
-
-/// Returns only the label that marks default policy, if the object has it.
-fn default_policy_label(metadata: &Meta<'_>, policy_names: &PolicyNames) -> Option<StringMap> {
-    Some(select_entries(metadata.labels()?, [&policy_names.bootstrapping]))
+    policy_object(metadata, kind(binding), policy_names)
 }
 
 /// A stored policy rule; a list may be absent or null.

@@ -9,7 +9,7 @@
 use authproto::auth::{MirrorObject, MirrorPlaced, MirrorVolume, Named, mirror_object::Kind};
 use serde::Deserialize;
 
-use super::MirroredKind;
+use super::PolicyNames;
 use super::meta::{Meta, StringMap};
 use super::references::{DriverSource, Reference, driver_secret_references};
 
@@ -76,7 +76,7 @@ impl VolumeSpec {
 }
 
 /// Reduces a PersistentVolume to its claim and the Secrets that nodes use to mount it.
-pub(super) fn reduce_volume(bytes: &[u8]) -> Option<MirrorObject> {
+pub(super) fn volume(bytes: &[u8], _: &PolicyNames) -> Option<MirrorObject> {
     let Volume { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let mut spec = spec.unwrap_or_default();
     let claim = spec.claim_ref.take().map(|claim| Named {
@@ -110,14 +110,18 @@ struct NodeBoundSpec {
     node_name: Option<String>,
 }
 
-/// Reduces a VolumeAttachment or ResourceSlice to its node.
-pub(super) fn reduce_node_bound_object(bytes: &[u8], kind: MirroredKind) -> Option<MirrorObject> {
+/// Reduces a VolumeAttachment to its node.
+pub(super) fn volume_attachment(bytes: &[u8], _: &PolicyNames) -> Option<MirrorObject> {
+    node_bound_object(bytes, Kind::VolumeAttachment)
+}
+
+/// Reduces a ResourceSlice to its node.
+pub(super) fn resource_slice(bytes: &[u8], _: &PolicyNames) -> Option<MirrorObject> {
+    node_bound_object(bytes, Kind::ResourceSlice)
+}
+
+fn node_bound_object(bytes: &[u8], kind: fn(MirrorPlaced) -> Kind) -> Option<MirrorObject> {
     let NodeBoundObject { metadata, spec } = serde_json::from_slice(bytes).ok()?;
     let node_name = spec.and_then(|spec| spec.node_name).unwrap_or_default();
-    let node_bound = MirrorPlaced { node_name };
-    let kind = match kind {
-        MirroredKind::ResourceSlice => Kind::ResourceSlice(node_bound),
-        _ => Kind::VolumeAttachment(node_bound),
-    };
-    Some(metadata.object(StringMap::new(), StringMap::new(), kind))
+    Some(metadata.object(StringMap::new(), StringMap::new(), kind(MirrorPlaced { node_name })))
 }
