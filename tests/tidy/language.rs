@@ -36,7 +36,7 @@ const TEST_WORDS: [&str; 20] = [
 
 /// Names that the project no longer uses, with the present name. See `docs/glossary.md`.
 const RETIRED_NAMES: [(&str, &str); 20] = [
-    ("Tenure", "IdentityLifetime"),
+    ("Tenure", "Validity"),
     ("Foundations", "IdentityDependencies"),
     ("Errand", "WriterCommand"),
     ("Stretch", "RevisionRange"),
@@ -172,6 +172,6 @@ fn language_rules_detect_sample_violations() {
     assert_eq!(private_test_names(&tests), [(2, "what_is_wrong_is_told".to_owned())]);
     assert_eq!(
         retired_types(&sample("pub(crate) struct Tenure {\nlet x: Tenure;")),
-        [(1, "Tenure", "IdentityLifetime")]
+        [(1, "Tenure", "Validity")]
     );
 }

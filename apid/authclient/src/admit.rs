@@ -1,4 +1,4 @@
-//! Admission of requests: who the client is, and whether it may do what it asks for.
+//! Authentication and authorization of a request in one call.
 //!
 //! # Contract
 //!
@@ -23,17 +23,15 @@ use apimachinery::attributes::Attributes;
 use apimachinery::decision::Decision;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use authproto::auth::{
-    AuthorizeBatchRequest, AuthorizeRequest, AuthorizeResponse, Covers, decide_request, decide_response,
-};
+use authproto::auth::{AuthorizeRequest, AuthorizeResponse, Covers, decide_request, decide_response};
 
 use crate::decisions::cache::{self, CachedDecision};
 use crate::decisions::epoch::EpochNumber;
 use crate::decisions::rejection::{Rejection, forbidden};
-use crate::identity::credentials::Credentials;
+use crate::decisions::revisions::Baseline;
+use crate::identity::credentials::{Credentials, RetainedCredentials};
 use crate::transport::authd_api::AuthdError;
-use crate::validity::{Baseline, Validity};
-use crate::watches::webhook_identity::RetainedCredentials;
+use crate::validity::Validity;
 use crate::{Auth, to_authd_error};
 
 /// The user of a request, and the conditions under which the credentials name this user.
@@ -89,6 +87,13 @@ pub struct Admitted {
     pub decision: Result<Authorized, Rejection>,
 }
 
+impl Admitted {
+    /// The user for whom the request was decided.
+    pub fn user(&self) -> &Arc<UserInfo> {
+        self.impersonated.as_ref().unwrap_or(&self.caller).user()
+    }
+}
+
 /// An authorized request: the identity and the allowed attributes.
 #[derive(Clone, Debug)]
 pub struct Authorized {
@@ -135,8 +140,8 @@ impl Authorized {
 impl Auth {
     /// Authenticates and authorizes a request.
     ///
-    /// Calls `identified` for the identity of the credentials and for the impersonated identity before the
-    /// decision, so the audit log names the user of a request that ends before its decision.
+    /// Calls `identified` for the identity of the credentials, and then for the impersonated identity, before the
+    /// decision. The audit log thus names the user of a request that ends before its decision.
     ///
     /// # Errors
     ///
@@ -274,50 +279,23 @@ impl Auth {
     }
 
     /// Returns a decision from authd and caches it.
-    async fn decide_by_authd(
+    pub(crate) async fn decide_by_authd(
         &self,
         user: &Arc<UserInfo>,
         attributes: &Arc<Attributes>,
         request_id: &str,
     ) -> Result<Arc<CachedDecision>, AuthdError> {
         let baseline = self.revisions.baseline(user, &attributes.namespace, self.clock.monotonic());
-        let request = decide_request::Query::Authorize(authorize_request(user, attributes, &baseline));
-        let response = self.authd_api.decide(request_id, request).await?;
+        let query = decide_request::Query::Authorize(AuthorizeRequest {
+            user: Some((&**user).into()),
+            attributes: Some((&**attributes).into()),
+            at_least: Some(baseline.at_least.clone()),
+        });
+        let response = self.authd_api.decide(request_id, query).await?;
         let epoch = self.epochs.observe(response.epoch.as_ref());
         match response.answer {
             Some(decide_response::Answer::Authorize(response)) => {
                 Ok(self.cache_decision(user, attributes, &response, &baseline, epoch))
-            }
-            other => Err(to_authd_error(other)),
-        }
-    }
-
-    /// Gets the decisions on many requests with one request to authd, without reading the decision cache.
-    ///
-    /// The re-authorization of open watches uses this function.
-    pub(crate) async fn decide_batch(
-        &self,
-        keys: &[(Arc<UserInfo>, Arc<Attributes>)],
-    ) -> Result<Vec<Arc<CachedDecision>>, AuthdError> {
-        let time = self.clock.monotonic();
-        let baselines: Vec<Baseline> = keys
-            .iter()
-            .map(|(user, attributes)| self.revisions.baseline(user, &attributes.namespace, time))
-            .collect();
-        let requests = std::iter::zip(keys, &baselines)
-            .map(|((user, attributes), baseline)| authorize_request(user, attributes, baseline))
-            .collect();
-        let request = decide_request::Query::AuthorizeBatch(AuthorizeBatchRequest { requests });
-        let response = self.authd_api.decide("", request).await?;
-        let epoch = self.epochs.observe(response.epoch.as_ref());
-        match response.answer {
-            Some(decide_response::Answer::AuthorizeBatch(batch)) if batch.responses.len() == keys.len() => {
-                let decisions = std::iter::zip(keys, &baselines).zip(&batch.responses);
-                Ok(decisions
-                    .map(|(((user, attributes), baseline), response)| {
-                        self.cache_decision(user, attributes, response, baseline, epoch)
-                    })
-                    .collect())
             }
             other => Err(to_authd_error(other)),
         }
@@ -343,13 +321,5 @@ impl Auth {
     /// Whether a cached response is valid now.
     pub(crate) fn is_valid(&self, validity: &Validity) -> bool {
         validity.is_valid(&self.revisions, self.epochs.number(), &*self.clock, Duration::ZERO)
-    }
-}
-
-fn authorize_request(user: &UserInfo, attributes: &Attributes, baseline: &Baseline) -> AuthorizeRequest {
-    AuthorizeRequest {
-        user: Some(user.into()),
-        attributes: Some(attributes.into()),
-        at_least: Some(baseline.at_least.clone()),
     }
 }

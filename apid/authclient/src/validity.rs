@@ -12,27 +12,21 @@
 //! INVARIANT (fresh policy): a response is valid only while the policy components and the objects that it
 //! depends on are unchanged since the baseline.
 //! INVARIANT (TTL from the request): the TTL of a webhook response counts from the moment before the request,
-//! however long the response took, and on the monotonic clock, because the wall clock can be set back.
+//! however long the response took. It counts on the monotonic clock, because the wall clock can be set back.
 
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
-use authproto::auth::Revisions;
 use jiff::Timestamp;
 
 use crate::decisions::epoch::EpochNumber;
-use crate::decisions::revisions::{DependencySet, PolicyRevisions};
+use crate::decisions::revisions::{Baseline, DependencySet, PolicyRevisions};
 
-/// The policy revisions and the time before a request to authd.
-#[derive(Clone, Debug)]
-pub(crate) struct Baseline {
-    /// The response includes every policy write up to this revision.
-    pub(crate) as_of: u64,
-    /// The monotonic time just before the request.
-    pub(crate) time: Duration,
-    /// The revisions of the components that concern the request, which authd must have.
-    pub(crate) at_least: Revisions,
-}
+/// The minimum TTL of a webhook response for an open watch.
+///
+/// Without this minimum, a webhook with TTL 0 would get a request at every event. The minimum equals the time
+/// within which a watch must end after a policy write that forbids it.
+pub(crate) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
 
 /// The conditions under which a response of authd stays valid.
 #[derive(Clone, Debug, Default)]

@@ -54,18 +54,6 @@ async fn rbac_rules_allow_and_missing_rules_deny() {
         }
         other => panic!("{other:?}"),
     }
-
-    let batch = auth::AuthorizeBatchRequest {
-        requests: vec![pods("alice", "get", "a", 5), pods("eve", "get", "a", 5)],
-    };
-    match decide.ask(Query::AuthorizeBatch(batch)).await {
-        Answer::AuthorizeBatch(answers) => {
-            let verdicts: Vec<Verdict> =
-                answers.responses.iter().map(auth::AuthorizeResponse::verdict).collect();
-            assert_eq!(verdicts, [Verdict::Allow, Verdict::NoOpinion]);
-        }
-        other => panic!("{other:?}"),
-    }
 }
 
 #[tokio::test]
@@ -150,9 +138,6 @@ async fn malformed_request_fails_and_stream_continues() {
         Some(Query::Authorize(auth::AuthorizeRequest::default())),
         Some(Query::Authorize(auth::AuthorizeRequest { user: None, ..pods("alice", "get", "a", 1) })),
         Some(Query::Authorize(auth::AuthorizeRequest { attributes: None, ..pods("alice", "get", "a", 1) })),
-        Some(Query::AuthorizeBatch(auth::AuthorizeBatchRequest {
-            requests: vec![auth::AuthorizeRequest::default()],
-        })),
     ] {
         decide.send(ask).await;
         assert!(matches!(decide.next().await.answer, Some(Answer::Failure(_))));

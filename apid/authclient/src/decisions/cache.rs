@@ -68,19 +68,12 @@ pub(crate) fn from_wire(response: &AuthorizeResponse) -> Decision {
     Decision { verdict, reason: response.reason.clone(), evaluation_error: response.evaluation_error.clone() }
 }
 
-/// The object names for which an entry is valid: only the name in its request, or any name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NameScope {
-    This,
-    Any,
-}
-
 /// A key for look-ups that borrows the request.
 struct LookupKey<'r> {
     key_hash: u64,
     user: &'r Arc<UserInfo>,
     attributes: &'r Attributes,
-    names: NameScope,
+    covers: Covers,
 }
 
 impl Hash for LookupKey<'_> {
@@ -91,11 +84,11 @@ impl Hash for LookupKey<'_> {
 
 impl Equivalent<DecisionKey> for LookupKey<'_> {
     fn equivalent(&self, key: &DecisionKey) -> bool {
-        self.names == key.names
+        self.covers == key.covers
             && *self.user == key.user
-            && match self.names {
-                NameScope::This => *self.attributes == *key.attributes,
-                NameScope::Any => all_but_name(self.attributes) == all_but_name(&key.attributes),
+            && match self.covers {
+                Covers::This => *self.attributes == *key.attributes,
+                Covers::AnyName => all_but_name(self.attributes) == all_but_name(&key.attributes),
             }
     }
 }
@@ -106,7 +99,8 @@ struct DecisionKey {
     key_hash: u64,
     user: Arc<UserInfo>,
     attributes: Arc<Attributes>,
-    names: NameScope,
+    /// The object names for which the decision is valid: only that of the request, or any name.
+    covers: Covers,
     /// The approximate size of the entry in bytes.
     weight: u32,
 }
@@ -119,8 +113,8 @@ impl Hash for DecisionKey {
 
 impl PartialEq for DecisionKey {
     fn eq(&self, other: &Self) -> bool {
-        let DecisionKey { key_hash, ref user, ref attributes, names, weight: _ } = *self;
-        LookupKey { key_hash, user, attributes, names }.equivalent(other)
+        let DecisionKey { key_hash, ref user, ref attributes, covers, weight: _ } = *self;
+        LookupKey { key_hash, user, attributes, covers }.equivalent(other)
     }
 }
 
@@ -245,18 +239,18 @@ impl DecisionCache {
         attributes: &Attributes,
         is_valid: impl Fn(&Validity) -> bool,
     ) -> Option<Arc<CachedDecision>> {
-        let find_valid = |key_hash, names| {
-            let cached_decision = self.entries.get(&LookupKey { key_hash, user, attributes, names })?;
+        let find_valid = |key_hash, covers| {
+            let cached_decision = self.entries.get(&LookupKey { key_hash, user, attributes, covers })?;
             is_valid(&cached_decision.validity).then_some(cached_decision)
         };
         let key_hashes = KeyHashes::new(&self.hash_state, user, attributes);
         // The first look-up is for any name, because most decisions are valid for any name.
         if attributes.resource_request
-            && let Some(cached_decision) = find_valid(key_hashes.any_name(), NameScope::Any)
+            && let Some(cached_decision) = find_valid(key_hashes.any_name(), Covers::AnyName)
         {
             return Some(cached_decision);
         }
-        find_valid(key_hashes.this_name(attributes), NameScope::This)
+        find_valid(key_hashes.this_name(attributes), Covers::This)
     }
 
     /// Inserts a decision for the object names that `covers` states. Skips a decision without an epoch.
@@ -271,14 +265,14 @@ impl DecisionCache {
             return;
         }
         let key_hashes = KeyHashes::new(&self.hash_state, user, attributes);
-        let (names, key_hash) = match covers {
-            Covers::AnyName if attributes.resource_request => (NameScope::Any, key_hashes.any_name()),
-            Covers::AnyName | Covers::This => (NameScope::This, key_hashes.this_name(attributes)),
+        let (covers, key_hash) = match covers {
+            Covers::AnyName if attributes.resource_request => (covers, key_hashes.any_name()),
+            Covers::AnyName | Covers::This => (Covers::This, key_hashes.this_name(attributes)),
         };
         let weight = u32::try_from(weight(user, attributes, cached_decision)).unwrap_or(u32::MAX);
         let (user, attributes) = (user.clone(), attributes.clone());
         self.entries
-            .insert(DecisionKey { key_hash, user, attributes, names, weight }, cached_decision.clone());
+            .insert(DecisionKey { key_hash, user, attributes, covers, weight }, cached_decision.clone());
         if self.inserts.fetch_add(1, Ordering::Relaxed) + 1 >= MAINTENANCE_BATCH {
             self.inserts.store(0, Ordering::Relaxed);
             self.maintenance.notify_one();

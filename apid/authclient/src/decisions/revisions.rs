@@ -36,7 +36,6 @@ use tokio::sync::{broadcast, watch};
 
 use crate::identity::dependencies::{IdentityDependencies, IdentityDependency};
 use crate::reduce::{Component, Reductions, VOLUMES, graph_part};
-use crate::validity::Baseline;
 
 /// Number of slots for namespaces, and number of slots for nodes.
 const SLOTS: usize = 4096;
@@ -70,6 +69,17 @@ pub(crate) struct PolicyChange {
     pub(crate) revision: u64,
     /// The put or delete of the reduced object.
     pub(crate) update: MirrorUpdate,
+}
+
+/// The policy revisions and the time before a request to authd.
+#[derive(Clone, Debug)]
+pub(crate) struct Baseline {
+    /// The response includes every policy write up to this revision.
+    pub(crate) as_of: u64,
+    /// The monotonic time just before the request.
+    pub(crate) time: Duration,
+    /// The revisions of the components that concern the request, which authd must have.
+    pub(crate) at_least: Revisions,
 }
 
 /// The components and objects that a response depends on.

@@ -19,12 +19,12 @@ use jiff::Timestamp;
 use crate::decisions::cache::CachedDecision;
 use crate::decisions::epoch::EpochNumber;
 use crate::decisions::rejection::Rejection;
-use crate::decisions::revisions::DependencySet;
+use crate::decisions::revisions::{Baseline, DependencySet};
 use crate::identity::cache::CachedIdentity;
 use crate::identity::credentials::{Credentials, Digests};
 use crate::identity::metrics::{AuthMetrics, AuthenticationResult};
 use crate::transport::authd_api::AuthdError;
-use crate::validity::{Baseline, Validity};
+use crate::validity::Validity;
 use crate::{Auth, Identity, to_authd_error};
 
 /// The prefix of the `credential-id` of a client certificate.

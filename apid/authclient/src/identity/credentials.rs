@@ -3,8 +3,12 @@
 //! # Invariants
 //!
 //! INVARIANT (secrets stay secret): a credential is never a cache key. The cache key is an HMAC with a random
-//! key of this process, so it is useless outside the process.
+//! key of this process, so it is useless outside the process. Only a request and its watch own
+//! [`RetainedCredentials`], whose `Debug` shows nothing of them.
 
+use std::sync::Arc;
+
+use apimachinery::user::UserInfo;
 use authproto::auth::{AuthenticateRequest, Header, Revisions};
 use aws_lc_rs::hmac;
 use bytes::Bytes;
@@ -48,6 +52,47 @@ impl Credentials<'_> {
             unreadable: header_credentials.unreadable().to_owned(),
             next: None,
         }
+    }
+}
+
+/// The credentials of a request whose identity a webhook supplied, with the user of these credentials.
+pub(crate) struct RetainedCredentials {
+    header_credentials: HeaderCredentials,
+    certificate_chain: Vec<Bytes>,
+    chain_fingerprint: Option<[u8; 32]>,
+    path: String,
+    /// The user before impersonation.
+    pub(crate) user: Arc<UserInfo>,
+}
+
+impl RetainedCredentials {
+    /// Copies the credentials.
+    pub(crate) fn new(credentials: &Credentials<'_>, user: Arc<UserInfo>) -> Self {
+        RetainedCredentials {
+            header_credentials: credentials.header_credentials.clone(),
+            certificate_chain: credentials.certificate_chain.to_vec(),
+            chain_fingerprint: credentials.chain_fingerprint.copied(),
+            path: credentials.path.to_owned(),
+            user,
+        }
+    }
+
+    /// The credentials for an authentication.
+    pub(crate) fn credentials(&self) -> Credentials<'_> {
+        Credentials {
+            header_credentials: &self.header_credentials,
+            certificate_chain: &self.certificate_chain,
+            chain_fingerprint: self.chain_fingerprint.as_ref(),
+            impersonation_headers: None,
+            path: &self.path,
+            request_id: "watch",
+        }
+    }
+}
+
+impl std::fmt::Debug for RetainedCredentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RetainedCredentials").finish_non_exhaustive()
     }
 }
 

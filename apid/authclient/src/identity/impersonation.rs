@@ -150,10 +150,10 @@ impl Auth {
     ) -> Result<Option<Identity>, Status> {
         let Some(impersonation) = ImpersonationHeaders::parse(headers)? else { return Ok(None) };
         if impersonation.user.is_empty() {
-            return Err(impersonation.missing_user_status(&self.names));
+            return Err(impersonation.missing_user_status(&self.options.names));
         }
         let mut impersonation_rights = Vec::new();
-        for attributes in impersonation.required_rights(&self.names) {
+        for attributes in impersonation.required_rights(&self.options.names) {
             impersonation_rights.push(self.authorize(caller, attributes, request_id).await?);
         }
         let user = Arc::new(impersonation.into_user());

@@ -108,12 +108,6 @@ async fn decision_ttl_counts_from_request() {
         auth.authorize(&user("u"), pods("a"), "").await.unwrap();
         assert_eq!(script.take_request_count(), expected_requests, "after {passed} ms more");
     }
-    let batch = [(user("v").user, Arc::new(pods("a")))];
-    auth.decide_batch(&batch).await.unwrap();
-    clock.advance(Duration::from_secs(2));
-    script.take_request_count();
-    auth.authorize(&user("v"), pods("a"), "").await.unwrap();
-    assert_eq!(script.take_request_count(), 1, "5 s after the batch was sent");
 }
 
 #[tokio::test]

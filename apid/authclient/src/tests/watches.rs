@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 
 use super::*;
 use crate::transport::scripted::{ScriptedAuthd, verdict};
-use crate::watches::authorization::{BATCH, MAX_SINGLE_REQUESTS};
+use crate::watches::authorization::MAX_REQUESTS;
 
 struct Setup {
     auth: Arc<Auth>,
@@ -107,7 +107,7 @@ async fn denial_overtaken_by_grant_does_not_end_watch() {
 }
 
 #[tokio::test]
-async fn watches_of_one_user_share_authorization_in_one_batch() {
+async fn watches_of_one_user_share_authorization() {
     let s = setup();
     let mut guards = Vec::new();
     for i in 0..300 {
@@ -117,7 +117,7 @@ async fn watches_of_one_user_share_authorization_in_one_batch() {
     write(&s.vector, "rolebindings/a/b", 3);
     join_all(guards.iter_mut().map(|guard| guard.renew(Revision(3)))).await;
     assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
-    assert_eq!(s.script.take_request_count(), 1, "ten users must need one batch");
+    assert_eq!(s.script.take_request_count(), 10, "each user must need one request");
     // The next policy write removes closed streams.
     drop(guards);
     write(&s.vector, "rolebindings/a/b", 4);
@@ -195,32 +195,6 @@ async fn idle_watch_is_woken_when_the_clock_is_set_back() {
     assert!(tokio::time::timeout(Duration::from_millis(20), &mut changed).await.is_err());
     s.clock.set_back(Duration::from_secs(41));
     tokio::time::timeout(Duration::from_secs(5), changed).await.unwrap();
-}
-
-#[tokio::test]
-async fn batch_of_watches_with_large_selectors_is_split_by_size() {
-    let s = setup();
-    let requirement = apimachinery::attributes::Requirement {
-        key: "k".into(),
-        operator: apimachinery::attributes::Operator::Exists,
-        values: Vec::new(),
-    };
-    let large = apimachinery::attributes::ParsedSelector::Requirements(vec![requirement; 60_000]);
-    let mut guards = Vec::new();
-    for user in ["a", "b", "c", "d", "e"] {
-        let attributes = Attributes { label_selector: large.clone(), ..pods("a") };
-        let client = super::user(user);
-        guards.push(s.auth.guard(&s.auth.authorize(&client, attributes, "").await.unwrap()));
-    }
-    let largest = Arc::new(AtomicU64::new(0));
-    let seen = Arc::clone(&largest);
-    s.script.hang_batches(move |batch| {
-        seen.fetch_max(batch.len() as u64, Ordering::SeqCst);
-        false
-    });
-    write(&s.vector, "rolebindings/a/b", 3);
-    join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await.into_iter().for_each(|r| r.unwrap());
-    assert_eq!(largest.load(Ordering::SeqCst), 1, "two of them exceed the limit of a batch");
 }
 
 #[tokio::test]
@@ -386,7 +360,7 @@ async fn hanging_webhook_does_not_delay_end_of_other_watches() {
     });
     let slow = s.open("elsewhere").await;
     let guard = s.open("u").await;
-    s.script.hang_batches_of("elsewhere");
+    s.script.hang_requests_of("elsewhere");
     s.allowed.store(false, Ordering::SeqCst);
     s.clock.advance(Duration::from_secs(2));
     write(&s.vector, "rolebindings/a/b", 3);
@@ -400,9 +374,9 @@ async fn hanging_webhook_does_not_delay_end_of_other_watches() {
     assert_eq!(guard.renew(Revision(3)).await.unwrap_err().code, 403);
 }
 
-/// A batch with a watch whose webhook hangs does not delay the other watch of the batch.
+/// A watch whose request hangs, although no TTL limited it before, does not delay another watch.
 #[tokio::test]
-async fn hanging_webhook_does_not_delay_watches_in_same_batch() {
+async fn hanging_request_does_not_delay_other_watches() {
     let s = setup();
     let allowed = s.allowed.clone();
     *s.script.authorize.lock() = Box::new(move |request| {
@@ -412,7 +386,7 @@ async fn hanging_webhook_does_not_delay_watches_in_same_batch() {
         Ok(AuthorizeResponse { depends_on, ..verdict(allowed) })
     });
     let (slow, guard) = (s.open("elsewhere").await, s.open("u").await);
-    s.script.hang_batches_of("elsewhere");
+    s.script.hang_requests_of("elsewhere");
     write(&s.vector, "rolebindings/a/b", 3);
     let renewal = slow.renew(Revision(3));
     tokio::pin!(renewal);
@@ -459,18 +433,17 @@ async fn wait_for_requests(s: &Setup, count: usize) {
 
 #[tokio::test]
 async fn slow_authd_gets_limited_concurrent_watch_requests() {
-    const WATCHES: usize = 4 * MAX_SINGLE_REQUESTS;
-    // With a TTL, single requests start at once. Without a TTL, they start when the batches take too long.
-    for (is_timed, batches) in [(true, 0), (false, WATCHES.div_ceil(BATCH))] {
+    const WATCHES: usize = 4 * MAX_REQUESTS;
+    for is_timed in [true, false] {
         let s = setup();
         let guards = open_many(&s, WATCHES, is_timed).await;
-        s.script.hang_batches(|_| true);
+        s.script.hang(|_| true);
         write(&s.vector, "clusterroles/r", 3);
-        wait_for_requests(&s, batches + MAX_SINGLE_REQUESTS).await;
+        wait_for_requests(&s, MAX_REQUESTS).await;
         // Requests beyond the limit would arrive within this time.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(s.script.take_request_count(), batches + MAX_SINGLE_REQUESTS, "webhook: {is_timed}");
-        s.script.hang_batches(|_| false);
+        assert_eq!(s.script.take_request_count(), MAX_REQUESTS, "webhook: {is_timed}");
+        s.script.hang(|_| false);
         let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
         assert!(renewed.iter().all(Result::is_ok), "every watch must be re-authorized");
         assert!(guards.iter().all(|guard| guard.admits(Revision(3))));
@@ -478,17 +451,16 @@ async fn slow_authd_gets_limited_concurrent_watch_requests() {
 }
 
 #[tokio::test]
-async fn late_batch_response_renews_watches() {
-    const WATCHES: usize = 100;
+async fn hanging_webhook_of_many_watches_does_not_delay_watches_without_ttl() {
     let s = setup();
-    let guards = open_many(&s, WATCHES, false).await;
-    s.script.hang_batches(|_| true);
+    let timed = open_many(&s, MAX_REQUESTS + 1, true).await;
+    let others = open_many(&s, 1, false).await;
+    s.script.hang(|request| request.attributes.as_ref().is_some_and(|a| a.namespace != "n0"));
+    s.clock.advance(Duration::from_secs(2));
     write(&s.vector, "clusterroles/r", 3);
-    wait_for_requests(&s, 1 + WATCHES).await;
-    s.script.hang_batches(|batch| batch.len() == 1);
-    let renewed = join_all(guards.iter().map(|guard| guard.renew(Revision(3)))).await;
-    assert!(renewed.iter().all(Result::is_ok));
-    assert_eq!(s.script.take_request_count(), 1 + WATCHES, "authd must get no further request");
+    wait_for_requests(&s, MAX_REQUESTS).await;
+    others[0].renew(Revision(3)).await.unwrap();
+    assert!(!timed[1].admits(Revision(3)));
 }
 
 #[tokio::test]

@@ -22,34 +22,29 @@
 //! # Concurrency
 //!
 //! Streams of the same user with the same attributes share one [`SharedAuthorization`]. The re-authorization
-//! task refreshes the authorizations whose policy changed, in batches. A stream in `renew` wakes the task.
-//! Ten thousand watches of a hundred users thus cost a hundred authorizations in one batch. The task does not
-//! wait for responses, and an authorization has at most one refresh in progress.
+//! task refreshes each authorization whose policy changed with its own request. A stream in `renew` wakes the
+//! task. Ten thousand watches of a hundred users thus cost a hundred requests. The task does not wait for
+//! responses, and an authorization has at most one refresh in progress. A watch with impersonation also needs
+//! the authorizations of its impersonation rights.
 //!
-//! An authorization with a TTL is refreshed with a single request. When a batch has no response within
-//! [`BATCH_RESPONSE_DELAY`], each of its authorizations also gets a single request, because one of them may
-//! wait for a slow webhook. A webhook that hangs therefore delays the end of other watches by at most
-//! [`BATCH_RESPONSE_DELAY`]. A watch with impersonation also needs the authorizations of its impersonation
-//! rights.
-//!
-//! At most [`MAX_SINGLE_REQUESTS`] single requests are open at a time. This limits the load on a slow authd
-//! and leaves room for ordinary requests. Further single requests wait in FIFO order. When a webhook hangs
-//! for more watches than [`MAX_SINGLE_REQUESTS`], later watches end later: by one timeout of a request to
-//! authd for each [`MAX_SINGLE_REQUESTS`] watches ahead of them. Until then their events wait, and
-//! [`WatchGuard::renew`] fails after [`CONFIRM_TIMEOUT`].
+//! At most [`MAX_REQUESTS`] requests are open at a time for authorizations with a TTL, and as many for all
+//! others. This limits the load on a slow authd and leaves room for ordinary requests. Further requests wait in
+//! FIFO order. A webhook that hangs for timed authorizations does not delay the end of other watches. When a
+//! webhook hangs for more than [`MAX_REQUESTS`] watches of one kind, later watches of this kind end later: by
+//! one timeout of a request to authd for each [`MAX_REQUESTS`] watches ahead of them. Until then their events
+//! wait, and [`WatchGuard::renew`] fails after [`CONFIRM_TIMEOUT`].
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use apimachinery::attributes::{Attributes, ParsedSelector};
+use apimachinery::attributes::Attributes;
 use apimachinery::clock::Clock;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use arc_swap::ArcSwap;
-use futures_util::future::{Either, join_all, select, select_all};
+use futures_util::future::{join_all, select_all};
 use parking_lot::Mutex;
 use storage::Revision;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -57,29 +52,15 @@ use tokio::sync::{Notify, Semaphore, watch};
 use crate::decisions::cache::CachedDecision;
 use crate::decisions::rejection::{Rejection, forbidden};
 use crate::transport::authd_api::AuthdError;
-use crate::validity::Validity;
-use crate::watches::webhook_identity::Reauthentication;
+use crate::validity::{MIN_WATCH_TTL, Validity};
+use crate::watches::reauthentication::Reauthentication;
 use crate::{Auth, Authorized};
 
-/// The minimum TTL of a webhook response for an open watch.
-///
-/// Without this minimum, a webhook with TTL 0 would get a request at every event. The minimum equals the time
-/// within which a watch must end after a policy write that forbids it.
-pub(crate) const MIN_WATCH_TTL: Duration = Duration::from_secs(1);
-/// Maximum number of authorizations in one batch.
-pub(crate) const BATCH: usize = 256;
-/// Maximum estimated size of a batch in bytes. A larger single request forms a batch of its own.
-///
-/// This size is well below that of the largest message that authd accepts. The selectors of one request are
-/// always smaller than this size, because the size of the request line is limited.
-const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// Maximum number of single requests that are open at a time; further single requests wait.
+/// Maximum number of requests to authd that are open at a time for timed authorizations, and for all others.
 ///
 /// This number is well below 10,000, the limit of authd for the waiting requests of a stream, which ordinary
-/// requests share. A webhook that hangs for some hundred watches leaves single requests for other watches.
-pub(crate) const MAX_SINGLE_REQUESTS: usize = 1024;
-/// Time without a response to a batch after which single requests start.
-const BATCH_RESPONSE_DELAY: Duration = Duration::from_millis(500);
+/// requests share.
+pub(crate) const MAX_REQUESTS: usize = 1024;
 /// The shortest interval between two passes of the re-authorization task, unless a stream waits.
 const MIN_PASS_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after a failed request to authd, before the next attempt.
@@ -106,8 +87,10 @@ pub(crate) struct Watches {
     epoch_seen: AtomicU64,
     /// The difference of wall clock and monotonic clock at the last pass, in milliseconds.
     clock_offset_seen: AtomicI64,
-    /// The permits for open single requests, [`MAX_SINGLE_REQUESTS`] in total.
-    single_requests: Semaphore,
+    /// The permits for open requests of timed authorizations.
+    timed_requests: Semaphore,
+    /// The permits for open requests of all other authorizations.
+    requests: Semaphore,
 }
 
 impl Default for Watches {
@@ -119,7 +102,8 @@ impl Default for Watches {
             identity_seen: AtomicU64::default(),
             epoch_seen: AtomicU64::default(),
             clock_offset_seen: AtomicI64::default(),
-            single_requests: Semaphore::new(MAX_SINGLE_REQUESTS),
+            timed_requests: Semaphore::new(MAX_REQUESTS),
+            requests: Semaphore::new(MAX_REQUESTS),
         }
     }
 }
@@ -228,121 +212,39 @@ impl Auth {
             in_use.iter().for_each(|authorization| authorization.signal_change());
         }
         let stale = in_use.into_iter().filter(|authorization| authorization.is_stale(self));
-        let leases = stale.filter_map(|authorization| RefreshLease::new(self, authorization));
-        let (single_requests, batch_leases): (Vec<RefreshLease>, Vec<RefreshLease>) =
-            leases.partition(|lease| lease.authorization.is_timed());
-        for batch in split_into_batches(batch_leases) {
-            tokio::spawn(Arc::clone(self).refresh_batch(batch));
-        }
-        if !single_requests.is_empty() {
+        let leases: Vec<RefreshLease> =
+            stale.filter_map(|authorization| RefreshLease::new(self, authorization)).collect();
+        if !leases.is_empty() {
             let auth = Arc::clone(self);
-            tokio::spawn(async move { auth.refresh_individually(&single_requests).await });
+            tokio::spawn(async move { auth.refresh(leases).await });
         }
     }
 
-    /// Refreshes authorizations with one batch request.
-    ///
-    /// After [`BATCH_RESPONSE_DELAY`], single requests run beside the batch request; for each authorization
-    /// the first response counts.
-    async fn refresh_batch(self: Arc<Self>, leases: Vec<RefreshLease>) {
-        let keys: Vec<AuthorizationKey> =
-            leases.iter().map(|lease| lease.authorization.key.clone()).collect();
-        let mut batch_response = pin!(self.decide_batch(&keys));
-        let response = match tokio::time::timeout(BATCH_RESPONSE_DELAY, &mut batch_response).await {
-            Ok(response) => response,
-            Err(_) => match select(batch_response, pin!(self.refresh_individually(&leases))).await {
-                Either::Left((Err(_), single_requests)) => return single_requests.await,
-                Either::Left((response, _)) => response,
-                Either::Right(((), _)) => return,
-            },
-        };
-        match response {
-            Ok(decisions) => {
-                std::iter::zip(&leases, decisions)
-                    .for_each(|(lease, cached_decision)| lease.settle(&cached_decision));
-            }
-            Err(reason) => {
-                log_refresh_failure(leases.len(), &reason);
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-        }
-    }
-
-    /// Refreshes each authorization with a single request, at most [`MAX_SINGLE_REQUESTS`] at a time.
-    async fn refresh_individually(&self, leases: &[RefreshLease]) {
-        let refreshes = leases.iter().map(async |lease| {
+    /// Refreshes authorizations, each with its own request.
+    async fn refresh(&self, leases: Vec<RefreshLease>) {
+        let refreshes = leases.into_iter().map(async |lease| {
+            let Watches { timed_requests, requests, .. } = &self.watches;
+            let permits = if lease.authorization.is_timed() { timed_requests } else { requests };
             // Cannot fail: the semaphore is never closed.
-            let permit = self.watches.single_requests.acquire().await;
-            let response = self.decide_batch(std::slice::from_ref(&lease.authorization.key)).await;
+            let permit = permits.acquire().await;
+            let (user, attributes) = &lease.authorization.key;
+            let response = self.decide_by_authd(user, attributes, "").await;
             drop(permit);
             match response {
-                Ok(decisions) => {
-                    decisions.iter().for_each(|cached_decision| lease.settle(cached_decision));
-                    None
-                }
+                Ok(cached_decision) => lease.settle(&cached_decision),
                 Err(reason) => {
                     tokio::time::sleep(RETRY_DELAY).await;
-                    lease.release();
-                    Some(reason)
+                    return Some(reason);
                 }
             }
+            None
         });
         let errors: Vec<AuthdError> = join_all(refreshes).await.into_iter().flatten().collect();
         if let Some(reason) = errors.first() {
-            log_refresh_failure(errors.len(), reason);
+            let authorizations = errors.len();
+            tracing::warn!(%reason, authorizations, "re-authorization of open watches failed; retrying");
         }
     }
-}
-
-/// Splits refreshes into batches of at most [`BATCH`] requests and about [`BATCH_BYTES`].
-fn split_into_batches(leases: Vec<RefreshLease>) -> Vec<Vec<RefreshLease>> {
-    let mut batches: Vec<Vec<RefreshLease>> = Vec::new();
-    let mut bytes = 0;
-    for lease in leases {
-        let size = request_bytes(&lease.authorization.key);
-        match batches.last_mut() {
-            Some(batch) if batch.len() < BATCH && bytes + size <= BATCH_BYTES => {
-                bytes += size;
-                batch.push(lease);
-            }
-            Some(_) | None => {
-                bytes = size;
-                batches.push(vec![lease]);
-            }
-        }
-    }
-    batches
-}
-
-/// An upper estimate of the size of a request on the wire.
-fn request_bytes((user, attributes): &AuthorizationKey) -> usize {
-    /// Upper estimate of the bytes of the tag and the length of a field.
-    const FIELD: usize = 16;
-    let texts_bytes = |list: &[String]| list.iter().map(|text| text.len() + FIELD).sum::<usize>();
-    let selector_bytes = |selector: &ParsedSelector| match selector {
-        ParsedSelector::Unparsable(text) => text.len() + FIELD,
-        ParsedSelector::Requirements(requirements) => requirements
-            .iter()
-            .map(|requirement| requirement.key.len() + 2 * FIELD + texts_bytes(&requirement.values) + FIELD)
-            .sum(),
-    };
-    let extra_bytes: usize =
-        user.extra.iter().map(|(key, values)| key.len() + 2 * FIELD + texts_bytes(values)).sum();
-    let Attributes { verb, group, version, resource, subresource, namespace, name, path, .. } = &**attributes;
-    let attribute_texts = [verb, group, version, resource, subresource, namespace, name, path];
-    let attribute_bytes: usize = attribute_texts.iter().map(|text| text.len() + FIELD).sum();
-    user.name.len()
-        + user.uid.len()
-        + texts_bytes(&user.groups)
-        + extra_bytes
-        + attribute_bytes
-        + selector_bytes(&attributes.field_selector)
-        + selector_bytes(&attributes.label_selector)
-        + 8 * FIELD
-}
-
-fn log_refresh_failure(authorizations: usize, reason: &AuthdError) {
-    tracing::warn!(%reason, authorizations, "re-authorization of open watches failed; retrying");
 }
 
 impl Watches {
@@ -443,59 +345,44 @@ impl SharedAuthorization {
     }
 }
 
-/// The exclusive right to refresh a shared authorization, until it is released or dropped.
+/// The exclusive right to refresh a shared authorization, until it is dropped.
 struct RefreshLease {
     auth: Arc<Auth>,
     authorization: Arc<SharedAuthorization>,
-    released: AtomicBool,
 }
 
 impl RefreshLease {
     /// Takes the lease. None: another refresh of the authorization is in progress.
     fn new(auth: &Arc<Auth>, authorization: Arc<SharedAuthorization>) -> Option<Self> {
         let is_free = !authorization.is_refreshing.swap(true, Ordering::SeqCst);
-        is_free.then(|| RefreshLease {
-            auth: Arc::clone(auth),
-            authorization,
-            released: AtomicBool::new(false),
-        })
+        is_free.then(|| RefreshLease { auth: Arc::clone(auth), authorization })
     }
 
-    /// Stores a decision in the shared authorization and releases the lease. A decision after the release is
-    /// ignored.
-    fn settle(&self, cached_decision: &CachedDecision) {
-        if self.released.load(Ordering::SeqCst) {
-            return;
-        }
-        let (user, attributes) = &self.authorization.key;
-        self.authorization.update(cached_decision.validity.as_of, || {
+    /// Stores a decision in the shared authorization and ends the refresh.
+    fn settle(self, cached_decision: &CachedDecision) {
+        let authorization = Arc::clone(&self.authorization);
+        let (user, attributes) = &authorization.key;
+        authorization.update(cached_decision.validity.as_of, || {
             if cached_decision.decision.allowed() {
                 AuthorizationState::Allowed(cached_decision.validity.clone())
             } else {
                 AuthorizationState::Denied(forbidden(user, attributes, &cached_decision.decision))
             }
         });
-        // The release comes first: a stream that needs a newer decision wakes the task, which must find no
+        // The refresh ends first: a stream that needs a newer decision wakes the task, which must find no
         // refresh in progress.
-        self.release();
-        self.authorization.signal_change();
-    }
-
-    /// Ends the refresh, so that another one can begin. Wakes the task if policy changed during the refresh.
-    fn release(&self) {
-        if self.released.swap(true, Ordering::SeqCst) {
-            return;
-        }
-        self.authorization.is_refreshing.store(false, Ordering::SeqCst);
-        if self.authorization.is_behind(&self.auth) {
-            self.auth.watches.refresh_missed.notify_one();
-        }
+        drop(self);
+        authorization.signal_change();
     }
 }
 
 impl Drop for RefreshLease {
+    /// Ends the refresh, so that another one can begin. Wakes the task if policy changed during the refresh.
     fn drop(&mut self) {
-        self.release();
+        self.authorization.is_refreshing.store(false, Ordering::SeqCst);
+        if self.authorization.is_behind(&self.auth) {
+            self.auth.watches.refresh_missed.notify_one();
+        }
     }
 }
 

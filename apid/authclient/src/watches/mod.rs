@@ -1,4 +1,4 @@
 //! Re-authorization and re-authentication of open watches.
 
 pub(super) mod authorization;
-pub(super) mod webhook_identity;
+pub(super) mod reauthentication;

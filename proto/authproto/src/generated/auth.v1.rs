@@ -133,7 +133,7 @@ pub struct DecideRequest {
     /// Request id in the logs of both processes.
     #[prost(string, tag = "2")]
     pub request_id: ::prost::alloc::string::String,
-    #[prost(oneof = "decide_request::Query", tags = "3, 4, 5, 6")]
+    #[prost(oneof = "decide_request::Query", tags = "3, 4, 6")]
     pub query: ::core::option::Option<decide_request::Query>,
 }
 /// Nested message and enum types in `DecideRequest`.
@@ -144,8 +144,6 @@ pub mod decide_request {
         Authenticate(super::AuthenticateRequest),
         #[prost(message, tag = "4")]
         Authorize(super::AuthorizeRequest),
-        #[prost(message, tag = "5")]
-        AuthorizeBatch(super::AuthorizeBatchRequest),
         #[prost(message, tag = "6")]
         Explain(super::ExplainRequest),
     }
@@ -157,7 +155,7 @@ pub struct DecideResponse {
     /// Configuration of authd with which the decision was made.
     #[prost(message, optional, tag = "2")]
     pub epoch: ::core::option::Option<Epoch>,
-    #[prost(oneof = "decide_response::Answer", tags = "3, 4, 5, 6, 7")]
+    #[prost(oneof = "decide_response::Answer", tags = "3, 4, 6, 7")]
     pub answer: ::core::option::Option<decide_response::Answer>,
 }
 /// Nested message and enum types in `DecideResponse`.
@@ -168,8 +166,6 @@ pub mod decide_response {
         Authenticate(super::AuthenticateResponse),
         #[prost(message, tag = "4")]
         Authorize(super::AuthorizeResponse),
-        #[prost(message, tag = "5")]
-        AuthorizeBatch(super::AuthorizeBatchResponse),
         /// No decision was possible (policy mirror not synced in time, malformed request). The caller must fail
         /// closed.
         #[prost(message, tag = "6")]
@@ -319,16 +315,6 @@ pub struct AuthorizeResponse {
     pub ttl_ms: u64,
     #[prost(enumeration = "Covers", tag = "6")]
     pub covers: i32,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct AuthorizeBatchRequest {
-    #[prost(message, repeated, tag = "1")]
-    pub requests: ::prost::alloc::vec::Vec<AuthorizeRequest>,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct AuthorizeBatchResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub responses: ::prost::alloc::vec::Vec<AuthorizeResponse>,
 }
 /// Request to explain a denial. apid sends it only for users who may read explanations and for the audit log.
 /// authd calls no webhook for an explanation.

@@ -8,65 +8,16 @@
 //! authd also rejects the credentials when the webhook fails: a new request would be rejected too. While
 //! authd gives no response, the watch sends no event. Times are on the monotonic clock, because the wall
 //! clock can be set back.
-//!
-//! # Invariants
-//!
-//! INVARIANT (secrets stay secret): only the request and its watch own the copy; no cache contains the copy.
-//! The copy has no `Debug`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use apimachinery::status::Status;
-use apimachinery::user::UserInfo;
-use bytes::Bytes;
 
-use crate::identity::credentials::Credentials;
-use crate::identity::header_credentials::HeaderCredentials;
-use crate::validity::Validity;
-use crate::watches::authorization::MIN_WATCH_TTL;
+use crate::identity::credentials::RetainedCredentials;
+use crate::validity::{MIN_WATCH_TTL, Validity};
 use crate::{Auth, Identity};
-
-/// The credentials of a request whose identity a webhook supplied, with the user of these credentials.
-pub(crate) struct RetainedCredentials {
-    header_credentials: HeaderCredentials,
-    certificate_chain: Vec<Bytes>,
-    chain_fingerprint: Option<[u8; 32]>,
-    path: String,
-    /// The user before impersonation.
-    user: Arc<UserInfo>,
-}
-
-impl RetainedCredentials {
-    /// Copies the credentials.
-    pub(crate) fn new(credentials: &Credentials<'_>, user: Arc<UserInfo>) -> Self {
-        RetainedCredentials {
-            header_credentials: credentials.header_credentials.clone(),
-            certificate_chain: credentials.certificate_chain.to_vec(),
-            chain_fingerprint: credentials.chain_fingerprint.copied(),
-            path: credentials.path.to_owned(),
-            user,
-        }
-    }
-
-    fn credentials(&self) -> Credentials<'_> {
-        Credentials {
-            header_credentials: &self.header_credentials,
-            certificate_chain: &self.certificate_chain,
-            chain_fingerprint: self.chain_fingerprint.as_ref(),
-            impersonation_headers: None,
-            path: &self.path,
-            request_id: "watch",
-        }
-    }
-}
-
-impl std::fmt::Debug for RetainedCredentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RetainedCredentials").finish_non_exhaustive()
-    }
-}
 
 /// The re-authentication state of an open watch.
 pub(crate) struct Reauthentication {
