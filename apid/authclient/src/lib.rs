@@ -12,10 +12,10 @@
 //! | [`Attributes`](apimachinery::attributes::Attributes) | what the request asks for |
 //! | [`Decision`](apimachinery::decision::Decision) | allow, deny or no opinion, with a reason |
 //! | [`Authorized`] | an identity with allowed attributes; every verb requires one |
-//! | [`Rejection`] | the Status for a client that is not admitted, with the reason for the audit log |
 //! | [`Validity`](validity::Validity) | until when and until which changes identity and decision serve |
 //! | [`PolicyRevisions`] | for each component of the policy the revision of its last change |
-//! | [`Epoch`](decisions::epoch) | one authd process with one configuration |
+//! | [epoch](decisions::epoch) | one authd process with one configuration |
+//! | cache | the responses of authd with their validity: [identities](identity::cache), [decisions](decisions::cache) |
 //! | [`AuthdConnection`] | whether authd is connected, and cached responses serve |
 //!
 //! # Invariants
@@ -52,14 +52,13 @@ mod transport;
 mod validity;
 mod watches;
 pub use admit::{Admitted, Authorized, Identity};
-pub use decisions::escalation::Escalation;
 pub use decisions::rejection::Rejection;
 pub use decisions::revisions::PolicyRevisions;
 pub use identity::credentials::Credentials;
 pub use identity::header_credentials::{HeaderCredentials, ProxyHeaders};
 pub use reduce::Reductions;
 pub use transport::connection::{AuthdConnection, AuthdProblem};
-pub use transport::mirror::{MirrorOptions, PolicyWriter};
+pub use transport::mirror::PolicyWriter;
 pub use transport::stream::check_health;
 pub use watches::authorization::WatchGuard;
 
@@ -107,8 +106,7 @@ pub struct Auth {
     epochs: Arc<Epochs>,
     connection: Arc<AuthdConnection>,
     digester: Digester,
-    names: Arc<Names>,
-    proxy_headers: ProxyHeaders,
+    options: AuthOptions,
     identities: IdentityCache,
     decisions: DecisionCache,
     watches: Watches,
@@ -132,12 +130,12 @@ impl Auth {
         let connection = Arc::new(AuthdConnection::new(clock.clone()));
         let expected = ExpectedAuthd::new(&options.names);
         let authd_api = Arc::new(transport::stream::Client::connect(
-            options.socket,
+            options.socket.clone(),
             options.timeout,
             expected,
             connection.clone(),
         ));
-        Self::with_api(authd_api, connection, revisions, clock, options.names, options.proxy_headers)
+        Self::with_api(authd_api, connection, revisions, clock, options)
     }
 
     fn with_api(
@@ -145,8 +143,7 @@ impl Auth {
         connection: Arc<AuthdConnection>,
         revisions: Arc<PolicyRevisions>,
         clock: Arc<dyn Clock>,
-        names: Arc<Names>,
-        proxy_headers: ProxyHeaders,
+        options: AuthOptions,
     ) -> Result<Arc<Self>, aws_lc_rs::error::Unspecified> {
         let auth = Arc::new(Auth {
             authd_api,
@@ -155,8 +152,7 @@ impl Auth {
             epochs: Arc::clone(&connection.epochs),
             connection,
             digester: Digester::new()?,
-            names,
-            proxy_headers,
+            options,
             identities: IdentityCache::new(),
             decisions: DecisionCache::new(),
             watches: Watches::default(),
@@ -181,15 +177,18 @@ impl Auth {
         AuthStats { decisions, decision_bytes, mirror_lag, is_mirror_synced }
     }
 
-    /// Runs the mirror stream until the process ends.
+    /// Sends the policy objects of a store to authd, and performs authd's writes; never returns.
+    ///
+    /// `instance`: a random id of this process.
     pub async fn run_mirror(
         self: Arc<Self>,
-        options: MirrorOptions,
+        instance: String,
         store: Arc<dyn Store>,
         writer: Arc<dyn PolicyWriter>,
     ) {
+        let AuthOptions { socket, names, .. } = self.options.clone();
         let (connection, revisions) = (Arc::clone(&self.connection), Arc::clone(&self.revisions));
-        Mirror { options, connection, revisions, store, writer }.run().await;
+        Mirror { socket, names, instance, connection, revisions, store, writer }.run().await;
     }
 
     /// Registers the authentication and authorization metrics.
@@ -200,7 +199,7 @@ impl Auth {
 
     /// Removes the credentials from the headers of a request.
     pub fn take_credentials(&self, headers: &mut HeaderMap) -> HeaderCredentials {
-        HeaderCredentials::take(headers, &self.proxy_headers, &self.names)
+        HeaderCredentials::take(headers, &self.options.proxy_headers, &self.options.names)
     }
 
     /// Creates a review.

@@ -11,39 +11,23 @@ use serde_json::Value;
 use crate::reduce::Rule;
 use crate::{Auth, Authorized};
 
-/// A role or binding to be written.
-#[derive(Clone, Copy, Debug)]
-pub enum Escalation<'a> {
-    /// A Role or ClusterRole with these rules after the write.
-    Role {
-        /// The role as it will be stored.
-        object: &'a Object,
-    },
-    /// A RoleBinding or ClusterRoleBinding to the role that its `roleRef` names.
-    Binding {
-        /// The binding as it will be stored.
-        object: &'a Object,
-    },
-}
-
 impl Auth {
     /// Checks that the user has all rights of the written or bound role, or `escalate` or `bind` on it.
+    ///
+    /// `object`: the role or binding as it will be stored; the request is for its resource.
     ///
     /// # Errors
     ///
     /// 403 with the missing rules, 404 for a role that does not exist, 503 when authd does not respond.
-    pub async fn check_escalation(
-        &self,
-        authorized: &Authorized,
-        escalation: Escalation<'_>,
-    ) -> Result<(), Status> {
+    pub async fn check_escalation(&self, authorized: &Authorized, object: &Object) -> Result<(), Status> {
         if authorized.is_internal() {
             return Ok(());
         }
         let attributes = authorized.attributes();
-        let (object, write) = match escalation {
-            Escalation::Role { object } => (object, What::Role(role_write(attributes, object)?)),
-            Escalation::Binding { object } => (object, What::Binding(binding_write(object))),
+        let write = if attributes.resource.ends_with("bindings") {
+            What::Binding(binding_write(object))
+        } else {
+            What::Role(role_write(attributes, object)?)
         };
         let request = CoversRequest {
             user: Some((&**authorized.user()).into()),

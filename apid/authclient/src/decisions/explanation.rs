@@ -36,18 +36,18 @@ impl Auth {
         let is_explanation = attributes.verb == "create"
             && attributes.resource == "accessexplanations"
             && attributes.subresource.is_empty()
-            && attributes.group == self.names.group("explain");
+            && attributes.group == self.options.names.group("explain");
         if !is_explanation {
             return None;
         }
-        let review = create_review(&self.names, "selfsubjectaccessreviews");
+        let review = create_review(&self.options.names, "selfsubjectaccessreviews");
         let authorized = self.authorize(identity, review, request_id).await.ok()?;
         Some(Authorized { attributes: Arc::clone(attributes), ..authorized })
     }
 
     /// Whether the user may create SubjectAccessReviews and so may read explanations of denials.
     pub async fn can_read_explanations(&self, user: &Arc<UserInfo>, request_id: &str) -> bool {
-        let review = create_review(&self.names, "subjectaccessreviews");
+        let review = create_review(&self.options.names, "subjectaccessreviews");
         let outcome = self.decide(user, &Arc::new(review), request_id).await;
         outcome.is_ok_and(|cached_decision| cached_decision.decision.allowed())
     }

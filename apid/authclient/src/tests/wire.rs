@@ -8,9 +8,8 @@ use authproto::auth::decide_server::{Decide, DecideServer};
 use authproto::auth::mirror_server::{Mirror, MirrorServer};
 use authproto::auth::{
     AuthorizeRequest, DecideRequest, DecideResponse, Epoch, Failure, IssueTokenRequest, IssueTokenResponse,
-    KeysRequest, KeysResponse, MirrorDemand, MirrorHello, MirrorUpdate, ObjectWrite, ReadyState,
-    SharedMetrics, WriteBatch, decide_request, mirror_demand::Demand, mirror_update::Update,
-    write_outcome::Outcome,
+    KeysRequest, KeysResponse, MirrorDemand, MirrorUpdate, ObjectWrite, ReadyState, SharedMetrics,
+    WriteBatch, decide_request, mirror_demand::Demand, mirror_update::Update, write_outcome::Outcome,
 };
 use authproto::peer::{PROTOCOL, Peer, PeerNames};
 use bytes::Bytes;
@@ -35,7 +34,11 @@ pub(super) fn peer(instance: &str) -> Peer {
 
 /// The names of apid, which [`peer`] shares.
 pub(super) fn expected() -> ExpectedAuthd {
-    ExpectedAuthd::new(&Names::new(apimachinery::names::Preset::Svc, "svc.internal").unwrap())
+    ExpectedAuthd::new(&names())
+}
+
+fn names() -> Arc<Names> {
+    Arc::new(Names::new(apimachinery::names::Preset::Svc, "svc.internal").unwrap())
 }
 
 /// Adds the identity of the process to a response.
@@ -291,7 +294,7 @@ fn role(verb: &str) -> Bytes {
 struct MirrorSetup {
     auth: Arc<Auth>,
     store: Arc<dyn Store>,
-    options: MirrorOptions,
+    socket: std::path::PathBuf,
     updates: mpsc::UnboundedReceiver<Update>,
     _server: Server,
     _dir: tempfile::TempDir,
@@ -307,12 +310,10 @@ impl MirrorSetup {
         let vector = vector();
         let observers = std::iter::once::<Arc<dyn Observer>>(vector.clone()).chain(observers).collect();
         let authd = crate::transport::scripted::ScriptedAuthd::new(|_| Ok(verdict(true)));
-        let hello =
-            MirrorHello { preset: "svc".into(), api_domain: "svc.internal".into(), instance: "i".into() };
         MirrorSetup {
             auth: Auth::scripted(authd, vector, clock()),
             store: Arc::new(MemoryStore::new(Arc::new(Observers(observers)))),
-            options: MirrorOptions { socket, hello, expected: expected() },
+            socket,
             updates,
             _server: server,
             _dir: dir,
@@ -321,8 +322,16 @@ impl MirrorSetup {
 
     /// Starts the mirror. The runtime of the test ends it.
     fn start(&self) {
-        let (auth, store) = (Arc::clone(&self.auth), Arc::clone(&self.store));
-        tokio::spawn(auth.run_mirror(self.options.clone(), store, Arc::new(Writer)));
+        let mirror = crate::transport::mirror::Mirror {
+            socket: self.socket.clone(),
+            names: names(),
+            instance: "i".to_owned(),
+            connection: Arc::clone(&self.auth.connection),
+            revisions: Arc::clone(&self.auth.revisions),
+            store: Arc::clone(&self.store),
+            writer: Arc::new(Writer),
+        };
+        tokio::spawn(async move { mirror.run().await });
     }
 }
 

@@ -12,15 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use apimachinery::clock::Clock;
-use apimachinery::names::Preset;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use authproto::auth::decide_request::Query;
 use authproto::auth::{
-    AuthenticateResponse, AuthorizeBatchResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse,
-    CoversRequest, CoversResponse, DecideResponse, Epoch, ExplainResponse, Failure, Identity,
-    IssueTokenRequest, IssueTokenResponse, KeysRequest, KeysResponse, Rejected, ReviewRequest,
-    ReviewResponse, Verdict, authenticate_response, decide_response, review_response,
+    AuthenticateResponse, AuthorizeNext, AuthorizeRequest, AuthorizeResponse, CoversRequest, CoversResponse,
+    DecideResponse, Epoch, ExplainResponse, Failure, Identity, IssueTokenRequest, IssueTokenResponse,
+    KeysRequest, KeysResponse, Rejected, ReviewRequest, ReviewResponse, Verdict, authenticate_response,
+    decide_response, review_response,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -29,7 +28,7 @@ use crate::transport::authd_api::{AuthdApi, AuthdError};
 use crate::transport::connection::AuthdConnection;
 use crate::*;
 
-type BatchPredicate = Arc<dyn Fn(&[AuthorizeRequest]) -> bool + Send + Sync>;
+type Predicate = Arc<dyn Fn(&AuthorizeRequest) -> bool + Send + Sync>;
 type Authorizer = Box<dyn FnMut(&AuthorizeRequest) -> Result<AuthorizeResponse, AuthdError> + Send>;
 
 /// A scripted authd: a bearer token is a user name or `name@group`, and the token `bad` is rejected.
@@ -46,8 +45,8 @@ pub(crate) struct ScriptedAuthd {
     pub(crate) request_count: AtomicUsize,
     /// The rejected token: `bad` unless a test sets another.
     rejected_token: Mutex<String>,
-    /// Selects the batches that get no response, until a test changes the predicate.
-    hangs: watch::Sender<BatchPredicate>,
+    /// Selects the authorization requests that get no response, until a test changes the predicate.
+    hangs: watch::Sender<Predicate>,
     /// The number of further authentications that fail with 503.
     failing_authentications: AtomicUsize,
     /// The nearest misses of every denial.
@@ -80,20 +79,15 @@ impl ScriptedAuthd {
         token.clone_into(&mut self.rejected_token.lock());
     }
 
-    /// Withholds the response to the selected batches from now on, and responds to pending batches that are
-    /// not selected.
-    pub(crate) fn hang_batches(
-        &self,
-        is_selected: impl Fn(&[AuthorizeRequest]) -> bool + Send + Sync + 'static,
-    ) {
+    /// Withholds the response to the selected authorization requests from now on, and responds to pending
+    /// requests that are not selected.
+    pub(crate) fn hang(&self, is_selected: impl Fn(&AuthorizeRequest) -> bool + Send + Sync + 'static) {
         self.hangs.send_replace(Arc::new(is_selected));
     }
 
-    /// Withholds the response to batches that contain this user.
-    pub(crate) fn hang_batches_of(&self, user: &'static str) {
-        self.hang_batches(move |batch| {
-            batch.iter().any(|request| request.user.as_ref().is_some_and(|info| info.name == user))
-        });
+    /// Withholds the response to authorization requests of this user.
+    pub(crate) fn hang_requests_of(&self, user: &'static str) {
+        self.hang(move |request| request.user.as_ref().is_some_and(|info| info.name == user));
     }
 
     /// Fails the next authentications with 503.
@@ -162,14 +156,9 @@ impl AuthdApi for ScriptedAuthd {
                 })
             }
             Query::Authorize(request) => {
-                decide_response::Answer::Authorize((self.authorize.lock())(&request)?)
-            }
-            Query::AuthorizeBatch(batch) => {
                 // Cannot fail: the script owns the sender.
-                let _ = self.hangs.subscribe().wait_for(|hangs| !hangs(&batch.requests)).await.is_ok();
-                let mut authorize = self.authorize.lock();
-                let responses = batch.requests.iter().map(&mut *authorize).collect::<Result<_, _>>()?;
-                decide_response::Answer::AuthorizeBatch(AuthorizeBatchResponse { responses })
+                let _ = self.hangs.subscribe().wait_for(|hangs| !hangs(&request)).await.is_ok();
+                decide_response::Answer::Authorize((self.authorize.lock())(&request)?)
             }
             Query::Explain(_) => {
                 self.explanation_count.fetch_add(1, Ordering::SeqCst);
@@ -209,8 +198,13 @@ impl Auth {
         connection.set_mirror_open(&"one".into());
         connection.set_mirror_synced();
         connection.set_ready(true, Vec::new());
-        let names = Arc::new(Names::new(Preset::Svc, "example.test").unwrap());
-        Auth::with_api(script, connection, revisions, clock, names, ProxyHeaders::default()).unwrap()
+        let options = AuthOptions {
+            socket: std::path::PathBuf::new(),
+            timeout: Duration::ZERO,
+            names: Arc::new(Names::new("svc".parse().unwrap(), "example.test").unwrap()),
+            proxy_headers: ProxyHeaders::default(),
+        };
+        Auth::with_api(script, connection, revisions, clock, options).unwrap()
     }
 
     /// Allows everything: tokens are user names, no token is anonymous, `bad` is rejected.
