@@ -1,7 +1,10 @@
 //! Custom kinds in both presets: definitions, background tasks, and a restart.
 
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::{Value, json};
-use tests::harness::{ControlPlane, Options, eventually};
+use tests::harness::{ControlPlane, Options, eventually, program};
 
 const WIDGETS: &str = "/apis/shop.example.com/v1/namespaces/team/widgets";
 
@@ -43,6 +46,39 @@ async fn define(plane: &ControlPlane) -> String {
     admin.get("/apis/shop.example.com/v1/widgets").await.expect(200);
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.expect(201);
     path
+}
+
+/// Objects in CBOR pass the check, a backup and a restore, and are read and written without the gate.
+#[tokio::test]
+async fn custom_objects_in_cbor_are_restored_and_read_without_the_gate() {
+    let flags = vec!["--feature-gates=CBORServingAndStorage=true".to_owned()];
+    let mut plane = ControlPlane::start(Options { flags, ..Options::default() }).await;
+    define(&plane).await;
+    plane.admin().post(WIDGETS, &widget("a")).await.expect(201);
+    plane.stop().await;
+    let dir = tempfile::tempdir().expect("a folder");
+    let (file, restored) = (dir.path().join("backup"), dir.path().join("data"));
+    std::fs::create_dir(&restored).expect("a folder");
+    let store = |word: &str, data: &Path, flags: &[String]| {
+        let run =
+            Command::new(program("apid")).args(["store", word, "--data-dir"]).arg(data).args(flags).output();
+        let output = run.expect("apid runs");
+        assert!(output.status.success(), "{word}: {output:?}");
+    };
+    store("check", &plane.data_dir(), &[]);
+    store("backup", &plane.data_dir(), &[format!("--to={}", file.display())]);
+    let backup = std::fs::read(&file).expect("the backup");
+    assert!(backup.windows(3).any(|window| window == [0xd9, 0xd9, 0xf7]), "the backup has an object in CBOR");
+    store("restore", &restored, &[format!("--from={}", file.display())]);
+    store("check", &restored, &[]);
+
+    let plane = ControlPlane::start(Options { data_dir: Some(restored), ..Options::default() }).await;
+    let (admin, url) = (plane.admin(), format!("{WIDGETS}/a"));
+    assert_eq!(admin.get(&url).await.expect(200)["spec"], json!({"size": 1}));
+    let change = json!({"spec": {"size": 2}});
+    admin.patch(&url, "application/merge-patch+json", &change).await.expect(200);
+    assert_eq!(admin.get(WIDGETS).await.expect(200)["items"][0]["spec"], json!({"size": 2}));
+    admin.delete(&url).await.expect(200);
 }
 
 #[tokio::test]

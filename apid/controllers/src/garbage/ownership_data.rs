@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! [`OwnershipData::parse`] parses only the metadata. [`may_have_owners_or_deletion`] searches for
-//! substrings, so that most objects, which have neither owners nor a deletion timestamp, are not parsed.
+//! substrings, so that most objects, which have neither owners nor a deletion timestamp, are not parsed. The bytes of
+//! an object in CBOR are converted to JSON first.
 
 use std::sync::LazyLock;
 
@@ -88,6 +89,10 @@ struct Metadata {
 
 /// Whether stored bytes may contain owner references or a deletion timestamp.
 pub(super) fn may_have_owners_or_deletion(stored: &[u8]) -> bool {
+    if kinds::entry::is_cbor(stored) {
+        let has = |field: &str| memchr::memmem::find(stored, field.as_bytes()).is_some();
+        return has("ownerReferences") || has("deletionTimestamp");
+    }
     static OWNERS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"ownerReferences\":["));
     static DELETION: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"deletionTimestamp\":\""));
     OWNERS.find(stored).is_some() || DELETION.find(stored).is_some()
@@ -96,7 +101,8 @@ pub(super) fn may_have_owners_or_deletion(stored: &[u8]) -> bool {
 impl OwnershipData {
     /// Parses the metadata in the bytes of a stored object. Returns None if the metadata cannot be parsed.
     pub(super) fn parse(stored: &[u8]) -> Option<Self> {
-        let position = memchr::memmem::find(stored, METADATA.as_bytes())?;
+        let stored = kinds::entry::to_json(stored).ok()?;
+        let position = memchr::memmem::find(&stored, METADATA.as_bytes())?;
         let metadata = stored.get(position + METADATA.len()..)?;
         // The parser stops after the metadata.
         let mut values = serde_json::Deserializer::from_slice(metadata).into_iter::<Metadata>();
@@ -175,6 +181,9 @@ mod tests {
             let bytes = stored(metadata.clone());
             assert_eq!(OwnershipData::parse(&bytes).unwrap().deletion_state, want, "{metadata}");
             assert_eq!(may_have_owners_or_deletion(&bytes), want.is_some(), "{metadata}");
+            let cbor = kinds::entry::encode_cbor(kinds::entry::parse(&bytes).unwrap());
+            assert_eq!(OwnershipData::parse(&cbor), OwnershipData::parse(&bytes), "{metadata}");
+            assert_eq!(may_have_owners_or_deletion(&cbor), want.is_some(), "{metadata}");
         }
         assert!(!may_have_owners_or_deletion(&stored(
             json!({"uid": "u", "labels": {"ownerReferences": "\"deletionTimestamp\":\""}})

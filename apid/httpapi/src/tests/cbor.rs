@@ -1,8 +1,10 @@
 //! CBOR behind its feature gate (requirements D-MT-8 to -18, -32).
 
 use apimachinery::codec::{Limits, cbor};
+use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::custom_kinds::{define, definition_of_thing, events, with_controller};
 use super::{MAPS, Reply, Server, map};
 
 const CBOR: &str = "application/cbor";
@@ -105,6 +107,61 @@ async fn cbor_watch_is_cbor_sequence() {
             starts.iter().zip(ends).map(|(start, end)| decode_item(&reply.body[*start..end])).collect();
         assert_eq!(events, json, "{accept}");
     }
+}
+
+/// The stored bytes of a key.
+async fn stored(server: &Server, key: &str) -> Bytes {
+    server.api_state.store.get(key, None).await.unwrap().unwrap().value
+}
+
+#[tokio::test]
+async fn custom_objects_are_stored_as_cbor_behind_the_gate_and_read_in_both_formats() {
+    let widgets = "/apis/shop.example.com/v1/namespaces/a/things";
+    let thing = |name: &str| {
+        json!({"apiVersion": "shop.example.com/v1", "kind": "Thing", "metadata": {"name": name},
+            "spec": {"size": 1, "share": 0.5, "text": "\u{e9}", "none": [], "large": 1_u64 << 60}})
+    };
+    let definition = definition_of_thing(
+        "shop.example.com",
+        json!({"type": "object", "x-svc-preserve-unknown-fields": true}),
+    );
+    let mut bodies = Vec::new();
+    for (gates, is_cbor) in [("CBORServingAndStorage=true", true), ("", false)] {
+        let server = with_controller(Server::start_with_gates(gates).await).await;
+        define(&server, definition.clone()).await;
+        assert_eq!(server.post(widgets, thing("x")).await.code, 201);
+        let key = "custom/shop.example.com/things/a/x";
+        let bytes = stored(&server, key).await;
+        assert_eq!(bytes.starts_with(&[0xd9, 0xd9, 0xf7]), is_cbor, "{gates}");
+        // The other format, as another setting of the gate has stored it.
+        let object = kinds::entry::parse(&bytes).unwrap();
+        let other = if is_cbor { kinds::entry::encode(&object) } else { kinds::entry::encode_cbor(object) };
+        let row = server.api_state.store.get(key, None).await.unwrap().unwrap();
+        let op = storage::Op::Update(other.clone(), row.revision);
+        let committed = server.api_state.store.commit(key, op).await.unwrap();
+        let url = format!("{widgets}/x");
+        let read = server.get(&format!("{url}?resourceVersion={}", committed.revision.0)).await;
+        assert_eq!((read.code, &read.json()["spec"]), (200, &thing("x")["spec"]));
+        let exact = format!("{widgets}?resourceVersion={}&resourceVersionMatch=Exact", row.revision.0);
+        let list = server.get(&exact).await.json();
+        assert_eq!(list["items"][0]["spec"], thing("x")["spec"], "the history has the first format");
+        let watch = format!("{widgets}?watch=1&timeoutSeconds=1&resourceVersion={}", row.revision.0);
+        assert_eq!(events(&server.get(&watch).await.body)[0]["object"]["spec"], thing("x")["spec"]);
+        let changed = server.merge(&url, json!({"metadata": {"labels": {"a": "b"}}})).await;
+        assert_eq!(changed.code, 200);
+        assert_eq!(stored(&server, key).await.starts_with(&[0xd9, 0xd9, 0xf7]), is_cbor, "{gates}");
+        let mut body = server.get(&url).await.json();
+        body["metadata"] = Value::Null;
+        bodies.push(body);
+    }
+    assert_eq!(bodies[0], bodies[1]);
+}
+
+#[tokio::test]
+async fn built_in_kinds_and_definitions_are_stored_as_json() {
+    let server = Server::start_with_gates("CBORServingAndStorage=true").await;
+    server.post(MAPS, map("one", "1")).await;
+    assert!(stored(&server, "core/configmaps/a/one").await.starts_with(b"{"));
 }
 
 #[tokio::test]

@@ -35,7 +35,6 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
-use bytes::Bytes;
 use kinds::Resource;
 use kinds::custom::ConversionWebhook;
 use kinds::custom::conversion::failure;
@@ -325,8 +324,7 @@ fn version_of(api_version: &str) -> &str {
 
 /// Decodes the stored bytes of an item, without a resourceVersion.
 fn decode(item: &Item) -> Result<Object, Status> {
-    let bytes: &Bytes = item.value();
-    serde_json::from_slice(bytes).map(Object).map_err(|error| unreadable(item.key(), &error))
+    entry::parse(item.value()).map_err(|error| unreadable(item.key(), &error))
 }
 
 /// Returns the entry of an item, or 500 if its bytes cannot be decoded.
