@@ -78,12 +78,12 @@ fn check_subject(spec: &Fields) -> Option<FieldError> {
     })
 }
 
-/// Rejects metadata, except `managedFields`, `creationTimestamp` and, for a namespaced kind, `namespace`.
+/// Rejects metadata, except `managedFields`, `creationTimestamp` and `namespace`. As in kube-apiserver, the
+/// namespace of a kind without namespaces is ignored.
 fn check_metadata(object: &Object, namespaced: bool) -> Option<FieldError> {
     let meta = object.meta()?;
     let has_forbidden_field = meta.iter().any(|(field, value)| match field.as_str() {
-        "managedFields" | "creationTimestamp" => false,
-        "namespace" => !namespaced && value.as_str() != Some(""),
+        "managedFields" | "creationTimestamp" | "namespace" => false,
         _ => !(value.is_null() || value.as_str() == Some("") || value.as_object().is_some_and(Map::is_empty)),
     });
     let detail = if namespaced { "must be empty except for namespace" } else { "must be empty" };
