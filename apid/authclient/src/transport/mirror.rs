@@ -39,7 +39,7 @@ use crate::decisions::revisions::{PolicyChange, PolicyRevisions};
 use crate::reduce::Reduction;
 use crate::transport::connection::AuthdConnection;
 use crate::transport::peer::ExpectedAuthd;
-use crate::transport::stream::{Backoff, error_chain_text, open_channel};
+use crate::transport::stream::{FailedAttempts, error_chain_text, open_channel};
 
 /// Maximum number of queued messages to authd, and of queued write batches. At the limit, the sender waits.
 const QUEUE: usize = 1024;
@@ -83,10 +83,10 @@ impl Mirror {
     /// A panic must not end this loop: without it, cached responses would serve without notice of a new
     /// configuration.
     pub(crate) async fn run(&self) {
-        let mut backoff = Backoff::new();
+        let mut attempts = FailedAttempts::default();
         loop {
             self.connection.wait_for_connection().await;
-            let stream = self.run_stream(&mut backoff);
+            let stream = self.run_stream(&mut attempts);
             let reason = match AssertUnwindSafe(stream).catch_unwind().await {
                 Ok(Ok(())) => "the subscription to policy changes closed".to_owned(),
                 Ok(Err(reason)) => reason,
@@ -94,11 +94,11 @@ impl Mirror {
             };
             tracing::debug!(reason, "mirror stream closed; reconnecting");
             self.connection.set_mirror_lost(reason);
-            backoff.pause().await;
+            attempts.pause().await;
         }
     }
 
-    async fn run_stream(&self, backoff: &mut Backoff) -> Result<(), String> {
+    async fn run_stream(&self, attempts: &mut FailedAttempts) -> Result<(), String> {
         let mut stale = self.connection.stale_mirror();
         let channel = open_channel(&self.socket).await.map_err(|error| error_chain_text(&error))?;
         let (updates, outgoing) = mpsc::channel(QUEUE);
@@ -111,16 +111,16 @@ impl Mirror {
         let response =
             MirrorClient::new(channel).sync(ReceiverStream::new(outgoing)).await.map_err(|status| {
                 if status.code() == tonic::Code::FailedPrecondition {
-                    backoff.set_rejection_pause();
+                    attempts.record_rejection();
                 }
                 format!("authd rejected the mirror stream: {}", status.message())
             })?;
         let instance = ExpectedAuthd::new(&self.names).instance(response.metadata()).map_err(|problem| {
-            backoff.set_rejection_pause();
+            attempts.record_rejection();
             problem.to_string()
         })?;
         let mut demands = response.into_inner();
-        backoff.reset();
+        attempts.reset();
 
         let (batch_sender, batches) = mpsc::channel(QUEUE);
         let incoming = async {
@@ -149,7 +149,7 @@ impl Mirror {
         tokio::select! {
             result = incoming => result,
             _ = stale.changed() => {
-                backoff.set_rejection_pause();
+                attempts.record_rejection();
                 Err("a newer connection leads to another process of authd".to_owned())
             }
             result = self.send_policy(&updates) => result,

@@ -38,6 +38,7 @@ use futures_util::FutureExt as _;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use serving::backoff::Backoff;
 use serving::local::LocalStream;
 use serving::single_task::{Spawner, run_as_single_task};
 use tokio::net::UnixStream;
@@ -62,12 +63,11 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum time that a request waits for a stream that is being reopened.
 const REOPEN_TIMEOUT: Duration = Duration::from_millis(300);
-/// The first pause before a reconnection; the pause doubles up to [`LONGEST_PAUSE`].
+/// The pauses before a reconnection.
 ///
 /// The pauses are short: without authd, apid serves only requests with cached decisions, and a failed
 /// connection to a Unix socket costs only some microseconds.
-const FIRST_PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(5), longest: Duration::from_millis(20) };
 /// The pause after a mismatch with authd: each attempt fails until the flags of a process change.
 const REJECTED_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum size of a message in bytes: the size of a review with the largest request body, and a margin.
@@ -277,31 +277,29 @@ pub async fn check_health(socket: &std::path::Path) -> Result<(), AuthdProblem> 
     response.map(drop).map_err(|status| AuthdProblem::Unreachable(status.message().to_owned()))
 }
 
-/// The pauses between attempts to connect.
-pub(crate) struct Backoff {
-    next: Duration,
+/// The failed attempts to connect, which determine the next pause.
+#[derive(Default)]
+pub(crate) struct FailedAttempts {
+    count: u32,
+    is_rejected: bool,
 }
 
-impl Backoff {
-    /// Starts with the shortest pause.
-    pub(crate) fn new() -> Self {
-        Backoff { next: FIRST_PAUSE }
-    }
-
+impl FailedAttempts {
     /// Resets to the shortest pause after a success.
     pub(crate) fn reset(&mut self) {
-        self.next = FIRST_PAUSE;
+        *self = FailedAttempts::default();
     }
 
     /// Waits before the next attempt.
     pub(crate) async fn pause(&mut self) {
-        tokio::time::sleep(self.next).await;
-        self.next = (self.next * 2).min(LONGEST_PAUSE);
+        let pause = if self.is_rejected { REJECTED_PAUSE } else { BACKOFF.pause(self.count) };
+        *self = FailedAttempts { count: self.count.saturating_add(1), is_rejected: false };
+        tokio::time::sleep(pause).await;
     }
 
     /// Sets the next pause to [`REJECTED_PAUSE`].
-    pub(crate) fn set_rejection_pause(&mut self) {
-        self.next = REJECTED_PAUSE;
+    pub(crate) fn record_rejection(&mut self) {
+        self.is_rejected = true;
     }
 }
 
@@ -315,9 +313,9 @@ async fn keep_open(
     connection: Arc<AuthdConnection>,
     open: watch::Sender<Option<OpenStream>>,
 ) {
-    let mut backoff = Backoff::new();
+    let mut attempts = FailedAttempts::default();
     loop {
-        let stream = run_stream(&socket, &expected, &connection, &open, &mut backoff);
+        let stream = run_stream(&socket, &expected, &connection, &open, &mut attempts);
         let unreachable = |reason: &str| AuthdProblem::Unreachable(reason.to_owned());
         let problem = match AssertUnwindSafe(stream).catch_unwind().await {
             Ok(Ok(())) => unreachable("authd closed the stream"),
@@ -328,12 +326,12 @@ async fn keep_open(
             open.pending.close();
         }
         if matches!(problem, AuthdProblem::Mismatched(_)) {
-            backoff.set_rejection_pause();
+            attempts.record_rejection();
         }
         tracing::debug!(reason = %problem, "decision stream closed; reconnecting");
         connection.set_decisions_lost(problem);
         tokio::select! {
-            () = backoff.pause() => {}
+            () = attempts.pause() => {}
             () = open.closed() => return,
         }
     }
@@ -344,13 +342,13 @@ async fn run_stream(
     expected: &ExpectedAuthd,
     connection: &AuthdConnection,
     open: &watch::Sender<Option<OpenStream>>,
-    backoff: &mut Backoff,
+    attempts: &mut FailedAttempts,
 ) -> Result<(), AuthdProblem> {
     let stale = connection.stale_decisions();
     let channel = open_channel(socket).await.map_err(|error| unreachable(&error))?;
     let stream = LocalStream::connect(socket).await.map_err(|error| unreachable(&error))?;
     run_as_single_task(|spawner| {
-        run_connection(stream, spawner, channel, expected, connection, stale, open, backoff)
+        run_connection(stream, spawner, channel, expected, connection, stale, open, attempts)
     })
     .await
 }
@@ -368,7 +366,7 @@ async fn run_connection(
     connection: &AuthdConnection,
     mut stale: watch::Receiver<()>,
     open: &watch::Sender<Option<OpenStream>>,
-    backoff: &mut Backoff,
+    attempts: &mut FailedAttempts,
 ) -> Result<(), AuthdProblem> {
     let (sender, http2_connection) = http2::Builder::new(spawner)
         .timer(TokioTimer::new())
@@ -395,7 +393,7 @@ async fn run_connection(
         let pending = Arc::new(PendingRequests::new());
         connection.set_decisions_open(&instance);
         open.send_replace(Some(OpenStream { requests, pending: pending.clone(), channel, instance }));
-        backoff.reset();
+        attempts.reset();
         tracing::info!("decision stream to authd opened");
         let broken = |status: tonic::Status| AuthdProblem::Unreachable(status.message().to_owned());
         while let Some(response) = responses.message().await.map_err(broken)? {
