@@ -48,6 +48,44 @@ async fn change_of_type_releases_and_allocates() {
 }
 
 #[tokio::test]
+async fn writes_of_ipaddress_objects_are_admitted() {
+    let server = dual_stack(Preset::Svc).await;
+    let service = |name: &str, address: &str| body(name, json!({"clusterIP": address}));
+    assert_eq!(server.post(SERVICES, service("one", "10.0.0.9")).await.code, 201);
+    let record = format!("{}/10.0.0.9", addresses_path(&server));
+    let manager = &server.get(&record).await.json()["metadata"]["managedFields"][0]["manager"];
+    assert_eq!(manager, "apid");
+    let rule = json!({"apiGroups": ["networking.example.test"], "apiVersions": ["v1"],
+        "operations": ["CREATE", "DELETE"], "resources": ["ipaddresses"]});
+    let names = "(request.operation == 'DELETE' ? oldObject : object).metadata.name";
+    let expression = format!("request.userInfo.username == 'system:apiserver' && {names} == '10.0.0.7'");
+    let policy = json!({"metadata": {"name": "p"}, "spec": {"matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": expression, "message": "one"}]}});
+    let binding =
+        json!({"metadata": {"name": "p"}, "spec": {"policyName": "p", "validationActions": ["Deny"]}});
+    for (path, object) in
+        [("validatingadmissionpolicies", policy), ("validatingadmissionpolicybindings", binding)]
+    {
+        let created =
+            server.post(&format!("/apis/admissionregistration.example.test/v1/{path}"), object).await;
+        assert_eq!(created.code, 201);
+    }
+    assert_eq!(server.post(SERVICES, service("seven", "10.0.0.7")).await.code, 201);
+    for address in ["10.0.0.8", "10.0.0.9"] {
+        // The object of 10.0.0.9 is deleted first: its Service is gone.
+        server.delete(&format!("{SERVICES}/one"), json!({})).await;
+        let rejected = server.post(SERVICES, service("other", address)).await;
+        assert_eq!(rejected.code, 500);
+        let message = rejected.json()["message"].as_str().unwrap_or_default().to_owned();
+        assert!(message.contains("failed to allocate a serviceIP: ") && message.contains("one"), "{message}");
+        assert_eq!(server.get(&format!("{SERVICES}/other")).await.code, 404);
+    }
+    assert_eq!(server.get(&record).await.json()["spec"]["parentRef"]["name"], "one");
+    server.delete(&format!("{SERVICES}/seven"), json!({})).await;
+    assert_eq!(server.post(SERVICES, service("other", "10.0.0.7")).await.code, 201);
+}
+
+#[tokio::test]
 async fn address_cannot_be_changed_or_taken_twice() {
     let server = dual_stack(Preset::Kubernetes).await;
     server.post(SERVICES, body("one", json!({"clusterIP": "10.0.0.9"}))).await;

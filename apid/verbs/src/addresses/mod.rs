@@ -4,9 +4,9 @@
 //!
 //! [`ServiceAddresses`] observes the store and keeps an index of the values that stored Services use. A value
 //! is a cluster IP address, a node port or a health check port. [`ServiceAddresses::allocate`] fills the
-//! address and port fields of a Service and reserves the new values. [`Reservation::commit`] writes the
-//! IPAddress objects and then the Service. An IPAddress object records each address; a background task
-//! repairs the records after a crash.
+//! address and port fields of a Service and reserves the new values. An IPAddress object records each address: the
+//! write of a Service creates these objects, and then [`Reservation::commit`] writes the Service. A background task
+//! repairs the records after a crash or a failed write, and deletes those of released addresses.
 //!
 //! # Invariants
 //!
@@ -209,6 +209,11 @@ impl ServiceAddresses {
     /// Returns the differences between Services and records.
     pub fn differences(&self) -> Differences {
         self.index.lock().differences()
+    }
+
+    /// Whether an address has a record that the allocator manages.
+    pub(crate) fn has_managed_record(&self, address: IpAddr) -> bool {
+        self.index.lock().records().get(&address).is_some_and(|record| record.is_managed)
     }
 
     /// Whether the managed record of an address names a Service that does not use the address.

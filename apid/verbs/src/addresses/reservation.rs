@@ -2,22 +2,18 @@
 //!
 //! # Contract
 //!
-//! [`Reservation::commit`] writes the records of the reserved addresses and then the Service. A commit of the
-//! Service with an unknown outcome keeps the values reserved until the store reports a definite state.
+//! [`Reservation::commit`] writes the Service. The caller has written the records of the reserved addresses. A commit
+//! with an unknown outcome keeps the values reserved until the store reports a definite state.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use storage::{CommitOutcome, Error, Op, Revision, Store};
 use tokio::sync::oneshot;
 
 use super::index::{Index, SharedIndex};
-use super::range::parse_address;
 
-/// Maximum number of attempts to write the record of an address, which a repair may change concurrently.
-const ATTEMPTS: usize = 4;
 /// Pause between two attempts to determine the outcome of a commit.
 const OUTCOME_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -26,12 +22,6 @@ pub struct Reservation {
     index: SharedIndex,
     addresses: Vec<IpAddr>,
     ports: Vec<u16>,
-}
-
-/// The result of a write. `is_definite`: the result states with certainty whether the Service is stored.
-struct WriteOutcome {
-    result: storage::Result<CommitOutcome>,
-    is_definite: bool,
 }
 
 impl Reservation {
@@ -53,92 +43,26 @@ impl Reservation {
         &self.addresses
     }
 
-    /// Writes the records of the addresses and then the Service. `records` are keys and values of IPAddress objects.
-    ///
-    /// Dropping the future does not cancel the write. If the write certainly failed, the records are removed.
+    /// Writes the Service. Dropping the future does not cancel the write.
     ///
     /// # Errors
     ///
-    /// The errors of the commits. `Unavailable` also if another client writes the record of an address first.
-    pub async fn commit(
-        self,
-        store: Arc<dyn Store>,
-        key: String,
-        op: Op,
-        records: Vec<(String, Bytes)>,
-    ) -> storage::Result<CommitOutcome> {
+    /// The errors of the commit.
+    pub async fn commit(self, store: Arc<dyn Store>, key: String, op: Op) -> storage::Result<CommitOutcome> {
         let (sender, result) = oneshot::channel();
         tokio::spawn(async move {
-            let outcome = self.write(&*store, &key, op, records).await;
-            if outcome.is_definite {
-                drop(self);
-                let _ = sender.send(outcome.result);
-            } else {
-                let _ = sender.send(outcome.result);
+            let result = store.commit(&key, op).await;
+            if matches!(result, Err(Error::Unavailable(_) | Error::Corrupt(_))) {
+                let _ = sender.send(result);
                 wait_for_definite_state(&*store, &key).await;
                 drop(self);
+            } else {
+                drop(self);
+                let _ = sender.send(result);
             }
         });
         let no_result = "the task that writes the Service ended without a result";
         result.await.unwrap_or_else(|_| Err(Error::Unavailable(no_result.to_owned())))
-    }
-
-    async fn write(
-        &self,
-        store: &dyn Store,
-        key: &str,
-        op: Op,
-        records: Vec<(String, Bytes)>,
-    ) -> WriteOutcome {
-        let mut written = Vec::with_capacity(records.len());
-        let mut failure = None;
-        for (record_key, value) in records {
-            match self.write_record(store, &record_key, value).await {
-                Ok(revision) => written.push((record_key, revision)),
-                Err(error) => {
-                    failure = Some(error);
-                    break;
-                }
-            }
-        }
-        let (result, is_definite) = match failure {
-            Some(error) => (Err(error), true),
-            None => {
-                let result = store.commit(key, op).await;
-                let is_definite = !matches!(result, Err(Error::Unavailable(_) | Error::Corrupt(_)));
-                (result, is_definite)
-            }
-        };
-        if result.is_err() && is_definite {
-            for (record_key, revision) in written {
-                // If this deletion fails, the repair task removes the record.
-                let _ = store.commit(&record_key, Op::Delete(revision)).await;
-            }
-        }
-        WriteOutcome { result, is_definite }
-    }
-
-    /// Creates the record of an address, or replaces a managed record.
-    async fn write_record(&self, store: &dyn Store, key: &str, value: Bytes) -> storage::Result<Revision> {
-        let mut op = Op::Create(value.clone());
-        for _ in 0..ATTEMPTS {
-            op = match store.commit(key, op).await {
-                Ok(committed) => return Ok(committed.revision),
-                Err(Error::Exists(row) | Error::Conflict(row)) => {
-                    let address = key.rsplit('/').next().and_then(parse_address);
-                    let is_managed = |address: IpAddr| {
-                        self.index.lock().records().get(&address).is_none_or(|record| record.is_managed)
-                    };
-                    if !address.is_some_and(is_managed) {
-                        break;
-                    }
-                    Op::Update(value.clone(), row.revision)
-                }
-                Err(Error::NotFound(_)) => Op::Create(value.clone()),
-                Err(error) => return Err(error),
-            };
-        }
-        Err(Error::Unavailable(format!("`{key}` was written by another client meanwhile")))
     }
 }
 
