@@ -3,9 +3,8 @@
 //! # Contract
 //!
 //! The controller checks a ValidatingAdmissionPolicy whose `status.observedGeneration` differs from its
-//! generation, [`DEBOUNCE`] after its last change. The warnings do not change the effect of the policy.
+//! generation, a second after the change. The warnings do not change the effect of the policy.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,59 +12,39 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::admission_expressions::type_check;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
 
-use super::actor::{Actor, Target, is_race};
-use super::reflector::follow_names;
+use super::actor::{Actor, Target};
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{ApiState, Collection};
 
 use crate::ControllerState;
 
-/// Pause between the last change of a policy and its check, so several edits of a policy cause one check.
-const DEBOUNCE: Duration = Duration::from_secs(1);
+/// The controller; its keys are names of policies.
+struct TypeChecks {
+    actor: Actor,
+    policies: Arc<Collection>,
+}
 
 /// Checks new and changed policies until the process ends.
 pub(super) async fn run(state: Arc<ControllerState>) {
     let collection =
         stored::of_kind(&state.api_state, ("admissionregistration", "ValidatingAdmissionPolicy"));
     let Ok(policies) = collection else { return };
-    let (observe, changed_names) = follow_names(&policies.items);
+    let runner = Runner::new(&state, "validatingadmissionpolicy-status")
+        // Several edits of a policy cause one check.
+        .debounce(Duration::from_secs(1))
+        .watch(&policies.items, |event| event.existing_name());
     let actor = state.controller("validatingadmissionpolicy-status-controller");
-    tokio::join!(observe, check_changed(&actor, &policies, changed_names));
+    runner.run(Arc::new(TypeChecks { actor, policies })).await;
 }
 
-/// Checks each changed policy as soon as it has not changed for [`DEBOUNCE`].
-async fn check_changed(
-    actor: &Actor,
-    policies: &Collection,
-    mut changed_names: mpsc::UnboundedReceiver<String>,
-) {
-    let mut due: HashMap<String, Instant> = HashMap::new();
-    loop {
-        let next = due.values().min().copied();
-        let next_check = next.unwrap_or_else(|| Instant::now() + DEBOUNCE);
-        tokio::select! {
-            name = changed_names.recv() => {
-                let Some(name) = name else { return };
-                due.insert(name, Instant::now() + DEBOUNCE);
-            }
-            () = tokio::time::sleep_until(next_check), if next.is_some() => {
-                let now = Instant::now();
-                let names: Vec<String> =
-                    due.iter().filter(|(_, due_at)| **due_at <= now).map(|(name, _)| name.clone()).collect();
-                for name in names {
-                    due.remove(&name);
-                    let Err(status) = check(actor, policies, &name).await else { continue };
-                    // After a race, the notification about the concurrent change causes the next check.
-                    if !is_race(&status) {
-                        tracing::warn!(policy = name, reason = %status, "type check of an admission policy failed; retrying");
-                        due.insert(name, Instant::now() + DEBOUNCE);
-                    }
-                }
-            }
-        }
+impl Reconcile for TypeChecks {
+    type Key = String;
+
+    async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
+        check(&self.actor, &self.policies, name).await?;
+        Ok(Requeue::No)
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kinds::entry::Entry;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::stored;
 use verbs::{Item, Items};
@@ -19,6 +18,22 @@ pub(super) enum ObjectEvent<'a> {
     Exists(&'a Entry),
     /// The object was deleted; its last state.
     Deleted(&'a Entry),
+}
+
+impl<'a> ObjectEvent<'a> {
+    /// Returns the current or last state of the object.
+    pub(super) fn entry(self) -> &'a Entry {
+        let (ObjectEvent::Exists(entry) | ObjectEvent::Deleted(entry)) = self;
+        entry
+    }
+
+    /// Returns the name of the object if it exists.
+    pub(super) fn existing_name(self) -> Option<String> {
+        match self {
+            ObjectEvent::Exists(entry) => Some(entry.name().to_owned()),
+            ObjectEvent::Deleted(_) => None,
+        }
+    }
 }
 
 /// Calls `observe` for every existing object of a collection, then for every change in order.
@@ -59,18 +74,6 @@ async fn reflect_matching(
         }
         tokio::time::sleep(PAUSE).await;
     }
-}
-
-/// Sends the names of all objects of a cluster-scoped kind, then the name of each created or changed object.
-/// The caller must await the future, as that of [`reflect`].
-pub(super) fn follow_names(items: &Arc<Items>) -> (impl Future<Output = ()>, UnboundedReceiver<String>) {
-    let (sender, names) = unbounded_channel();
-    let follow = reflect(Arc::clone(items), move |event| {
-        if let ObjectEvent::Exists(entry) = event {
-            let _ = sender.send(entry.name().to_owned());
-        }
-    });
-    (follow, names)
 }
 
 async fn reflect_once(
@@ -115,6 +118,7 @@ mod tests {
     use storage::cache::Limits;
     use storage::engine::memory::MemoryStore;
     use storage::{Op, Store};
+    use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
     use verbs::Cache;

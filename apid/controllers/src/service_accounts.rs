@@ -1,15 +1,13 @@
 //! Service account controller: creates and restores the service account `default` of every namespace.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
-use tokio::sync::mpsc;
 
 use super::actor::{Actor, Target};
-use super::reflector::{ObjectEvent, reflect};
-use super::retries::RetryQueue;
+use super::reflector::ObjectEvent;
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::Collection;
 
@@ -17,48 +15,37 @@ use crate::ControllerState;
 
 /// Name of the service account in each namespace.
 const DEFAULT: &str = "default";
-/// Pause before a failed creation is repeated.
-const RETRY: Duration = Duration::from_secs(1);
+
+/// The controller; its keys are names of namespaces.
+struct DefaultAccounts {
+    actor: Actor,
+    namespaces: Arc<Collection>,
+    accounts: Arc<Collection>,
+}
 
 /// Creates missing service accounts `default` until the process ends.
 pub(super) async fn run(state: Arc<ControllerState>) {
-    let (Ok(namespaces), Ok(accounts)) =
-        (stored::core(&state.api_state, "namespaces"), stored::core(&state.api_state, "serviceaccounts"))
-    else {
-        return;
-    };
-    let (namespace_sender, namespace_names) = mpsc::unbounded_channel::<String>();
-    let follow_namespaces = {
-        let namespace_sender = namespace_sender.clone();
-        reflect(namespaces.items.clone(), move |event| {
-            if let ObjectEvent::Exists(namespace) = event
-                && !namespace.is_terminating()
-            {
-                let _ = namespace_sender.send(namespace.name().to_owned());
+    let core = |resource| stored::core(&state.api_state, resource);
+    let (Ok(namespaces), Ok(accounts)) = (core("namespaces"), core("serviceaccounts")) else { return };
+    let runner = Runner::new(&state, "serviceaccount")
+        .watch(&namespaces.items, |event| event.existing_name().filter(|_| !event.entry().is_terminating()))
+        .watch(&accounts.items, |event| match event {
+            ObjectEvent::Deleted(account) if account.name() == DEFAULT => {
+                Some(account.namespace().to_owned())
             }
-        })
-    };
-    let follow_accounts = reflect(accounts.items.clone(), move |event| {
-        if let ObjectEvent::Deleted(account) = event
-            && account.name() == DEFAULT
-        {
-            let _ = namespace_sender.send(account.namespace().to_owned());
-        }
-    });
+            _ => None,
+        });
     let actor = state.controller("service-account-controller");
-    let create_missing = async {
-        let mut queue = RetryQueue::new(namespace_names, RETRY);
-        while let Some(namespace) = queue.next().await {
-            match ensure_default_account(&actor, &namespaces, &accounts, &namespace).await {
-                Ok(()) => queue.forget_failures(&namespace),
-                Err(status) => {
-                    tracing::warn!(namespace, reason = %status, "creating the default service account failed; retrying");
-                    queue.retry(namespace);
-                }
-            }
-        }
-    };
-    tokio::join!(follow_namespaces, follow_accounts, create_missing);
+    runner.run(Arc::new(DefaultAccounts { actor, namespaces, accounts })).await;
+}
+
+impl Reconcile for DefaultAccounts {
+    type Key = String;
+
+    async fn reconcile(&self, namespace: &String) -> Result<Requeue, Status> {
+        ensure_default_account(&self.actor, &self.namespaces, &self.accounts, namespace).await?;
+        Ok(Requeue::No)
+    }
 }
 
 /// Creates the service account `default` of a namespace if it is missing and the namespace is not

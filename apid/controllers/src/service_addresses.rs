@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
+use parking_lot::Mutex;
 
 use super::actor::{Actor, Target, is_race};
 use super::condition::{Condition, with_conditions};
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::Collection;
 use verbs::addresses::Owner;
@@ -25,49 +27,78 @@ use crate::ControllerState;
 
 /// Maximum wait for a change before the next repair.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Pause before a repair, in which changes accumulate and the watch cache catches up with the allocator.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Debounce interval, in which the watch cache catches up with the allocator.
+const DEBOUNCE: Duration = Duration::from_millis(50);
 /// Message of the condition `Ready` of a ServiceCIDR object whose deletion waits.
 const TERMINATING: &str =
     "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR";
+
+/// The controller, with one key for all addresses and ranges.
+struct AddressRepair {
+    apiserver: Actor,
+    records: Arc<Collection>,
+    ranges: Arc<Collection>,
+    /// The actor that writes ServiceCIDR objects; None if they stay as they are.
+    range_actor: Option<Actor>,
+    /// The reported addresses that several Services use, with these Services.
+    reported: Mutex<Vec<(IpAddr, Vec<Owner>)>>,
+}
 
 /// Repairs after each change of a Service, IPAddress or ServiceCIDR until the process ends.
 ///
 /// If `reconciles_ranges` is false, ServiceCIDR objects stay as they are.
 pub(super) async fn run(state: Arc<ControllerState>, reconciles_ranges: bool) {
-    let api_state = &state.api_state;
-    let (Ok(records), Ok(ranges)) = (
-        stored::of_kind(api_state, ("networking", "IPAddress")),
-        stored::of_kind(api_state, ("networking", "ServiceCIDR")),
-    ) else {
-        return;
-    };
-    let repair_actor = state.apiserver();
-    let controller = state.controller("service-cidrs-controller");
-    let mut reported = Vec::new();
-    loop {
-        let differences = api_state.addresses.differences();
-        if differences.shared != reported {
-            for (address, owners) in &differences.shared {
-                tracing::warn!(%address, ?owners, "several Services use one cluster IP; delete all but one of them");
-            }
-            reported = differences.shared;
+    let kind = |kind| stored::of_kind(&state.api_state, ("networking", kind));
+    let (Ok(records), Ok(ranges)) = (kind("IPAddress"), kind("ServiceCIDR")) else { return };
+    let runner = Runner::new(&state, "ipaddresses").start_with(());
+    let (api_state, queue) = (Arc::clone(&state.api_state), runner.queue());
+    let runner = runner.source(async move {
+        loop {
+            api_state.addresses.wait_for_change().await;
+            queue.add_after((), DEBOUNCE);
         }
-        let mut results = Vec::new();
+    });
+    let controller = AddressRepair {
+        apiserver: state.apiserver(),
+        records,
+        ranges,
+        range_actor: reconciles_ranges.then(|| state.controller("service-cidrs-controller")),
+        reported: Mutex::default(),
+    };
+    runner.run(Arc::new(controller)).await;
+}
+
+impl Reconcile for AddressRepair {
+    type Key = ();
+
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        let differences = self.apiserver.api_state().addresses.differences();
+        self.report_shared(differences.shared);
+        let mut result = Ok(());
         for address in differences.stale {
-            results.push(remove_record(&repair_actor, &records, address).await);
+            result = result.and(remove_record(&self.apiserver, &self.records, address).await);
         }
         for (address, owner) in differences.unrecorded {
-            results.push(add_record(&repair_actor, &records, address, &owner).await);
+            result = result.and(add_record(&self.apiserver, &self.records, address, &owner).await);
         }
-        if reconciles_ranges {
-            results.extend(reconcile_ranges(&controller, &ranges).await);
+        if let Some(actor) = &self.range_actor {
+            result = result.and(reconcile_ranges(actor, &self.ranges).await);
         }
-        for status in results.into_iter().filter_map(Result::err) {
-            tracing::warn!(reason = %status, "repairing service addresses failed; retrying");
+        result?;
+        Ok(Requeue::After(INTERVAL))
+    }
+}
+
+impl AddressRepair {
+    /// Logs the addresses that several Services use, if they have changed.
+    fn report_shared(&self, shared: Vec<(IpAddr, Vec<Owner>)>) {
+        let mut reported = self.reported.lock();
+        if shared != *reported {
+            for (address, owners) in &shared {
+                tracing::warn!(%address, ?owners, "several Services use one cluster IP; delete all but one of them");
+            }
+            *reported = shared;
         }
-        let _ = tokio::time::timeout(INTERVAL, api_state.addresses.wait_for_change()).await;
-        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -97,17 +128,14 @@ async fn add_record(
     ignore_races(actor.create(target, record).await.map(drop))
 }
 
-/// Reconciles all ServiceCIDR objects. Returns one result for each, or the failure to read them.
-async fn reconcile_ranges(actor: &Actor, ranges: &Collection) -> Vec<Result<(), Status>> {
-    let objects = match stored::all(ranges).await {
-        Ok(objects) => objects,
-        Err(status) => return vec![Err(status)],
-    };
-    let mut results = Vec::with_capacity(objects.len());
+/// Reconciles all ServiceCIDR objects. A failure for one of them does not prevent the others.
+async fn reconcile_ranges(actor: &Actor, ranges: &Collection) -> Result<(), Status> {
+    let objects = stored::all(ranges).await?;
+    let mut result = Ok(());
     for range in &objects {
-        results.push(reconcile_range(actor, ranges, range, &objects).await);
+        result = result.and(reconcile_range(actor, ranges, range, &objects).await);
     }
-    results
+    result
 }
 
 /// Adds the finalizer and the condition `Ready` to a ServiceCIDR object. Removes the finalizer of a

@@ -1,20 +1,46 @@
 //! The state that all controllers share.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use audit::AuditLog;
+use flowcontrol::FlowControl;
 use serving::metrics::Metrics;
 
+use super::queue_metrics::QueueMetrics;
 use verbs::ApiState;
 
 /// The state of the controllers: the state of the API, the audit log, the metrics, and the kind of identity.
 pub struct ControllerState {
     /// The state that the verbs use.
     pub api_state: Arc<ApiState>,
-    /// The audit log, which shows the writes of controllers like requests.
-    pub audit: Arc<AuditLog>,
-    /// The metrics of the process.
-    pub metrics: Arc<Metrics>,
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) metrics: Arc<Metrics>,
+    queue_metrics: OnceLock<QueueMetrics>,
     /// Whether each controller writes as its own service account.
-    pub own_accounts: bool,
+    pub(super) own_accounts: bool,
+    /// Receives the flow schemas and priority levels; None: these objects have no effect.
+    pub(super) flow_control: Option<Arc<FlowControl>>,
+}
+
+impl ControllerState {
+    /// Creates the state.
+    ///
+    /// - `audit`: the audit log, which shows the writes of controllers like requests.
+    /// - `own_accounts`: whether each controller writes as its own service account.
+    /// - `flow_control`: receives the flow schemas and priority levels.
+    pub fn new(
+        api_state: Arc<ApiState>,
+        audit: Arc<AuditLog>,
+        metrics: Arc<Metrics>,
+        own_accounts: bool,
+        flow_control: Option<Arc<FlowControl>>,
+    ) -> Self {
+        let queue_metrics = OnceLock::new();
+        ControllerState { api_state, audit, metrics, queue_metrics, own_accounts, flow_control }
+    }
+
+    /// Returns the metrics of the work queues, which the first queue registers.
+    pub(super) fn queue_metrics(&self) -> &QueueMetrics {
+        self.queue_metrics.get_or_init(|| QueueMetrics::new(&self.metrics))
+    }
 }

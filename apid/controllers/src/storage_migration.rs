@@ -10,7 +10,7 @@
 //! # Errors
 //!
 //! An object that was deleted, or written by another client, needs no rewrite. Any other failure of a write
-//! ends the migration with `Failed`.
+//! ends the migration with `Failed`. If the state of a migration cannot be written, the migration is retried.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use apimachinery::status::{Reason, Status};
 use apimachinery::time;
 use serde_json::{Map, Value, json};
 
-use super::actor::{Actor, Target, ignore_race, is_race};
-use super::reflector::follow_names;
+use super::actor::{Actor, Target, ignore_race};
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{ApiState, Collection};
 
@@ -48,26 +48,29 @@ impl MigrationState {
     }
 }
 
+/// The controller; its keys are names of migrations.
+struct StorageMigration {
+    actor: Actor,
+    migrations: Arc<Collection>,
+}
+
 /// Runs new and unfinished migrations until the process ends. Returns at once if the kind is not served.
 pub(super) async fn run(state: Arc<ControllerState>) {
     let collection = stored::of_kind(&state.api_state, ("storagemigration", "StorageVersionMigration"));
     let Ok(migrations) = collection else { return };
-    let (observe, mut changed_names) = follow_names(&migrations.items);
+    let runner = Runner::new(&state, "storage_version_migrator")
+        .watch(&migrations.items, |event| event.existing_name());
     let actor = state.controller("storage-version-migrator-controller");
-    let work = async {
-        while let Some(name) = changed_names.recv().await {
-            if let Err(status) = migrate(&actor, &migrations, &name).await
-                && !is_race(&status)
-            {
-                tracing::warn!(
-                    migration = name,
-                    reason = %status,
-                    "writing the state of a storage migration failed; retrying at the next start"
-                );
-            }
-        }
-    };
-    tokio::join!(observe, work);
+    runner.run(Arc::new(StorageMigration { actor, migrations })).await;
+}
+
+impl Reconcile for StorageMigration {
+    type Key = String;
+
+    async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
+        migrate(&self.actor, &self.migrations, name).await?;
+        Ok(Requeue::No)
+    }
 }
 
 /// Runs one migration, unless it has ended.

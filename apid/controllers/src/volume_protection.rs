@@ -5,12 +5,8 @@
 //! A terminating PersistentVolumeClaim loses the finalizer `pvc-protection` when no scheduled pod of its
 //! namespace uses the claim. A terminating PersistentVolume loses the finalizer `pv-protection` when no
 //! stored claim is bound to the volume. The admission plugin `StorageObjectInUseProtection` adds both
-//! finalizers. The task examines terminating objects after each change of a pod, a claim or a volume, and at
-//! an interval.
-//!
-//! # Errors
-//!
-//! A failed read or write is logged and retried after a pause.
+//! finalizers. The controllers examine terminating objects after each change of a pod, a claim or a volume,
+//! and at an interval.
 //!
 //! # Reference
 //!
@@ -18,7 +14,7 @@
 //! its claims until it is deleted. Kubernetes decides by the phase of a volume whether the volume is used. No
 //! controller of apid writes the phase, so the stored claims decide.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,11 +22,10 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use memchr::memmem::Finder;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use super::EnabledControllers;
 use super::actor::{Actor, Target, ignore_race};
-use super::reflector::{ObjectEvent, reflect};
+use super::reflector::ObjectEvent;
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{Collection, Item};
 
@@ -40,184 +35,135 @@ use crate::ControllerState;
 /// time to remove the finalizer itself right after the deletion, as scripts for servers without controllers
 /// do.
 const DEBOUNCE: Duration = Duration::from_secs(1);
-/// Pause before an examination with failures is repeated.
-const RETRY: Duration = Duration::from_secs(1);
 /// Maximum wait for a change before the next examination, because the reflector can miss a deletion.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Terminating claims and volumes, and the notification of a change that can end their use.
-#[derive(Default)]
-struct TerminatingObjects {
-    /// Namespace and name of each terminating claim.
-    claims: Mutex<BTreeSet<(String, String)>>,
-    /// Names of the terminating volumes.
-    volumes: Mutex<BTreeSet<String>>,
-    changed: Notify,
-}
+/// Names of the terminating claims by namespace.
+type TerminatingClaims = Arc<Mutex<HashMap<String, BTreeSet<String>>>>;
 
-/// State of the task that removes the protection finalizers.
-struct Protection {
+/// The controller of claims. Its keys are namespaces, whose scheduled pods are read once for all claims.
+struct ClaimProtection {
     pods: Arc<Collection>,
     claims: Arc<Collection>,
-    volumes: Arc<Collection>,
-    claim_writer: Actor,
-    volume_writer: Actor,
-    terminating: Arc<TerminatingObjects>,
-    enabled: EnabledControllers,
+    actor: Actor,
+    terminating: TerminatingClaims,
 }
 
-/// Removes the protection finalizers of unused claims and volumes until the process ends. `enabled` tells
-/// whether the task handles claims, and whether it handles volumes.
-pub(super) async fn run(state: Arc<ControllerState>, enabled: EnabledControllers) {
+/// Removes the protection finalizers of unused claims until the process ends.
+pub(super) async fn protect_claims(state: Arc<ControllerState>) {
     let core = |resource| stored::core(&state.api_state, resource);
-    let (Ok(pods), Ok(claims), Ok(volumes)) =
-        (core("pods"), core("persistentvolumeclaims"), core("persistentvolumes"))
-    else {
-        return;
-    };
-    let terminating = Arc::new(TerminatingObjects::default());
-    let (pod_observer, claim_observer, volume_observer) =
-        (Arc::clone(&terminating), Arc::clone(&terminating), Arc::clone(&terminating));
-    let observe_pods = reflect(Arc::clone(&pods.items), move |event| pod_observer.observe_pod(event));
-    let observe_claims = reflect(Arc::clone(&claims.items), move |event| claim_observer.observe_claim(event));
-    let observe_volumes =
-        reflect(Arc::clone(&volumes.items), move |event| volume_observer.observe_volume(event));
-    let protection = Protection {
-        pods,
-        claims,
-        volumes,
-        claim_writer: state.controller("pvc-protection-controller"),
-        volume_writer: state.controller("pv-protection-controller"),
-        terminating,
-        enabled,
-    };
-    tokio::join!(observe_pods, observe_claims, observe_volumes, protection.work());
+    let (Ok(pods), Ok(claims)) = (core("pods"), core("persistentvolumeclaims")) else { return };
+    let terminating = TerminatingClaims::default();
+    let (namespaces, observed) = (Arc::clone(&terminating), Arc::clone(&terminating));
+    let runner = Runner::new(&state, "pvcprotection")
+        .debounce(DEBOUNCE)
+        .watch(&pods.items, move |event| {
+            let namespace = event.entry().namespace();
+            namespaces.lock().contains_key(namespace).then(|| namespace.to_owned())
+        })
+        .watch(&claims.items, move |event| observe_claim(&observed, event));
+    let actor = state.controller("pvc-protection-controller");
+    runner.run(Arc::new(ClaimProtection { pods, claims, actor, terminating })).await;
 }
 
-impl TerminatingObjects {
-    /// Requests an examination after a change of a pod, if a claim in its namespace is terminating.
-    fn observe_pod(&self, event: ObjectEvent<'_>) {
-        let (ObjectEvent::Exists(pod) | ObjectEvent::Deleted(pod)) = event;
-        if self.claims.lock().iter().any(|(namespace, _)| namespace == pod.namespace()) {
-            self.changed.notify_one();
-        }
+/// Records whether a claim is terminating. Returns its namespace if so.
+fn observe_claim(terminating: &TerminatingClaims, event: ObjectEvent<'_>) -> Option<String> {
+    let claim = event.entry();
+    let mut terminating = terminating.lock();
+    if matches!(event, ObjectEvent::Exists(_)) && claim.is_terminating() {
+        let namespace = claim.namespace().to_owned();
+        terminating.entry(namespace.clone()).or_default().insert(claim.name().to_owned());
+        return Some(namespace);
     }
-
-    fn observe_claim(&self, event: ObjectEvent<'_>) {
-        let (ObjectEvent::Exists(claim) | ObjectEvent::Deleted(claim)) = event;
-        let key = (claim.namespace().to_owned(), claim.name().to_owned());
-        let is_terminating = matches!(event, ObjectEvent::Exists(_)) && claim.is_terminating();
-        let mut claims = self.claims.lock();
-        if is_terminating {
-            claims.insert(key);
-        } else {
-            claims.remove(&key);
-        }
-        // The deletion or change of a claim can end the use of a volume.
-        if is_terminating || !self.volumes.lock().is_empty() {
-            self.changed.notify_one();
-        }
+    let names = terminating.get_mut(claim.namespace())?;
+    names.remove(claim.name());
+    if names.is_empty() {
+        terminating.remove(claim.namespace());
     }
+    None
+}
 
-    fn observe_volume(&self, event: ObjectEvent<'_>) {
-        match event {
-            ObjectEvent::Exists(volume) if volume.is_terminating() => {
-                self.volumes.lock().insert(volume.name().to_owned());
-                self.changed.notify_one();
-            }
-            ObjectEvent::Exists(volume) | ObjectEvent::Deleted(volume) => {
-                self.volumes.lock().remove(volume.name());
-            }
+impl Reconcile for ClaimProtection {
+    type Key = String;
+
+    async fn reconcile(&self, namespace: &String) -> Result<Requeue, Status> {
+        let names = self.terminating.lock().get(namespace).cloned().unwrap_or_default();
+        let scope = self.pods.resource.key(namespace, "");
+        let has_node =
+            |pod: &Item| stored::entry(pod).is_some_and(|entry| !entry.field("spec.nodeName").is_empty());
+        let pods = stored::selected_objects(&self.pods, &scope, has_node).await?;
+        let mut result = Ok(());
+        for name in &names {
+            result = result.and(self.release(namespace, name, &pods).await);
         }
+        result?;
+        Ok(if names.is_empty() { Requeue::No } else { Requeue::After(INTERVAL) })
     }
 }
 
-impl Protection {
-    /// Examines the terminating claims and volumes after each notification, and at least every [`INTERVAL`].
-    async fn work(&self) {
-        loop {
-            let _ = tokio::time::timeout(INTERVAL, self.terminating.changed.notified()).await;
-            tokio::time::sleep(DEBOUNCE).await;
-            let mut is_complete = true;
-            if self.enabled.claim_protection {
-                is_complete &= self.remove_claim_finalizers().await;
-            }
-            if self.enabled.volume_protection {
-                is_complete &= self.remove_volume_finalizers().await;
-            }
-            if !is_complete {
-                tokio::time::sleep(RETRY).await;
-                self.terminating.changed.notify_one();
-            }
-        }
-    }
-
-    /// Removes the finalizer of each terminating claim that no pod uses. Returns false after a failure.
-    async fn remove_claim_finalizers(&self) -> bool {
-        let keys = self.terminating.claims.lock().clone();
-        let mut is_complete = true;
-        // The keys are sorted, so the scheduled pods of each namespace are read once.
-        let mut pods = PodsOfNamespace::default();
-        for (namespace, name) in &keys {
-            if let Err(status) = self.release_claim(namespace, name, &mut pods).await {
-                log_failure(&self.claims, namespace, name, &status);
-                is_complete = false;
-            }
-        }
-        is_complete
-    }
-
+impl ClaimProtection {
     /// Removes the finalizer of a claim if the claim is terminating and no pod uses it.
-    async fn release_claim(
-        &self,
-        namespace: &str,
-        name: &str,
-        pods: &mut PodsOfNamespace,
-    ) -> Result<(), Status> {
-        let finalizer = self.claim_writer.api_state().names.label_key("pvc-protection");
+    async fn release(&self, namespace: &str, name: &str, pods: &[Object]) -> Result<(), Status> {
+        let finalizer = self.actor.api_state().names.label_key("pvc-protection");
         let Some(claim) = stored::get(&self.claims, namespace, name).await? else { return Ok(()) };
-        if !is_protected(&claim, &finalizer) {
-            return Ok(());
-        }
-        if pods.namespace != namespace {
-            let scope = self.pods.resource.key(namespace, "");
-            let has_node =
-                |pod: &Item| stored::entry(pod).is_some_and(|entry| !entry.field("spec.nodeName").is_empty());
-            let objects = stored::selected_objects(&self.pods, &scope, has_node).await?;
-            *pods = PodsOfNamespace { namespace: namespace.to_owned(), objects };
-        }
-        if pods.objects.iter().any(|pod| uses_claim(pod, &claim)) {
+        if !is_protected(&claim, &finalizer) || pods.iter().any(|pod| uses_claim(pod, &claim)) {
             return Ok(());
         }
         let target = Target { collection: &self.claims, namespace, name, subresource: "" };
-        remove_finalizer(&self.claim_writer, target, claim, &finalizer).await
+        remove_finalizer(&self.actor, target, claim, &finalizer).await
     }
+}
 
-    /// Removes the finalizer of each terminating volume to which no claim is bound. Returns false after a
-    /// failure.
-    async fn remove_volume_finalizers(&self) -> bool {
-        let names = self.terminating.volumes.lock().clone();
-        let mut is_complete = true;
-        for name in &names {
-            if let Err(status) = self.release_volume(name).await {
-                log_failure(&self.volumes, "", name, &status);
-                is_complete = false;
-            }
-        }
-        is_complete
-    }
+/// The controller of volumes; its keys are names of volumes.
+struct VolumeProtection {
+    claims: Arc<Collection>,
+    volumes: Arc<Collection>,
+    actor: Actor,
+}
 
-    /// Removes the finalizer of a volume if the volume is terminating and no claim is bound to it.
-    async fn release_volume(&self, name: &str) -> Result<(), Status> {
-        let finalizer = self.volume_writer.api_state().names.label_key("pv-protection");
-        let Some(volume) = stored::get(&self.volumes, "", name).await? else { return Ok(()) };
-        if !is_protected(&volume, &finalizer) || self.has_bound_claim(&volume).await? {
-            return Ok(());
+/// Removes the protection finalizers of unused volumes until the process ends.
+pub(super) async fn protect_volumes(state: Arc<ControllerState>) {
+    let core = |resource| stored::core(&state.api_state, resource);
+    let (Ok(claims), Ok(volumes)) = (core("persistentvolumeclaims"), core("persistentvolumes")) else {
+        return;
+    };
+    let terminating = Arc::new(Mutex::new(BTreeSet::<String>::new()));
+    let waiting = Arc::clone(&terminating);
+    let runner = Runner::new(&state, "pvprotection")
+        .debounce(DEBOUNCE)
+        .watch(&volumes.items, move |event| {
+            let name = event.existing_name().filter(|_| event.entry().is_terminating());
+            match &name {
+                Some(name) => terminating.lock().insert(name.clone()),
+                None => terminating.lock().remove(event.entry().name()),
+            };
+            name
+        })
+        // The deletion or change of a claim can end the use of a volume.
+        .watch(&claims.items, move |_| waiting.lock().clone());
+    let actor = state.controller("pv-protection-controller");
+    runner.run(Arc::new(VolumeProtection { claims, volumes, actor })).await;
+}
+
+impl Reconcile for VolumeProtection {
+    type Key = String;
+
+    async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
+        let finalizer = self.actor.api_state().names.label_key("pv-protection");
+        let volume = stored::get(&self.volumes, "", name).await?;
+        let Some(volume) = volume.filter(|volume| is_protected(volume, &finalizer)) else {
+            return Ok(Requeue::No);
+        };
+        if self.has_bound_claim(&volume).await? {
+            return Ok(Requeue::After(INTERVAL));
         }
         let target = Target { collection: &self.volumes, namespace: "", name, subresource: "" };
-        remove_finalizer(&self.volume_writer, target, volume, &finalizer).await
+        remove_finalizer(&self.actor, target, volume, &finalizer).await?;
+        Ok(Requeue::No)
     }
+}
 
+impl VolumeProtection {
     async fn has_bound_claim(&self, volume: &Object) -> Result<bool, Status> {
         let claim_ref_field = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
         let referenced_key = self.claims.resource.key(claim_ref_field("namespace"), claim_ref_field("name"));
@@ -230,18 +176,6 @@ impl Protection {
         let claims = stored::selected_objects(&self.claims, scope, may_be_bound).await?;
         Ok(claims.iter().any(|claim| is_bound(claim, volume)))
     }
-}
-
-/// The scheduled pods of one namespace.
-#[derive(Default)]
-struct PodsOfNamespace {
-    namespace: String,
-    objects: Vec<Object>,
-}
-
-fn log_failure(collection: &Collection, namespace: &str, name: &str, status: &Status) {
-    let resource = &collection.resource.group_resource;
-    tracing::warn!(%resource, namespace, name, reason = %status, "removing a protection finalizer failed; retrying");
 }
 
 /// Removes a finalizer. A concurrent write is not a failure: its notification causes the next attempt.

@@ -11,6 +11,7 @@
 //!
 //! The rules and the interval are those of the cleaner of kube-controller-manager.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
@@ -22,6 +23,7 @@ use jiff::Timestamp;
 use serving::certs::not_after;
 
 use super::super::actor::{Actor, Target, is_race};
+use super::super::runner::{Reconcile, Requeue};
 use super::super::stored;
 use super::rules::{certificate, conditions};
 use verbs::Collection;
@@ -34,13 +36,18 @@ const ENDED_MAX: i64 = 3600;
 /// Seconds after its creation at which a request without conditions is deleted.
 const PENDING_MAX: i64 = 24 * 3600;
 
-/// Deletes old requests until the process ends.
-pub(super) async fn run(actor: &Actor, requests: &Collection) {
-    loop {
-        if let Err(status) = clean(actor, requests).await {
-            tracing::warn!(reason = %status, "certificate requests cannot be read; retrying in an hour");
-        }
-        tokio::time::sleep(INTERVAL).await;
+/// The cleaner, with one key for all requests.
+pub(super) struct CertificateCleaner {
+    pub(super) actor: Actor,
+    pub(super) requests: Arc<Collection>,
+}
+
+impl Reconcile for CertificateCleaner {
+    type Key = ();
+
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        clean(&self.actor, &self.requests).await?;
+        Ok(Requeue::After(INTERVAL))
     }
 }
 

@@ -10,7 +10,7 @@
 //!
 //! # Errors
 //!
-//! An unreadable or expired CA and a failed write are logged and retried.
+//! An unreadable or expired CA and a failed write are logged and retried, as any error of a controller.
 //!
 //! # Invariants
 //!
@@ -32,8 +32,7 @@ use serving::certs::requests::{CertificateParameters, CertificateRequest};
 
 use super::actor::{Actor, Target, ignore_race};
 use super::condition::{Condition, with_conditions};
-use super::reflector::follow_names;
-use super::retries::RetryQueue;
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use rules::Signer;
 use verbs::{ApiState, Collection};
@@ -44,9 +43,6 @@ mod cleaner;
 mod rules;
 #[cfg(test)]
 mod tests;
-
-/// Delay before a request whose processing failed is processed again.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// Files of the CA of the built-in signer, and the validity period of the certificates that it issues.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,30 +66,36 @@ enum IssueError {
 /// The service account of the signer and of the cleaner.
 const ACCOUNT: &str = "certificate-controller";
 
+/// The signer; its keys are names of requests.
+struct CertificateSigner {
+    actor: Actor,
+    requests: Arc<Collection>,
+    signing: CertificateSigning,
+}
+
 /// Issues certificates for approved requests until the process ends.
 pub(super) async fn sign(state: Arc<ControllerState>, signing: CertificateSigning) {
     let Ok(requests) = collection(&state.api_state) else { return };
-    let (observe, changed_names) = follow_names(&requests.items);
+    let runner = Runner::new(&state, "certificate").watch(&requests.items, |event| event.existing_name());
     let actor = state.service_account(ACCOUNT);
-    let work = async {
-        let mut queue = RetryQueue::new(changed_names, RETRY);
-        while let Some(name) = queue.next().await {
-            match process(&actor, &requests, &signing, &name).await {
-                Ok(()) => queue.forget_failures(&name),
-                Err(status) => {
-                    tracing::warn!(request = name, reason = %status, "signing a certificate request failed; retrying");
-                    queue.retry(name);
-                }
-            }
-        }
-    };
-    tokio::join!(observe, work);
+    runner.run(Arc::new(CertificateSigner { actor, requests, signing })).await;
+}
+
+impl Reconcile for CertificateSigner {
+    type Key = String;
+
+    async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
+        process(&self.actor, &self.requests, &self.signing, name).await?;
+        Ok(Requeue::No)
+    }
 }
 
 /// Deletes old requests until the process ends.
 pub(super) async fn clean(state: Arc<ControllerState>) {
     let Ok(requests) = collection(&state.api_state) else { return };
-    cleaner::run(&state.controller(ACCOUNT), &requests).await;
+    let actor = state.controller(ACCOUNT);
+    let runner = Runner::new(&state, "certificate_cleaner").start_with(());
+    runner.run(Arc::new(cleaner::CertificateCleaner { actor, requests })).await;
 }
 
 fn collection(api_state: &ApiState) -> Result<Arc<Collection>, Status> {

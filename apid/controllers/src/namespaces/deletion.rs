@@ -17,93 +17,71 @@ use apimachinery::time;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
-use super::collection;
 use super::conditions::RoundOutcome;
+use super::{Work, collection};
 use crate::actor::{Actor, Target, ignore_race};
+use crate::queue::Queue;
+use crate::runner::Requeue;
 use crate::stored;
-use verbs::Collection;
 use verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
+use verbs::{ApiState, Collection};
 
-/// Number of namespaces that are emptied concurrently.
-const NAMESPACE_CONCURRENCY: usize = 8;
 /// Number of objects of a kind that are deleted concurrently; concurrent deletions share the fsyncs of the
 /// store.
 const OBJECT_CONCURRENCY: usize = 128;
-/// Pause after a failed round, and maximum wait for a change of the objects that remain after a round.
-const RETRY: Duration = Duration::from_secs(2);
+/// Maximum wait for a change of the objects that remain after a round.
+const MAX_ROUND_INTERVAL: Duration = Duration::from_secs(2);
 /// Minimum pause after a round with remaining objects; the pause is never shorter than that round.
 const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay of the final sweep, which deletes objects whose creation was admitted before the deletion of the
 /// namespace. After this delay, these objects are stored.
 const SWEEP_DELAY: Duration = Duration::from_secs(1);
 
-/// The task that empties terminating namespaces.
+/// The deletion of the content of terminating namespaces.
 pub(super) struct NamespaceDeletion {
     actor: Actor,
-    /// The names of the namespaces that are being emptied.
-    busy: Mutex<HashSet<String>>,
-    permits: Semaphore,
+    queue: Arc<Queue<Work>>,
+    /// The names of the namespaces whose deletion is in progress, including those that wait for the next round.
+    in_progress: Mutex<HashSet<String>>,
 }
 
 impl NamespaceDeletion {
-    /// Creates the task, which writes as `actor`.
-    pub(super) fn new(actor: Actor) -> Self {
-        NamespaceDeletion { actor, busy: Mutex::default(), permits: Semaphore::new(NAMESPACE_CONCURRENCY) }
+    /// Creates the state of the deletions. They write as `actor` and add their next rounds to `queue`.
+    pub(super) fn new(actor: Actor, queue: Arc<Queue<Work>>) -> Self {
+        NamespaceDeletion { actor, queue, in_progress: Mutex::default() }
     }
 
-    /// Starts to empty a terminating namespace, unless this is in progress.
-    pub(super) fn begin(self: Arc<Self>, name: &str) {
-        if !self.busy.lock().insert(name.to_owned()) {
-            return;
-        }
-        let name = name.to_owned();
-        tokio::spawn(async move {
-            self.terminate(&name).await;
-            self.busy.lock().remove(&name);
-            // The namespace may have been created and deleted again meanwhile. `begin` ignored that deletion,
-            // because the name was in `busy`.
-            match self.is_waiting(&name).await {
-                Ok(true) => Arc::clone(&self).begin(&name),
-                Ok(false) => {}
-                Err(status) => {
-                    tracing::warn!(namespace = name, reason = %status, "reading a terminating namespace failed; its deletion continues after its next change");
-                }
+    /// Whether the deletion of a namespace is in progress. A change of this namespace then needs no new round.
+    pub(super) fn is_in_progress(&self, name: &str) -> bool {
+        self.in_progress.lock().contains(name)
+    }
+
+    /// Runs one round for a terminating namespace. If objects remain, the next round follows their next change.
+    /// Otherwise the sweep follows.
+    pub(super) async fn empty(&self, name: &str) -> Result<Requeue, Status> {
+        let api_state = self.actor.api_state();
+        let started_at = api_state.clock.monotonic();
+        self.in_progress.lock().insert(name.to_owned());
+        match self.run_round(name).await? {
+            RoundResult::Gone => {
+                self.queue.add_after(Work::Sweep(name.to_owned()), SWEEP_DELAY);
+                self.in_progress.lock().remove(name);
+                // The namespace may have been created and deleted again during the round.
+                let namespaces = collection(api_state)?;
+                let is_waiting = self.find_terminating(&namespaces, name).await?.is_some();
+                Ok(if is_waiting { Requeue::After(Duration::ZERO) } else { Requeue::No })
             }
-            tokio::time::sleep(SWEEP_DELAY).await;
-            if let Err(status) = self.sweep(&name).await {
-                tracing::warn!(namespace = name, reason = %status, "final sweep of a deleted namespace failed; objects may remain");
-            }
-        });
-    }
-
-    /// Whether a namespace with this name is terminating and waits for its deletion.
-    async fn is_waiting(&self, name: &str) -> Result<bool, Status> {
-        let namespaces = collection(self.actor.api_state())?;
-        self.find_terminating(&namespaces, name).await.map(|namespace| namespace.is_some())
-    }
-
-    /// Runs rounds until the namespace is gone or waits only for finalizers of other components.
-    async fn terminate(&self, name: &str) {
-        let clock = &self.actor.api_state().clock;
-        loop {
-            let started_at = clock.monotonic();
-            let result = {
-                let Ok(_permit) = self.permits.acquire().await else { return };
-                self.run_round(name).await
-            };
-            match result {
-                Ok(RoundResult::Gone) => return,
-                Ok(RoundResult::Blocked { key_prefix }) => {
-                    let duration = clock.monotonic().saturating_sub(started_at);
+            RoundResult::Blocked { key_prefix } => {
+                let duration = api_state.clock.monotonic().saturating_sub(started_at);
+                let (api_state, queue, name) =
+                    (Arc::clone(api_state), Arc::clone(&self.queue), name.to_owned());
+                tokio::spawn(async move {
                     tokio::time::sleep(MIN_ROUND_INTERVAL.max(duration)).await;
-                    self.wait_for_change(name, &key_prefix).await;
-                }
-                Err(status) => {
-                    tracing::warn!(namespace = name, reason = %status, "emptying a terminating namespace failed; retrying");
-                    tokio::time::sleep(RETRY).await;
-                }
+                    wait_for_change(&api_state, &name, &key_prefix).await;
+                    queue.add(Work::Empty(name));
+                });
+                Ok(Requeue::No)
             }
         }
     }
@@ -150,7 +128,7 @@ impl NamespaceDeletion {
             content.resource.group_resource.group.is_empty() && content.resource.kind.resource() == "pods"
         };
         let (pods, others): (Vec<_>, Vec<_>) =
-            self.namespaced_collections().partition(|content| is_pods(content));
+            namespaced_collections(self.actor.api_state()).partition(|content| is_pods(content));
         let mut first_blocked = None;
         for stage in [pods, others] {
             let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
@@ -248,12 +226,6 @@ impl NamespaceDeletion {
         Ok((object.is_terminating() && has_own_finalizer).then_some(object))
     }
 
-    /// Returns the collections of all namespaced kinds.
-    fn namespaced_collections(&self) -> impl Iterator<Item = Arc<Collection>> {
-        let collections = self.actor.api_state().kinds.collections().into_iter();
-        collections.filter(|collection| collection.resource.kind.namespaced())
-    }
-
     /// Counts the remaining objects of one kind in a namespace. Adds the numbers of their finalizers to
     /// `finalizers`.
     async fn count_remaining(
@@ -278,37 +250,43 @@ impl NamespaceDeletion {
         Ok(remaining)
     }
 
-    /// Waits until an object of a kind changes in the namespace, at most [`RETRY`]. Returns at once if no
-    /// object of the kind is left. `prefix` is the key prefix of the kind.
-    async fn wait_for_change(&self, namespace: &str, prefix: &str) {
-        let content = self.namespaced_collections().find(|c| c.resource.key_prefix == prefix);
-        let Some(content) = content else { return };
-        let scope = content.resource.key(namespace, "");
-        let change = async {
-            let (snapshot, mut watcher) = content.items.snapshot_and_watch(&scope).await.ok()?;
-            if snapshot.scope(&scope, "").next().is_some() {
-                watcher.next().await.ok()?;
-            }
-            Some(())
-        };
-        if let Ok(None) = tokio::time::timeout(RETRY, change).await {
-            tokio::time::sleep(RETRY).await;
-        }
-    }
-
     /// Deletes objects that were stored while the namespace was being deleted. If a namespace of the name
     /// exists again, the objects created since its creation stay.
-    async fn sweep(&self, name: &str) -> Result<(), Status> {
+    pub(super) async fn sweep(&self, name: &str) -> Result<(), Status> {
         let namespaces = collection(self.actor.api_state())?;
         let current_namespace = stored::get_decodable(&namespaces, "", name).await?;
         let is_leftover = |object: &Object| {
             current_namespace.as_ref().is_none_or(|namespace| is_older_than_namespace(object, namespace))
         };
         let mut result = Ok(());
-        for content in self.namespaced_collections() {
+        for content in namespaced_collections(self.actor.api_state()) {
             result = result.and(self.delete_each(&content, name, is_leftover).await);
         }
         result
+    }
+}
+
+/// Returns the collections of all namespaced kinds.
+fn namespaced_collections(api_state: &ApiState) -> impl Iterator<Item = Arc<Collection>> + use<> {
+    let collections = api_state.kinds.collections().into_iter();
+    collections.filter(|collection| collection.resource.kind.namespaced())
+}
+
+/// Waits until an object of a kind changes in the namespace, at most [`MAX_ROUND_INTERVAL`]. Returns at once if
+/// no object of the kind is left. `prefix` is the key prefix of the kind.
+async fn wait_for_change(api_state: &ApiState, namespace: &str, prefix: &str) {
+    let content = namespaced_collections(api_state).find(|content| content.resource.key_prefix == prefix);
+    let Some(content) = content else { return };
+    let scope = content.resource.key(namespace, "");
+    let change = async {
+        let (snapshot, mut watcher) = content.items.snapshot_and_watch(&scope).await.ok()?;
+        if snapshot.scope(&scope, "").next().is_some() {
+            watcher.next().await.ok()?;
+        }
+        Some(())
+    };
+    if let Ok(None) = tokio::time::timeout(MAX_ROUND_INTERVAL, change).await {
+        tokio::time::sleep(MAX_ROUND_INTERVAL).await;
     }
 }
 

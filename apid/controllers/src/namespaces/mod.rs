@@ -16,21 +16,18 @@ mod conditions;
 mod deletion;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 
 use self::deletion::NamespaceDeletion;
 use super::actor::{Actor, Target};
-use super::reflector::{ObjectEvent, reflect};
+use super::reflector::ObjectEvent;
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
 use verbs::{ApiState, Collection};
 
 use crate::ControllerState;
-
-/// Pause before the creation of a built-in namespace is repeated.
-const RETRY: Duration = Duration::from_secs(2);
 
 /// Returns the names of the built-in namespaces.
 fn built_in_namespaces(api_state: &ApiState) -> [&'static str; 4] {
@@ -64,37 +61,60 @@ async fn create_if_missing(actor: &Actor, name: &'static str) -> Result<(), Stat
     }
 }
 
-/// Recreates a built-in namespace, and retries until the creation succeeds.
-async fn restore(actor: &Actor, name: &'static str) {
-    while let Err(status) = create_if_missing(actor, name).await {
-        tracing::warn!(namespace = name, reason = %status, "creating a built-in namespace failed; retrying");
-        tokio::time::sleep(RETRY).await;
-    }
-}
-
 /// Returns the collection of namespaces.
 fn collection(api_state: &ApiState) -> Result<Arc<Collection>, Status> {
     stored::core(api_state, "namespaces")
 }
 
+/// Number of namespaces that are processed concurrently.
+const WORKERS: usize = 8;
+
+/// A unit of work of the controller, on the namespace with this name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Work {
+    /// Empty the terminating namespace and remove the finalizer of apid.
+    Empty(String),
+    /// Delete objects that were stored while the namespace was being deleted.
+    Sweep(String),
+    /// Create the built-in namespace again.
+    Restore(&'static str),
+}
+
+/// The controller of namespaces.
+struct NamespaceController {
+    /// Identity that creates built-in namespaces.
+    apiserver: Actor,
+    deletion: Arc<NamespaceDeletion>,
+}
+
 /// Empties terminating namespaces and recreates deleted built-in namespaces, until the process ends.
 pub(super) async fn run(state: Arc<ControllerState>) {
     let Ok(namespaces) = collection(&state.api_state) else { return };
-    let items = namespaces.items.clone();
-    let actor = state.controller("namespace-controller");
-    let deletion = Arc::new(NamespaceDeletion::new(actor));
+    let runner = Runner::new(&state, "namespace").workers(WORKERS);
+    let deletion = Arc::new(NamespaceDeletion::new(state.controller("namespace-controller"), runner.queue()));
     let built_in_names = built_in_namespaces(&state.api_state);
-    reflect(items, move |event| match event {
-        ObjectEvent::Exists(namespace) if namespace.is_terminating() => {
-            deletion.clone().begin(namespace.name())
+    let observer = Arc::clone(&deletion);
+    let runner = runner.watch(&namespaces.items, move |event| match event {
+        ObjectEvent::Exists(namespace) => {
+            let is_new = namespace.is_terminating() && !observer.is_in_progress(namespace.name());
+            is_new.then(|| Work::Empty(namespace.name().to_owned()))
         }
         ObjectEvent::Deleted(namespace) => {
-            if let Some(&name) = built_in_names.iter().find(|name| **name == namespace.name()) {
-                let actor = state.apiserver();
-                tokio::spawn(async move { restore(&actor, name).await });
-            }
+            built_in_names.into_iter().find(|name| *name == namespace.name()).map(Work::Restore)
         }
-        ObjectEvent::Exists(_) => {}
-    })
-    .await;
+    });
+    runner.run(Arc::new(NamespaceController { apiserver: state.apiserver(), deletion })).await;
+}
+
+impl Reconcile for NamespaceController {
+    type Key = Work;
+
+    async fn reconcile(&self, work: &Work) -> Result<Requeue, Status> {
+        match work {
+            Work::Empty(name) => return self.deletion.empty(name).await,
+            Work::Sweep(name) => self.deletion.sweep(name).await?,
+            Work::Restore(name) => create_if_missing(&self.apiserver, name).await?,
+        }
+        Ok(Requeue::No)
+    }
 }

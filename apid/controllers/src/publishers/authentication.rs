@@ -6,53 +6,49 @@ use std::sync::Arc;
 
 use apimachinery::object::{Map, Value};
 use apimachinery::status::Status;
-use tokio::sync::mpsc;
 
-use super::super::reflector::{ObjectEvent, reflect_named};
-use super::super::retries::MAX_PAUSE;
+use super::super::actor::Actor;
+use super::super::runner::{Reconcile, Requeue, Runner};
 use super::super::stored;
 use super::PublishedConfig;
-use super::{RETRY, put_config_map, read_file, send_on_change};
+use super::{put_config_map, read_file};
+use verbs::Collection;
 
 use crate::ControllerState;
 
 /// Name of the ConfigMap.
 const NAME: &str = "extension-apiserver-authentication";
 
+/// The publisher, with one key for the ConfigMap.
+struct AuthenticationPublisher {
+    actor: Actor,
+    maps: Arc<Collection>,
+    published_config: PublishedConfig,
+}
+
 /// Writes the ConfigMap after each change of the files or of the ConfigMap, until the process ends.
-pub(super) async fn run(state: Arc<ControllerState>, published_config: PublishedConfig) {
+pub(crate) async fn run(state: Arc<ControllerState>, published_config: PublishedConfig) {
     let Ok(maps) = stored::core(&state.api_state, "configmaps") else { return };
     let namespace = state.api_state.names.system_namespace;
-    let (request_sender, mut requests) = mpsc::unbounded_channel();
     let proxy = published_config.proxy.as_ref().map(|proxy| proxy.client_ca.clone());
     let files: Vec<PathBuf> = published_config.client_ca.iter().cloned().chain(proxy).collect();
-    let _watch = send_on_change(files, request_sender.clone(), ());
-    let retry_sender = request_sender.clone();
-    let follow = reflect_named(maps.items.clone(), NAME, move |event| {
-        let (ObjectEvent::Exists(map) | ObjectEvent::Deleted(map)) = event;
-        if map.namespace() == namespace {
-            let _ = request_sender.send(());
-        }
-    });
+    let runner = Runner::new(&state, "authentication_config_map")
+        .start_with(())
+        .watch_files(files, ())
+        .watch_named(&maps.items, NAME, move |event| (event.entry().namespace() == namespace).then_some(()));
     let actor = state.apiserver();
-    let publish = async {
-        let mut pause = RETRY;
-        while requests.recv().await.is_some() {
-            let result = match config_map_data(&published_config) {
-                Ok(data) => put_config_map(&actor, &maps, (namespace, NAME), data, false).await,
-                Err(status) => Err(status),
-            };
-            if let Err(status) = result {
-                tracing::warn!(name = NAME, reason = %status, "publishing a ConfigMap failed; retrying");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_PAUSE);
-                let _ = retry_sender.send(());
-            } else {
-                pause = RETRY;
-            }
-        }
-    };
-    tokio::join!(follow, publish);
+    runner.run(Arc::new(AuthenticationPublisher { actor, maps, published_config })).await;
+}
+
+impl Reconcile for AuthenticationPublisher {
+    type Key = ();
+
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        let data = config_map_data(&self.published_config)?;
+        let namespace = self.actor.api_state().names.system_namespace;
+        put_config_map(&self.actor, &self.maps, (namespace, NAME), data, false).await?;
+        Ok(Requeue::No)
+    }
 }
 
 /// Reads a CA bundle. Extension API servers must not trust a certificate that is not of a CA.

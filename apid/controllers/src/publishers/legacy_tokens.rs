@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::super::actor::{Actor, Target, ignore_race};
+use super::super::runner::{Reconcile, Requeue, Runner};
 use super::super::stored;
 use super::put_config_map;
 use verbs::ApiState;
@@ -39,28 +40,31 @@ const SINCE: &str = "since";
 const PERIOD: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Interval between two clean-ups.
 const CLEANUP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
-/// Pause before a failed clean-up is repeated.
-const RETRY: Duration = Duration::from_secs(5);
+/// The controller, with one key for all Secrets.
+struct LegacyTokens {
+    server: Actor,
+    cleaner: Actor,
+    cleans_up: bool,
+}
 
 /// Tracks token use and, if `cleans_up` is true, cleans up until the process ends.
-pub(super) async fn run(state: Arc<ControllerState>, cleans_up: bool) {
-    let api_state = &state.api_state;
+pub(crate) async fn run(state: Arc<ControllerState>, cleans_up: bool) {
     let server = state.apiserver();
     let cleaner = state.controller("legacy-service-account-token-cleaner");
-    loop {
-        let result = match ensure_tracking_day(api_state, &server).await {
-            Ok(since) if cleans_up => clean(api_state, &cleaner, &since).await,
-            Ok(_) => Ok(()),
-            Err(status) => Err(status),
-        };
-        let pause = match result {
-            Ok(()) => CLEANUP_INTERVAL,
-            Err(status) => {
-                tracing::warn!(reason = %status, "clean-up of unused token Secrets failed; retrying");
-                RETRY
-            }
-        };
-        tokio::time::sleep(pause).await;
+    let runner = Runner::new(&state, "legacy_service_account_tokens").start_with(());
+    runner.run(Arc::new(LegacyTokens { server, cleaner, cleans_up })).await;
+}
+
+impl Reconcile for LegacyTokens {
+    type Key = ();
+
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        let api_state = self.server.api_state();
+        let since = ensure_tracking_day(api_state, &self.server).await?;
+        if self.cleans_up {
+            clean(api_state, &self.cleaner, &since).await?;
+        }
+        Ok(Requeue::After(CLEANUP_INTERVAL))
     }
 }
 

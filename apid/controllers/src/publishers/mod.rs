@@ -11,54 +11,21 @@
 //!
 //! Publishers restore changed or deleted objects, and follow changes of their files.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::Path;
 
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Reason, Status};
-use serving::reload::{Snapshot, Watch};
-use tokio::sync::mpsc::UnboundedSender;
 
 use super::actor::{Actor, Target};
 use super::stored;
 use verbs::Collection;
 
-use crate::{ControllerState, EnabledControllers};
-
-mod authentication;
-mod legacy_tokens;
+pub(super) mod authentication;
+pub(super) mod legacy_tokens;
 mod published_config;
-mod root_ca;
+pub(super) mod root_ca;
 
 pub use published_config::{PublishedConfig, PublishedProxyConfig};
-
-/// Pause before a failed write of a publisher is repeated.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// Starts the publishers, which run until the process ends.
-pub fn publish(state: &Arc<ControllerState>, published_config: PublishedConfig, enabled: EnabledControllers) {
-    let targets = root_ca::Targets { maps: enabled.root_ca_publisher, secrets: enabled.account_tokens };
-    if let Some(file) = published_config.root_ca.clone().filter(|_| targets.maps || targets.secrets) {
-        tokio::spawn(root_ca::run(Arc::clone(state), file, targets));
-    }
-    tokio::spawn(authentication::run(Arc::clone(state), published_config));
-    tokio::spawn(legacy_tokens::run(Arc::clone(state), enabled.token_secret_cleaner));
-}
-
-/// Sends `message` to a queue now and after each change of one of the files.
-fn send_on_change<T: Clone + Send + 'static>(
-    files: Vec<PathBuf>,
-    queue: UnboundedSender<T>,
-    message: T,
-) -> Watch {
-    let snapshot = Snapshot::new(files);
-    let _ = queue.send(message.clone());
-    snapshot.watch(move || {
-        let _ = queue.send(message.clone());
-        true
-    })
-}
 
 /// Creates a ConfigMap with `data`, or adds `data` to the existing ConfigMap. If `is_exact` is true, the
 /// other entries of the existing ConfigMap are removed.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::EnabledControllers;
+use crate::{EnabledControllers, ROOT_CA_PUBLISHER};
 
 /// Configuration that apid publishes in ConfigMaps and token Secrets.
 #[derive(Clone, Debug, Default)]
@@ -26,11 +26,11 @@ pub struct PublishedProxyConfig {
 
 impl PublishedConfig {
     /// Sets the CA of the serving certificate as the root CA, unless `--root-ca-file` names a CA bundle.
-    pub fn complete(&mut self, serving_ca: Option<PathBuf>, enabled: EnabledControllers) {
+    pub fn complete(&mut self, serving_ca: Option<PathBuf>, enabled: &EnabledControllers) {
         if self.root_ca.is_none() {
             self.root_ca = serving_ca;
         }
-        if self.root_ca.is_none() && enabled.root_ca_publisher {
+        if self.root_ca.is_none() && enabled.is_enabled(ROOT_CA_PUBLISHER) {
             tracing::info!(
                 "the CA of the serving certificate is unknown; set --root-ca-file to publish kube-root-ca.crt"
             );
@@ -46,9 +46,9 @@ mod tests {
     fn root_ca_flag_precedes_the_serving_ca() {
         let mut config = PublishedConfig::default();
         let enabled = EnabledControllers::new(&[]);
-        config.complete(Some("/serving".into()), enabled);
+        config.complete(Some("/serving".into()), &enabled);
         assert_eq!(config.root_ca, Some("/serving".into()));
-        config.complete(Some("/other".into()), enabled);
+        config.complete(Some("/other".into()), &enabled);
         assert_eq!(config.root_ca, Some("/serving".into()));
     }
 }

@@ -1,48 +1,61 @@
-//! Condition `Dangling` of flow schemas: whether the referenced priority level exists.
+//! Puts flow schemas and priority levels into force, and writes the condition `Dangling` of flow schemas: whether the
+//! referenced priority level exists.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use tokio::sync::Notify;
+use flowcontrol::{Configuration, FlowControl};
 
-use super::reconcile_on_changes;
+use crate::ControllerState;
 use crate::actor::{Actor, Target, ignore_race};
 use crate::condition::{Condition, with_conditions};
+use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
+use verbs::Collection;
 
-const FLOW_SCHEMA: (&str, &str) = ("flowcontrol.apiserver", "FlowSchema");
-const PRIORITY_LEVEL: (&str, &str) = ("flowcontrol.apiserver", "PriorityLevelConfiguration");
+pub(super) const FLOW_SCHEMA: (&str, &str) = ("flowcontrol.apiserver", "FlowSchema");
+pub(super) const PRIORITY_LEVEL: (&str, &str) = ("flowcontrol.apiserver", "PriorityLevelConfiguration");
 
-/// Writes the condition after each change of a flow schema or priority level, until the process ends.
-///
-/// Notifies `wake` of every change, because changed start objects may have to be restored.
-pub(super) async fn run(actor: Actor, wake: Arc<Notify>) {
-    let (Ok(schemas), Ok(levels)) =
-        (stored::of_kind(actor.api_state(), FLOW_SCHEMA), stored::of_kind(actor.api_state(), PRIORITY_LEVEL))
-    else {
-        return;
-    };
-    let both = [&schemas.items, &levels.items];
-    let notify = || wake.notify_one();
-    reconcile_on_changes(both, "the status of flow schemas", notify, || reconcile(&actor)).await;
+/// The controller, with one key for all objects.
+struct FlowObjects {
+    actor: Actor,
+    schemas: Arc<Collection>,
+    levels: Arc<Collection>,
+    flow_control: Option<Arc<FlowControl>>,
 }
 
-async fn reconcile(actor: &Actor) -> Result<(), Status> {
-    let api_state = actor.api_state();
-    let schemas = stored::of_kind(api_state, FLOW_SCHEMA)?;
-    let levels = stored::of_kind(api_state, PRIORITY_LEVEL)?;
-    let level_names: HashSet<String> =
-        stored::all(&levels).await?.iter().map(|level| level.name().to_owned()).collect();
-    let now = apimachinery::time::time(api_state.clock.now());
-    for schema in stored::all(&schemas).await? {
-        let Some(next) = with_dangling_condition(&schema, &level_names, &now) else { continue };
-        let target =
-            Target { collection: &schemas, namespace: "", name: schema.name(), subresource: "status" };
-        ignore_race(actor.update(target, next).await)?;
+/// Acts after each change of a flow schema or priority level, until the process ends.
+pub(super) async fn run(state: &ControllerState, actor: Actor) {
+    let kind = |kind| stored::of_kind(&state.api_state, kind);
+    let (Ok(schemas), Ok(levels)) = (kind(FLOW_SCHEMA), kind(PRIORITY_LEVEL)) else { return };
+    let runner = Runner::new(state, "priority_and_fairness_config_queue")
+        .watch(&schemas.items, |_| Some(()))
+        .watch(&levels.items, |_| Some(()));
+    let flow_control = state.flow_control.clone();
+    runner.run(Arc::new(FlowObjects { actor, schemas, levels, flow_control })).await;
+}
+
+impl Reconcile for FlowObjects {
+    type Key = ();
+
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        let levels = stored::all(&self.levels).await?;
+        let schemas = stored::all(&self.schemas).await?;
+        if let Some(flow_control) = &self.flow_control {
+            flow_control.configure(&Configuration::from_objects(&schemas, &levels));
+        }
+        let level_names: HashSet<String> = levels.iter().map(|level| level.name().to_owned()).collect();
+        let now = apimachinery::time::time(self.actor.api_state().clock.now());
+        for schema in schemas {
+            let Some(next) = with_dangling_condition(&schema, &level_names, &now) else { continue };
+            let (collection, name) = (&*self.schemas, schema.name());
+            let target = Target { collection, namespace: "", name, subresource: "status" };
+            ignore_race(self.actor.update(target, next).await)?;
+        }
+        Ok(Requeue::No)
     }
-    Ok(())
 }
 
 /// Returns the flow schema with the correct condition, or None if its condition is correct already.

@@ -7,17 +7,21 @@
 //! that label is left unchanged. A local APIService has no `spec.service`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use super::{StartObject, api_services, ensure, reconcile_on_changes, with_desired_spec};
+use super::{StartObject, api_services, ensure, with_desired_spec};
+use crate::ControllerState;
 use crate::actor::{Actor, Target, ignore_race};
 use crate::condition::with_conditions;
 use crate::derived::DerivedValues;
+use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
+use verbs::Collection;
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
@@ -26,15 +30,22 @@ const SERVICE: (&str, &str) = ("apiregistration", "APIService");
 const PRIORITIES: (i64, i64) = (1_000, 100);
 
 /// Writes the APIServices after each change of a definition or APIService, until the process ends.
-pub(super) async fn run(actor: Actor) {
-    let (Ok(definitions), Ok(services)) =
-        (stored::of_kind(actor.api_state(), DEFINITION), stored::of_kind(actor.api_state(), SERVICE))
-    else {
-        return;
-    };
-    let both = [&definitions.items, &services.items];
+pub(super) async fn run(state: &ControllerState, actor: Actor) {
+    let kind = |kind| stored::of_kind(&state.api_state, kind);
+    let (Ok(definitions), Ok(services)) = (kind(DEFINITION), kind(SERVICE)) else { return };
+    let runner = Runner::new(state, "crd_autoregister")
+        .watch(&definitions.items, |_| Some(()))
+        .watch(&services.items, |_| Some(()));
     let known = Mutex::new(Known { versions: DerivedValues::new(), services: DerivedValues::new() });
-    reconcile_on_changes(both, "the APIServices of custom kinds", || (), || reconcile(&actor, &known)).await;
+    runner.run(Arc::new(ServiceRegistration { actor, definitions, services, known })).await;
+}
+
+/// The controller, with one key for all APIServices.
+struct ServiceRegistration {
+    actor: Actor,
+    definitions: Arc<Collection>,
+    services: Arc<Collection>,
+    known: Mutex<Known>,
 }
 
 /// The parts of the stored objects that a reconciliation needs.
@@ -44,13 +55,25 @@ struct Known {
     services: DerivedValues<Object>,
 }
 
-async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
+impl Reconcile for ServiceRegistration {
+    type Key = ();
+
+    async fn reconcile(&self, (): &()) -> Result<Requeue, Status> {
+        reconcile(&self.actor, &self.definitions, &self.services, &mut *self.known.lock().await).await?;
+        Ok(Requeue::No)
+    }
+}
+
+async fn reconcile(
+    actor: &Actor,
+    definitions: &Collection,
+    services: &Collection,
+    Known { versions, services: current }: &mut Known,
+) -> Result<(), Status> {
     let api_state = actor.api_state();
     let key = api_services::automanaged(&api_state.names);
-    let services = stored::of_kind(api_state, SERVICE)?;
-    let Known { versions, services: current } = &mut *known.lock().await;
-    versions.update(&*stored::of_kind(api_state, DEFINITION)?, |definition| served(&definition)).await?;
-    current.update(&services, |service| service).await?;
+    versions.update(definitions, |definition| served(&definition)).await?;
+    current.update(services, |service| service).await?;
     let served: BTreeSet<&(String, String)> = versions.values().flatten().collect();
     let desired: BTreeMap<String, StartObject> = served
         .iter()
@@ -68,7 +91,7 @@ async fn reconcile(actor: &Actor, known: &Mutex<Known>) -> Result<(), Status> {
     }
     let conditions = [api_services::available_condition()];
     for service in current.values() {
-        let target = Target { collection: &services, namespace: "", name: service.name(), subresource: "" };
+        let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
         let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
             actor.delete(target, &Default::default()).await.map(drop)
         } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)

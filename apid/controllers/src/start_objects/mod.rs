@@ -22,19 +22,19 @@
 //! INVARIANT (ordinary writes): the objects are written through the verbs as `system:apiserver`, so
 //! audit and admission handle them like other writes.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use futures_util::future::join_all;
-use tokio::sync::Notify;
+use parking_lot::Mutex;
 
 use super::actor::{Actor, Target};
 use super::condition::{Condition, with_conditions};
-use super::reflector::reflect;
+use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
-use verbs::Items;
 
 use crate::ControllerState;
 
@@ -48,9 +48,7 @@ mod priority_classes;
 pub use own_service::AdvertisedServer;
 
 /// Interval of the checks of kept objects. A check reads only the watch cache.
-pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Pause before a failed write of a start object is repeated.
-const RETRY: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Function that returns the state to which an existing object is restored, or None if the object stays.
 type RestoreFn = fn(current: &Object, desired: &Object) -> Option<Object>;
@@ -97,6 +95,21 @@ fn without_nulls<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Valu
     fields.map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
+/// The objects that a key of the controller stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum StartObjects {
+    CreatedOnce,
+    Kept,
+}
+
+/// The controller of the start objects.
+struct StartObjectController {
+    actor: Actor,
+    /// The objects of [`StartObjects::CreatedOnce`] whose creation failed so far.
+    failed: Mutex<Vec<StartObject>>,
+    kept: Vec<StartObject>,
+}
+
 /// Creates the objects, calls `on_created`, and restores the kept objects until the process ends.
 ///
 /// `on_created` is called after one attempt for each object. An object that an admission plugin rejects is retried
@@ -109,61 +122,60 @@ pub async fn run(state: Arc<ControllerState>, published: AdvertisedServer, on_cr
     created_once.extend(api_services::all(&api_state.kinds.registry(), names));
     let mut kept = flow_control::all(names);
     kept.extend(own_service::objects(&published, names));
-    let (mut failed, _) = tokio::join!(ensure_all(&actor, &created_once), ensure_all(&actor, &kept));
+    let (failed, _) = tokio::join!(ensure_all(&actor, created_once), ensure_all(&actor, &kept));
     on_created();
-    let wake = Arc::new(Notify::new());
-    tokio::spawn(dangling::run(actor.clone(), wake.clone()));
-    tokio::spawn(definitions::run(actor.clone()));
-    loop {
-        let pause = if failed.is_empty() { CHECK_INTERVAL } else { RETRY };
-        let _ = tokio::time::timeout(pause, wake.notified()).await;
-        failed = ensure_all(&actor, failed).await;
-        ensure_all(&actor, &kept).await;
+    let [schemas, levels] =
+        [dangling::FLOW_SCHEMA, dangling::PRIORITY_LEVEL].map(|kind| stored::of_kind(api_state, kind));
+    let mut runner = Runner::new(&state, "start_objects")
+        .start_with(StartObjects::CreatedOnce)
+        .start_with(StartObjects::Kept);
+    for collection in [schemas, levels].into_iter().flatten() {
+        runner = runner.watch(&collection.items, |_| Some(StartObjects::Kept));
+    }
+    tokio::join!(
+        runner.run(Arc::new(StartObjectController {
+            actor: actor.clone(),
+            failed: Mutex::new(failed),
+            kept
+        })),
+        dangling::run(&state, actor.clone()),
+        definitions::run(&state, actor),
+    );
+}
+
+impl Reconcile for StartObjectController {
+    type Key = StartObjects;
+
+    async fn reconcile(&self, objects: &StartObjects) -> Result<Requeue, Status> {
+        let has_failed = match objects {
+            StartObjects::CreatedOnce => {
+                let missing = std::mem::take(&mut *self.failed.lock());
+                let failed = ensure_all(&self.actor, missing).await;
+                let has_failed = !failed.is_empty();
+                *self.failed.lock() = failed;
+                has_failed
+            }
+            StartObjects::Kept => !ensure_all(&self.actor, &self.kept).await.is_empty(),
+        };
+        Ok(match objects {
+            _ if has_failed => Requeue::Poll,
+            StartObjects::CreatedOnce => Requeue::No,
+            StartObjects::Kept => Requeue::After(CHECK_INTERVAL),
+        })
     }
 }
 
-/// Runs `reconcile` after changes of the collections until the process ends.
-///
-/// Changes during a run cause one more run; a failed run is retried. `on_change` is called for each change.
-/// `subject` names the updated objects in the log.
-async fn reconcile_on_changes<F: Future<Output = Result<(), Status>> + Send>(
-    collections: [&Arc<Items>; 2],
-    subject: &str,
-    on_change: impl Fn() + Clone + Send,
-    reconcile: impl Fn() -> F + Send,
-) {
-    let changed = Arc::new(Notify::new());
-    let reflectors = collections.map(|items| {
-        let (changed, on_change) = (Arc::clone(&changed), on_change.clone());
-        reflect(Arc::clone(items), move |_| {
-            changed.notify_one();
-            on_change();
-        })
-    });
-    let work = async {
-        loop {
-            changed.notified().await;
-            if let Err(status) = reconcile().await {
-                tracing::warn!(reason = %status, "updating {subject} failed; retrying");
-                tokio::time::sleep(RETRY).await;
-                changed.notify_one();
-            }
-        }
-    };
-    tokio::join!(join_all(reflectors), work);
-}
-
 /// Creates or restores each object. Returns the objects whose write or read failed.
-async fn ensure_all<'a>(
-    actor: &Actor,
-    desired: impl IntoIterator<Item = &'a StartObject>,
-) -> Vec<&'a StartObject> {
-    let results = desired.into_iter().map(async |desired| (desired, ensure(actor, desired).await));
+async fn ensure_all<T: Borrow<StartObject>>(actor: &Actor, desired: impl IntoIterator<Item = T>) -> Vec<T> {
+    let results = desired.into_iter().map(async |desired| {
+        let result = ensure(actor, desired.borrow()).await;
+        (desired, result)
+    });
     let mut failed = Vec::new();
     for (desired, result) in join_all(results).await {
         if let Err(status) = result {
-            let (kind, name) = (desired.kind.1, desired.object.name());
-            tracing::warn!(kind, name, reason = %status, "creating a start object failed; retrying");
+            let StartObject { kind: (_, kind), object, .. } = desired.borrow();
+            tracing::warn!(kind, name = object.name(), reason = %status, "creating a start object failed; retrying");
             failed.push(desired);
         }
     }

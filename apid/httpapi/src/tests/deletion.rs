@@ -342,7 +342,8 @@ async fn namespace_delete_precondition_failure_returns_409() {
 /// Starts one controller of `--controllers`.
 fn start_controller(server: &Server, name: &str) {
     let enabled = controllers::EnabledControllers::new(&[name.to_owned()]);
-    controllers::start_controllers(&server.controller_state, enabled, None);
+    let options = controllers::ControllerOptions { enabled, ..Default::default() };
+    controllers::start_controllers(&server.controller_state, &options);
 }
 
 #[tokio::test]

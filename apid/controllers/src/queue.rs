@@ -1,49 +1,57 @@
-//! Deduplicating work queue with delays: one worker per item, and exponential back-off after failures.
+//! Deduplicating work queue with delays: one worker for each key, and exponential back-off after failures.
 //!
 //! # Contract
 //!
-//! An item that is queued already is not added again. An item that is added while a worker processes it is
-//! queued again afterwards. [`Queue::wait_for_capacity`] applies back-pressure to the reflector while many
-//! items are ready, so the queue stays small compared to the number of objects. Each failure doubles the
-//! back-off, from 100 ms to five minutes; a success resets it.
+//! A key that is ready already is not added again. A key that is added while a worker processes it is ready
+//! again afterwards. Ready keys are taken in the order of their additions. A key has at most one delay: the
+//! earliest one counts, and taking the key ends the delay. [`Queue::wait_for_capacity`] applies back-pressure
+//! to a reflector while many keys are ready, so the queue stays small compared to the number of objects.
+//! Each failure doubles the back-off of a key, from [`MIN_BACKOFF`] to [`MAX_BACKOFF`]; a success resets it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
+use serving::backoff::Backoff;
 use tokio::sync::Notify;
 
-use super::queue_metrics::QueueMetrics;
+use super::queue_metrics::QueueSeries;
+use super::state::ControllerState;
 
-/// Number of ready items at which [`Queue::wait_for_capacity`] waits.
+/// Number of ready keys at which [`Queue::wait_for_capacity`] waits.
 const READY_MAX: usize = 50_000;
-const MIN_BACKOFF: Duration = Duration::from_millis(100);
-const MAX_BACKOFF: Duration = Duration::from_secs(300);
+/// Pause before the first retry of a key.
+pub(super) const MIN_BACKOFF: Duration = Duration::from_millis(50);
+/// Longest pause before a retry. A lasting failure of a key, such as a full store, causes one attempt a minute.
+pub(super) const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// A deduplicating work queue with delays.
 pub(super) struct Queue<W> {
+    name: &'static str,
     state: Mutex<State<W>>,
     clock: Arc<dyn Clock>,
     item_added: Notify,
     item_taken: Notify,
-    metrics: QueueMetrics,
+    metrics: QueueSeries,
 }
 
 struct State<W> {
-    /// Ready items with the times of their additions.
+    /// Ready keys with the times of their additions.
     ready: VecDeque<(W, Duration)>,
-    /// Items in process with the times at which their processing began.
+    /// Keys in process with the times at which their processing began.
     running: HashMap<W, Duration>,
-    /// Delayed items by due time and number. Items with equal times are due in the order of their numbers.
+    /// Delayed keys by due time and number. Keys with equal times are due in the order of their numbers.
     delayed: BTreeMap<(Duration, u64), W>,
-    /// The number of the newest delayed item; numbers count up from 1.
+    /// Due time and number of each delayed key.
+    delays: HashMap<W, (Duration, u64)>,
+    /// The number of the newest delay; numbers count up from 1.
     number: u64,
-    /// The states of all items that are ready or in process.
+    /// The states of all keys that are ready or in process.
     item_states: HashMap<W, ItemState>,
-    /// Number of consecutive failures of each item.
+    /// Number of consecutive failures of each key.
     failures: HashMap<W, u32>,
 }
 
@@ -51,22 +59,40 @@ struct State<W> {
 enum ItemState {
     Ready,
     Running,
-    /// A worker processes the item, and the item was added again.
+    /// A worker processes the key, and the key was added again.
     RunningAndQueued,
 }
 
 impl<W: Clone + Eq + Hash> Queue<W> {
-    /// Creates an empty queue.
-    pub(super) fn new(clock: Arc<dyn Clock>, metrics: QueueMetrics) -> Self {
+    /// Creates an empty queue. `name` is its name in logs and metrics.
+    pub(super) fn new(state: &ControllerState, name: &'static str) -> Arc<Self>
+    where
+        W: Send + Sync + 'static,
+    {
+        let clock = Arc::clone(&state.api_state.clock);
+        let queue = Arc::new(Queue::with_series(clock, name, state.queue_metrics().queue(name)));
+        let weak_queue: Weak<Self> = Arc::downgrade(&queue);
+        state.metrics.collect_with(move || {
+            if let Some(queue) = weak_queue.upgrade() {
+                queue.update_metrics();
+            }
+        });
+        queue
+    }
+
+    /// Creates an empty queue with the clock and the series of its metrics.
+    fn with_series(clock: Arc<dyn Clock>, name: &'static str, metrics: QueueSeries) -> Self {
         let state = State {
             ready: VecDeque::new(),
             running: HashMap::new(),
             delayed: BTreeMap::new(),
+            delays: HashMap::new(),
             number: 0,
             item_states: HashMap::new(),
             failures: HashMap::new(),
         };
         Queue {
+            name,
             state: Mutex::new(state),
             clock,
             item_added: Notify::new(),
@@ -75,7 +101,12 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Adds an item without delay.
+    /// Returns the name of the queue in logs and metrics.
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Adds a key without delay.
     pub(super) fn add(&self, work: W) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
@@ -88,27 +119,22 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Sets the gauges of the times for which the items in process have been processed.
-    pub(super) fn update_metrics(&self) {
+    /// Sets the gauges of the times for which the keys in process have been processed.
+    fn update_metrics(&self) {
         let now = self.clock.monotonic();
         let running: Vec<_> =
             self.state.lock().running.values().map(|start| now.saturating_sub(*start)).collect();
         self.metrics.set_running(running.into_iter());
     }
 
-    /// Adds an item with a delay.
+    /// Adds a key with a delay, unless the key is due earlier.
     pub(super) fn add_after(&self, work: W, pause: Duration) {
-        let at = self.clock.monotonic() + pause;
-        let mut state = self.state.lock();
-        state.number += 1;
-        let key = (at, state.number);
-        state.delayed.insert(key, work);
-        drop(state);
-        // Wake a worker: the timeouts of all sleeping workers may end after this item is due.
+        self.state.lock().delay(work, self.clock.monotonic() + pause);
+        // Wake a worker: the timeouts of all sleeping workers may end after this key is due.
         self.item_added.notify_one();
     }
 
-    /// Waits while [`READY_MAX`] or more items are ready.
+    /// Waits while [`READY_MAX`] or more keys are ready.
     pub(super) async fn wait_for_capacity(&self) {
         loop {
             let taken_notification = self.item_taken.notified();
@@ -119,7 +145,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Waits for the next item. The caller must then call [`Queue::mark_done`] or [`Queue::mark_failed`].
+    /// Waits for the next key. The caller must then call [`Queue::mark_done`] or [`Queue::mark_failed`].
     ///
     /// Cancel-safe.
     pub(super) async fn take(&self) -> W {
@@ -142,14 +168,14 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Takes a ready item: see [`State::take`]. Also returns the number of items that are still ready.
+    /// Takes a ready key: see [`State::take`]. Also returns the number of keys that are still ready.
     fn try_take(&self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>, usize) {
         let mut state = self.state.lock();
         let (ready_item, next_due) = state.take(now);
         (ready_item, next_due, state.ready.len())
     }
 
-    /// Marks an item as completed, which resets its back-off.
+    /// Marks a key as completed, which resets its back-off.
     pub(super) fn mark_done(&self, work: &W) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
@@ -162,12 +188,12 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Marks an item as failed and queues it again after the back-off.
-    pub(super) fn mark_failed(&self, work: &W) {
+    /// Marks a key as failed and queues it again after the back-off, at most after `max`.
+    pub(super) fn mark_failed(&self, work: &W, max: Duration) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
         let failures = state.failures.entry(work.clone()).or_default();
-        let pause = MIN_BACKOFF.saturating_mul(1 << (*failures).min(16)).min(MAX_BACKOFF);
+        let pause = Backoff { first: MIN_BACKOFF, longest: max }.pause(*failures);
         *failures += 1;
         let (is_requeued, duration) = state.finish(work, now);
         drop(state);
@@ -180,7 +206,7 @@ impl<W: Clone + Eq + Hash> Queue<W> {
         }
     }
 
-    /// Whether the queue is empty and no item is delayed or in process.
+    /// Whether the queue is empty and no key is delayed or in process.
     #[cfg(test)]
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state.lock();
@@ -189,7 +215,26 @@ impl<W: Clone + Eq + Hash> Queue<W> {
 }
 
 impl<W: Clone + Eq + Hash> State<W> {
-    /// Adds an item. Returns whether it became ready, so that a worker must be woken.
+    /// Delays a key until `at`, unless the key is due earlier.
+    fn delay(&mut self, work: W, at: Duration) {
+        if self.delays.get(&work).is_some_and(|(due, _)| *due <= at) {
+            return;
+        }
+        self.end_delay(&work);
+        self.number += 1;
+        let due = (at, self.number);
+        self.delayed.insert(due, work.clone());
+        self.delays.insert(work, due);
+    }
+
+    /// Ends the delay of a key.
+    fn end_delay(&mut self, work: &W) {
+        if let Some(due) = self.delays.remove(work) {
+            self.delayed.remove(&due);
+        }
+    }
+
+    /// Adds a key. Returns whether it became ready, so that a worker must be woken.
     fn add(&mut self, work: W, now: Duration) -> bool {
         match self.item_states.get_mut(&work) {
             Some(ItemState::Ready | ItemState::RunningAndQueued) => false,
@@ -205,24 +250,26 @@ impl<W: Clone + Eq + Hash> State<W> {
         }
     }
 
-    /// Takes a ready item. Returns the item and how long it waited; if no item is ready, the due time of the
-    /// next delayed item.
+    /// Takes a ready key. Returns the key and how long it waited; if no key is ready, the due time of the
+    /// next delayed key.
     fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= now
         {
             let work = first.remove();
+            self.delays.remove(&work);
             self.add(work, now);
         }
         let Some((work, added)) = self.ready.pop_front() else {
             return (None, self.delayed.first_key_value().map(|((at, _), _)| *at));
         };
+        self.end_delay(&work);
         self.item_states.insert(work.clone(), ItemState::Running);
         self.running.insert(work.clone(), now);
         (Some((work, now.saturating_sub(added))), None)
     }
 
-    /// Ends the processing of an item. Returns whether the item was added again meanwhile and is ready now,
+    /// Ends the processing of a key. Returns whether the key was added again meanwhile and is ready now,
     /// and how long it was processed.
     fn finish(&mut self, work: &W, now: Duration) -> (bool, Duration) {
         let started_at = self.running.remove(work).unwrap_or(now);
@@ -235,15 +282,20 @@ impl<W: Clone + Eq + Hash> State<W> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use apimachinery::clock::ManualClock;
     use apimachinery::time;
+    use serving::metrics::Metrics;
 
+    use super::super::queue_metrics::QueueMetrics;
     use super::*;
 
-    fn queue() -> (Queue<u32>, Arc<ManualClock>) {
+    /// Returns an empty queue, its clock, and the metrics with its series.
+    pub(in super::super) fn queue<W: Clone + Eq + Hash>() -> (Queue<W>, Arc<ManualClock>, Metrics) {
         let clock = Arc::new(ManualClock::at(time::parse("2026-01-01T00:00:00Z").unwrap()));
-        (Queue::new(clock.clone(), QueueMetrics::new(&serving::metrics::Metrics::new(), "test")), clock)
+        let metrics = Metrics::new();
+        let series = QueueMetrics::new(&metrics).queue("test");
+        (Queue::with_series(clock.clone(), "test", series), clock, metrics)
     }
 
     /// Takes an item that is ready now.
@@ -254,7 +306,7 @@ mod tests {
 
     #[test]
     fn queued_item_is_deduplicated_and_processed_by_one_worker() {
-        let (queue, _) = queue();
+        let (queue, ..) = queue::<u32>();
         for work in [1, 2, 1, 1] {
             queue.add(work);
         }
@@ -271,32 +323,30 @@ mod tests {
 
     #[test]
     fn failed_item_is_retried_with_exponential_backoff() {
-        let (queue, clock) = queue();
+        let (queue, clock, _) = queue::<u32>();
         queue.add(7);
-        let mut pause = Duration::from_millis(100);
+        let mut pause = MIN_BACKOFF;
         for _ in 0..20 {
             assert_eq!(ready(&queue), Some(7));
-            queue.mark_failed(&7);
+            queue.mark_failed(&7, MAX_BACKOFF);
             assert_eq!(ready(&queue), None);
             clock.advance(pause - Duration::from_millis(1));
             assert_eq!(ready(&queue), None, "{pause:?}");
             clock.advance(Duration::from_millis(1));
-            pause = (pause * 2).min(Duration::from_secs(300));
+            pause = (pause * 2).min(MAX_BACKOFF);
         }
         assert_eq!(ready(&queue), Some(7));
         queue.mark_done(&7);
         queue.add(7);
         assert_eq!(ready(&queue), Some(7));
-        queue.mark_failed(&7);
-        clock.advance(Duration::from_millis(100));
+        queue.mark_failed(&7, MAX_BACKOFF);
+        clock.advance(MIN_BACKOFF);
         assert_eq!(ready(&queue), Some(7), "a success resets the back-off");
     }
 
     #[test]
     fn queue_metrics_count_adds_waits_and_retries() {
-        let metrics = serving::metrics::Metrics::new();
-        let clock = Arc::new(ManualClock::at(time::parse("2026-01-01T00:00:00Z").unwrap()));
-        let queue = Queue::new(clock.clone(), QueueMetrics::new(&metrics, "test"));
+        let (queue, clock, metrics) = queue::<u32>();
         for work in [1, 2, 1] {
             queue.add(work);
         }
@@ -305,7 +355,7 @@ mod tests {
         clock.advance(Duration::from_secs(3));
         queue.update_metrics();
         let running = metrics.text();
-        queue.mark_failed(&work);
+        queue.mark_failed(&work, MAX_BACKOFF);
         let text = running + &metrics.text();
         for line in [
             "workqueue_adds_total{name=\"test\"} 2",
@@ -322,7 +372,7 @@ mod tests {
 
     #[test]
     fn delayed_items_do_not_block_ready_items() {
-        let (queue, clock) = queue();
+        let (queue, clock, _) = queue::<u32>();
         queue.add_after(1, Duration::from_secs(5));
         queue.add_after(2, Duration::from_secs(1));
         queue.add(3);
@@ -331,9 +381,32 @@ mod tests {
         assert_eq!((ready(&queue), ready(&queue), ready(&queue)), (Some(2), Some(1), None));
     }
 
+    #[test]
+    fn earliest_delay_of_a_key_counts_and_ends_when_the_key_is_taken() {
+        let (queue, clock, _) = queue::<u32>();
+        let second = Duration::from_secs(1);
+        for pause in [3, 2, 5] {
+            queue.add_after(1, second * pause);
+        }
+        clock.advance(second * 2);
+        assert_eq!(ready(&queue), Some(1));
+        queue.mark_done(&1);
+        clock.advance(second * 5);
+        assert_eq!(ready(&queue), None, "the other delays are gone");
+        queue.add_after(1, second);
+        queue.add(1);
+        assert_eq!(ready(&queue), Some(1));
+        queue.add_after(1, second);
+        queue.mark_done(&1);
+        clock.advance(second);
+        assert_eq!(ready(&queue), Some(1), "a delay that begins while the key is in process stays");
+        queue.mark_done(&1);
+        assert!(queue.is_idle());
+    }
+
     #[tokio::test]
     async fn waiting_workers_are_woken_by_added_items() {
-        let (queue, _) = queue();
+        let (queue, ..) = queue::<u32>();
         let queue = Arc::new(queue);
         let workers: Vec<_> = (0..4)
             .map(|_| {

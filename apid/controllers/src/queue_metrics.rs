@@ -1,9 +1,9 @@
-//! Metrics of a work queue, with the names of Kubernetes: `workqueue_*`.
+//! Metrics of the work queues, with the names of Kubernetes: `workqueue_*`.
 
 use std::time::Duration;
 
 use serving::metrics::{
-    Counter, Counters, Definition, FloatGauges, Gauges, Histogram, Histograms, Metrics, Stability,
+    Counter, Counters, Definition, FloatGauges, Gauge, Gauges, Histogram, Histograms, Metrics, Stability,
 };
 
 const ADDS: Definition =
@@ -38,10 +38,53 @@ const BUCKETS: &[f64] = &[1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 1
 
 type Label = [(&'static str, &'static str); 1];
 
-/// The series of the metrics of one queue.
+/// The families of the metrics of all queues; the label `name` is the name of the queue.
 pub(super) struct QueueMetrics {
+    adds: Counters<Label>,
+    depth: Gauges<Label>,
+    retries: Counters<Label>,
+    queue_duration: Histograms<Label>,
+    work_duration: Histograms<Label>,
+    unfinished: FloatGauges<Label>,
+    longest: FloatGauges<Label>,
+}
+
+impl QueueMetrics {
+    /// Registers the families.
+    pub(super) fn new(metrics: &Metrics) -> Self {
+        QueueMetrics {
+            adds: metrics.counter(&ADDS),
+            depth: metrics.gauge(&DEPTH),
+            retries: metrics.counter(&RETRIES),
+            queue_duration: metrics.histogram(&QUEUE_DURATION, BUCKETS),
+            work_duration: metrics.histogram(&WORK_DURATION, BUCKETS),
+            unfinished: metrics.float_gauge(&UNFINISHED),
+            longest: metrics.float_gauge(&LONGEST),
+        }
+    }
+
+    /// Returns the series of one queue.
+    pub(super) fn queue(&self, name: &'static str) -> QueueSeries {
+        let label = [("name", name)];
+        let queue = QueueSeries {
+            adds: self.adds.get_or_create(&label).clone(),
+            depth: self.depth.get_or_create(&label).clone(),
+            retries: self.retries.get_or_create(&label).clone(),
+            queue_duration: self.queue_duration.get_or_create(&label).clone(),
+            work_duration: self.work_duration.get_or_create(&label).clone(),
+            unfinished: self.unfinished.clone(),
+            longest: self.longest.clone(),
+            label,
+        };
+        queue.set_running(std::iter::empty());
+        queue
+    }
+}
+
+/// The series of the metrics of one queue.
+pub(super) struct QueueSeries {
     adds: Counter,
-    depth: serving::metrics::Gauge,
+    depth: Gauge,
     retries: Counter,
     queue_duration: Histogram,
     work_duration: Histogram,
@@ -50,29 +93,7 @@ pub(super) struct QueueMetrics {
     label: Label,
 }
 
-impl QueueMetrics {
-    /// Registers the metrics of a queue.
-    pub(super) fn new(metrics: &Metrics, name: &'static str) -> Self {
-        let label = [("name", name)];
-        let adds: Counters<Label> = metrics.counter(&ADDS);
-        let depth: Gauges<Label> = metrics.gauge(&DEPTH);
-        let retries: Counters<Label> = metrics.counter(&RETRIES);
-        let queue_duration: Histograms<Label> = metrics.histogram(&QUEUE_DURATION, BUCKETS);
-        let work_duration: Histograms<Label> = metrics.histogram(&WORK_DURATION, BUCKETS);
-        let queue = QueueMetrics {
-            adds: adds.get_or_create(&label).clone(),
-            depth: depth.get_or_create(&label).clone(),
-            retries: retries.get_or_create(&label).clone(),
-            queue_duration: queue_duration.get_or_create(&label).clone(),
-            work_duration: work_duration.get_or_create(&label).clone(),
-            unfinished: metrics.float_gauge(&UNFINISHED),
-            longest: metrics.float_gauge(&LONGEST),
-            label,
-        };
-        queue.set_running(std::iter::empty());
-        queue
-    }
-
+impl QueueSeries {
     /// Counts an added item and sets the number of waiting items.
     pub(super) fn record_add(&self, depth: usize) {
         self.adds.inc();

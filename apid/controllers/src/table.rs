@@ -1,0 +1,155 @@
+//! The table of the controllers that `--controllers` enables.
+//!
+//! A new controller is one file with its reconcile function, and one row here. Work of kube-apiserver itself has
+//! no row: the names and objects of definitions, the start objects, the expiry of Events, IPAddress objects.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{
+    ControllerOptions, ControllerState, certificates, garbage, namespaces, policy_types, publishers, quota,
+    service_accounts, storage_migration, volume_protection,
+};
+
+/// A controller of kube-controller-manager.
+struct Row {
+    name: &'static str,
+    /// The name before Kubernetes 1.28; None if the names are equal.
+    old_name: Option<&'static str>,
+    /// Starts the tasks of the controller.
+    start: fn(Arc<ControllerState>, &ControllerOptions),
+}
+
+const fn row(
+    name: &'static str,
+    old_name: Option<&'static str>,
+    start: fn(Arc<ControllerState>, &ControllerOptions),
+) -> Row {
+    Row { name, old_name, start }
+}
+
+fn spawn(controller: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(controller);
+}
+
+/// The controllers by name.
+const ROWS: &[Row] = &[
+    row("certificatesigningrequest-cleaner-controller", Some("csrcleaner"), |state, _| {
+        spawn(certificates::clean(state))
+    }),
+    row(CERTIFICATE_SIGNER, Some("csrsigning"), |state, options| {
+        if let Some(signing) = options.signing.clone() {
+            tokio::spawn(certificates::sign(state, signing));
+        }
+    }),
+    row(GARBAGE_COLLECTOR, Some("garbagecollector"), |state, _| spawn(garbage::run(state))),
+    // The task that tracks the use of token Secrets always runs and starts the clean-up.
+    row(TOKEN_SECRET_CLEANER, Some("legacy-service-account-token-cleaner"), |_, _| {}),
+    row("namespace-controller", Some("namespace"), |state, _| spawn(namespaces::run(state))),
+    row("persistentvolume-protection-controller", Some("pv-protection"), |state, _| {
+        spawn(volume_protection::protect_volumes(state))
+    }),
+    row("persistentvolumeclaim-protection-controller", Some("pvc-protection"), |state, _| {
+        spawn(volume_protection::protect_claims(state))
+    }),
+    row("resourcequota-controller", Some("resourcequota"), |state, _| spawn(quota::run(state))),
+    row(ROOT_CA_PUBLISHER, Some("root-ca-cert-publisher"), |state, options| {
+        if let Some(file) = options.published_config.root_ca.clone() {
+            tokio::spawn(publishers::root_ca::publish_in_namespaces(state, file));
+        }
+    }),
+    // The repair of IPAddress objects always runs and includes this controller.
+    row(SERVICE_CIDRS, None, |_, _| {}),
+    row("serviceaccount-controller", Some("serviceaccount"), |state, _| spawn(service_accounts::run(state))),
+    // authd fills in the tokens.
+    row("serviceaccount-token-controller", Some("serviceaccount-token"), |state, options| {
+        if let Some(file) = options.published_config.root_ca.clone() {
+            tokio::spawn(publishers::root_ca::complete_secrets(state, file));
+        }
+    }),
+    row("storage-version-migrator-controller", None, |state, _| spawn(storage_migration::run(state))),
+    row("validatingadmissionpolicy-status-controller", None, |state, _| spawn(policy_types::run(state))),
+];
+
+/// The signer of CertificateSigningRequests.
+pub const CERTIFICATE_SIGNER: &str = "certificatesigningrequest-signing-controller";
+/// The garbage collector.
+pub const GARBAGE_COLLECTOR: &str = "garbage-collector-controller";
+/// The publisher of the CA bundle in each namespace.
+pub const ROOT_CA_PUBLISHER: &str = "root-ca-certificate-publisher-controller";
+/// The controller of finalizer and condition of ServiceCIDRs.
+pub(super) const SERVICE_CIDRS: &str = "service-cidr-controller";
+/// The clean-up of unused token Secrets.
+pub(super) const TOKEN_SECRET_CLEANER: &str = "legacy-serviceaccount-token-cleaner-controller";
+
+/// The names of the enabled controllers: all by default, otherwise those that `--controllers` enables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnabledControllers(BTreeSet<&'static str>);
+
+impl EnabledControllers {
+    /// Determines the enabled controllers from the entries of `--controllers`.
+    pub fn new(entries: &[String]) -> Self {
+        let is_enabled = |row: &&Row| {
+            let names = [row.name, row.old_name.unwrap_or(row.name)];
+            serving::flags::is_controller_enabled(entries, &names, true)
+        };
+        EnabledControllers(ROWS.iter().filter(is_enabled).map(|row| row.name).collect())
+    }
+
+    /// Whether the controller with this name is enabled. `name` is the name since Kubernetes 1.28.
+    pub fn is_enabled(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
+    /// Enables or disables a controller.
+    pub fn set(&mut self, name: &'static str, is_enabled: bool) {
+        match is_enabled {
+            true => self.0.insert(name),
+            false => self.0.remove(name),
+        };
+    }
+}
+
+/// Starts the enabled controllers.
+pub fn start_controllers(state: &Arc<ControllerState>, options: &ControllerOptions) {
+    for row in ROWS.iter().filter(|row| options.enabled.is_enabled(row.name)) {
+        (row.start)(Arc::clone(state), options);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(entries: &[&str]) -> EnabledControllers {
+        EnabledControllers::new(&entries.iter().map(|entry| (*entry).to_owned()).collect::<Vec<_>>())
+    }
+
+    fn all_except(name: &'static str) -> EnabledControllers {
+        let mut all = parse(&[]);
+        all.set(name, false);
+        all
+    }
+
+    #[test]
+    fn controllers_are_enabled_by_name_and_by_default() {
+        assert_eq!(parse(&[]).0.len(), ROWS.len(), "each row has a name of its own");
+        assert_eq!(parse(&["*", "bootstrapsigner"]), parse(&[]));
+        assert_eq!(parse(&[""]), EnabledControllers::default(), "an empty value enables nothing");
+        assert_eq!(parse(&["deployment"]), EnabledControllers::default());
+        assert_eq!(parse(&["*", "-csrsigning"]), all_except(CERTIFICATE_SIGNER));
+        assert_eq!(parse(&["-pv-protection", "*"]), all_except("persistentvolume-protection-controller"));
+        assert_eq!(parse(&["*", " -serviceaccount"]), all_except("serviceaccount-controller"));
+    }
+
+    #[test]
+    fn each_name_of_a_controller_disables_and_enables_only_that_controller() {
+        for row in ROWS {
+            for name in [row.name, row.old_name.unwrap_or(row.name)] {
+                let only = parse(&[name]);
+                assert!(only.is_enabled(row.name) && only.0.len() == 1, "{name}: {only:?}");
+                assert_eq!(parse(&["*", &format!("-{name}")]), all_except(row.name), "{name}");
+            }
+        }
+    }
+}
