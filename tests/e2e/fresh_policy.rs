@@ -35,6 +35,9 @@ pub(super) fn seed() -> u64 {
     seed
 }
 
+/// Minimum number of disturbances of a run.
+const MIN_DISTURBANCES: u64 = 3;
+
 /// A client of a server that may restart on a new port.
 struct RetryingClient {
     token: String,
@@ -395,19 +398,23 @@ impl Run {
         (self.undecided.load(Ordering::SeqCst), self.trials.load(Ordering::SeqCst))
     }
 
-    /// Runs the rounds and calls `disturb` repeatedly until they end. Returns the number of calls.
+    /// Runs the rounds and calls `disturb` repeatedly until they end. Workers add rounds until `disturb` has been called
+    /// [`MIN_DISTURBANCES`] times, so that a fast machine does not end the test earlier. Returns the number of calls.
     async fn rounds(
         &mut self,
         rounds: u64,
         mut disturb: impl AsyncFnMut(&mut ControlPlane, &AtomicU16),
     ) -> u64 {
         let done = Arc::new(AtomicU64::new(0));
+        let disturbances = Arc::new(AtomicU64::new(0));
         let over = Arc::new(AtomicBool::new(false));
         let mut tasks = tokio::task::JoinSet::new();
         for mut worker in self.workers.drain(..) {
-            let done = Arc::clone(&done);
+            let (done, disturbances) = (Arc::clone(&done), Arc::clone(&disturbances));
             tasks.spawn(async move {
-                while done.fetch_add(1, Ordering::SeqCst) < rounds {
+                while done.fetch_add(1, Ordering::SeqCst) < rounds
+                    || disturbances.load(Ordering::SeqCst) < MIN_DISTURBANCES
+                {
                     worker.round().await;
                 }
             });
@@ -419,15 +426,14 @@ impl Run {
             }
             finished.store(true, Ordering::SeqCst);
         };
-        let mut disturbances = 0;
         let disturbing = async {
             while !over.load(Ordering::SeqCst) {
                 disturb(&mut self.plane, &self.port).await;
-                disturbances += 1;
+                disturbances.fetch_add(1, Ordering::SeqCst);
             }
         };
         tokio::join!(all, disturbing);
-        disturbances
+        disturbances.load(Ordering::SeqCst)
     }
 }
 
@@ -463,21 +469,35 @@ async fn fresh_policy_holds_under_repeated_authd_kills() {
 async fn fresh_policy_holds_under_repeated_apid_kills() {
     let mut run = Run::start(seed()).await;
     let rounds = env_number("ROUNDS", 2000);
+    let undecided = Arc::clone(&run.undecided);
     let kills = run
         .rounds(rounds, async |plane, port| {
             tokio::time::sleep(Duration::from_millis(600)).await;
-            restart(plane, port).await;
+            let before = undecided.load(Ordering::SeqCst);
+            plane.kill();
+            // The workers send requests during the first kills. A later kill can follow the last request.
+            let failed_request = async {
+                while undecided.load(Ordering::SeqCst) == before {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            let _ = tokio::time::timeout(Duration::from_secs(5), failed_request).await;
+            launch(plane, port).await;
         })
         .await;
     let (undecided, trials) = run.counts();
     println!(
         "{trials} trials, {kills} kills of apid, {undecided} requests without a response, no stale decision"
     );
-    assert!(kills >= 2 && undecided > 0, "apid was killed while requests were sent");
+    assert!(kills >= MIN_DISTURBANCES && undecided > 0, "apid was killed while requests were sent");
 }
 
 async fn restart(plane: &mut ControlPlane, port: &AtomicU16) {
     plane.kill();
+    launch(plane, port).await;
+}
+
+async fn launch(plane: &mut ControlPlane, port: &AtomicU16) {
     plane.launch().await;
     port.store(plane.admin().port(), Ordering::SeqCst);
 }

@@ -124,9 +124,8 @@ async fn fill_and_free(mount: &Mount) {
 
 #[tokio::test]
 async fn full_storage_quota_returns_503_until_objects_are_deleted() {
-    let plane =
-        ControlPlane::start(Options::default().flag("--storage-quota=12Mi").flag("--history-retention=1s"))
-            .await;
+    // The full store shortens its history by itself. A shorter history would end the watch of a slow client.
+    let plane = ControlPlane::start(Options::default().flag("--storage-quota=12Mi")).await;
     let client = plane.admin();
     let mut made = 0;
     let refused = loop {
