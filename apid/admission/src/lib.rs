@@ -28,6 +28,7 @@ mod configuration;
 mod default_class;
 mod default_toleration_seconds;
 mod deny_service_external_ips;
+mod environment;
 mod event_rate_limit;
 mod expression_inputs;
 mod extended_resource_toleration;
@@ -75,8 +76,8 @@ mod webhook;
 pub use attributes::{Attributes, ObjectReference, Operation, Recorder};
 pub use chain::{Chain, ConfigError};
 pub use configuration::Configuration;
+pub use environment::{Environment, webhook_clients};
 pub use metrics::AdmissionMetrics;
-pub use plugin::{Environment, webhook_clients};
 pub use plugin_configuration::{PluginConfiguration, PluginConfigurationError};
 
 pub use reader::{Authorizer, ListResult, LookupResult, ObjectKind, Reader, Writer};

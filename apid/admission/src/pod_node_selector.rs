@@ -64,7 +64,7 @@ impl PodNodeSelector {
         }
     }
 
-    /// Selects the nodes for a pod: the selector of the namespace, with which that of the pod must not conflict.
+    /// Returns the node selector of the namespace; 403 if the selector of the pod conflicts with this selector.
     async fn checked_selector(&self, attributes: &Attributes<'_>, pod: &Object) -> Result<Selector, Status> {
         let expected = self.namespace_selector(attributes).await?;
         let differs =

@@ -1,0 +1,59 @@
+//! Dependencies of admission plugins.
+
+use std::sync::Arc;
+
+use apimachinery::clock::{Clock, Rng};
+use apimachinery::codec::Limits;
+use apimachinery::names::Names;
+use kinds::CurrentRegistry;
+use serving::gates::FeatureGates;
+use webhooks::{ClientOptions, ServiceMap, WebhookClients};
+
+use crate::quota::Reservations;
+use crate::{AdmissionMetrics, Authorizer, Reader, ReaderServices, Writer};
+
+/// Dependencies of plugins.
+#[derive(Clone)]
+pub struct Environment {
+    /// Names of the preset.
+    pub names: Arc<Names>,
+    /// Source of wall-clock and monotonic time.
+    pub clock: Arc<dyn Clock>,
+    /// Source of uids and generated names.
+    pub rng: Arc<dyn Rng>,
+    /// Reads other objects.
+    pub reader: Arc<dyn Reader>,
+    /// Writes objects as apid itself.
+    pub writer: Arc<dyn Writer>,
+    /// Decides whether a user may perform an action other than the write itself.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// The served kinds.
+    pub registry: Arc<CurrentRegistry>,
+    /// Quota reservations of in-flight writes.
+    pub reservations: Arc<Reservations>,
+    /// Clients of webhooks.
+    pub webhooks: Arc<WebhookClients>,
+    /// Metrics of webhooks and policies.
+    pub metrics: Arc<AdmissionMetrics>,
+    /// Feature gates.
+    pub gates: FeatureGates,
+    /// Limits of an object that webhooks and policies changed.
+    pub limits: Limits,
+}
+
+/// Returns clients of webhooks; they look up Services through the reader.
+pub fn webhook_clients(
+    reader: Arc<dyn Reader>,
+    service_map: ServiceMap,
+    names: &Arc<Names>,
+    clock: &Arc<dyn Clock>,
+    rng: &Arc<dyn Rng>,
+) -> Arc<WebhookClients> {
+    Arc::new(WebhookClients::new(ClientOptions {
+        lookup: Arc::new(ReaderServices(reader)),
+        service_map,
+        names: Arc::clone(names),
+        clock: Arc::clone(clock),
+        rng: Arc::clone(rng),
+    }))
+}
