@@ -59,7 +59,7 @@ pub fn update<'a>(
                 result => return result,
             }
         }
-        Err(Status::not_found(&resource.group_resource, call.name))
+        Err(Status::not_found(&call.collection.served.group_resource, call.name))
     })
 }
 
@@ -79,5 +79,5 @@ pub(super) fn failed_precondition(call: &Call<'_>, field: &str, expected: &str, 
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
          {field} in precondition: {expected}, {field} in object meta: {found}"
     );
-    Status::conflict(&resource.group_resource, call.name, &reason)
+    Status::conflict(&call.collection.served.group_resource, call.name, &reason)
 }

@@ -418,3 +418,50 @@ async fn reviews_and_status_have_no_name_and_no_list() {
         assert!(matches!(applied.code, 404 | 405), "{review}: {}", applied.code);
     }
 }
+
+/// Fields that admission plugins fill again are no change of the spec.
+#[tokio::test]
+async fn put_without_fields_of_admission_plugins_keeps_generation() {
+    let server = Server::start().await;
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let created = server.post("/api/v1/namespaces/a/pods", pod).await.json();
+    let mut body = created.clone();
+    let spec = body["spec"].as_object_mut().unwrap();
+    for field in ["tolerations", "priority", "preemptionPolicy"] {
+        assert!(spec.remove(field).is_some(), "{field}");
+    }
+    let reply = server.put("/api/v1/namespaces/a/pods/p", body).await;
+    assert_eq!((reply.code, reply.json()), (200, created));
+}
+
+/// Objects of two groups: errors name the group of the request.
+#[tokio::test]
+async fn error_of_event_names_the_group_of_the_request() {
+    let server = Server::start().await;
+    let events = "/apis/events.example.test/v1/namespaces/a/events";
+    let event = json!({"metadata": {"name": "x"}, "regarding": {"namespace": "a"}, "reason": "r", "action": "a", "type": "Normal",
+        "eventTime": "2024-01-02T03:04:05.000000Z", "reportingController": "a.example/c", "reportingInstance": "i"});
+    let created = server.post(events, event.clone()).await;
+    assert_eq!(created.code, 201, "{:?}", created.json());
+    let with = |field: &str, value: &str| {
+        let mut event = created.json();
+        event["metadata"][field] = json!(value);
+        event
+    };
+    let url = format!("{events}/x");
+    for (reply, expected) in [
+        (server.post(events, event).await, "events.events.example.test \"x\" already exists"),
+        (
+            server.put(&url, with("uid", "other")).await,
+            "Operation cannot be fulfilled on events.events.example.test \"x\": StorageError",
+        ),
+        (
+            server.put(&url, with("resourceVersion", "1")).await,
+            "Operation cannot be fulfilled on events.events.example.test \"x\": the object has been modified",
+        ),
+        (server.merge(&format!("{events}/y"), json!({})).await, "events.events.example.test \"y\" not found"),
+    ] {
+        let message = reply.json()["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with(expected), "{message}");
+    }
+}

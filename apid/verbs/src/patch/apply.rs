@@ -122,8 +122,7 @@ pub(super) async fn apply(
     intent: ApplyIntent,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let (resource, served, names) =
-        (&call.collection.resource, &call.collection.served, &call.api_state.names);
+    let (served, names) = (&call.collection.served, &call.api_state.names);
     let (Some(ownership), Some(schema)) = (Ownership::for_call(call, options), served.kind.schema()) else {
         return Err(Status::internal("the kind has no schema"));
     };
@@ -201,7 +200,7 @@ pub(super) async fn apply(
             result => return result,
         }
     }
-    Err(Status::not_found(&resource.group_resource, call.name))
+    Err(Status::not_found(&served.group_resource, call.name))
 }
 
 /// Returns the Status of a failed apply.

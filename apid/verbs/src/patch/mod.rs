@@ -312,7 +312,6 @@ pub fn patch<'a>(call: &'a Call<'a>, patch: Patch, options: &'a WriteOptions) ->
         if let Some(view) = view {
             return super::scale::patch(call, view, &patch, options).await;
         }
-        let resource = &call.collection.resource;
         let (served, names) = (&call.collection.served, &call.api_state.names);
         let propose = |old: &Object| {
             let current = || {
@@ -325,7 +324,7 @@ pub fn patch<'a>(call: &'a Call<'a>, patch: Patch, options: &'a WriteOptions) ->
             call.check_name(&new)?;
             Ok(ProposedObject { object: new, warnings, has_managed_fields: false })
         };
-        let not_found = || Status::not_found(&resource.group_resource, call.name);
+        let not_found = || Status::not_found(&served.group_resource, call.name);
         call.modify(options, propose).await?.ok_or_else(not_found)
     })
 }
