@@ -87,20 +87,16 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
         &["scheduler.alpha/defaultTolerations", "scheduler.alpha/tolerationsWhitelist"],
     ),
     (
-        "apid/admission/src/webhook/annotations.rs",
-        r#""mutation.webhook.admission", &format!("round_{round}_index_{index}")"#,
-        &["mutation.webhook.admission/round_*_index_*"],
-    ),
-    (
-        "apid/admission/src/webhook/annotations.rs",
-        r#"&group, &format!("round_{round}_index_{index}")"#,
+        "apid/admission/src/webhook/dispatcher.rs",
+        r#"group, &format!("round_{}_index_{}", self.round, self.index)"#,
         &[
             "failed-open.mutation.webhook.admission/round_*_index_*",
             "failed-open.validating.webhook.admission/round_*_index_*",
+            "mutation.webhook.admission/round_*_index_*",
         ],
     ),
     (
-        "apid/kinds/src/autoscaling/horizontal_pod_autoscaler_v1.rs",
+        "apid/kinds/src/autoscaling/horizontal_pod_autoscaler.rs",
         r#""autoscaling.alpha", name"#,
         &[
             "autoscaling.alpha/behavior",
@@ -123,6 +119,16 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
         "apid/kinds/src/pods/app_armor.rs",
         r#"ANNOTATION, container.text("name")"#,
         &["container.apparmor.security.beta/*"],
+    ),
+    (
+        "apid/kinds/src/pods/defaults.rs",
+        "sub_domain, name",
+        &[
+            "pod.alpha/init-container-statuses",
+            "pod.alpha/init-containers",
+            "pod.beta/init-container-statuses",
+            "pod.beta/init-containers",
+        ],
     ),
     (
         "apid/kinds/src/pods/validation/annotations.rs",
