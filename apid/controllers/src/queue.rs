@@ -171,6 +171,9 @@ impl<W: Clone + Eq + Hash> Queue<W> {
     /// Takes a ready key: see [`State::take`]. Also returns the number of keys that are still ready.
     fn try_take(&self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>, usize) {
         let mut state = self.state.lock();
+        for _ in 0..state.add_due(now) {
+            self.metrics.record_add(state.ready.len());
+        }
         let (ready_item, next_due) = state.take(now);
         (ready_item, next_due, state.ready.len())
     }
@@ -250,16 +253,22 @@ impl<W: Clone + Eq + Hash> State<W> {
         }
     }
 
-    /// Takes a ready key. Returns the key and how long it waited; if no key is ready, the due time of the
-    /// next delayed key.
-    fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
+    /// Adds the delayed keys that are due. Returns the number of keys that became ready.
+    fn add_due(&mut self, now: Duration) -> usize {
+        let mut count = 0;
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= now
         {
             let work = first.remove();
             self.delays.remove(&work);
-            self.add(work, now);
+            count += usize::from(self.add(work, now));
         }
+        count
+    }
+
+    /// Takes a ready key. Returns the key and how long it waited; if no key is ready, the due time of the
+    /// next delayed key.
+    fn take(&mut self, now: Duration) -> (Option<(W, Duration)>, Option<Duration>) {
         let Some((work, added)) = self.ready.pop_front() else {
             return (None, self.delayed.first_key_value().map(|((at, _), _)| *at));
         };
@@ -301,7 +310,7 @@ pub(super) mod tests {
     /// Takes an item that is ready now.
     fn ready(queue: &Queue<u32>) -> Option<u32> {
         let now = queue.clock.monotonic();
-        queue.state.lock().take(now).0.map(|(work, _)| work)
+        queue.try_take(now).0.map(|(work, _)| work)
     }
 
     #[test]
@@ -350,6 +359,7 @@ pub(super) mod tests {
         for work in [1, 2, 1] {
             queue.add(work);
         }
+        queue.add_after(3, Duration::from_secs(1));
         clock.advance(Duration::from_secs(2));
         let work = futures_util::FutureExt::now_or_never(queue.take()).unwrap();
         clock.advance(Duration::from_secs(3));
@@ -358,8 +368,8 @@ pub(super) mod tests {
         queue.mark_failed(&work, MAX_BACKOFF);
         let text = running + &metrics.text();
         for line in [
-            "workqueue_adds_total{name=\"test\"} 2",
-            "workqueue_depth{name=\"test\"} 1",
+            "workqueue_adds_total{name=\"test\"} 3",
+            "workqueue_depth{name=\"test\"} 2",
             "workqueue_retries_total{name=\"test\"} 1",
             "workqueue_queue_duration_seconds_sum{name=\"test\"} 2.0",
             "workqueue_work_duration_seconds_sum{name=\"test\"} 3.0",
