@@ -87,6 +87,15 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
         &["scheduler.alpha/defaultTolerations", "scheduler.alpha/tolerationsWhitelist"],
     ),
     (
+        "apid/admission/src/default_class.rs",
+        r#"domain, "is-default-class""#,
+        &[
+            "ingressclass/is-default-class",
+            "storageclass.beta/is-default-class",
+            "storageclass/is-default-class",
+        ],
+    ),
+    (
         "apid/admission/src/webhook/dispatcher.rs",
         r#"group, &format!("round_{}_index_{}", self.round, self.index)"#,
         &[
