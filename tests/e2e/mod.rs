@@ -30,6 +30,7 @@ mod exec_plugin;
 mod explanations;
 mod faulty_webhook;
 mod flag_reference;
+mod flow_control;
 mod fresh_policy;
 mod fresh_watches;
 mod garbage;

@@ -316,37 +316,6 @@ async fn subresources_are_authorized_separately() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_above_inflight_limit_return_429() {
-    let plane = ControlPlane::start(Options::default().flag("--max-requests-inflight=1")).await;
-    let group = plane.names().group("rbac.authorization");
-    let binding = json!({"metadata": {"name": "readers"}, "subjects": [{"kind": "User", "name": "alice"}],
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"}});
-    plane.admin().post(&format!("/apis/{group}/v1/clusterrolebindings"), &binding).await.expect(201);
-    let alice = plane.user("alice");
-    // This list waits for a future resourceVersion and occupies the only in-flight slot.
-    let waiting = tokio::spawn({
-        let alice = alice.clone();
-        async move {
-            for _ in 0..10 {
-                alice.get(&format!("{MAPS}?resourceVersion=99999999")).await;
-            }
-        }
-    });
-    let refused = eventually("a request gets 429", || async {
-        let answer = alice.get(MAPS).await;
-        (answer.status == 429).then_some(answer)
-    })
-    .await;
-    let status = refused.json();
-    assert_eq!((&status["kind"], &status["reason"]), (&json!("Status"), &json!("TooManyRequests")));
-    assert_eq!(refused.header("retry-after").parse::<u32>().unwrap(), 1);
-    plane.admin().get(MAPS).await.expect(200);
-    waiting.abort();
-    eventually("requests are served again", || async { (alice.get(MAPS).await.status == 200).then_some(()) })
-        .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn response_compression_follows_feature_gate() {
     let large = json!({"metadata": {"name": "large"}, "data": {"k": "text ".repeat(60_000)}});
     for (gates, encoding) in

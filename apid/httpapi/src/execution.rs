@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`Executor::execute`] takes an in-flight permit, routes the request and does the work that precedes the
-//! response head. [`request_cost`] decides where the verb runs, and [`SlowWrites`] sends writes of resources with
+//! [`Executor::execute`] routes the request and does the work that precedes the response head. The request keeps its
+//! seat until the verb has returned. [`request_cost`] decides where the verb runs, and [`SlowWrites`] sends writes of resources with
 //! slow admission to the pool; [`ApiResponse::is_costly`] decides where a preparation step runs.
 
 use std::io;
@@ -14,7 +14,8 @@ use apimachinery::status::Status;
 use tracing::Instrument as _;
 
 use crate::body::ReceivedBody;
-use crate::in_flight::{self, InFlightLimits};
+use crate::flow::Seat;
+use crate::in_flight;
 use crate::negotiate::BodySyntax;
 use crate::request_context::RequestContext;
 use crate::response::respond::{ApiResponse, ResponseOptions};
@@ -22,7 +23,7 @@ use crate::shares::UserShare;
 use crate::slow_writes::SlowWrites;
 use crate::work_pool::{PoolError, PoolLimits, WorkPool};
 use crate::{request_cost, resources, routes};
-use authclient::{Authorized, Identity};
+use authclient::Authorized;
 
 /// Memory cost of a preparation on the work pool, in bytes: it encodes the first bytes of a response.
 const PREPARE_COST: usize = 1 << 20;
@@ -36,20 +37,19 @@ const CHEAP_STEPS: usize = 5;
 /// An authorized request with its body.
 pub(super) struct AuthorizedRequest {
     pub(super) authorized: Authorized,
-    /// The authenticated user, before impersonation.
-    pub(super) caller: Identity,
     pub(super) body: ReceivedBody,
+    /// The place of the request among those that run.
+    pub(super) seat: Seat,
 }
 
-/// Executes requests within the in-flight limits.
+/// Executes requests.
 pub(super) struct Executor {
-    in_flight: Arc<InFlightLimits>,
     pool: Arc<WorkPool>,
     slow_writes: SlowWrites,
 }
 
 impl Executor {
-    /// Creates an executor without in-flight limits. Must be called within the serving runtime.
+    /// Creates an executor. Must be called within the serving runtime.
     ///
     /// # Errors
     ///
@@ -59,13 +59,7 @@ impl Executor {
         // More threads than tasks of one user: the system shares the cores with tasks that compute for seconds.
         let threads = cores + PoolLimits::SERVER.tasks_per_user;
         let pool = Arc::new(WorkPool::start(threads, PoolLimits::SERVER)?);
-        let in_flight = Arc::new(InFlightLimits::new((0, 0)));
-        Ok(Executor { in_flight, pool, slow_writes: SlowWrites::default() })
-    }
-
-    /// Sets the in-flight limits for reads and writes; 0 means no limit.
-    pub(super) fn with_limits(self, max_reads: usize, max_writes: usize) -> Self {
-        Executor { in_flight: Arc::new(InFlightLimits::new((max_reads, max_writes))), ..self }
+        Ok(Executor { pool, slow_writes: SlowWrites::default() })
     }
 
     /// The work pool.
@@ -92,10 +86,9 @@ impl Executor {
         let cost = request_cost::expected_cost(context, &request.body, syntax);
         match cost.or(is_slow.then_some(SLOW_WRITE_COST)) {
             None => {
-                let AuthorizedRequest { authorized, caller, body } = request;
+                let AuthorizedRequest { authorized, body, seat } = request;
                 let response = {
-                    let groups = &caller.user().groups;
-                    let _permit = self.in_flight.enter(&context.info.attributes, groups, share)?;
+                    let _seat = seat;
                     // Pinned here: a move into `measure` would enlarge the future of each request.
                     let response = pin!(route(context, &authorized, &body));
                     match written {
@@ -121,12 +114,9 @@ impl Executor {
         bytes: usize,
         share: &Arc<UserShare>,
     ) -> Result<ApiResponse, Status> {
-        let AuthorizedRequest { authorized, caller, body } = request;
-        let (in_flight, share_of_user) = (Arc::clone(&self.in_flight), Arc::clone(share));
+        let AuthorizedRequest { authorized, body, seat } = request;
         let work = async move {
-            // A request that waits for a worker takes no in-flight permit.
-            let groups = &caller.user().groups;
-            let _permit = in_flight.enter(&context.info.attributes, groups, &share_of_user)?;
+            let _seat = seat;
             // Checked again: while the request waited in the queue, the unsent responses of its client may have
             // grown.
             context.check_unsent_responses(true)?;
@@ -138,8 +128,8 @@ impl Executor {
         result.unwrap_or_else(|error| Err(rejection_status(error)))
     }
 
-    /// Does the work that precedes the response head, on the pool when it is costly. A request that waits for the pool
-    /// holds no in-flight permit.
+    /// Does the work that precedes the response head, on the pool when it is costly. The request holds no
+    /// seat any more.
     ///
     /// # Errors
     ///

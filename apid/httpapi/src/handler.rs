@@ -6,11 +6,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use apimachinery::decision::explain_reason;
+use apimachinery::names::Names;
 use apimachinery::status::{Details, Reason, Status};
+use flowcontrol::Schema;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, Uri, Version};
+use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use kinds::Resource;
@@ -28,6 +30,7 @@ use super::{head_limits, routes};
 use crate::body::RequestBody;
 use crate::deadline::{self, RequestDeadline, TimeLimit};
 use crate::execution::{self, AuthorizedRequest, Executor};
+use crate::flow::Seat;
 use crate::metrics::RequestOutcome;
 use crate::negotiate;
 use crate::query::Query;
@@ -55,19 +58,13 @@ impl Handler for Api {
 }
 
 impl Api {
-    /// Creates a handler without in-flight limits. Must be called within the serving runtime.
+    /// Creates a handler. Must be called within the serving runtime.
     ///
     /// # Errors
     ///
     /// The system cannot start a worker thread.
     pub fn new(http_state: Arc<HttpState>) -> io::Result<Self> {
         Ok(Api { http_state, shares: Shares::new(), executor: Executor::start()? })
-    }
-
-    /// Sets the in-flight limits for reads and writes; 0 means no limit.
-    #[must_use]
-    pub fn with_limits(self, max_reads: usize, max_writes: usize) -> Self {
-        Api { executor: self.executor.with_limits(max_reads, max_writes), ..self }
     }
 
     fn api_state(&self) -> &ApiState {
@@ -130,6 +127,7 @@ impl Api {
             audit: AuditRecord::default(),
             pool: Arc::clone(self.executor.pool()),
             share: OnceLock::new(),
+            flow_schema: OnceLock::new(),
             reserved: Mutex::default(),
         });
         if let Some(received) = received {
@@ -144,6 +142,9 @@ impl Api {
             }
         };
 
+        if let Some(schema) = context.flow_schema.get() {
+            response = with_flow_headers(response, &api_state.names, schema);
+        }
         let latency = deadline.elapsed();
         span.in_scope(|| {
             tracing::debug!(code = response.code(), latency_ms = latency.as_millis(), "request")
@@ -261,15 +262,29 @@ impl Api {
                 false => event.user = Some((**identity.user()).clone()),
             });
         };
-        let admitted = self.api_state().auth.admit(&credentials, &context.info.attributes, record_user).await;
-        let Admitted { caller, impersonated, decision } = admitted.map_err(|rejection| {
-            context.audit.update(|event| {
-                let domain = self.api_state().names.group("authentication");
-                event.annotate(format!("{domain}/reason"), rejection.reason.as_ref());
-            });
-            with_client_audit_id(*rejection.status, &context.head)
-        })?;
-        let authorized = match decision {
+        let admit = async || {
+            let auth = &self.api_state().auth;
+            let admitted = auth.admit(&credentials, &context.info.attributes, record_user).await;
+            admitted.map_err(|rejection| self.authentication_failure(context, rejection))
+        };
+        let flow = &self.http_state.flow;
+        let mut admitted = admit().await?;
+        let mut seat = Seat::None;
+        // A request whose impersonation is rejected has no user to classify.
+        if admitted.impersonated.is_some() || !context.requests_impersonation() {
+            flow.classify(context, admitted.user());
+            if body.is_empty() {
+                seat = match flow.enter(context, admitted.user()).await {
+                    Ok(seat) => seat,
+                    Err(rejection) => return Ok(*rejection),
+                };
+            }
+            if seat.waited() {
+                admitted = admit().await?;
+            }
+        }
+        let Admitted { caller, impersonated, decision } = admitted;
+        let mut authorized = match decision {
             Ok(authorized) => authorized,
             Err(rejection) => {
                 let user = impersonated.as_ref().unwrap_or(&caller);
@@ -285,9 +300,29 @@ impl Api {
         // The share belongs to the authenticated user, so impersonation gives no second share.
         let share = context.share.get_or_init(|| self.shares.share_of(&caller.user().name));
         context.check_unsent_responses(false)?;
+        let has_body = !body.is_empty();
         let body = body.receive(share, &self.api_state().stopping).await?;
+        // A request with a body takes its seat when the body has arrived, so a slow client occupies none.
+        if has_body {
+            seat = match flow.enter(context, authorized.user()).await {
+                Ok(seat) => seat,
+                Err(rejection) => return Ok(*rejection),
+            };
+            if seat.waited() {
+                authorized = admit().await?.decision.map_err(|rejection| *rejection.status)?;
+            }
+        }
         self.http_state.request_metrics.observe_body(&context.info, context.resource.as_deref(), body.len());
-        self.executor.execute(context, AuthorizedRequest { authorized, caller, body }, share).await
+        self.executor.execute(context, AuthorizedRequest { authorized, body, seat }, share).await
+    }
+
+    /// Records why the credentials were rejected, and returns the response.
+    fn authentication_failure(&self, context: &RequestContext, rejection: Rejection) -> Status {
+        context.audit.update(|event| {
+            let domain = self.api_state().names.group("authentication");
+            event.annotate(format!("{domain}/reason"), rejection.reason.as_ref());
+        });
+        with_client_audit_id(*rejection.status, &context.head)
     }
 
     /// Adds the rejection to the audit event, and returns explanations as warnings for the caller.
@@ -412,6 +447,19 @@ fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>>
         return None;
     }
     kinds.registry.find(&attributes.group, &attributes.version, &attributes.resource).cloned()
+}
+
+/// Adds the headers that name the flow schema and the priority level of a request, as far as their objects exist.
+fn with_flow_headers(mut response: ApiResponse, names: &Names, schema: &Schema) -> ApiResponse {
+    let (schema_header, level_header) = names.flow_control_headers();
+    for (name, uid) in [(schema_header, schema.uid()), (level_header, schema.level_uid())] {
+        if let Ok(value) = HeaderValue::from_str(uid)
+            && !uid.is_empty()
+        {
+            response = response.with_header(HeaderName::from_static(name), value);
+        }
+    }
+    response
 }
 
 /// Adds the audit ID of the client to a 401 as `details.uid`.

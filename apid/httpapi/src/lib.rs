@@ -20,6 +20,7 @@ mod backup;
 mod body;
 mod deadline;
 mod execution;
+mod flow;
 mod handler;
 mod head_limits;
 mod in_flight;
@@ -47,5 +48,7 @@ mod work_pool;
 mod tests;
 
 pub use body::RequestBody;
+pub use flow::RequestLimits;
+pub use flowcontrol::{FlowControl, ServerLimits};
 pub use handler::Api;
 pub use state::{Health, HttpSettings, HttpState};

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use apimachinery::status::Status;
+use flowcontrol::Dump;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::json;
 
@@ -62,6 +63,29 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
 pub(super) fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
     let text = context.http_state.metrics.text() + &context.api_state().auth.connection().shared_metrics();
     Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))
+}
+
+/// Returns a line for each priority level.
+pub(super) fn flow_levels(context: &RequestContext) -> Result<ApiResponse, Status> {
+    flow_dump(context, Dump::levels)
+}
+
+/// Returns a line for each queue of the priority levels.
+pub(super) fn flow_queues(context: &RequestContext) -> Result<ApiResponse, Status> {
+    flow_dump(context, Dump::queues)
+}
+
+/// Returns a line for each request that waits or runs.
+pub(super) fn flow_requests(context: &RequestContext) -> Result<ApiResponse, Status> {
+    let with_details = !matches!(context.query.text("includeRequestDetails"), "" | "0" | "false");
+    flow_dump(context, |dump| dump.requests(with_details))
+}
+
+fn flow_dump(context: &RequestContext, format: impl FnOnce(&Dump) -> String) -> Result<ApiResponse, Status> {
+    match context.http_state.flow_control() {
+        Some(control) => Ok(ApiResponse::text(200, format(&control.dump()))),
+        None => Ok(ApiResponse::not_found()),
+    }
 }
 
 /// Returns the results of health checks as metrics.

@@ -11,6 +11,7 @@
 use std::sync::{Arc, OnceLock};
 
 use apimachinery::status::{Reason, Status};
+use flowcontrol::Schema;
 use http::header;
 use http::request::Parts;
 use jiff::Timestamp;
@@ -60,6 +61,8 @@ pub(super) struct RequestContext {
     pub(super) audit: AuditRecord,
     /// The share of the authenticated user in the limits of the server; set after authorization.
     pub(super) share: OnceLock<Arc<UserShare>>,
+    /// The flow schema of the request; empty for requests that flow control does not see.
+    pub(super) flow_schema: OnceLock<Arc<Schema>>,
     /// The bytes that the verb holds for the response.
     pub(super) reserved: Mutex<Option<UnsentResponse>>,
     /// The work pool, for work that outlives the handler.

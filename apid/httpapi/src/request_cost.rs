@@ -144,11 +144,23 @@ fn may_read_store(query: &Query) -> bool {
         }
 }
 
+/// Returns the number of objects that a list examines, and their stored bytes; None while the collection is not loaded.
+pub(super) fn list_size(context: &RequestContext, collection: &Collection) -> Option<(usize, usize)> {
+    let scope = ListScope::for_request(context, collection)?;
+    let objects = if scope.comparisons > 0 { scope.objects } else { scope.returned() };
+    // A large scope counts the bytes of its first objects only.
+    let counted = scope.objects.clamp(1, MAX_INLINE_LIST_ITEMS + 1);
+    Some((objects, scope.bytes / counted * objects))
+}
+
 /// The properties of a list request that decide its work.
 struct ListScope {
     /// Number of objects in scope. If the scope has more than [`MAX_INLINE_LIST_ITEMS`] objects, this is the
     /// number of all objects of the kind.
     objects: usize,
+    /// Stored bytes of the objects in scope; in a large scope, of the first [`MAX_INLINE_LIST_ITEMS`] objects and one
+    /// more.
+    bytes: usize,
     /// Stored bytes of the objects in scope that are not decoded yet; a selector needs them decoded. In a large
     /// scope, only the first [`MAX_INLINE_LIST_ITEMS`] objects and one more are counted.
     undecoded_bytes: usize,
@@ -169,9 +181,10 @@ impl ListScope {
             ("", "") => resource.key_prefix.clone(),
             (namespace, name) => resource.key(namespace, name),
         };
-        let (mut objects, mut undecoded_bytes) = (0, 0);
+        let (mut objects, mut bytes, mut undecoded_bytes) = (0, 0, 0);
         for item in snapshot.scope(&key_prefix, "").take(MAX_INLINE_LIST_ITEMS + 1) {
             objects += 1;
+            bytes += item.value().len();
             undecoded_bytes += if item.is_decoded() { 0 } else { item.value().len() };
         }
         if objects > MAX_INLINE_LIST_ITEMS {
@@ -181,7 +194,7 @@ impl ListScope {
         let has_limit = attributes.verb == "list" && context.query.text("resourceVersion") != "0";
         let limit = context.query.first("limit").filter(|_| has_limit).and_then(|limit| limit.parse().ok());
         let limit = limit.filter(|limit| *limit > 0);
-        Some(ListScope { objects, undecoded_bytes, comparisons, limit })
+        Some(ListScope { objects, bytes, undecoded_bytes, comparisons, limit })
     }
 
     /// Returns the number of returned objects.
@@ -223,7 +236,7 @@ fn returns_stored_json(context: &RequestContext) -> bool {
     !context.response_options.pretty && negotiate::accepts_stored_json(&context.head.headers)
 }
 
-fn stored_collection(context: &RequestContext) -> Option<&Arc<Collection>> {
+pub(super) fn stored_collection(context: &RequestContext) -> Option<&Arc<Collection>> {
     let resource = context.resource.as_ref()?;
     let is_stored = matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_));
     is_stored.then(|| context.kinds.collection(resource))?
@@ -261,7 +274,7 @@ mod tests {
 
     /// Whether an I/O thread handles a list with these properties.
     fn is_inline(objects: usize, comparisons: usize, limit: Option<usize>) -> bool {
-        let scope = ListScope { objects, undecoded_bytes: 0, comparisons, limit };
+        let scope = ListScope { objects, bytes: 0, undecoded_bytes: 0, comparisons, limit };
         scope.work() <= MAX_INLINE_LIST_WORK
     }
 
@@ -284,6 +297,7 @@ mod tests {
         }
         let scope = |undecoded_bytes, comparisons| ListScope {
             objects: 10,
+            bytes: undecoded_bytes,
             undecoded_bytes,
             comparisons,
             limit: None,

@@ -88,6 +88,9 @@ fn router() -> Router {
         .route("/", document_route(paths::root))
         .route("/version", document_route(paths::version))
         .route("/metrics", document_route(paths::metrics))
+        .route("/debug/api_priority_and_fairness/dump_priority_levels", document_route(paths::flow_levels))
+        .route("/debug/api_priority_and_fairness/dump_queues", document_route(paths::flow_queues))
+        .route("/debug/api_priority_and_fairness/dump_requests", document_route(paths::flow_requests))
         .route("/metrics/slis", document_route(paths::service_level_indicators))
         .route(
             backup::PATH,

@@ -1,4 +1,4 @@
-//! Per-user limits: requests in flight, bytes of request bodies, bytes of unsent responses.
+//! Per-user limits: bytes of request bodies, bytes of unsent responses.
 //!
 //! # Contract
 //!
@@ -7,7 +7,6 @@
 //!
 //! | resource | server | one user | one connection | above the limit |
 //! |---|---|---|---|---|
-//! | reads and writes in flight (`--max-requests-inflight`, `--max-mutating-requests-inflight`) | the flags | half | | 429 |
 //! | bodies, from the first byte until the response; the server limit excludes bodies up to 64 KiB | 64 MiB | 16 MiB | | the request waits |
 //! | bodies above 64 KiB that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
 //! | responses that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large responses | 429 |
@@ -77,10 +76,6 @@ struct Users {
 pub(super) struct UserShare {
     /// The user name.
     pub(super) user: Arc<str>,
-    /// Number of read requests in flight.
-    pub(super) reads: AtomicUsize,
-    /// Number of write requests in flight.
-    pub(super) writes: AtomicUsize,
     /// The byte limits of the user.
     of_user: ByteLimits,
     /// The byte limits of the server, which all users share.
@@ -135,8 +130,6 @@ impl Shares {
         }
         let share = Arc::new(UserShare {
             user: Arc::from(user),
-            reads: AtomicUsize::new(0),
-            writes: AtomicUsize::new(0),
             of_user: ByteLimits::new(MAX_BODY_BYTES_OF_USER, MAX_SLOW_BODY_BYTES_OF_USER),
             of_server: self.of_server.clone(),
             history_batches: Semaphore::new(MAX_HISTORY_BATCHES_OF_USER),

@@ -441,6 +441,15 @@ impl Names {
         self.label_sub_key("authentication", "credential-id")
     }
 
+    /// Returns the names, in lower case, of the response headers that contain the uids of the flow schema and of the
+    /// priority level of a request.
+    pub fn flow_control_headers(&self) -> (&'static str, &'static str) {
+        match self.preset {
+            Preset::Svc => ("x-pf-flowschema-uid", "x-pf-prioritylevel-uid"),
+            Preset::Kubernetes => ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid"),
+        }
+    }
+
     /// Returns the domain of well-known labels, annotations and types, without a key.
     pub fn label_domain(&self) -> &str {
         &self.label_domain

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use futures_util::FutureExt as _;
+use apimachinery::object::Object;
+use flowcontrol::Configuration;
 use futures_util::future::join_all;
 use http_body_util::BodyExt as _;
 use serde_json::json;
@@ -104,10 +105,10 @@ async fn large_list_leaves_the_io_thread_free() {
     assert!(idle_polls > 1_000, "the I/O thread was free {idle_polls} times");
 }
 
-async fn serve(server: &Server, writes: usize) -> SocketAddr {
+async fn serve(server: &Server) -> SocketAddr {
     let listener = Listener::tcp(IpAddr::V4(Ipv4Addr::LOCALHOST), 0).await.unwrap();
     let address = listener.address().unwrap();
-    let api = Arc::new(Api::new(Arc::clone(&server.http_state)).unwrap().with_limits(0, writes));
+    let api = Arc::new(Api::new(Arc::clone(&server.http_state)).unwrap());
     let forever = std::future::pending();
     tokio::spawn(serving::server::serve(listener, None, api, ServerOptions::default(), forever));
     address
@@ -132,8 +133,8 @@ async fn code(stream: &mut TcpStream) -> u16 {
 
 #[tokio::test]
 async fn slow_bodies_take_no_in_flight_permit() {
-    let server = Server::start().await;
-    let address = serve(&server, 2).await;
+    let server = Server::start_with_limits(0, 2).await;
+    let address = serve(&server).await;
     let mut slow = Vec::new();
     for _ in 0..8 {
         slow.push(begin_create(address, 1_000).await);
@@ -144,40 +145,40 @@ async fn slow_bodies_take_no_in_flight_permit() {
     assert_eq!(code(&mut quick).await, 201);
 }
 
+/// An object of flow control with a name, a uid and a specification.
+fn flow_object(name: &str, spec: serde_json::Value) -> Object {
+    Object::from_value(json!({"metadata": {"name": name, "uid": format!("{name}-uid")}, "spec": spec}))
+        .unwrap()
+}
+
 #[tokio::test]
-async fn list_that_waits_for_the_work_pool_takes_no_in_flight_permit() {
-    let server = Server::start().await;
-    assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201);
-    let api = Api::new(Arc::clone(&server.http_state)).unwrap().with_limits(1, 0);
-    let connection = Arc::new(ConnectionInfo::default());
-    let get = async |accept: &str| {
-        let request = http::Request::get(MAPS).header("accept", accept).body(()).unwrap();
-        api.handle_request(request.into_parts().0, RequestBody::Whole(bytes::Bytes::new()), &connection).await
-    };
-    // All tasks of the pool, in the name of other users.
-    let users: Vec<Arc<str>> = (0..8).map(|i| Arc::from(format!("user {i}"))).collect();
-    let blocking_tasks = users.iter().flat_map(|user| [user; 4]);
-    let all_tasks =
-        join_all(blocking_tasks.map(|user| api.pool().run(user, 1, std::future::pending::<()>())));
-    let lists = async {
-        let mut waiting = std::pin::pin!(get("application/vnd.svc.protobuf"));
-        for _ in 0..100 {
-            assert!(waiting.as_mut().now_or_never().is_none());
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(get("application/json").await.status(), 200);
-    };
-    tokio::select! {
-        biased;
-        _ = all_tasks => unreachable!("the tasks never end"),
-        () = lists => {}
-    }
+async fn request_above_limit_of_its_level_gets_429_with_headers_of_its_schema() {
+    let server = Server::start_with_fairness().await;
+    let limited = json!({"nominalConcurrencyShares": 0, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"}});
+    let level = flow_object("level", json!({"type": "Limited", "limited": limited}));
+    let rule = json!({
+        "subjects": [{"kind": "User", "user": {"name": "*"}}],
+        "resourceRules": [{"verbs": ["list"], "apiGroups": [""], "resources": ["configmaps"], "namespaces": ["a"]}],
+    });
+    let spec =
+        json!({"priorityLevelConfiguration": {"name": "level"}, "matchingPrecedence": 1, "rules": [rule]});
+    let schema = flow_object("a-schema", spec);
+    server.http_state.flow_control().unwrap().configure(&Configuration::from_objects([&schema], [&level]));
+    // The first list waits for a future revision and holds the only seat.
+    let slow = format!("{MAPS}?resourceVersion=99999999&timeout=1s");
+    let (slow, rejected) = tokio::join!(server.get(&slow), server.get(MAPS));
+    assert_eq!((slow.code, slow.header("x-pf-flowschema-uid")), (504, "a-schema-uid"));
+    assert_eq!((rejected.code, &*rejected.body), (429, &b"Too many requests, please try again later.\n"[..]));
+    assert_eq!(rejected.header("retry-after"), "1");
+    assert_eq!(rejected.header("x-pf-flowschema-uid"), "a-schema-uid");
+    assert_eq!(rejected.header("x-pf-prioritylevel-uid"), "level-uid");
+    assert_eq!(server.get(MAPS).await.code, 200, "the seat is free again");
 }
 
 #[tokio::test]
 async fn slow_bodies_above_user_limit_return_429() {
     let server = Server::start().await;
-    let address = serve(&server, 0).await;
+    let address = serve(&server).await;
     let mut slow = Vec::new();
     for _ in 0..4 {
         slow.push(begin_create(address, 3 << 20).await);
@@ -451,8 +452,8 @@ async fn unread_responses_with_one_version_of_large_object_are_not_limited() {
 
 #[tokio::test]
 async fn flood_of_waiting_lists_above_in_flight_limit_returns_429_with_retry_after() {
-    let server = Server::start().await;
-    let api = Api::new(Arc::clone(&server.http_state)).unwrap().with_limits(1, 0);
+    let server = Server::start_with_limits(1, 0).await;
+    let api = &server.api;
     let connection = Arc::new(ConnectionInfo::default());
     let list = async |path: String| {
         let request = http::Request::get(path).body(()).unwrap();
