@@ -154,6 +154,7 @@ fn discovery_groups_are_in_kubernetes_order() {
             "internal.apiserver",
             "resource",
             "storagemigration",
+            "explain",
         ]
     );
 }

@@ -44,6 +44,7 @@ const PRIORITIES: &[GroupPriority] = &[
     ("internal.apiserver", 16_000, &[("v1alpha1", 9)]),
     ("resource", 15_900, &[("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]),
     ("storagemigration", 15_800, &[("v1alpha1", 9)]),
+    ("explain", 15_700, &[("v1alpha1", 9)]),
 ];
 
 /// Returns an APIService for each group version of the registry.
