@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 use serving::metrics::Metrics;
 
 use crate::plugins::AnyPlugin;
-use crate::quota::Reservations;
 use crate::reinvocation::Reinvocation;
 use crate::{
     AdmissionMetrics, Attributes, Authorizer, Environment, Interest, ListResult, LookupResult, ObjectKind,
@@ -30,7 +29,6 @@ pub(crate) struct Fake {
     pub(crate) names: Arc<Names>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) backend: Arc<FakeBackend>,
-    pub(crate) reservations: Arc<Reservations>,
     /// The environment of plugins and writes.
     pub(crate) environment: Environment,
 }
@@ -131,7 +129,7 @@ impl Fake {
     pub(crate) fn new(preset: Preset) -> Self {
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap()));
-        let (backend, reservations) = (Arc::<FakeBackend>::default(), Arc::<Reservations>::default());
+        let backend = Arc::<FakeBackend>::default();
         let (dyn_clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(SeededRng::new(1)));
         let map = webhooks::ServiceMap::default();
         let environment = Environment {
@@ -146,9 +144,9 @@ impl Fake {
             writer: backend.clone(),
             authorizer: backend.clone(),
             registry: Arc::new(CurrentRegistry::new(Registry::new(&names))),
-            reservations: reservations.clone(),
+            reservations: Arc::default(),
         };
-        Fake { names, clock, backend, reservations, environment }
+        Fake { names, clock, backend, environment }
     }
 
     /// Adds objects of a group stem and kind.
