@@ -19,10 +19,10 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Computes the limits of a level. `server`: all seats; `share_sum`: the shares of all levels.
-    pub(crate) fn new(server: usize, share_sum: u32, spec: &crate::configuration::LevelSpec) -> Self {
+    pub(crate) fn new(server: usize, share_sum: u64, spec: &crate::configuration::LevelSpec) -> Self {
         let nominal = match share_sum {
             0 => 0,
-            sum => (server as f64 * f64::from(spec.nominal_shares) / f64::from(sum)).ceil() as usize,
+            sum => (server as f64 * f64::from(spec.nominal_shares) / sum as f64).ceil() as usize,
         };
         let percent_of_nominal =
             |percent: u32| (nominal as f64 * f64::from(percent) / 100.0).round() as usize;

@@ -368,7 +368,7 @@ impl<T> FairQueues<T> {
         let virtual_time = self.virtual_time;
         let id = self.next_id + 1;
         let Some(queue) = self.queues.get_mut(index) else { return Arrival::RejectedByQueue };
-        if is_full && queue.waiting.len() >= length_limit {
+        if queue.waiting.len() >= length_limit && !starts_at_once {
             return Arrival::RejectedByQueue;
         }
         self.next_id = id;
@@ -397,7 +397,7 @@ impl<T> FairQueues<T> {
     }
 
     /// Starts waiting requests while seats are free.
-    fn start_waiting(&mut self) -> Vec<Started<T>> {
+    pub(crate) fn start_waiting(&mut self) -> Vec<Started<T>> {
         let mut started = Vec::new();
         while self.waiting > 0 && self.seats_in_use < self.limit {
             let Some(next) = self.start_next() else { break };

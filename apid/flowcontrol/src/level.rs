@@ -131,18 +131,31 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let service_time = self.clock.monotonic().saturating_sub(self.started);
         self.schema.metrics.observe_execution(service_time, self.is_watch);
-        let (level, clock, id) = (Arc::clone(&self.level), Arc::clone(&self.clock), self.id);
+        let (level, clock) = (Arc::clone(&self.level), Arc::clone(&self.clock));
+        let ending = Ending { level, clock, id: self.id, service_time };
         if self.work.final_seats > 0
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let final_time = self.work.final_time;
             runtime.spawn(async move {
                 tokio::time::sleep(final_time).await;
-                level.finish(&*clock, id, service_time);
+                drop(ending);
             });
-            return;
         }
-        level.finish(&*clock, id, service_time);
+    }
+}
+
+/// A request that has its response. Dropping the value frees its seats, also when the runtime ends.
+struct Ending {
+    level: Arc<Level>,
+    clock: Arc<dyn Clock>,
+    id: RequestId,
+    service_time: Duration,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.level.finish(&*self.clock, self.id, self.service_time);
     }
 }
 
@@ -206,6 +219,12 @@ impl Level {
         let mut state = self.state.lock();
         let demand: Demand = state.queues.next_demand_period(now);
         state.demand.add(demand);
+        if state.is_removed {
+            // The level keeps the seats of its requests and wants no more.
+            let seats = state.queues.load();
+            let seats = (seats.seats_in_use + seats.seats_waiting) as f64;
+            return Claim { lower: seats, upper: seats, target: seats };
+        }
         let Limits { nominal, lower, upper } = state.limits;
         let lower = (lower as f64).max(demand.highest.min(nominal as f64));
         Claim { lower, upper: upper as f64, target: lower.max(state.demand.smoothed) }
@@ -245,9 +264,16 @@ impl Level {
         }
     }
 
-    /// The configured limits.
-    pub(crate) fn limits(&self) -> Limits {
-        self.state.lock().limits
+    /// The seats of the level by its shares; none for a removed level.
+    pub(crate) fn nominal_seats(&self) -> usize {
+        let state = self.state.lock();
+        if state.is_removed { 0 } else { state.limits.nominal }
+    }
+
+    /// Whether the level is removed and has no requests.
+    pub(crate) fn has_ended(&self) -> bool {
+        let state = self.state.lock();
+        state.is_removed && state.queues.is_idle()
     }
 
     /// The seats that one request of the level occupies, at most.
@@ -357,6 +383,11 @@ impl Level {
             schema.metrics.dispatched.inc();
         }
         state.requests.insert(id, Request { schema, user, attributes, work, arrived: wall, started });
+        if started.is_none() {
+            // A request of a less busy flow can go before those that wait for more seats than are free.
+            let next = state.queues.start_waiting();
+            state.wake(wall, next);
+        }
         Ok((id, woken))
     }
 

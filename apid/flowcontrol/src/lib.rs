@@ -182,13 +182,17 @@ impl FlowControl {
         let _change = self.change.lock();
         let now = self.clock.monotonic();
         let before = self.plan.load_full();
-        let share_sum = configuration.levels.iter().map(|level| level.spec.nominal_shares).sum();
+        let share_sum = configuration.levels.iter().map(|level| u64::from(level.spec.nominal_shares)).sum();
         let mut is_changed = false;
         let mut levels: Vec<Arc<Level>> = Vec::with_capacity(configuration.levels.len());
         for PriorityLevel { name, uid, spec } in &configuration.levels {
             let limits = Limits::new(self.total_seats(), share_sum, spec);
             self.metrics.set_limits(name, limits);
-            let known = before.levels.iter().find(|level| level.name == *name && level.uid == *uid);
+            // At the start the mandatory levels have no objects and no uids.
+            let is_known = |level: &&Arc<Level>| {
+                level.name == *name && (level.uid == *uid || level.uid.is_empty()) && !level.has_ended()
+            };
+            let known = before.levels.iter().find(is_known);
             let level = match known {
                 Some(level) => {
                     is_changed |= level.configure(spec.response, limits);
@@ -285,6 +289,11 @@ impl FlowControl {
     /// Ends the period of demand and computes the limits of the levels for the next one.
     fn adjust(&self) {
         let _change = self.change.lock();
+        let plan = self.plan.load_full();
+        if plan.levels.iter().any(|level| level.has_ended()) {
+            let levels = plan.levels.iter().filter(|level| !level.has_ended()).cloned().collect();
+            self.plan.store(Arc::new(Plan { schemas: plan.schemas.clone(), levels }));
+        }
         self.divide_seats();
     }
 
@@ -323,7 +332,7 @@ impl FlowControl {
         let (now, wall) = (self.clock.monotonic(), self.clock.now());
         let plan = self.plan.load();
         let claims: Vec<_> = plan.levels.iter().map(|level| level.claim(now)).collect();
-        let nominal_sum: usize = plan.levels.iter().map(|level| level.limits().nominal).sum();
+        let nominal_sum: usize = plan.levels.iter().map(|level| level.nominal_seats()).sum();
         let allocation = allocate(nominal_sum as f64, &claims);
         self.metrics.set_fair_fraction(allocation.fair_fraction);
         for ((level, claim), seats) in plan.levels.iter().zip(&claims).zip(&allocation.seats) {

@@ -202,6 +202,55 @@ async fn write_occupies_final_seats_after_its_response() {
 }
 
 #[tokio::test]
+async fn narrow_request_of_another_flow_goes_before_a_wide_one_that_waits() {
+    let level = object("t", limited(4, Some(0), queue(64, 1, 9)));
+    let users = ["bob", "carol", "dave"];
+    let mut schema = schema_of("bob", "t");
+    let mut spec = schema.at(&["spec"]).unwrap().clone();
+    let user = |name: &str| json!({"kind": "User", "user": {"name": name}});
+    spec["rules"][0]["subjects"] = users.iter().map(|name| user(name)).collect();
+    schema.set("spec", spec);
+    let fixture = Fixture::new(&[schema], &[level, others()]);
+    // The level has ten seats.
+    let permit = fixture.send("bob", Work::of_seats(6)).await.unwrap();
+    let wide = tokio::spawn(fixture.send("carol", Work::of_seats(8)));
+    tokio::task::yield_now().await;
+    assert_eq!(fixture.load("t"), (1, 1));
+    let narrow = fixture.send("dave", Work::SMALL).await.unwrap();
+    assert_eq!(fixture.load("t"), (2, 1), "four seats were free");
+    drop((permit, narrow));
+    drop(wide.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn seats_are_freed_when_the_runtime_of_the_request_ends() {
+    let level = object("t", limited(1, Some(0), json!({"type": "Reject"})));
+    let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);
+    let work = Work { seats: 1, final_seats: 3, final_time: Duration::from_secs(3_600) };
+    let permit = fixture.send("bob", work).await.unwrap();
+    let ended = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async move { drop(permit) });
+    });
+    ended.join().unwrap();
+    assert_eq!(fixture.load("t"), (0, 0));
+}
+
+#[tokio::test]
+async fn removed_level_leaves_the_plan_when_its_requests_have_ended() {
+    let level = object("t", limited(1, Some(0), json!({"type": "Reject"})));
+    let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);
+    let permit = fixture.send_now("bob").await.unwrap();
+    fixture.configure(&[schema_of("bob", "others")], &[others()]);
+    let has_level = || fixture.control.plan.load().levels.iter().any(|level| level.name == "t");
+    fixture.control.adjust();
+    assert!(has_level(), "it has a request");
+    drop(permit);
+    fixture.control.adjust();
+    assert!(!has_level());
+}
+
+#[tokio::test]
 async fn removed_level_keeps_its_requests_until_they_end() {
     let level = object("t", limited(1, Some(0), queue(1, 1, 9)));
     let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);

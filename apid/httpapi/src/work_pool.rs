@@ -187,7 +187,7 @@ impl WorkPool {
         F::Output: Send + 'static,
     {
         let workers = self.workers.as_ref().ok_or(ShutDown)?;
-        let work = MainRuntimeFuture { main: self.main.clone(), work: Box::pin(work) };
+        let work = MainRuntimeFuture { main: self.main.clone(), work: Some(Box::pin(work)) };
         // A `JoinSet` aborts its task when it is dropped.
         let mut task = JoinSet::new();
         task.spawn_on(run_with_place(work, permit), workers.handle());
@@ -218,10 +218,18 @@ pub(super) fn lower_priority() {
     }
 }
 
-/// Work that starts its tasks and timers on the main runtime.
+/// Work that starts its tasks and timers on the main runtime, also when the work is dropped.
 struct MainRuntimeFuture<F> {
     main: Handle,
-    work: Pin<Box<F>>,
+    /// None only while the value is dropped.
+    work: Option<Pin<Box<F>>>,
+}
+
+impl<F> Drop for MainRuntimeFuture<F> {
+    fn drop(&mut self) {
+        let _entered = self.main.enter();
+        self.work = None;
+    }
 }
 
 impl<F: Future> Future for MainRuntimeFuture<F> {
@@ -230,7 +238,10 @@ impl<F: Future> Future for MainRuntimeFuture<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let main = self.main.clone();
         let _entered = main.enter();
-        self.work.as_mut().poll(context)
+        match &mut self.work {
+            Some(work) => work.as_mut().poll(context),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -587,6 +598,30 @@ mod tests {
         assert_eq!(pool.run(&name("a"), 1, work).await, Ok(main));
         let sleep = tokio::time::sleep(Duration::from_millis(1));
         assert_eq!(pool.run(&name("a"), 1, sleep).await, Ok(()));
+    }
+
+    /// Sends whether timers work at the place where the value is dropped.
+    struct TimerCheck(mpsc::UnboundedSender<bool>);
+
+    impl Drop for TimerCheck {
+        fn drop(&mut self) {
+            let timer = std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::from_millis(1))));
+            self.0.send(timer.is_ok()).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn work_of_a_gone_caller_is_dropped_on_the_main_runtime() {
+        let pool = WorkPool::start(1, LIMITS).unwrap();
+        let (sender, mut has_timers) = mpsc::unbounded_channel();
+        let check = TimerCheck(sender);
+        let work = async move {
+            let _check = check;
+            std::future::pending::<()>().await;
+        };
+        let wait = Duration::from_millis(50);
+        assert!(tokio::time::timeout(wait, pool.run(&name("a"), 1, work)).await.is_err());
+        assert_eq!(has_timers.recv().await, Some(true));
     }
 
     #[tokio::test]
