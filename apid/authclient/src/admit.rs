@@ -82,6 +82,8 @@ pub struct Admitted {
     pub caller: Identity,
     /// The identity under which the request was decided, if it is not that of the credentials.
     pub impersonated: Option<Identity>,
+    /// Whether the decision rejects the impersonation, before any decision on the request.
+    pub is_impersonation_rejected: bool,
     /// The authorized request, or its rejection: 403 when no authorizer allows it, 400 for invalid impersonation
     /// headers, 503 when authd does not respond.
     pub decision: Result<Authorized, Rejection>,
@@ -162,7 +164,14 @@ impl Auth {
                 match Box::pin(self.impersonate(&caller, headers, credentials.request_id)).await {
                     Ok(impersonated) => impersonated,
                     Err(status) => {
-                        return Ok(Admitted { caller, impersonated: None, decision: Err(status.into()) });
+                        let decision = Err(status.into());
+                        let is_impersonation_rejected = true;
+                        return Ok(Admitted {
+                            caller,
+                            impersonated: None,
+                            is_impersonation_rejected,
+                            decision,
+                        });
                     }
                 }
             }
@@ -177,7 +186,7 @@ impl Auth {
                 Box::pin(self.authorize_own_explanation(identity, attributes, credentials.request_id)).await;
             decision = explanation.map_or(decision, Ok);
         }
-        Ok(Admitted { caller, impersonated, decision })
+        Ok(Admitted { caller, impersonated, is_impersonation_rejected: false, decision })
     }
 
     /// Authorizes a request of an identity.

@@ -135,6 +135,10 @@ fn work(context: &RequestContext, schema: &Schema) -> Work {
     match attributes.verb.as_str() {
         "list" | "deletecollection" => list_work(context, schema),
         "watch" if context.query.text("sendInitialEvents") == "true" => list_work(context, schema),
+        // A token is no stored object, so watches get no event.
+        "create" if attributes.resource == "serviceaccounts" && attributes.subresource == "token" => {
+            Work::SMALL
+        }
         "create" | "update" | "patch" | "delete" => {
             let Some(collection) = request_cost::stored_collection(context) else { return Work::SMALL };
             let key = collection.resource.key(&attributes.namespace, &attributes.name);

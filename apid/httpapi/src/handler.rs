@@ -40,7 +40,7 @@ use crate::response::chunk_producer::{self, ChunkProducer};
 use crate::response::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
 use crate::shares::Shares;
 use crate::state::HttpState;
-use authclient::{Admitted, Credentials, Identity, Rejection};
+use authclient::{Admitted, Authorized, Credentials, Identity, Rejection};
 use verbs::{ApiState, ServedKinds};
 
 /// The request handler of a server.
@@ -269,36 +269,31 @@ impl Api {
         };
         let flow = &self.http_state.flow;
         let mut admitted = admit().await?;
-        let mut seat = Seat::None;
-        // A request whose impersonation is rejected has no user to classify.
-        if admitted.impersonated.is_some() || !context.requests_impersonation() {
+        // A rejected impersonation has no user to classify.
+        if !admitted.is_impersonation_rejected {
             flow.classify(context, admitted.user());
-            if body.is_empty() {
-                seat = match flow.enter(context, admitted.user()).await {
-                    Ok(seat) => seat,
-                    Err(rejection) => return Ok(*rejection),
-                };
-            }
+        }
+        let mut seat = Seat::None;
+        if body.is_empty() {
+            seat = match flow.enter(context, admitted.user()).await {
+                Ok(seat) => seat,
+                Err(rejection) => return Ok(*rejection),
+            };
             if seat.waited() {
                 admitted = admit().await?;
             }
         }
-        let Admitted { caller, impersonated, decision } = admitted;
-        let mut authorized = match decision {
+        let caller = Arc::clone(admitted.caller.user());
+        let mut authorized = match self.decision(context, admitted).await {
             Ok(authorized) => authorized,
-            Err(rejection) => {
-                let user = impersonated.as_ref().unwrap_or(&caller);
-                let warnings = Box::pin(self.explain_denial(context, &caller, user, &rejection)).await;
-                let format = negotiate::error_format(&context.head.headers, context.encoding_support());
-                return Ok(ApiResponse::status(*rejection.status, format).with_warnings(warnings));
-            }
+            Err(denial) => return Ok(*denial),
         };
-        self.annotate_decision(context, "allow", authorized.reason());
         if context.is_for_health() {
+            self.annotate_decision(context, "allow", authorized.reason());
             return execution::route(context, &authorized, &[]).await;
         }
         // The share belongs to the authenticated user, so impersonation gives no second share.
-        let share = context.share.get_or_init(|| self.shares.share_of(&caller.user().name));
+        let share = context.share.get_or_init(|| self.shares.share_of(&caller.name));
         context.check_unsent_responses(false)?;
         let has_body = !body.is_empty();
         let body = body.receive(share, &self.api_state().stopping).await?;
@@ -309,11 +304,32 @@ impl Api {
                 Err(rejection) => return Ok(*rejection),
             };
             if seat.waited() {
-                authorized = admit().await?.decision.map_err(|rejection| *rejection.status)?;
+                authorized = match self.decision(context, admit().await?).await {
+                    Ok(authorized) => authorized,
+                    Err(denial) => return Ok(*denial),
+                };
             }
         }
+        self.annotate_decision(context, "allow", authorized.reason());
         self.http_state.request_metrics.observe_body(&context.info, context.resource.as_deref(), body.len());
         self.executor.execute(context, AuthorizedRequest { authorized, body, seat }, share).await
+    }
+
+    /// Returns the authorized request, or the response to a denied one, with explanations.
+    async fn decision(
+        &self,
+        context: &RequestContext,
+        admitted: Admitted,
+    ) -> Result<Authorized, Box<ApiResponse>> {
+        let Admitted { caller, impersonated, decision, .. } = admitted;
+        let rejection = match decision {
+            Ok(authorized) => return Ok(authorized),
+            Err(rejection) => rejection,
+        };
+        let user = impersonated.as_ref().unwrap_or(&caller);
+        let warnings = Box::pin(self.explain_denial(context, &caller, user, &rejection)).await;
+        let format = negotiate::error_format(&context.head.headers, context.encoding_support());
+        Err(Box::new(ApiResponse::status(*rejection.status, format).with_warnings(warnings)))
     }
 
     /// Records why the credentials were rejected, and returns the response.
