@@ -288,8 +288,10 @@ impl<'a> Evaluator<'a, '_> {
             let before = *self.cost;
             self.cost.charge(function.cost.units(values, overload))?;
             self.cost.charge_work(function.cost.work(values))?;
-            let outcome = (function.body)(values);
+            let mut work = 0;
+            let outcome = function.body.run(values, &mut work);
             if !matches!(outcome, Err(EvalError::NoOverload)) {
+                self.cost.charge_work(work)?;
                 return outcome;
             }
             *self.cost = before;
@@ -326,7 +328,7 @@ pub(crate) fn too_large() -> EvalError {
 pub(crate) fn apply_constant(call: &Call, value: Value<'static>) -> Result<Value<'static>, EvalError> {
     let values = [value];
     for (_, function) in &call.candidates {
-        let outcome = (function.body)(&values);
+        let outcome = function.body.run(&values, &mut 0);
         if !matches!(outcome, Err(EvalError::NoOverload)) {
             return outcome;
         }

@@ -10,9 +10,12 @@
 //! is the number of instructions, and the number of instructions that each character of the text reaches.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
+/// Maximum number of instructions. The check of a pattern is stricter; this limit stops a size that it misses.
+const MAX_INSTRUCTIONS: usize = 8_000_000;
 /// Bytes of a pattern besides its instructions and ranges.
 const BASE_BYTES: usize = 256;
 
@@ -30,6 +33,11 @@ impl Steps {
     pub const OBJECT: Steps = Steps(100_000_000);
     /// Steps of one call in an expression.
     pub(super) const CALL: Steps = Steps(20_000_000);
+
+    /// Number of steps that were taken of [`Steps::CALL`].
+    pub(super) fn taken_of_call(self) -> u64 {
+        Steps::CALL.0.saturating_sub(self.0)
+    }
 
     fn take(&mut self, steps: u64) -> Result<(), TooManySteps> {
         self.0 = self.0.checked_sub(steps).ok_or(TooManySteps)?;
@@ -343,57 +351,81 @@ impl Compiler {
         Ok(index)
     }
 
-    /// Appends the instructions of a tree to an empty program and returns this program.
-    fn compile_part(&mut self, tree: &Hir) -> Result<Vec<Instruction>, &'static str> {
-        let start = self.program.len();
-        self.emit(tree)?;
-        Ok(self.program.split_off(start))
-    }
-
+    /// Appends the instructions of alternatives. Each but the last has a split before it and a jump to the end behind
+    /// it.
     fn emit_alternation(&mut self, alternatives: &[Hir]) -> Result<(), &'static str> {
-        let mut parts = Vec::with_capacity(alternatives.len());
-        for alternative in alternatives {
-            parts.push(self.compile_part(alternative)?);
+        let Some((last, others)) = alternatives.split_last() else { return Ok(()) };
+        let mut jumps = Vec::with_capacity(others.len());
+        for alternative in others {
+            let split = self.push_split(0, false)?;
+            self.emit(alternative)?;
+            jumps.push(self.program.len());
+            self.program.push(Instruction::Jump(0));
+            self.set_target(split)?;
         }
-        // Each alternative but the last has a split before it and a jump to the end behind it.
-        let mut left: usize = parts.iter().map(|part| part.len() + 2).sum::<usize>().saturating_sub(2);
-        let last = parts.pop();
-        for part in parts {
-            left -= part.len() + 2;
-            self.program.push(Instruction::Split { target: offset(part.len() + 2)?, prefers_target: false });
-            self.program.extend(part);
-            self.program.push(Instruction::Jump(offset(left + 1)?));
-        }
-        self.program.extend(last.unwrap_or_default());
-        Ok(())
+        self.emit(last)?;
+        jumps.into_iter().try_for_each(|jump| self.set_target(jump))
     }
 
+    /// Appends the instructions of a repetition: the first copy of its part in place, the others as copies of these
+    /// instructions.
     fn emit_repetition(&mut self, repetition: &Repetition) -> Result<(), &'static str> {
-        let part = self.compile_part(&repetition.sub)?;
-        let length = part.len();
         let is_lazy = !repetition.greedy;
         let min = repetition.min as usize;
-        for _ in 0..min {
-            self.program.extend_from_slice(&part);
+        let max = repetition.max.map(|max| max as usize);
+        if max == Some(0) {
+            return Ok(());
         }
-        match repetition.max {
+        let first_split = if min == 0 { Some(self.push_split(0, is_lazy)?) } else { None };
+        let start = self.program.len();
+        self.emit(&repetition.sub)?;
+        let part = start..self.program.len();
+        for _ in 1..min {
+            self.copy(&part)?;
+        }
+        match max {
             // A loop through a part that matches the empty text is optional as a whole, as in RE2: a split before
             // the loop would reach the part with the wrong priority.
             None => {
-                if min == 0 {
-                    self.program
-                        .push(Instruction::Split { target: offset(length + 2)?, prefers_target: is_lazy });
-                    self.program.extend_from_slice(&part);
-                }
-                self.program.push(Instruction::Split { target: -offset(length)?, prefers_target: !is_lazy });
+                let back = -offset(part.len())?;
+                self.push_split(back, !is_lazy)?;
             }
             Some(max) => {
-                for rest in (1..=(max as usize).saturating_sub(min)).rev() {
-                    let target = offset(rest * (length + 1))?;
-                    self.program.push(Instruction::Split { target, prefers_target: is_lazy });
-                    self.program.extend_from_slice(&part);
+                let optional = max - min.max(1);
+                for rest in (1..=optional).rev() {
+                    self.push_split(offset(rest * (part.len() + 1))?, is_lazy)?;
+                    self.copy(&part)?;
                 }
             }
+        }
+        first_split.map_or(Ok(()), |split| self.set_target(split))
+    }
+
+    /// Appends a split and returns its place.
+    fn push_split(&mut self, target: i32, prefers_target: bool) -> Result<usize, &'static str> {
+        if self.program.len() >= MAX_INSTRUCTIONS {
+            return Err("expression too large");
+        }
+        self.program.push(Instruction::Split { target, prefers_target });
+        Ok(self.program.len() - 1)
+    }
+
+    /// Appends a copy of a part of the program.
+    fn copy(&mut self, part: &Range<usize>) -> Result<(), &'static str> {
+        if self.program.len() + part.len() > MAX_INSTRUCTIONS {
+            return Err("expression too large");
+        }
+        self.program.extend_from_within(part.clone());
+        Ok(())
+    }
+
+    /// Lets a split or jump continue at the end of the program.
+    fn set_target(&mut self, place: usize) -> Result<(), &'static str> {
+        let to_end = offset(self.program.len() - place)?;
+        if let Some(Instruction::Split { target, .. } | Instruction::Jump(target)) =
+            self.program.get_mut(place)
+        {
+            *target = to_end;
         }
         Ok(())
     }

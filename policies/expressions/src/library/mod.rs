@@ -108,12 +108,30 @@ pub(crate) struct Library {
 pub(crate) struct Function {
     /// Overloads in the notation of [`Declaration`].
     pub(crate) declares: &'static [&'static str],
-    /// Code of the function. For argument types of no overload it returns [`EvalError::NoOverload`] before
-    /// any work.
-    pub(crate) body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
+    pub(crate) body: Body,
     pub(crate) cost: CallCost,
     /// Rule for the estimated size of the result.
     pub(crate) size: ResultSize,
+}
+
+/// Code of a function. For argument types of no overload it returns [`EvalError::NoOverload`] before any work.
+#[derive(Clone, Copy)]
+pub(crate) enum Body {
+    /// The cost rule covers the work.
+    Plain(for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>),
+    /// Also adds units of work, which only the call shows, to the counter.
+    Counting(for<'a> fn(&[Value<'a>], &mut u64) -> Result<Value<'a>, EvalError>),
+}
+
+impl Body {
+    /// Runs the code. `work`: counter of units of work that the cost rule does not cover.
+    #[inline]
+    pub(crate) fn run<'a>(self, arguments: &[Value<'a>], work: &mut u64) -> Result<Value<'a>, EvalError> {
+        match self {
+            Body::Plain(body) => body(arguments),
+            Body::Counting(body) => body(arguments, work),
+        }
+    }
 }
 
 impl Function {
@@ -123,7 +141,16 @@ impl Function {
         cost: CallCost,
         body: for<'a> fn(&[Value<'a>]) -> Result<Value<'a>, EvalError>,
     ) -> Function {
-        Function { declares, body, cost, size: ResultSize::Unknown }
+        Function { declares, body: Body::Plain(body), cost, size: ResultSize::Unknown }
+    }
+
+    /// A function that counts its work, without result size estimate.
+    pub(crate) const fn counting(
+        declares: &'static [&'static str],
+        cost: CallCost,
+        body: for<'a> fn(&[Value<'a>], &mut u64) -> Result<Value<'a>, EvalError>,
+    ) -> Function {
+        Function { declares, body: Body::Counting(body), cost, size: ResultSize::Unknown }
     }
 
     /// Sets the estimate of the result size.

@@ -170,6 +170,10 @@ mod tests {
         for (pattern, reason) in [
             ("a".repeat(200_000), "expression too large"),
             (r"\pL".repeat(4_000), "expression too large"),
+            ("|".repeat(200_000), "expression too large"),
+            ("()".repeat(100_000), "expression too large"),
+            (format!("(a{}){{1000}}", "|".repeat(120_000)), "expression too large"),
+            (format!("(?i){}", r"[\0-\x{10ffff}]".repeat(8_000)), "expression too large"),
             ("([a-c]{1000})".repeat(4_000), "expression too large"),
             ("(".repeat(1_001) + &")".repeat(1_001), "expression nests too deeply"),
         ] {

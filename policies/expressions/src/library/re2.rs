@@ -26,6 +26,8 @@ const MAX_LENGTH: usize = 128 << 10;
 const MAX_RANGES: u64 = 2_000_000;
 /// Estimated number of ranges of a Unicode class.
 const UNICODE_CLASS: u64 = 700;
+/// Characters of a range in a class that count as a further range.
+const CHARACTERS_PER_RANGE: u64 = 64;
 /// Maximum number of nested groups.
 const MAX_NESTED_GROUPS: usize = 1_000;
 
@@ -166,6 +168,9 @@ impl Translator<'_> {
         let mut level = GroupLevel::default();
         loop {
             self.previous_token = std::mem::replace(&mut self.token, self.chars.offset);
+            if level.sum.size > MAX_SIZE || self.ranges > MAX_RANGES || self.chars.offset > MAX_LENGTH {
+                return Err("expression too large");
+            }
             let Some(c) = self.chars.next() else { break };
             match c {
                 '(' => {
@@ -174,20 +179,22 @@ impl Translator<'_> {
                             return Err("expression nests too deeply");
                         }
                         self.outer_levels.push(std::mem::take(&mut level));
+                    } else {
+                        // Flags end the last atom: what follows cannot repeat it.
+                        level.add_last_atom();
                     }
-                    continue;
                 }
                 ')' => {
                     let inner = level.finish();
                     level = self.outer_levels.pop().ok_or("unexpected )")?;
                     self.out.push(')');
                     level.add_group(inner);
-                    continue;
                 }
                 '|' => {
                     level.add_last_atom();
+                    // A split and a jump; also an empty alternative is one.
+                    level.sum.size = level.sum.size.saturating_add(2);
                     self.out.push('|');
-                    continue;
                 }
                 '*' | '+' | '?' => {
                     self.out.push(c);
@@ -222,9 +229,6 @@ impl Translator<'_> {
                     self.write_literal(other);
                     level.add_atom();
                 }
-            }
-            if level.sum.size > MAX_SIZE || self.ranges > MAX_RANGES || self.chars.offset > MAX_LENGTH {
-                return Err("expression too large");
             }
         }
         if !self.outer_levels.is_empty() {
@@ -315,7 +319,8 @@ impl Translator<'_> {
         let inner: String = ahead.by_ref().take_while(|c| *c != '}').take(16).collect();
         let (min, max) = inner.split_once(',').unwrap_or((&inner, &inner));
         let number = |text: &str| {
-            (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
+            let is_number = text == "0" || !text.starts_with('0');
+            (is_number && !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()))
                 .then(|| text.parse::<u64>().ok())?
         };
         let min_count = number(min)?;
@@ -492,6 +497,8 @@ impl Translator<'_> {
                 if high < low {
                     return Err("invalid character class range");
                 }
+                // With the flag `i` the syntax tree looks at each character of a range.
+                self.ranges += u64::from(u32::from(high) - u32::from(low)) / CHARACTERS_PER_RANGE;
                 self.out.push('-');
                 self.write_literal(high);
             }

@@ -17,10 +17,7 @@ use super::{Function, Library};
 
 /// Instructions of a pattern whose compilation costs one unit, if the pattern is not constant.
 const INSTRUCTIONS_PER_UNIT: u64 = 64;
-/// Number of instructions above which a match costs one unit for [`STEPS_PER_UNIT`] steps. kube-apiserver takes the
-/// length of a pattern for its size.
-const LARGE_PATTERN: u64 = 256;
-/// Steps of a large pattern that cost one unit.
+/// Steps of an evaluation that are one unit of work. kube-apiserver takes the length of a pattern for its size.
 const STEPS_PER_UNIT: u64 = 256;
 
 const FIND_COST: CallCost = CallCost::Custom("(1 + size)/10 x size of the pattern/4", cost, estimate);
@@ -32,32 +29,32 @@ const FIND_SIZE: ResultSize = ResultSize::UpToFirst;
 pub(super) static LIBRARY: Library = Library {
     since: 0,
     functions: &[
-        Function::new(&[".string.matches(string) -> bool"], FIND_COST, matches),
+        Function::counting(&[".string.matches(string) -> bool"], FIND_COST, matches),
         // kube-apiserver counts one unit for this form; a long text costs more here.
-        Function::new(
+        Function::counting(
             &["matches(string, string) -> bool"],
             CallCost::Custom("1", |a, overload| (cost(a, overload) / 256).max(1), |_, _| Estimate::ONE),
             matches,
         ),
-        Function::new(&[".string.find(string) -> string"], FIND_COST, |a| match a {
-            [Value::String(s), pattern] => with_pattern(pattern, |pattern, steps| {
+        Function::counting(&[".string.find(string) -> string"], FIND_COST, |a, work| match a {
+            [Value::String(s), pattern] => with_pattern(pattern, work, |pattern, steps| {
                 let found = pattern.find(s.as_str(), 1, steps)?;
                 Ok(Value::text(texts(s.as_str(), &found).next().unwrap_or_default()))
             }),
             _ => Err(EvalError::NoOverload),
         })
         .with_result_size(FIND_SIZE),
-        Function::new(
+        Function::counting(
             &[".string.findAll(string) -> list(string)", ".string.findAll(string, int) -> list(string)"],
             FIND_COST,
-            |a| {
+            |a, work| {
                 let (text, pattern, limit) = match a {
                     [Value::String(s), pattern] => (s, pattern, -1),
                     [Value::String(s), pattern, Value::Int(limit)] => (s, pattern, *limit),
                     _ => return Err(EvalError::NoOverload),
                 };
                 let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-                with_pattern(pattern, |pattern, steps| {
+                with_pattern(pattern, work, |pattern, steps| {
                     let found = pattern.find(text.as_str(), limit, steps)?;
                     Ok(Value::list(texts(text.as_str(), &found).map(Value::text).collect()))
                 })
@@ -67,10 +64,10 @@ pub(super) static LIBRARY: Library = Library {
     ],
 };
 
-fn matches<'a>(arguments: &[Value<'a>]) -> Result<Value<'a>, EvalError> {
+fn matches<'a>(arguments: &[Value<'a>], work: &mut u64) -> Result<Value<'a>, EvalError> {
     match arguments {
         [Value::String(s), pattern] => {
-            with_pattern(pattern, |pattern, steps| pattern.is_match(s.as_str(), steps).map(Value::Bool))
+            with_pattern(pattern, work, |pattern, steps| pattern.is_match(s.as_str(), steps).map(Value::Bool))
         }
         _ => Err(EvalError::NoOverload),
     }
@@ -97,8 +94,6 @@ impl From<TooManySteps> for EvalError {
 struct ConstantPattern {
     text: Arc<str>,
     length: u64,
-    /// Number of instructions.
-    instructions: u64,
 }
 
 impl Opaque for ConstantPattern {
@@ -120,12 +115,14 @@ impl Opaque for ConstantPattern {
 /// # Errors
 /// The pattern is malformed or too large.
 pub(crate) fn constant_pattern(text: &str) -> Result<Value<'static>, EvalError> {
-    let instructions = patterns::check(text)?;
-    Ok(Value::opaque(ConstantPattern { text: text.into(), length: char_count(text), instructions }))
+    patterns::check(text)?;
+    Ok(Value::opaque(ConstantPattern { text: text.into(), length: char_count(text) }))
 }
 
+/// Evaluates a pattern, and adds its steps to `work`.
 fn with_pattern<'a>(
     pattern: &Value<'a>,
+    work: &mut u64,
     run: impl FnOnce(&Pattern, &mut Steps) -> Result<Value<'a>, TooManySteps>,
 ) -> Result<Value<'a>, EvalError> {
     let text = match (pattern.downcast::<ConstantPattern>(), pattern.as_str()) {
@@ -133,24 +130,21 @@ fn with_pattern<'a>(
         (None, Some(text)) => text,
         (None, None) => return Err(EvalError::NoOverload),
     };
-    Ok(run(&*patterns::compiled(text)?, &mut { Steps::CALL })?)
+    let mut steps = Steps::CALL;
+    let result = run(&*patterns::compiled(text)?, &mut steps);
+    *work += steps.taken_of_call() / STEPS_PER_UNIT;
+    Ok(result?)
 }
 
-/// Cost of a match: [`regex_cost`], the steps of a large pattern, and the compilation of a large pattern that is not
-/// constant.
+/// Cost of a match: [`regex_cost`], and the compilation of a pattern that is not constant.
 fn cost(arguments: &[Value<'_>], _: Option<&Overload>) -> u64 {
     let size = |i: usize| arguments.get(i).map_or(0, Value::size);
-    let pattern = arguments.get(1);
-    let constant = pattern.and_then(Value::downcast::<ConstantPattern>).map(|pattern| pattern.instructions);
-    let (instructions, compile_cost) = match (constant, pattern.and_then(Value::as_str)) {
-        (None, Some(text)) => {
-            let instructions = translate(text).map_or(0, |translated| translated.size);
-            (instructions, instructions / INSTRUCTIONS_PER_UNIT)
-        }
-        (constant, _) => (constant.unwrap_or_default(), 0),
+    // A constant pattern is no text but the value of `constant_pattern`.
+    let compile_cost = match arguments.get(1).and_then(Value::as_str) {
+        Some(text) => translate(text).map_or(0, |translated| translated.size) / INSTRUCTIONS_PER_UNIT,
+        None => 0,
     };
-    let steps = if instructions > LARGE_PATTERN { size(0).saturating_mul(instructions) } else { 0 };
-    regex_cost(size(0), size(1)).saturating_add(compile_cost).saturating_add(steps / STEPS_PER_UNIT)
+    regex_cost(size(0), size(1)).saturating_add(compile_cost)
 }
 
 fn estimate(arguments: &[ValueFacts<'_>], _: &Overload) -> Estimate {
@@ -197,6 +191,9 @@ mod tests {
             (r"^[[:alpha:]_]+$", "a_", true),
             (r"^[[:^alpha:]]$", "1", true),
             (r"^[\D]$", "a", true),
+            (r"^a{01}$", "a{01}", true),
+            (r"^a{01}$", "a", false),
+            (r"^a{0,2}$", "aa", true),
             (r"^a{,2}$", "a{,2}", true),
             (r"^{a}$", "{a}", true),
             (r"^a{2}$", "aa", true),
