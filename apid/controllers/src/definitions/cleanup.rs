@@ -7,6 +7,7 @@
 //! the commits of accepted objects have ended. When no object is left, the clean-up removes the finalizer of
 //! apid from the definition. The definition is then removed unless it has other finalizers.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,11 @@ use apimachinery::status::Status;
 use apimachinery::time;
 use extensions::definition::conditions::{self, Deletion};
 use kinds::KindRef;
+use parking_lot::Mutex;
 
 use super::DEFINITION;
 use crate::ControllerState;
-use crate::actor::{Actor, Target};
+use crate::actor::{Actor, Target, is_race};
 use crate::runner::{Reconcile, Requeue, Runner};
 use crate::stored;
 use verbs::Collection;
@@ -32,23 +34,49 @@ const WORKERS: usize = 8;
 const DEBOUNCE: Duration = Duration::from_millis(10);
 
 /// The controller; its keys are names of definitions.
-struct Cleanup(Actor);
+struct Cleanup {
+    actor: Actor,
+    /// The names of the definitions whose clean-up is in progress, including those that wait for the next round.
+    in_progress: Arc<Mutex<HashSet<String>>>,
+}
 
 /// Deletes the objects of terminating definitions until the process ends.
 pub(super) async fn run(state: &ControllerState, actor: Actor, definitions: &Collection) {
-    let runner = Runner::new(state, "crd_finalizer")
-        .workers(WORKERS)
-        .debounce(DEBOUNCE)
-        .watch(&definitions.items, |event| event.existing_name().filter(|_| event.entry().is_terminating()));
-    runner.run(Arc::new(Cleanup(actor))).await;
+    let in_progress = Arc::<Mutex<HashSet<String>>>::default();
+    let started = Arc::clone(&in_progress);
+    let runner = Runner::new(state, "crd_finalizer").workers(WORKERS).debounce(DEBOUNCE).watch(
+        &definitions.items,
+        move |event| {
+            let name = event.existing_name().filter(|_| event.entry().is_terminating())?;
+            // The reports of a clean-up in progress must not start its next round.
+            started.lock().insert(name.clone()).then_some(name)
+        },
+    );
+    runner.run(Arc::new(Cleanup { actor, in_progress })).await;
 }
 
 impl Reconcile for Cleanup {
     type Key = String;
 
     async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
-        let is_complete = self.run_round(name).await?;
-        Ok(if is_complete { Requeue::No } else { Requeue::Poll })
+        match self.run_round(name).await {
+            Ok(true) => {
+                self.in_progress.lock().remove(name);
+                // The definition may have been created and deleted again during the round.
+                let is_waiting = self.find_terminating(name).await?.is_some();
+                if is_waiting {
+                    self.in_progress.lock().insert(name.clone());
+                }
+                Ok(if is_waiting { Requeue::After(Duration::ZERO) } else { Requeue::No })
+            }
+            Ok(false) => Ok(Requeue::Poll),
+            Err(status) => {
+                if !is_race(&status) {
+                    tracing::warn!(definition = name, reason = %status, "deleting custom objects failed; retrying");
+                }
+                Ok(Requeue::Poll)
+            }
+        }
     }
 }
 
@@ -56,15 +84,10 @@ impl Cleanup {
     /// Deletes the objects, and removes the finalizer when no object is left. Returns whether no work is
     /// left.
     async fn run_round(&self, name: &str) -> Result<bool, Status> {
-        let api_state = self.0.api_state();
+        let api_state = self.actor.api_state();
         let definitions = stored::of_kind(api_state, DEFINITION)?;
         let finalizer = conditions::cleanup_finalizer(&api_state.names);
-        let Some(definition) = stored::get(&definitions, "", name).await? else { return Ok(true) };
-        let needs_cleanup =
-            definition.is_terminating() && definition.finalizers().any(|other| other == finalizer);
-        if !needs_cleanup {
-            return Ok(true);
-        }
+        let Some(definition) = self.find_terminating(name).await? else { return Ok(true) };
         let kinds = api_state.kinds.get();
         let group = definition.str_at(&["spec", "group"]).unwrap_or("");
         let plural = definition.str_at(&["spec", "names", "plural"]).unwrap_or("");
@@ -95,7 +118,7 @@ impl Cleanup {
         let options =
             DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
         let target = Target { collection: objects, namespace: "", name: "", subresource: "" };
-        if let Err(status) = self.0.delete_collection(target, &options, CONCURRENCY).await {
+        if let Err(status) = self.actor.delete_collection(target, &options, CONCURRENCY).await {
             let message = format!("could not issue all deletes: {}", status.message);
             self.report(&definitions, definition, &Deletion::Failed(message)).await?;
             return Err(status);
@@ -109,6 +132,16 @@ impl Cleanup {
         self.remove_finalizer(&definitions, definition, &finalizer).await
     }
 
+    /// Returns a definition that needs the clean-up.
+    async fn find_terminating(&self, name: &str) -> Result<Option<Object>, Status> {
+        let api_state = self.actor.api_state();
+        let finalizer = conditions::cleanup_finalizer(&api_state.names);
+        let definition = stored::get(&*stored::of_kind(api_state, DEFINITION)?, "", name).await?;
+        Ok(definition.filter(|definition| {
+            definition.is_terminating() && definition.finalizers().any(|other| other == finalizer)
+        }))
+    }
+
     /// Writes the condition `Terminating`. Returns the definition after the write.
     async fn report(
         &self,
@@ -116,13 +149,13 @@ impl Cleanup {
         mut definition: Object,
         deletion: &Deletion,
     ) -> Result<Object, Status> {
-        let now = time::time(self.0.api_state().clock.now());
+        let now = time::time(self.actor.api_state().clock.now());
         if !conditions::set_condition(&mut definition, &conditions::terminating(deletion), &now) {
             return Ok(definition);
         }
         let name = definition.name().to_owned();
         let target = Target { collection: definitions, namespace: "", name: &name, subresource: "status" };
-        self.0.update(target, definition).await?.object.object()
+        self.actor.update(target, definition).await?.object.object()
     }
 
     async fn remove_finalizer(
@@ -134,6 +167,6 @@ impl Cleanup {
         definition.remove_finalizer(finalizer);
         let name = definition.name().to_owned();
         let target = Target { collection: definitions, namespace: "", name: &name, subresource: "" };
-        self.0.update(target, definition).await.map(|_| true)
+        self.actor.update(target, definition).await.map(|_| true)
     }
 }

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use apimachinery::object::Object;
@@ -20,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::conditions::RoundOutcome;
 use super::{Work, collection};
-use crate::actor::{Actor, Target, ignore_race};
+use crate::actor::{Actor, Target, ignore_race, is_race};
 use crate::queue::Queue;
 use crate::runner::Requeue;
 use crate::stored;
@@ -44,12 +45,14 @@ pub(super) struct NamespaceDeletion {
     queue: Arc<Queue<Work>>,
     /// The names of the namespaces whose deletion is in progress, including those that wait for the next round.
     in_progress: Mutex<HashSet<String>>,
+    /// Number of sweeps. Each deletion has a sweep of its own, also of a namespace with the same name.
+    sweeps: AtomicU64,
 }
 
 impl NamespaceDeletion {
     /// Creates the state of the deletions. They write as `actor` and add their next rounds to `queue`.
     pub(super) fn new(actor: Actor, queue: Arc<Queue<Work>>) -> Self {
-        NamespaceDeletion { actor, queue, in_progress: Mutex::default() }
+        NamespaceDeletion { actor, queue, in_progress: Mutex::default(), sweeps: AtomicU64::new(0) }
     }
 
     /// Whether the deletion of a namespace is in progress. A change of this namespace then needs no new round.
@@ -63,9 +66,20 @@ impl NamespaceDeletion {
         let api_state = self.actor.api_state();
         let started_at = api_state.clock.monotonic();
         self.in_progress.lock().insert(name.to_owned());
-        match self.run_round(name).await? {
+        let result = match self.run_round(name).await {
+            Ok(result) => result,
+            // Changes of the namespace add no round while its deletion is in progress, so the next one comes soon.
+            Err(status) => {
+                if !is_race(&status) {
+                    tracing::warn!(namespace = name, reason = %status, "deleting a namespace failed; retrying");
+                }
+                return Ok(Requeue::Poll);
+            }
+        };
+        match result {
             RoundResult::Gone => {
-                self.queue.add_after(Work::Sweep(name.to_owned()), SWEEP_DELAY);
+                let number = self.sweeps.fetch_add(1, Ordering::Relaxed);
+                self.queue.add_after(Work::Sweep(name.to_owned(), number), SWEEP_DELAY);
                 self.in_progress.lock().remove(name);
                 // The namespace may have been created and deleted again during the round.
                 let namespaces = collection(api_state)?;

@@ -74,8 +74,9 @@ const WORKERS: usize = 8;
 enum Work {
     /// Empty the terminating namespace and remove the finalizer of apid.
     Empty(String),
-    /// Delete objects that were stored while the namespace was being deleted.
-    Sweep(String),
+    /// Delete objects that were stored while the namespace was being deleted. The number tells deletions of the
+    /// same name apart.
+    Sweep(String, u64),
     /// Create the built-in namespace again.
     Restore(&'static str),
 }
@@ -112,7 +113,7 @@ impl Reconcile for NamespaceController {
     async fn reconcile(&self, work: &Work) -> Result<Requeue, Status> {
         match work {
             Work::Empty(name) => return self.deletion.empty(name).await,
-            Work::Sweep(name) => self.deletion.sweep(name).await?,
+            Work::Sweep(name, _) => self.deletion.sweep(name).await?,
             Work::Restore(name) => create_if_missing(&self.apiserver, name).await?,
         }
         Ok(Requeue::No)
