@@ -131,9 +131,10 @@ pub(super) async fn insert(
             return Ok(WriteResult { created: true, object: call.uncommitted(new).await? });
         }
         let encoded = call.encode(&new).await?;
-        check_namespace(&call).await?;
         call.record_addresses(reservation.as_ref()).await?;
         let create = call.api_state.kinds.begin_create(resource, &name).await?;
+        // Last, because the steps above can wait. The final sweep of a namespace covers the commits that follow.
+        check_namespace(&call).await?;
         let committed = call.commit(&key, Op::Create(encoded), reservation).await;
         drop(create);
         match committed {

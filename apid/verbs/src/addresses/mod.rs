@@ -67,7 +67,8 @@ pub struct ServiceAddresses {
     node_ports: NodePortRange,
     kinds: Option<ObservedKinds>,
     index: SharedIndex,
-    changed: Notify,
+    /// Wakes the repair of records.
+    changed: Arc<Notify>,
 }
 
 /// The kinds that the allocator observes.
@@ -113,7 +114,7 @@ impl ServiceAddresses {
             node_ports,
             kinds,
             index: SharedIndex::default(),
-            changed: Notify::new(),
+            changed: Arc::default(),
         }
     }
 
@@ -156,7 +157,7 @@ impl ServiceAddresses {
         if !errors.is_empty() {
             return Err(AllocationError::Invalid(errors));
         }
-        let mut reservation = Reservation::new(&self.index);
+        let mut reservation = Reservation::new(&self.index, &self.changed);
         let unavailable = self.api_service.as_ref().filter(|(owner, _)| {
             (owner.namespace.as_str(), owner.name.as_str()) != (new.namespace(), new.name())
         });

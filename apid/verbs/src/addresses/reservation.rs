@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use storage::{CommitOutcome, Error, Op, Revision, Store};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::index::{Index, SharedIndex};
 
@@ -20,14 +20,17 @@ const OUTCOME_INTERVAL: Duration = Duration::from_millis(250);
 /// Addresses and ports that a write allocates. After the reservation, a value that no Service uses is free.
 pub struct Reservation {
     index: SharedIndex,
+    /// Wakes the repair, which deletes the records of a write that failed.
+    released: Arc<Notify>,
     addresses: Vec<IpAddr>,
     ports: Vec<u16>,
 }
 
 impl Reservation {
     /// Creates a reservation without values.
-    pub(super) fn new(index: &SharedIndex) -> Self {
-        Reservation { index: Arc::clone(index), addresses: Vec::new(), ports: Vec::new() }
+    pub(super) fn new(index: &SharedIndex, released: &Arc<Notify>) -> Self {
+        let (index, released) = (Arc::clone(index), Arc::clone(released));
+        Reservation { index, released, addresses: Vec::new(), ports: Vec::new() }
     }
 
     /// Reserves values. The caller holds the lock of the index.
@@ -74,6 +77,10 @@ impl Drop for Reservation {
         }
         for port in &self.ports {
             index.reserved_ports.remove(port);
+        }
+        drop(index);
+        if !self.addresses.is_empty() {
+            self.released.notify_one();
         }
     }
 }
