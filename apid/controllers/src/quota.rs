@@ -117,9 +117,14 @@ impl QuotaController {
         let quota = entry.object(Revision(0)).ok()?;
         let hard = quota.at(&["spec", "hard"]).and_then(Value::as_object);
         let names: Vec<String> = hard.into_iter().flatten().map(|(name, _)| name.clone()).collect();
-        self.follow_kinds(&names);
         let namespace = entry.namespace().to_owned();
-        self.quotas.lock().entry(namespace.clone()).or_default().insert(entry.name().to_owned(), names);
+        // First, because the kinds report only objects in namespaces with a quota.
+        self.quotas
+            .lock()
+            .entry(namespace.clone())
+            .or_default()
+            .insert(entry.name().to_owned(), names.clone());
+        self.follow_kinds(&names);
         // The charge of a write changes only the usage. The end of the write requests the recount.
         (quota.at(&["spec", "hard"]) != quota.at(&["status", "hard"])).then_some(namespace)
     }

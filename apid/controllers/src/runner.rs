@@ -26,11 +26,13 @@
 
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::status::Status;
+use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use serving::reload::{Snapshot, Watch};
 use tokio::task::JoinSet;
@@ -183,7 +185,12 @@ impl<K: Key> Runner<K> {
 /// Waits for the next key, reconciles the key, and tells the queue when the key is due again.
 async fn reconcile_next<C: Reconcile>(queue: &Queue<C::Key>, controller: &C) {
     let key = queue.take().await;
-    match controller.reconcile(&key).await {
+    // A panic must not end the worker, which serves other keys too.
+    let Ok(result) = AssertUnwindSafe(controller.reconcile(&key)).catch_unwind().await else {
+        tracing::error!(controller = queue.name(), ?key, "reconciliation panicked; retrying");
+        return queue.mark_failed(&key, MAX_BACKOFF);
+    };
+    match result {
         Ok(Requeue::No) => queue.mark_done(&key),
         Ok(Requeue::After(pause)) => {
             queue.mark_done(&key);
@@ -202,7 +209,6 @@ async fn reconcile_next<C: Reconcile>(queue: &Queue<C::Key>, controller: &C) {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt as _;
     use parking_lot::Mutex;
 
     use super::super::queue::MIN_BACKOFF;
