@@ -155,6 +155,7 @@ impl Scanner<'_> {
     }
 
     fn number(&mut self, first: u8) -> Result<(), String> {
+        let start = self.at.saturating_sub(1);
         let digit = if first == b'-' { self.digit("in numeric literal")? } else { first };
         if digit != b'0' {
             self.digits();
@@ -172,7 +173,13 @@ impl Scanner<'_> {
             self.digit("in exponent of numeric literal")?;
             self.digits();
         }
-        Ok(())
+        let number = self.text.get(start..self.at).map(String::from_utf8_lossy).unwrap_or_default();
+        match number.parse::<f64>() {
+            Ok(value) if value.is_infinite() => {
+                Err(format!("json: cannot unmarshal number {number} into Go value of type float64"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes one digit.
