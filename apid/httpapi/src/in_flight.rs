@@ -103,13 +103,6 @@ mod tests {
     }
 
     #[test]
-    fn rejection_by_limit_of_bytes_is_a_status_with_retry_after() {
-        let status = too_many_requests("too many bytes");
-        assert_eq!((status.code, status.reason.as_str()), (429, "TooManyRequests"));
-        assert_eq!(status.details.unwrap().retry_after_seconds, RETRY_AFTER);
-    }
-
-    #[test]
     fn limit_of_zero_is_unlimited() {
         let limits = InFlightLimits::new(ServerLimits { reads: 0, writes: 0 });
         for verb in ["get", "create"] {

@@ -218,6 +218,8 @@ async fn unsent_responses_above_limit_return_429_until_read() {
     };
     assert_eq!(rejected.status(), 429);
     assert_eq!(rejected.headers()["retry-after"], "1");
+    let body = rejected.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&body).unwrap()["reason"], "TooManyRequests");
     drop(unread);
     assert_eq!(get().await.into_body().collect().await.unwrap().to_bytes().len() / 900_000, 1);
     assert_eq!(connection.unsent_bytes.load(Ordering::Relaxed), 0);
