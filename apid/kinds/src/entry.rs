@@ -53,12 +53,20 @@ const MAX_GROWTH: usize = 2;
 /// Bytes that an entry may keep beyond [`MAX_GROWTH`].
 const MAX_ADDED_BYTES: usize = 4 << 10;
 
+/// What each read adds to the kept bytes of an object.
+struct Expansion {
+    /// The kind whose defaults expand the object.
+    kind: Arc<CustomKind>,
+    /// Bytes of the expanded object.
+    bytes: usize,
+}
+
 /// A decoded stored object.
 pub struct Entry {
     /// The encoded object; without later defaults of its schema if `expanding` is set.
     body: Bytes,
-    /// The kind whose defaults expand the object too far for the cache.
-    expanding: Option<Arc<CustomKind>>,
+    /// Set if later defaults expand the object too far for the cache.
+    expanding: Option<Expansion>,
     /// Offset of `"metadata":{` in `body`.
     metadata: u32,
     /// Offset in `body` at which responses contain the resourceVersion, which is not stored.
@@ -280,7 +288,7 @@ impl Decode for Decoder {
         let mut entry = build(&current)?;
         if current.len() > value.len() * MAX_GROWTH + MAX_ADDED_BYTES {
             entry.body = value.clone();
-            entry.expanding = Some(Arc::clone(kind));
+            entry.expanding = Some(Expansion { kind: Arc::clone(kind), bytes: current.len() });
         }
         Ok(entry)
     }
@@ -411,8 +419,14 @@ impl Entry {
 
     /// The encoded object in the form of the current schema.
     fn body(&self) -> Bytes {
-        let expanded = self.expanding.as_deref().and_then(|kind| refresh_stored(kind, &self.body).ok());
+        let expanded =
+            self.expanding.as_ref().and_then(|expansion| refresh_stored(&expansion.kind, &self.body).ok());
         expanded.unwrap_or_else(|| self.body.clone())
+    }
+
+    /// Bytes that each read of the object makes again, because they are too many for the cache; mostly 0.
+    pub fn expanded_bytes(&self) -> usize {
+        self.expanding.as_ref().map_or(0, |expansion| expansion.bytes)
     }
 
     /// `metadata.name`.

@@ -10,6 +10,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use kinds::Resource;
+use kinds::entry::Entry;
 use schema::Schema;
 use serde_json::{Value, json};
 
@@ -175,9 +176,10 @@ impl Representation {
 
     /// Returns the work of encoding a list item, in stored bytes to decode and encode.
     pub(crate) fn item_work(&self, item: &Item) -> usize {
+        let expanded = item.entry().map_or(0, Entry::expanded_bytes);
         match self.shape {
-            Shape::Metadata(_) if self.is_sent_as_stored() => OBJECT_WORK,
-            _ => OBJECT_WORK + item.value().len(),
+            Shape::Metadata(_) if self.is_sent_as_stored() => OBJECT_WORK + expanded,
+            _ => OBJECT_WORK + item.value().len() + expanded,
         }
     }
 

@@ -119,7 +119,8 @@ async fn custom_objects_are_stored_as_cbor_behind_the_gate_and_read_in_both_form
     let widgets = "/apis/shop.example.com/v1/namespaces/a/things";
     let thing = |name: &str| {
         json!({"apiVersion": "shop.example.com/v1", "kind": "Thing", "metadata": {"name": name},
-            "spec": {"size": 1, "share": 0.5, "text": "\u{e9}", "none": [], "large": 1_u64 << 60}})
+            "spec": {"size": 1, "share": 0.5, "text": "\u{e9}", "none": [], "large": 1_u64 << 60,
+                "negative": -1, "smallest": i64::MIN, "dotted.key": true}})
     };
     let definition = definition_of_thing(
         "shop.example.com",

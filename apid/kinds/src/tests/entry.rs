@@ -181,6 +181,7 @@ fn large_later_default_is_served_and_not_kept() {
     for (default, is_kept) in [("small".to_owned(), true), ("x".repeat(100_000), false)] {
         let (entry, stored) = entry_with_default(&default);
         assert_eq!(entry.body == stored, !is_kept, "{}", entry.body.len());
+        assert_eq!(entry.expanded_bytes() > default.len(), !is_kept, "lists count the work of the expansion");
         let expected = json!({"text": default, "size": 1});
         let value: Value = serde_json::from_str(&entry_json(&entry, 7, true)).unwrap();
         assert_eq!((&value["spec"], &value["metadata"]["resourceVersion"]), (&expected, &json!("7")));
