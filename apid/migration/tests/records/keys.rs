@@ -96,6 +96,11 @@ const VARIABLES: &[(&str, &str, &[&str])] = &[
         ],
     ),
     (
+        "apid/admission/src/storage_object_in_use_protection.rs",
+        "name",
+        &["pv-protection", "pvc-protection", "vac-protection"],
+    ),
+    (
         "apid/admission/src/webhook/dispatcher.rs",
         r#"group, &format!("round_{}_index_{}", self.round, self.index)"#,
         &[
