@@ -65,7 +65,7 @@ async fn headers_have_neutral_names_under_the_svc_preset() {
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// A list that holds its seat for three seconds: it waits for a version that never comes.
 const SLOW_LIST: &str = "/api/v1/namespaces/default/configmaps?resourceVersion=99999999999";
-/// What a rejected client reads.
+/// Body of the response to a rejected request.
 const REJECTED: &str = "Too many requests, please try again later.\n";
 
 /// Creates a level `t` and sends all requests of bob for ConfigMaps there. Bob may edit.

@@ -239,7 +239,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn keys_are_reconciled_in_order_and_once_until_they_are_added_again() {
+    fn keys_are_reconciled_in_order_and_once_for_each_addition() {
         let (queue, ..) = queue();
         let controller = prepared([]);
         for key in ["a", "b", "a", "c"] {

@@ -37,7 +37,7 @@ pub struct FlowSchema {
     pub name: String,
     /// Uid of the object; empty for a mandatory object that is missing.
     pub uid: String,
-    /// What the object specifies.
+    /// Specification of the object.
     pub spec: SchemaSpec,
 }
 
@@ -50,7 +50,7 @@ pub struct SchemaSpec {
     /// Schemas with a lower number match first.
     #[serde(default = "default_precedence")]
     pub matching_precedence: u32,
-    /// What tells the flows of the schema apart; None: all requests are one flow.
+    /// Property that tells the flows of the schema apart; None: all requests are one flow.
     #[serde(default)]
     pub distinguisher_method: Option<DistinguisherMethod>,
     /// A request matches if it matches one of the rules.
@@ -65,7 +65,7 @@ pub struct Reference {
     pub name: String,
 }
 
-/// What tells the flows of a schema apart.
+/// Property that tells the flows of a schema apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type")]
 pub enum DistinguisherMethod {
@@ -152,7 +152,7 @@ pub struct PriorityLevel {
     pub name: String,
     /// Uid of the object; empty for a mandatory object that is missing.
     pub uid: String,
-    /// What the object specifies.
+    /// Specification of the object.
     pub spec: LevelSpec,
 }
 
@@ -165,11 +165,11 @@ pub struct LevelSpec {
     pub lendable_percent: u32,
     /// Seats that the level may borrow, in percent of its own; None: no limit.
     pub borrowing_limit_percent: Option<u32>,
-    /// What happens to requests above the limit.
+    /// Treatment of requests above the limit.
     pub response: LimitResponse,
 }
 
-/// What happens to requests above the limit of their level.
+/// Treatment of requests above the limit of their level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitResponse {
     /// Nothing: the level has no limit.

@@ -41,11 +41,12 @@ type Ticket = oneshot::Sender<()>;
 /// A priority level in force.
 pub(crate) struct Level {
     pub(crate) name: String,
-    pub(crate) uid: String,
     state: Mutex<State>,
 }
 
 struct State {
+    /// Uid of the object; empty while there is none.
+    uid: String,
     queues: FairQueues<Ticket>,
     response: LimitResponse,
     limits: Limits,
@@ -190,6 +191,7 @@ impl Level {
     pub(crate) fn new(name: &str, uid: &str, response: LimitResponse, limits: Limits, now: Duration) -> Self {
         let current_limit = limits.initial();
         let state = State {
+            uid: uid.to_owned(),
             queues: FairQueues::new(response, current_limit, now),
             response,
             limits,
@@ -201,12 +203,19 @@ impl Level {
             logged: None,
             is_removed: false,
         };
-        Level { name: name.to_owned(), uid: uid.to_owned(), state: Mutex::new(state) }
+        Level { name: name.to_owned(), state: Mutex::new(state) }
+    }
+
+    /// Whether this is the level of an object. At the start the mandatory levels have no objects.
+    pub(crate) fn is_of(&self, name: &str, uid: &str) -> bool {
+        let state = self.state.lock();
+        self.name == name && (state.uid == uid || state.uid.is_empty()) && !state.is_removed
     }
 
     /// Changes the configuration. Returns whether the limits changed.
-    pub(crate) fn configure(&self, response: LimitResponse, limits: Limits) -> bool {
+    pub(crate) fn configure(&self, uid: &str, response: LimitResponse, limits: Limits) -> bool {
         let mut state = self.state.lock();
+        uid.clone_into(&mut state.uid);
         if state.response != response {
             state.response = response;
             state.queues.set_response(response);
@@ -219,12 +228,6 @@ impl Level {
         let mut state = self.state.lock();
         let demand: Demand = state.queues.next_demand_period(now);
         state.demand.add(demand);
-        if state.is_removed {
-            // The level keeps the seats of its requests and wants no more.
-            let seats = state.queues.load();
-            let seats = (seats.seats_in_use + seats.seats_waiting) as f64;
-            return Claim { lower: seats, upper: seats, target: seats };
-        }
         let Limits { nominal, lower, upper } = state.limits;
         let lower = (lower as f64).max(demand.highest.min(nominal as f64));
         Claim { lower, upper: upper as f64, target: lower.max(state.demand.smoothed) }
@@ -264,10 +267,9 @@ impl Level {
         }
     }
 
-    /// The seats of the level by its shares; none for a removed level.
+    /// The seats of the level by its shares.
     pub(crate) fn nominal_seats(&self) -> usize {
-        let state = self.state.lock();
-        if state.is_removed { 0 } else { state.limits.nominal }
+        self.state.lock().limits.nominal
     }
 
     /// Whether the level is removed and has no requests.

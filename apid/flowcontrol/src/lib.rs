@@ -91,6 +91,7 @@ pub struct Schema {
     uid: String,
     spec: configuration::SchemaSpec,
     level: Arc<Level>,
+    level_uid: String,
     metrics: SchemaMetrics,
 }
 
@@ -112,7 +113,7 @@ impl Schema {
 
     /// Uid of the priority level; empty if the object is missing.
     pub fn level_uid(&self) -> &str {
-        &self.level.uid
+        &self.level_uid
     }
 
     /// The seats that one request of the level occupies, at most.
@@ -188,14 +189,10 @@ impl FlowControl {
         for PriorityLevel { name, uid, spec } in &configuration.levels {
             let limits = Limits::new(self.total_seats(), share_sum, spec);
             self.metrics.set_limits(name, limits);
-            // At the start the mandatory levels have no objects and no uids.
-            let is_known = |level: &&Arc<Level>| {
-                level.name == *name && (level.uid == *uid || level.uid.is_empty()) && !level.has_ended()
-            };
-            let known = before.levels.iter().find(is_known);
+            let known = before.levels.iter().find(|level| level.is_of(name, uid));
             let level = match known {
                 Some(level) => {
-                    is_changed |= level.configure(spec.response, limits);
+                    is_changed |= level.configure(uid, spec.response, limits);
                     Arc::clone(level)
                 }
                 None => {
@@ -208,7 +205,10 @@ impl FlowControl {
         let is_removed = |level: &&Arc<Level>| !levels.iter().any(|kept| Arc::ptr_eq(kept, level));
         let removed: Vec<_> =
             before.levels.iter().filter(is_removed).filter(|level| level.remove()).cloned().collect();
-        let schemas = configuration.schemas.iter().filter_map(|schema| self.schema(schema, &levels, &before));
+        let schemas = configuration
+            .schemas
+            .iter()
+            .filter_map(|schema| self.schema(schema, configuration, &levels, &before));
         let schemas = schemas.collect();
         levels.extend(removed);
         self.plan.store(Arc::new(Plan { schemas, levels }));
@@ -218,13 +218,21 @@ impl FlowControl {
     }
 
     /// Returns a schema in force; the same as before if nothing about it changed.
-    fn schema(&self, schema: &FlowSchema, levels: &[Arc<Level>], before: &Plan) -> Option<Arc<Schema>> {
+    fn schema(
+        &self,
+        schema: &FlowSchema,
+        configuration: &Configuration,
+        levels: &[Arc<Level>],
+        before: &Plan,
+    ) -> Option<Arc<Schema>> {
         let FlowSchema { name, uid, spec } = schema;
         let level = levels.iter().find(|level| level.name == spec.level())?;
+        let level_uid = &configuration.levels.iter().find(|level| level.name == spec.level())?.uid;
         let is_same = |known: &&Arc<Schema>| {
             known.name == *name
                 && known.uid == *uid
                 && known.spec == *spec
+                && known.level_uid == *level_uid
                 && Arc::ptr_eq(&known.level, level)
         };
         let known = before.schemas.iter().find(is_same).cloned();
@@ -234,6 +242,7 @@ impl FlowControl {
                 uid: uid.clone(),
                 spec: spec.clone(),
                 level: Arc::clone(level),
+                level_uid: level_uid.clone(),
                 metrics: self.metrics.of_schema(name, &level.name),
             })
         }))

@@ -1,4 +1,4 @@
-//! Which flow schema a request belongs to.
+//! The flow schema of a request.
 //!
 //! # Contract
 //!

@@ -251,7 +251,7 @@ async fn removed_level_leaves_the_plan_when_its_requests_have_ended() {
 }
 
 #[tokio::test]
-async fn removed_level_keeps_its_requests_until_they_end() {
+async fn removed_level_keeps_requests_until_their_end() {
     let level = object("t", limited(1, Some(0), queue(1, 1, 9)));
     let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);
     let mut permits = Vec::new();
@@ -308,6 +308,19 @@ async fn schema_of_missing_level_is_ignored_and_catch_all_gets_the_rest() {
     assert_eq!((schema.name(), schema.level(), schema.uid()), ("catch-all", "catch-all", ""));
     let masters = UserInfo { groups: vec!["system:masters".to_owned()], ..user };
     assert_eq!(fixture.control.classify(&masters, &request).unwrap().name(), "exempt");
+}
+
+#[tokio::test]
+async fn object_of_a_mandatory_level_changes_uids_and_keeps_requests() {
+    let fixture = Fixture::new(&[], &[]);
+    let permit = fixture.send_now("bob").await.unwrap();
+    assert_eq!((permit.schema_name(), fixture.load("catch-all")), ("catch-all", (1, 0)));
+    fixture.configure(&[], &[object("catch-all", limited(5, None, json!({"type": "Reject"})))]);
+    assert_eq!(fixture.load("catch-all"), (1, 0), "one level has the request");
+    let (user, request) = (UserInfo::default(), Attributes::default());
+    let schema = fixture.control.classify(&user, &request).unwrap();
+    assert_eq!((schema.uid(), schema.level_uid()), ("", "uid of catch-all"));
+    assert_eq!(fixture.control.plan.load().levels.len(), 2);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Which requests run at once: flow control by schemas and levels, or two plain limits.
+//! The limits of requests at once: flow control by schemas and levels, or two plain limits.
 //!
 //! # Contract
 //!

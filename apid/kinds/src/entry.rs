@@ -53,7 +53,7 @@ const MAX_GROWTH: usize = 2;
 /// Bytes that an entry may keep beyond [`MAX_GROWTH`].
 const MAX_ADDED_BYTES: usize = 4 << 10;
 
-/// What each read adds to the kept bytes of an object.
+/// Defaults that each read adds to the kept bytes of an object.
 struct Expansion {
     /// The kind whose defaults expand the object.
     kind: Arc<CustomKind>,

@@ -102,7 +102,7 @@ fn authorizer_functions_return_decisions() {
 
 /// Kubernetes has no binary suffix above `Ei`, and shows the mantissa of a larger quantity without a suffix.
 #[test]
-fn quantity_above_binary_suffixes_is_shown_without_suffix() {
+fn quantity_above_binary_suffixes_has_no_suffix() {
     let mut sum = "quantity('4Ei')".to_owned();
     let mut texts = Vec::new();
     for _ in 0..9 {

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn resize_of_static_windows_and_init_containers_is_refused() {
+    fn resize_of_static_windows_and_init_containers_is_rejected() {
         let errors = |old: &Object, new: &Object| {
             validate_resize(new, old, &names()).iter().map(ToString::to_string).collect::<Vec<_>>()
         };

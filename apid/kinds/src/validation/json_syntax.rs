@@ -12,7 +12,7 @@ const DEPTH_MAX: usize = 10_000;
 /// Text of the error at the end of an incomplete text.
 const END: &str = "unexpected end of JSON input";
 
-/// What the text must contain next.
+/// Part that the text must contain next.
 #[derive(Clone, Copy)]
 enum Next {
     Value,

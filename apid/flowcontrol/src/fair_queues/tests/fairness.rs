@@ -107,7 +107,7 @@ impl Simulation {
 }
 
 #[test]
-fn flows_get_equal_seat_seconds_whatever_their_requests_cost() {
+fn flows_get_equal_seat_seconds_for_requests_of_any_cost() {
     for seed in 0..5 {
         let flows = vec![
             // Many short requests, long ones, wide ones, and a flow with few requests at once.
