@@ -193,7 +193,7 @@ impl Auth {
     ///
     /// # Errors
     ///
-    /// 403 when no authorizer allows the request, 503 when authd gives no decision; with the reason for the
+    /// 403 when no authorizer allows the request, 503 when authd does not decide; with the reason for the
     /// audit log.
     pub async fn authorize(
         &self,
@@ -225,7 +225,7 @@ impl Auth {
     ///
     /// # Errors
     ///
-    /// 503 when authd gives no decision.
+    /// 503 when authd does not decide.
     pub async fn decision(&self, user: &Arc<UserInfo>, attributes: Attributes) -> Result<Decision, Status> {
         let cached_decision = self.decide(user, &Arc::new(attributes), "").await?;
         Ok(cached_decision.decision.clone())

@@ -35,11 +35,11 @@ pub(crate) struct Validity {
     pub(crate) as_of: u64,
     /// The policy components and objects that the response depends on.
     pub(crate) dependencies: DependencySet,
-    /// The epoch of the response. None: the response serves only the request that caused it.
+    /// The epoch of the response; None if the response serves only the request that caused it.
     pub(crate) epoch: Option<EpochNumber>,
     /// The monotonic time just before the request, from which the TTL counts.
     pub(crate) requested_at: Duration,
-    /// The TTL of a webhook response. None: no time limit.
+    /// The TTL of a webhook response; None if it has no time limit.
     pub(crate) ttl: Option<Duration>,
     /// The first moment at which the credential is valid.
     pub(crate) not_before: Option<Timestamp>,
@@ -112,7 +112,7 @@ impl Validity {
         self.not_before.is_none_or(|start| now >= start) && self.expires.is_none_or(|end| now < end)
     }
 
-    /// The monotonic time at which the TTL ends. None: no TTL.
+    /// The monotonic time at which the TTL ends; None without a TTL.
     pub(crate) fn ttl_end(&self) -> Option<Duration> {
         self.ttl.map(|ttl| self.requested_at.saturating_add(ttl))
     }

@@ -15,7 +15,7 @@ use apimachinery::user::UserInfo;
 /// The rejection of a request by authentication or authorization, or because authd gave no decision.
 #[derive(Clone, Debug)]
 pub struct Rejection {
-    /// The response to the client: 401, 403, or 503 when authd gives no decision.
+    /// The response to the client: 401, 403, or 503 when authd does not decide.
     pub status: Box<Status>,
     /// The reason of the authenticator or authorizer, for the audit log.
     pub reason: Arc<str>,

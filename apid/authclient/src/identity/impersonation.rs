@@ -136,7 +136,7 @@ fn unescape(key: &str) -> String {
 }
 
 impl Auth {
-    /// Returns the impersonated identity. None: the impersonation headers are empty.
+    /// Returns the impersonated identity, or None if the impersonation headers are empty.
     ///
     /// # Errors
     ///

@@ -426,7 +426,7 @@ impl WatchGuard {
                 && reauthentication.time_left(self.auth.clock.monotonic()).is_zero()
             {
                 match reauthentication.reauthenticate(&self.auth).await {
-                    // authd gives no response now; try again.
+                    // authd does not respond now; try again.
                     Err(status) if status.code == 503 && self.auth.connection.cache_serves() => {
                         tokio::time::sleep(RETRY_DELAY).await;
                     }

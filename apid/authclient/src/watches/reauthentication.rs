@@ -6,7 +6,7 @@
 //! ends, [`Reauthentication::reauthenticate`] re-authenticates with this copy. The watch continues when the
 //! user is the same. The watch ends with 401 when authd rejects the credentials or establishes another user.
 //! authd also rejects the credentials when the webhook fails: a new request would be rejected too. While
-//! authd gives no response, the watch sends no event. Times are on the monotonic clock, because the wall
+//! authd does not respond, the watch sends no event. Times are on the monotonic clock, because the wall
 //! clock can be set back.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Reauthentication {
 }
 
 impl Reauthentication {
-    /// The state after the authentication of the watch request, at the monotonic time `now`. None: no webhook
+    /// The state after the authentication of the watch request, at the monotonic time `now`; None if no webhook
     /// supplied the identity.
     pub(crate) fn new(identity: &Identity, now: Duration) -> Option<Self> {
         let credentials = Arc::clone(identity.retained_credentials.as_ref()?);
