@@ -18,7 +18,7 @@ pub struct ControllerState {
     queue_metrics: OnceLock<QueueMetrics>,
     /// Whether each controller writes as its own service account.
     pub(super) own_accounts: bool,
-    /// Receives the flow schemas and priority levels; None: these objects have no effect.
+    /// Receives the flow schemas and priority levels, if they have an effect.
     pub(super) flow_control: Option<Arc<FlowControl>>,
 }
 

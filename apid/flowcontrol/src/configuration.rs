@@ -50,7 +50,7 @@ pub struct SchemaSpec {
     /// Schemas with a lower number match first.
     #[serde(default = "default_precedence")]
     pub matching_precedence: u32,
-    /// Property that tells the flows of the schema apart; None: all requests are one flow.
+    /// Property that tells the flows of the schema apart; without it all requests are one flow.
     #[serde(default)]
     pub distinguisher_method: Option<DistinguisherMethod>,
     /// A request matches if it matches one of the rules.
@@ -163,7 +163,7 @@ pub struct LevelSpec {
     pub nominal_shares: u32,
     /// Part of the level's seats that other levels may borrow, in percent.
     pub lendable_percent: u32,
-    /// Seats that the level may borrow, in percent of its own; None: no limit.
+    /// Seats that the level may borrow, in percent of its own; unlimited if absent.
     pub borrowing_limit_percent: Option<u32>,
     /// Treatment of requests above the limit.
     pub response: LimitResponse,

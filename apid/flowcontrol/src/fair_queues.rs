@@ -78,7 +78,7 @@ struct Waiting<T> {
 }
 
 struct Running {
-    /// None: the request did not start from a queue.
+    /// Queue from which the request started, if it did.
     queue: Option<usize>,
     work: Work,
 }
@@ -224,7 +224,8 @@ impl<T> FairQueues<T> {
         started
     }
 
-    /// Removes a request that waits. Returns the requests that start now; None: the request does not wait.
+    /// Removes a request that waits. Returns the requests that start now, or None if the request
+    /// does not wait.
     pub(crate) fn cancel(&mut self, now: Duration, id: RequestId) -> Option<Vec<Started<T>>> {
         self.advance(now);
         let queue = self.queues.iter_mut().find_map(|queue| {
@@ -406,8 +407,8 @@ impl<T> FairQueues<T> {
         started
     }
 
-    /// Starts the waiting request that would finish first in virtual time. None: its seats are not free, and no other
-    /// request goes before it.
+    /// Starts the waiting request that would finish first in virtual time. Returns None while its seats are not free,
+    /// since no other request goes before it.
     fn start_next(&mut self) -> Option<Started<T>> {
         let count = self.queues.len();
         let order = (1..=count).map(|step| (self.last_queue + step) % count);

@@ -250,7 +250,7 @@ impl FlowControl {
 
     /// Returns the schema of a request.
     ///
-    /// None: the configuration has no schema `catch-all`, which [`Configuration::from_objects`] excludes.
+    /// Returns None only without the schema `catch-all`, which [`Configuration::from_objects`] always adds.
     pub fn classify(&self, user: &UserInfo, request: &Attributes) -> Option<Arc<Schema>> {
         let plan = self.plan.load();
         let matching = plan.schemas.iter().find(|schema| schema.spec.matches(user, request));

@@ -23,7 +23,7 @@ pub(super) fn too_many_requests(reason: &str) -> Status {
     Status::failure(Reason::TooManyRequests, text).with_details(details)
 }
 
-/// The limits of reads and writes; None: no limit.
+/// The limits of reads and writes, as far as there are limits.
 pub(super) struct InFlightLimits {
     reads: Option<Arc<Semaphore>>,
     writes: Option<Arc<Semaphore>>,
