@@ -99,6 +99,15 @@ async fn limit_bob(plane: &ControlPlane, limited: Value) {
     .await;
 }
 
+/// A level that borrows no seats and has one queue.
+fn level_with_queue(shares: u32, length: u32) -> Value {
+    let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": length});
+    json!({
+        "nominalConcurrencyShares": shares, "borrowingLimitPercent": 0,
+        "limitResponse": {"type": "Queue", "queuing": queuing},
+    })
+}
+
 fn binding_path(plane: &ControlPlane) -> String {
     format!("{}/clusterrolebindings", plane.api("rbac.authorization", "v1"))
 }
@@ -151,12 +160,7 @@ async fn request_above_limit_of_its_level_gets_429() {
 #[tokio::test(flavor = "multi_thread")]
 async fn request_waits_a_quarter_of_its_timeout_in_the_queue() {
     let plane = ControlPlane::start(Options::default()).await;
-    let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 1});
-    let level = json!({
-        "nominalConcurrencyShares": 0, "borrowingLimitPercent": 0,
-        "limitResponse": {"type": "Queue", "queuing": queuing},
-    });
-    limit_bob(&plane, level).await;
+    limit_bob(&plane, level_with_queue(0, 1)).await;
     let bob = plane.user("bob");
     let waiting = spawn_get(&bob, "/api/v1/namespaces/default/configmaps?timeout=8s");
     wait_for_load(&plane, 0, 1).await;
@@ -178,12 +182,7 @@ async fn request_waits_a_quarter_of_its_timeout_in_the_queue() {
 #[tokio::test(flavor = "multi_thread")]
 async fn permission_revoked_while_a_request_waits_ends_it() {
     let plane = ControlPlane::start(Options::default()).await;
-    let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 9});
-    let level = json!({
-        "nominalConcurrencyShares": 1, "borrowingLimitPercent": 0,
-        "limitResponse": {"type": "Queue", "queuing": queuing},
-    });
-    limit_bob(&plane, level).await;
+    limit_bob(&plane, level_with_queue(1, 9)).await;
     let bob = plane.user("bob");
     bob.get(MAPS).await.expect(200);
     let slow: Vec<_> = (0..3).map(|_| spawn_get(&bob, SLOW_LIST)).collect();
@@ -204,12 +203,7 @@ async fn permission_revoked_while_a_request_waits_ends_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn level_that_is_removed_while_requests_wait_loses_none() {
     let plane = ControlPlane::start(Options::default()).await;
-    let queuing = json!({"queues": 1, "handSize": 1, "queueLengthLimit": 9});
-    let level = json!({
-        "nominalConcurrencyShares": 1, "borrowingLimitPercent": 0,
-        "limitResponse": {"type": "Queue", "queuing": queuing},
-    });
-    limit_bob(&plane, level).await;
+    limit_bob(&plane, level_with_queue(1, 9)).await;
     let bob = plane.user("bob");
     let slow: Vec<_> = (0..3).map(|_| spawn_get(&bob, SLOW_LIST)).collect();
     wait_for_load(&plane, 3, 0).await;

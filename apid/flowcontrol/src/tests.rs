@@ -109,14 +109,20 @@ fn others() -> Object {
     object("others", limited(245, None, json!({"type": "Reject"})))
 }
 
-#[tokio::test]
-async fn rejecting_level_runs_as_many_requests_as_its_shares_allow() {
-    let level = object("t", limited(1, Some(0), json!({"type": "Reject"})));
+/// A level of three seats with three requests of bob that run.
+async fn full_level(response: Value) -> (Fixture, Vec<Permit>) {
+    let level = object("t", limited(1, Some(0), response));
     let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);
     let mut permits = Vec::new();
     for _ in 0..3 {
         permits.push(fixture.send_now("bob").await.unwrap());
     }
+    (fixture, permits)
+}
+
+#[tokio::test]
+async fn rejecting_level_runs_as_many_requests_as_its_shares_allow() {
+    let (fixture, mut permits) = full_level(json!({"type": "Reject"})).await;
     assert_eq!(fixture.send_now("bob").await.err(), Some(RejectionReason::ConcurrencyLimit));
     permits.pop();
     assert!(!fixture.send_now("bob").await.unwrap().waited());
@@ -124,12 +130,7 @@ async fn rejecting_level_runs_as_many_requests_as_its_shares_allow() {
 
 #[tokio::test]
 async fn waiting_request_runs_when_a_permit_is_dropped() {
-    let level = object("t", limited(1, Some(0), queue(1, 1, 2)));
-    let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);
-    let mut permits = Vec::new();
-    for _ in 0..3 {
-        permits.push(fixture.send_now("bob").await.unwrap());
-    }
+    let (fixture, mut permits) = full_level(queue(1, 1, 2)).await;
     let waiting = tokio::spawn(fixture.send("bob", Work::SMALL));
     tokio::task::yield_now().await;
     assert_eq!(fixture.load("t"), (3, 1));
@@ -252,12 +253,7 @@ async fn removed_level_leaves_the_plan_when_its_requests_have_ended() {
 
 #[tokio::test]
 async fn removed_level_keeps_requests_until_their_end() {
-    let level = object("t", limited(1, Some(0), queue(1, 1, 9)));
-    let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);
-    let mut permits = Vec::new();
-    for _ in 0..3 {
-        permits.push(fixture.send_now("bob").await.unwrap());
-    }
+    let (fixture, permits) = full_level(queue(1, 1, 9)).await;
     let waiting = tokio::spawn(fixture.send("bob", Work::SMALL));
     tokio::task::yield_now().await;
     fixture.configure(&[schema_of("bob", "others")], &[others()]);
@@ -342,12 +338,7 @@ async fn schemas_match_by_precedence_and_then_by_name() {
 
 #[tokio::test]
 async fn dumps_list_levels_queues_and_requests() {
-    let level = object("t", limited(1, Some(0), queue(1, 1, 2)));
-    let fixture = Fixture::new(&[schema_of("bob", "t")], &[level, others()]);
-    let mut permits = Vec::new();
-    for _ in 0..3 {
-        permits.push(fixture.send_now("bob").await.unwrap());
-    }
+    let (fixture, _permits) = full_level(queue(1, 1, 2)).await;
     let waiting = tokio::spawn(fixture.send("bob", Work::SMALL));
     tokio::task::yield_now().await;
     let dump = fixture.control.dump();

@@ -59,7 +59,7 @@ impl RequestMetrics {
         })
     }
 
-    /// Counts an authentication under the accepting authenticator; None: no authenticator accepted.
+    /// Counts an authentication under the accepting authenticator, or as rejected if none accepted.
     pub fn count_authentication(&self, method: Option<&str>) {
         let method = method.unwrap_or(FAILURE);
         if let Some((_, counter)) = self.authentications.iter().find(|(name, _)| *name == method) {

@@ -25,9 +25,9 @@ pub struct MalformedUpdate(&'static str);
 /// One change of the mirror.
 #[derive(Debug)]
 pub(super) enum Change {
-    /// The kind, namespace and name of a role, and its contents; None: the role is deleted.
+    /// The kind, namespace and name of a role, and its contents unless the role is deleted.
     Role(RoleKind, String, String, Option<RoleSpec>),
-    /// The namespace and name of a binding, and its contents; None: the binding grants nothing.
+    /// The namespace and name of a binding, and its contents unless the binding grants nothing.
     Binding(String, String, Option<BindingSpec>),
     Identity(IdentityChange),
     /// A change of the graph; a pod changes identities too.
@@ -131,7 +131,7 @@ fn role_spec(meta: Meta, role: auth::MirrorRole) -> RoleSpec {
     }
 }
 
-/// None: the binding refers to a role of unknown kind.
+/// Returns None if the binding refers to a role of unknown kind.
 fn binding_spec(meta: Meta, binding: auth::MirrorBinding) -> Option<BindingSpec> {
     let role_kind = RoleKind::parse(&binding.role_kind)?;
     let subjects = binding.subjects.into_iter().filter_map(|subject| {

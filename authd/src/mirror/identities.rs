@@ -151,7 +151,7 @@ impl Identities {
     }
 }
 
-/// Decodes a put or a deletion of an object that [`Identities`] keeps. None: another kind.
+/// Decodes a put or a deletion of an object that [`Identities`] keeps, or None for another kind.
 pub(super) fn change(object: auth::MirrorObject, is_deletion: bool) -> Option<IdentityChange> {
     use mirror_object::Kind;
     let valid_until = match object.deleted_at_ms {

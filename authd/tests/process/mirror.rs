@@ -10,7 +10,7 @@ use authproto::auth::{
 
 use super::harness::{Authd, Mirror, binding, role, user};
 
-/// The result of a batch with this outcome of each write; None: success.
+/// The result of a batch with this outcome of each write; success if absent.
 fn write_result(batch: &auth::WriteBatch, failure_code: Option<u32>, revision: u64) -> Update {
     let outcome = match failure_code {
         Some(code) => Err(auth::Failure { code, ..auth::Failure::default() }),

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// Number of measured rules.
 const RULES: usize = 1_000;
-/// Number of repetitions, of which the shortest counts.
+/// Number of repetitions. The shortest one counts.
 const ROUNDS: usize = 7;
 
 /// A rule with its schema and the validated object.
