@@ -199,7 +199,7 @@ impl ManagedFields {
         Some(ManagedFields { entries: join_owners(entries, |mut same| same.pop()) })
     }
 
-    /// Checks that each entry of `metadata.managedFields` can be decoded, with the messages of the reference.
+    /// Checks that each entry of `metadata.managedFields` can be decoded, with the messages of kube-apiserver.
     ///
     /// # Errors
     ///

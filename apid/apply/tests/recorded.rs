@@ -1,5 +1,4 @@
-//! Recorded first applies: the owner of an apply to a new object equals the owner that the reference
-//! recorded.
+//! Recorded first applies: the owner of an apply to a new object equals the owner that kube-apiserver recorded.
 //!
 //! The recordings are in `CONFORMANCE_DIR`, by default `../shared/conformance` beside the repository. Without
 //! recordings the test prints a message and passes.

@@ -480,7 +480,8 @@ fn with_flow_headers(mut response: ApiResponse, names: &Names, schema: &Schema) 
 
 /// Adds the audit ID of the client to a 401 as `details.uid`.
 ///
-/// Without an audit ID of the client, a 401 has the body of the reference; the new audit ID is only in the header.
+/// Without an audit ID of the client, a 401 has the body of kube-apiserver; the new audit ID is only in the
+/// header.
 fn with_client_audit_id(status: Status, head: &Parts) -> Status {
     let audit_id = client_audit_id(head).filter(|_| status.code == 401).and_then(|id| id.to_str().ok());
     match audit_id {

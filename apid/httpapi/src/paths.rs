@@ -59,7 +59,7 @@ pub(super) fn version(context: &RequestContext) -> Result<ApiResponse, Status> {
     Ok(ApiResponse::document(200, version.to_string(), Format::Json))
 }
 
-/// Returns the metrics of this process, and those of authd that the reference server also has.
+/// Returns the metrics of this process, and those of authd that kube-apiserver also has.
 pub(super) fn metrics(context: &RequestContext) -> Result<ApiResponse, Status> {
     let text = context.http_state.metrics.text() + &context.api_state().auth.connection().shared_metrics();
     Ok(ApiResponse::text_as(200, text, serving::metrics::MEDIA_TYPE))

@@ -1,4 +1,4 @@
-//! Recorded conversions of the convert plugin of the reference, compared with those of this crate.
+//! Recorded conversions of `kubectl convert`, compared with those of this crate.
 //!
 //! `CONVERSIONS_SHOW=1 cargo test -p migration --test integration recorded -- --nocapture` prints all differences.
 
@@ -12,7 +12,7 @@ use apimachinery::time;
 use kinds::lifecycle::{self, CURRENT};
 use migration::Converter;
 
-/// Explained differences: JSON pointer, value of the reference, value of this crate, reason.
+/// Explained differences: JSON pointer, value of `kubectl convert`, value of this crate, reason.
 const EXPLAINED: &[(&str, &str, &str, &str)] = &[];
 
 /// Paths at which two trees differ, with both values.

@@ -1,4 +1,4 @@
-//! Conversions to a removed version and back, and conversions that the convert plugin of the reference does not have.
+//! Round trips through removed versions, and conversions that `kubectl convert` does not have.
 
 use std::fs;
 

@@ -12,7 +12,7 @@ use apimachinery::codec::DecodeError;
 pub struct TypeError {
     /// The path of the field: `spec.containers[0].name`.
     pub path: String,
-    /// The error, in the wording of the reference where known.
+    /// The error, in the wording of kube-apiserver where known.
     pub message: String,
     /// The limit that the object exceeds with its defaults; None for a rejected value.
     pub excess: Option<DecodeError>,

@@ -18,7 +18,7 @@
 //! # Reference
 //!
 //! `data/types.txt`, whose header describes the format. Field names are case-sensitive. The crate rejects the
-//! same values as the decoder of the reference: a number for a string, a fraction or an overflow for an
+//! same values as the decoder of kube-apiserver: a number for a string, a fraction or an overflow for an
 //! integer. `null` means an absent field; as a map value or list item `null` is the zero of the type.
 
 use apimachinery::object::Object;

@@ -11,7 +11,7 @@ use crate::table::Type;
 use crate::time_error;
 use crate::value_path::{Path, PathStep};
 
-/// Base64 decoding that accepts non-zero trailing bits, as the reference does.
+/// Base64 decoding that accepts non-zero trailing bits, as kube-apiserver does.
 const LENIENT: GeneralPurpose =
     GeneralPurpose::new(&ALPHABET, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 

@@ -76,7 +76,7 @@ pub(crate) struct SchemaField {
 pub(crate) enum OmitRule {
     Never,
     /// The field is omitted when empty. Structs, times, quantities, int-or-strings and raw values are never
-    /// empty: the reference always writes them in JSON.
+    /// empty: kube-apiserver always writes them in JSON.
     Empty,
     /// The field is omitted when empty or zero, also when it is a time.
     Zero,

@@ -1,4 +1,4 @@
-//! The reasons why the reference does not parse a time.
+//! The reasons why kube-apiserver does not parse a time.
 
 use apimachinery::field::quote;
 use apimachinery::time::TimeError;

@@ -316,7 +316,7 @@ const NOT_NEEDED: &[FlagRow] = &[
     (
         "max-connection-bytes-per-sec",
         Value("BYTES"),
-        "Bandwidth of a connection of users; the reference ignores it too",
+        "Bandwidth of a connection of users; kube-apiserver ignores it too",
     ),
     ("peer-advertise-ip", Value("IP"), "Address for other API servers; a store has one apid"),
     ("peer-advertise-port", Value("PORT"), "Port for other API servers; a store has one apid"),

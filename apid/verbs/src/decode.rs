@@ -105,7 +105,7 @@ pub(super) fn decode(
     validation: FieldValidation,
     api_state: &ApiState,
 ) -> Result<(Object, Vec<String>), Status> {
-    // As in the reference, only the warnings about JSON of built-in kinds follow the order of the document.
+    // As in kube-apiserver, only the warnings about JSON of built-in kinds follow the order of the document.
     let ordered_json = match &payload {
         Payload::Json(bytes) if !resource.is_custom() => Some(*bytes),
         _ => None,

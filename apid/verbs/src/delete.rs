@@ -112,7 +112,7 @@ pub(super) struct PlannedDeletion {
 
 /// Checks the preconditions, runs admission and decides the next step of the deletion of an item.
 ///
-/// As in the reference, admission does not run if the request does not change a deletion that is under way.
+/// As in kube-apiserver, admission does not run if the request does not change a deletion that is under way.
 pub(super) async fn plan_deletion(
     call: &Call<'_>,
     item: &Arc<Item>,
@@ -270,7 +270,7 @@ fn success_status(call: &Call<'_>, uid: &str) -> DeleteResult {
 
 /// Checks the preconditions of the client.
 ///
-/// As in the reference, the 409 contains the kind in place of the resource. Only for an object with pending
+/// As in kube-apiserver, the 409 names the kind instead of the resource. Only for an object with pending
 /// finalizers outside the metadata, such as `spec.finalizers` of a namespace, the 409 contains the resource.
 fn check_preconditions(
     call: &Call<'_>,

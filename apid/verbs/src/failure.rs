@@ -37,7 +37,7 @@ impl Call<'_> {
     }
 }
 
-/// 410 for a compacted revision, with the message of the reference for lists.
+/// 410 for a compacted revision, with the message of kube-apiserver for lists.
 pub(super) fn expired_status() -> Status {
     Status::expired("The resourceVersion for the provided list is too old.")
 }

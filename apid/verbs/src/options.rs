@@ -130,8 +130,8 @@ fn extension_in(path: &str, names: &Names) -> Option<&'static str> {
     Some(names.schema_extension(extension)).filter(|name| *name != field)
 }
 
-/// Returns the warnings in the order of the document: an unknown field at its first occurrence, a duplicate
-/// key at its second occurrence. As in the reference, the keys within an unknown field are not examined.
+/// Returns the warnings in the order of the document: an unknown field at its first occurrence, a duplicate key
+/// at its second occurrence. As in kube-apiserver, the keys within an unknown field are not examined.
 fn in_document_order(json: &[u8], duplicates: &[String], unknown: &[String], names: &Names) -> Vec<String> {
     let is_within = |path: &str, field: &String| {
         path.strip_prefix(field.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

@@ -148,7 +148,7 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Formats a user as the messages of the reference do.
+/// Formats a user as the messages of kube-apiserver do.
 fn format_user(user: &UserInfo) -> String {
     let extra: Vec<String> =
         user.extra.iter().map(|(key, values)| format!("{key}:[{}]", values.join(" "))).collect();

@@ -70,7 +70,7 @@ pub(super) fn uid_conflict(call: &Call<'_>, expected: &str, found: &str) -> Stat
 
 /// 409 for a write whose precondition on a field the object does not meet.
 ///
-/// The message is that of a storage error of the reference.
+/// The message is that of a storage error of kube-apiserver.
 pub(super) fn failed_precondition(call: &Call<'_>, field: &str, expected: &str, found: &str) -> Status {
     let resource = &call.collection.resource;
     let key = resource.reference_key(call.namespace, call.name);

@@ -176,7 +176,7 @@ fn lifetime(call: &Call<'_>) -> Duration {
     min + min * thousandths / 1000
 }
 
-/// 410 for a compacted revision, with the message of the reference for watches.
+/// 410 for a compacted revision, with the message of kube-apiserver for watches.
 fn expired_status(version: Revision) -> Status {
     Status::failure(Reason::Expired, format!("too old resource version: {version}"))
 }

@@ -461,7 +461,7 @@ impl FieldErrorList for [FieldError] {}
 impl FieldErrorList for Vec<FieldError> {}
 impl<const N: usize> FieldErrorList for [FieldError; N] {}
 
-/// Joins errors as the reference does: one error has no brackets, several errors have.
+/// Joins errors as kube-apiserver does: one error has no brackets, several errors have.
 pub fn aggregate(errors: &[impl fmt::Display]) -> String {
     match errors {
         [single] => single.to_string(),

@@ -128,7 +128,7 @@ pub struct Behaviour {
     pub duplicate_item_under_apply_is_internal: bool,
     /// (g) 26: a JSON Patch `replace` of a missing key succeeds.
     pub replace_of_missing_key_succeeds: bool,
-    /// D-SSA-39, which the reference does not implement: the manager of a write that resets all field owners
+    /// D-SSA-39, which kube-apiserver does not implement: the manager of a write that resets all field owners
     /// owns the other changes of this write.
     pub owner_reset_claims_other_changes: bool,
 }

@@ -156,7 +156,7 @@ fn read_suffix(text: &str) -> Result<(Form, i32), QuantityError> {
         return Ok((Form::Binary, *power));
     }
     if let Some(exponent) = text.strip_prefix(['e', 'E']) {
-        // Rust's parser accepts one sign, like the parser of the reference.
+        // Rust's parser accepts one sign, like the parser of kube-apiserver.
         return exponent.parse().map(|power| (Form::Exponent, power)).map_err(|_| QuantityError::Suffix);
     }
     let letters = text.trim_start_matches(|c| "eEinumkKMGTP".contains(c));

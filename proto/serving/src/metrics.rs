@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Each component declares its metrics as constant [`Definition`]s beside the code that updates them. Names
-//! are those of the text format, including `_total`, which a few counters of the reference lack.
+//! Each component declares its metrics as constant [`Definition`]s beside the code that updates them. Names are
+//! those of the text format, including `_total`, which a few counters of kube-apiserver lack.
 //!
 //! The registry knows each declared family ([`Metrics::declared`]), so that tests find families without a
 //! sample. Components look up a series once and keep its handle; counting is then an atomic addition.

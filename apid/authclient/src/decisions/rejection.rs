@@ -1,7 +1,7 @@
 //! Rejections by authentication and authorization: the response to the client and the reason for the audit
 //! log.
 //!
-//! The message of a 403 is the message of the reference (requirements A-AZD-47).
+//! The message of a 403 is the message of kube-apiserver (requirements A-AZD-47).
 
 use std::sync::Arc;
 

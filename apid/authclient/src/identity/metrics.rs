@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (limited labels): no label is an arbitrary user name. `authenticated_user_requests` has the
-//! few names that the reference distinguishes, and one label for all others.
+//! INVARIANT (limited labels): no label is an arbitrary user name. `authenticated_user_requests` has the few
+//! names that kube-apiserver distinguishes, and one label for all others.
 
 use std::time::Duration;
 

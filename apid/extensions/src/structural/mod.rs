@@ -32,8 +32,8 @@
 //!
 //! # Reference
 //!
-//! Behaviour, causes and messages follow kube-apiserver 1.33, with CRDValidationRatcheting. Map iteration
-//! is random in the reference; this module visits fields in the order of their names.
+//! Behaviour, causes and messages follow kube-apiserver 1.33, with CRDValidationRatcheting. Map iteration is
+//! random in kube-apiserver; this module visits fields in the order of their names.
 
 mod compile;
 mod defaults;

@@ -255,7 +255,7 @@ async fn stored_rule_with_function_of_newer_release_is_evaluated() {
     let resource =
         kinds.registry.find_kind("apiextensions.example.test", "CustomResourceDefinition").unwrap();
     let mut stored = Object::from_value(definition_of_thing(group, schema.clone())).unwrap();
-    // Stored definitions have the names of the reference.
+    // Stored definitions have the names of Kubernetes.
     let spec = stored.0.get_mut("spec").unwrap();
     let fields = spec
         .pointer_mut("/versions/0/schema/openAPIV3Schema/properties/spec")

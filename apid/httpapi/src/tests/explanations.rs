@@ -139,7 +139,7 @@ async fn unauthorized_status_has_audit_id_of_client_only() {
     let (server, _) = server(AuditLog::off(), &MISSES).await;
     let credentials = ("authorization", "Bearer bad");
     let reply = server.send("GET", "/version", &[credentials], "").await;
-    assert_eq!((reply.code, reply.json().get("details")), (401, None), "the body of the reference");
+    assert_eq!((reply.code, reply.json().get("details")), (401, None), "the body of kube-apiserver");
     assert!(!reply.headers["audit-id"].is_empty());
     let reply_to_id = server.send("GET", "/version", &[credentials, ("audit-id", "build-7")], "").await;
     assert_eq!(

@@ -134,7 +134,7 @@ fn compare(limit: &Field<'_, '_>, name: &str, names: &Names, errors: &mut FieldE
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "the reference compares and shows floating-point numbers")]
+#[allow(clippy::cast_precision_loss, reason = "kube-apiserver compares and shows floating-point numbers")]
 fn compare_ratio(
     field: &Field<'_, '_>,
     ratio: &Amount<'_>,

@@ -12,7 +12,7 @@ use apimachinery::object::Object;
 use crate::defaults::part;
 use crate::table::cell::PathReader as _;
 
-/// Lists of containers of a pod, in the order of the reference.
+/// Lists of containers of a pod, in the order of kube-apiserver.
 const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 
 /// Sub-domains of the annotations of seccomp profiles.

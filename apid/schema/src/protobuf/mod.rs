@@ -3,10 +3,10 @@
 //!
 //! # Reference
 //!
-//! The encoding is proto2, as the generated code of the reference reads and writes it. Repeated scalars are
+//! The encoding is proto2, as the generated code of Kubernetes reads and writes it. Repeated scalars are
 //! written one by one, and read one by one or packed. Maps are repeated pairs. Times, quantities and
-//! int-or-strings are messages, and raw values are JSON. Fields are sorted by number and maps by key, so
-//! equal objects have equal bytes.
+//! int-or-strings are messages, and raw values are JSON. Fields are sorted by number and maps by key, so equal
+//! objects have equal bytes.
 
 mod plan;
 mod read;

@@ -316,7 +316,7 @@ impl ServiceAllocator<'_> {
 
     fn next_port(&mut self) -> Result<u16, &'static str> {
         if self.is_dry_run {
-            // As in the reference, a dry run returns an example that may be in use.
+            // As in kube-apiserver, a dry run returns an example that may be in use.
             let port = self.ports.iter().max().map_or(DRY_RUN_PORT, |port| port.saturating_add(1));
             self.ports.push(port);
             return Ok(port);

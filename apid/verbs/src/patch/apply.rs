@@ -7,7 +7,7 @@
 //!
 //! # Reference
 //!
-//! Requirements D-SSA and appendix (g) 24, 25: the reference returns 500 for a body that does not fit its
+//! Requirements D-SSA and appendix (g) 24, 25: kube-apiserver returns 500 for a body that does not fit its
 //! type, whatever `fieldValidation` says. With the names preset `svc`, undeclared fields follow
 //! `fieldValidation`, and other mismatches return 400.
 

@@ -8,8 +8,8 @@
 //!
 //! # Reference
 //!
-//! JSON Patch is RFC 6902, merge patch RFC 7386, strategic merge patch that of the reference. The crate
-//! `apply` implements the algorithms.
+//! JSON Patch is RFC 6902, merge patch RFC 7386, strategic merge patch that of Kubernetes. The crate `apply`
+//! implements the algorithms.
 
 mod apply;
 mod scale;
@@ -73,7 +73,7 @@ impl Patch {
     ///
     /// # Errors
     ///
-    /// 415: missing or unknown media type. As in the reference, only custom kinds list the accepted types.
+    /// 415: missing or unknown media type. As in kube-apiserver, only custom kinds list the accepted types.
     pub fn kind(media_type: Option<&str>, is_custom: bool) -> Result<Kind, Status> {
         match media_type {
             Some("application/json-patch+json") => Ok(Kind::Json),

@@ -1,5 +1,5 @@
-//! CBOR (RFC 8949), alpha: encodes and decodes like the reference. `ciborium-ll` reads and writes the heads
-//! of items.
+//! CBOR (RFC 8949), alpha: encodes and decodes like kube-apiserver. `ciborium-ll` reads and writes the heads of
+//! items.
 //!
 //! # Contract
 //!
@@ -15,7 +15,7 @@
 //! The decode mode of Kubernetes' CBOR serializer:
 //!
 //! - Tags 21, 22 and 23 convert the byte strings inside to base64url, base64 and hexadecimal text.
-//! - Tags 0 and 1 decode to RFC 3339 text. The text of tag 0 stays as it is; the reference removes trailing
+//! - Tags 0 and 1 decode to RFC 3339 text. The text of tag 0 stays as it is; kube-apiserver removes trailing
 //!   zeros of its fraction.
 //! - Tags of big integers are errors. All other tags decode to their content.
 //! - The reference limits lists and maps to 1,024 entries; [`Limits`] apply instead.

@@ -2,11 +2,10 @@
 //!
 //! # Contract
 //!
-//! Scalars are resolved like in the YAML 1.1 readers of the Kubernetes tools (`y`, `on` and `No` are
-//! booleans, `010` is eight, `1_000` a thousand); a date stays a string. Number and boolean keys become text;
-//! null and collections are invalid keys. `<<` merges mappings, and explicit keys win. A float without a
-//! fraction becomes an integer, because the reference converts YAML to JSON first. NaN and infinity are
-//! rejected.
+//! Scalars are resolved like in the YAML 1.1 readers of the Kubernetes tools (`y`, `on` and `No` are booleans,
+//! `010` is eight, `1_000` a thousand); a date stays a string. Number and boolean keys become text; null and
+//! collections are invalid keys. `<<` merges mappings, and explicit keys win. A float without a fraction
+//! becomes an integer, because kube-apiserver converts YAML to JSON first. NaN and infinity are rejected.
 //!
 //! [`decode`] and other readers of YAML 1.1 and 1.2 decode the output of [`encode`] to an equal value,
 //! because ambiguous text is quoted.
@@ -19,7 +18,7 @@
 //!
 //! # Reference
 //!
-//! `sigs.k8s.io/yaml` over `go-yaml` v2. Known difference: in the reference an explicit key before `<<` loses
+//! `sigs.k8s.io/yaml` over `go-yaml` v2. Known difference: in kube-apiserver an explicit key before `<<` loses
 //! against the merged key, which contradicts the YAML specification.
 
 mod duplicate_keys;

@@ -4,7 +4,7 @@ pub mod field;
 pub mod label;
 pub mod syntax;
 
-/// Invalid selector. The text is part of a 400 response and equals that of the reference.
+/// Invalid selector. The text is part of a 400 response and equals that of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// A label selector has a token at a wrong position.

@@ -17,8 +17,8 @@
 //!
 //! # Reference
 //!
-//! `k8s.io/client-go/plugin/pkg/client/auth/exec`; requirements A-EXEC. In the reference a plugin may run
-//! forever; here [`Plugin::new`] sets a time limit.
+//! `k8s.io/client-go/plugin/pkg/client/auth/exec`; requirements A-EXEC. In client-go a plugin may run forever;
+//! here [`Plugin::new`] sets a time limit.
 
 mod process;
 mod protocol;

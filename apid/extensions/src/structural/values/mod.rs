@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! Errors have the causes and texts of the reference. The order for one value is: type, combinations of
+//! Errors have the causes and texts of kube-apiserver. The order for one value is: type, combinations of
 //! schemas (`anyOf`, `oneOf`, `allOf`, `not`), text, format, number, list, enumeration, object. With an old
 //! value, errors of unchanged values are tolerated; the alternatives of a combination are checked without it.
 //!

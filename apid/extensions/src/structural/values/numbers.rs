@@ -92,7 +92,7 @@ fn fail(check: &mut Check<'_>, place: &Place<'_, '_>, words: &str, limit: &str) 
     });
 }
 
-/// A number as the reference decodes it.
+/// A number as kube-apiserver decodes it.
 enum DecodedNumber {
     Integer(i64),
     Float(f64),
@@ -134,7 +134,7 @@ impl DecodedNumber {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "the reference drops the fraction of a limit")]
+#[expect(clippy::cast_possible_truncation, reason = "kube-apiserver drops the fraction of a limit")]
 fn truncate(limit: f64) -> i64 {
     limit as i64
 }

@@ -1,4 +1,4 @@
-//! Tests of YAML documents that the reference accepts, writes or rejects.
+//! Tests of YAML documents that kube-apiserver accepts, writes or rejects.
 
 use super::*;
 use crate::clock::{Rng, SeededRng};

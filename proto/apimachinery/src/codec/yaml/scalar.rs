@@ -74,7 +74,7 @@ fn float_key(value: f64) -> String {
     if value.is_nan() {
         return ".nan".to_owned();
     }
-    #[expect(clippy::cast_possible_truncation, reason = "the reference rounds keys to single precision")]
+    #[expect(clippy::cast_possible_truncation, reason = "kube-apiserver rounds keys to single precision")]
     let single = value as f32;
     if single.is_infinite() {
         return if single > 0.0 { ".inf" } else { "-.inf" }.to_owned();
