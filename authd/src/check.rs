@@ -2,11 +2,11 @@
 //!
 //! # Contract
 //!
-//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. A file of ABAC policies is
-//! checked too. With `--token` the check also authenticates a token from standard input by the authentication
-//! files. Each error is a line `FILE:LINE: FIELD: REASON` on standard error; each valid file is a line on
-//! standard output. The exit code is 0 if all files are valid and the token, if any, is accepted; 64 if the
-//! command line is wrong; and else 1. The check builds authorizers as the server does, and reads the files
+//! The `kind` of a file selects its check; [`KINDS`] lists the known kinds. A file of ABAC policies is checked
+//! too. With `--token` the check also authenticates a token from standard input by the authentication files.
+//! Each error is a line `FILE:LINE: FIELD: REASON` on standard error; each valid file is a line on standard
+//! output. The exit code is 0 if all files are valid and the token, if any, is accepted. It is 64 if the
+//! command line is wrong, and otherwise 1. The check builds authorizers as the server does, and reads the files
 //! that they name. Without `--token` the check contacts no issuer and no webhook.
 
 mod token;

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 /// Limit in bytes of the input; a longer input is an error.
 const MAX_BYTES: usize = 256 * 1024;
 
-/// The reason why standard input gives no token.
+/// The reason why no token could be read from standard input.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenInputError {
     /// The input cannot be read.

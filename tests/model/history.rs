@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no response of a failed server): the history does not contain responses after the moment of a power
-//! cut, because that server continued on a disk that the cut discarded. The outcome of its writes is unknown.
+//! INVARIANT (no response of a failed server): the history contains no response after the moment of a power
+//! cut. That server continued on a disk that the cut discarded. The outcome of its writes is unknown.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

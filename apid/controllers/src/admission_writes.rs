@@ -15,7 +15,7 @@ use crate::ControllerState;
 /// Writer of the admission plugins.
 ///
 /// The writer is created before the state of the API, which owns the plugins. [`AdmissionWrites::attach`]
-/// gives the state of the controllers to the writer.
+/// passes the state of the controllers to the writer.
 #[derive(Default)]
 pub struct AdmissionWrites(OnceLock<Weak<ControllerState>>);
 

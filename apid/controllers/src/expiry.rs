@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! INVARIANT (only expired Events): a deletion applies only to the revision that expired. An Event that is
-//! written meanwhile stays. Unlike other background tasks, the expiry task does not write through the verbs:
-//! it needs no authorization, ignores finalizers, and writes no audit event for each of very many objects.
+//! written meanwhile stays. Unlike other background tasks, the expiry task does not write through the verbs. It
+//! needs no authorization, ignores finalizers, and writes no audit event for each of very many objects.
 //!
 //! # Reference
 //!

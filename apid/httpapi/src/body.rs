@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`RequestBody::receive`] reads a body within the share of its user. It waits until the share has room. It
-//! rejects a large slow body when the slow bodies in progress reach the limit, and a body that does not arrive
-//! within [`STOPPING_TIMEOUT`] after the start of the shutdown.
+//! rejects a large slow body when the slow bodies in progress reach the limit. After the start of the shutdown,
+//! it rejects a body that does not arrive within [`STOPPING_TIMEOUT`].
 
 use std::time::Duration;
 

@@ -292,7 +292,7 @@ impl Api {
             self.annotate_decision(context, "allow", authorized.reason());
             return execution::route(context, &authorized, &[]).await;
         }
-        // The share belongs to the authenticated user, so impersonation gives no second share.
+        // Limits apply to the caller, not to the impersonated user.
         let share = context.share.get_or_init(|| self.shares.share_of(&caller.name));
         context.check_unsent_responses(false)?;
         let has_body = !body.is_empty();

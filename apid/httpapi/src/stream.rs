@@ -14,10 +14,10 @@
 //! than [`MAX_BATCH_WAIT`]; the client can resume.
 //!
 //! The I/O thread encodes small events. The work pool encodes large objects, and initial events in a
-//! representation other than the stored form: each watch converts its own initial events, and a thousand
+//! representation other than the stored form. Each watch converts its own initial events, and a thousand
 //! watches of one client must not delay other requests. A large object that is sent in its stored form as an
-//! initial event is copied in chunks as the client reads. Other large events have one encoding, which all watches
-//! with the same representation share.
+//! initial event is copied in chunks as the client reads. Other large events have one encoding, which all
+//! watches with the same representation share.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -2,8 +2,8 @@
 
 use crate::Resource;
 
-/// Plural names of resources in whose keys another text replaces the plural name, with this text. The
-/// replacement applies in each group whose keys do not begin with the group.
+/// Resources whose etcd key segment differs from the plural name: (plural name, segment). The table applies to
+/// groups whose keys do not begin with the group.
 const PREFIXES: [(&str, &str); 5] = [
     ("endpoints", "services/endpoints"),
     ("ingresses", "ingress"),

@@ -21,7 +21,7 @@ use crate::{
     Subresource, Translation, UnenforcedKind, metadata, status,
 };
 
-/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind is `custom`, so a custom
+/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind is `custom`. So a custom
 /// kind shares no key with a built-in kind, even if its group has the name of a stem.
 const CUSTOM_KEYS: &str = "custom/";
 
@@ -482,8 +482,8 @@ fn has_same_spec(a: &Object, b: &Object) -> bool {
         })
 }
 
-/// Resources by a name and by their group. The resources of one name and group are the versions of one kind, so
-/// the cost of a lookup does not depend on the number of groups that use the name.
+/// Resources by a name and by their group. The resources of one name and group are the versions of one kind. So
+/// the cost of a lookup does not depend on the number of groups with that name.
 #[derive(Default)]
 struct NameIndex(HashMap<String, HashMap<String, Vec<Arc<Resource>>>>);
 

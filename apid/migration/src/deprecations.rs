@@ -4,9 +4,9 @@
 //!
 //! A [`Report`] collects uses by version. Each source adds uses; [`Report::findings`] returns one finding for
 //! each used version, in the order of the release that removes it. The report recognizes built-in kinds under
-//! the groups of both names presets, so that a wrong preset hides no use. A custom kind is not in the table
-//! of [`lifecycle`]: the report finds its deprecated versions only in metrics and audit logs, where the
-//! server marks them, and does not know their replacements.
+//! the groups of both names presets, so that a wrong preset hides no use. A custom kind is not in the table of
+//! [`lifecycle`]. The report finds its deprecated versions only in metrics and audit logs, where the server
+//! marks them. It does not know their replacements.
 
 mod audit;
 mod metrics;

@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no orphan): a process of a role ends with its parent, also after SIGKILL of the parent. The
-//! process also ends if the parent ended before the process started to run, except in the cases that [`parent`] lists.
+//! INVARIANT (no orphan): a process of a role ends with its parent, even after SIGKILL of the parent. The
+//! process also ends if the parent ended before the process started to run, except in the cases that [`parent`]
+//! lists.
 
 use std::process::ExitCode;
 

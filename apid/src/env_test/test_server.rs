@@ -2,12 +2,12 @@
 //!
 //! # Contract
 //!
-//! The process creates a private temporary directory with a store, certificates and a kubeconfig of the user `admin`
-//! in group `system:masters`, and listens on a free port of the loopback address. When it is ready, it prints one
-//! line of JSON: `kubeconfig`, `server`, `token`, `certificateAuthority` and `directory`. It ends at the end of its
-//! standard input or after a signal, and removes the directory. The command line and the file of `--config` replace the
-//! defaults. [`FIXED_FLAGS`] are rejected, because the printed line depends on them. A kubeconfig that cannot be
-//! written ends the process with an error.
+//! The process creates a private temporary directory with a store, certificates and a kubeconfig of the user
+//! `admin` in group `system:masters`. It listens on a free port of the loopback address. When it is ready, it
+//! prints one line of JSON: `kubeconfig`, `server`, `token`, `certificateAuthority` and `directory`. It ends at
+//! the end of its standard input or after a signal, and removes the directory. The command line and the file of
+//! `--config` replace the defaults. [`FIXED_FLAGS`] are rejected, because the printed line depends on them. A
+//! kubeconfig that cannot be written ends the process with an error.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;

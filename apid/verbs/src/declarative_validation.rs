@@ -123,7 +123,7 @@ impl DeclarativeValidation {
 
 /// Returns the tagged errors that only one validation finds, each with the name of that validation.
 ///
-/// Several hand-written errors can match one declarative error, and the reverse.
+/// Several hand-written errors can match one declarative error, and vice versa.
 fn mismatches<'a>(
     hand_written: &'a FieldErrors,
     declarative: &'a FieldErrors,

@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! A token of a configured issuer must be signed with a configured key and be valid now. A bound token must
-//! name a requested audience; a legacy token of a Secret has no audiences. With `--service-account-lookup`
-//! (the default) the service account and the bound object must exist with the uids in the token, and a legacy
-//! token must equal the token in its Secret.
+//! name a requested audience; a legacy token of a Secret has no audiences. With `--service-account-lookup` (the
+//! default) the service account and the bound object must exist with the uids in the token. A legacy token must
+//! equal the token in its Secret.
 //!
 //! # Invariants
 //!

@@ -3,12 +3,11 @@
 //! # Contract
 //!
 //! The file has one JSON object per line, each a `Policy` of `abac.authorization.<d>/v1beta1`. Under the
-//! `kubernetes` names `abac.authorization.kubernetes.io/v1beta1`, the name in Kubernetes, is accepted too.
-//! A line without `apiVersion` is a policy of version 0, with the fields of `spec` at its top: an absent user and
-//! group mean every authenticated user, an absent namespace or resource means all.
-//! Empty lines and lines that begin with `#` are skipped.
-//! The first matching policy allows; without one the authorizer has no opinion.
-//! The file is read only when authorizers are built; each invalid line is reported with its number.
+//! `kubernetes` names `abac.authorization.kubernetes.io/v1beta1`, the name in Kubernetes, is accepted too. A
+//! line without `apiVersion` is a policy of version 0, with the fields of `spec` at its top. There an absent
+//! user and group mean every authenticated user, and an absent namespace or resource means all. Empty lines and
+//! lines that begin with `#` are skipped. The first matching policy allows; without one the authorizer has no
+//! opinion. The file is read only when authorizers are built; each invalid line is reported with its number.
 //!
 //! A policy matches if all of these hold. First, `user` and `group` match; the policy must set at least one,
 //! and `*` in either means every authenticated user. Second, if `readonly` is true, the request is read-only.

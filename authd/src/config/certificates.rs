@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! A proxy is trusted only if `--requestheader-client-ca-file` and `--requestheader-username-headers` are
-//! both set; one without the other gives a warning (requirements A-PROXY-2, A-PROXY-18).
-//! Header names are case-insensitive.
+//! A proxy is trusted only if `--requestheader-client-ca-file` and `--requestheader-username-headers` are both
+//! set; one without the other causes a warning (requirements A-PROXY-2, A-PROXY-18). Header names are
+//! case-insensitive.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -154,7 +154,7 @@ pub(super) fn check(
     (Some(Arc::new(Issuer::new(options, ring, names))), files, before_read)
 }
 
-/// Reads the keys of a file; an invalid file gives no keys and an error.
+/// Reads the keys of a file. An invalid file adds an error and yields no keys.
 fn read(flag: &str, path: &Path, errors: &mut Vec<ConfigError>) -> Vec<PemKey> {
     let keys = std::fs::read(path)
         .map_err(|error| error.to_string())

@@ -2,12 +2,11 @@
 //!
 //! # Contract
 //!
-//! The task of the stream reads a request and, if no wait is needed, responds before it reads the next one,
+//! The task of the stream reads a request. If no wait is needed, it responds before it reads the next one,
 //! without a queue or a wake-up of another task. A request that must wait for the mirror or a remote service
 //! does not delay later ones; responses carry the id of the request. The task of the stream verifies a token
 //! itself if the stream has no other work, else a separate task does. A signature check takes a fraction of a
-//! millisecond, so the stream waits for one check at most.
-//! A separate task always verifies certificate chains.
+//! millisecond, so the stream waits for one check at most. A separate task always verifies certificate chains.
 //!
 //! The response to an authentication also contains the decision on the request, under the same configuration,
 //! if apid asked for it and it needs no wait. Otherwise apid requests the decision separately.

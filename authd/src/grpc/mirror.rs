@@ -186,7 +186,7 @@ impl Session {
         }
     }
 
-    /// Sends the next batches of the controllers. False: apid no longer reads.
+    /// Sends the next batches of the controllers. Returns false once apid has closed the stream.
     async fn request_writes(&mut self) -> Result<bool, FeedError> {
         let (now, wall_time) = (self.components.clock.monotonic(), self.components.clock.now());
         let revision = self.components.mirror.progress().revision;
@@ -199,7 +199,7 @@ impl Session {
             };
             if let Some(pending_writes) = self.feed.read(required_writes)? {
                 let controller = pending_writes.controller;
-                // A panic while signing gives no writes, and the controller retries.
+                // After a panic while signing there are no writes, and the controller retries.
                 let writes =
                     tokio::task::spawn_blocking(|| pending_writes.writes()).await.unwrap_or_default();
                 batches.extend(self.token_controllers.build_batch(now, controller, writes));
@@ -220,7 +220,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Sends the metrics if they changed. False: apid no longer reads.
+    /// Sends the metrics if they changed. Returns false once apid has closed the stream.
     async fn send_shared_metrics(&mut self) -> bool {
         let text = self.components.metrics.shared_text();
         if self.sent_metrics.as_ref() == Some(&text) {
@@ -230,7 +230,7 @@ impl Session {
         self.send(Demand::SharedMetrics(auth::SharedMetrics { text })).await
     }
 
-    /// Sends the readiness if it changed. False: apid no longer reads.
+    /// Sends the readiness if it changed. Returns false once apid has closed the stream.
     async fn send_ready(&mut self) -> bool {
         let state = match self.policy_controllers.ready() {
             Ok(()) => auth::ReadyState { ready: true, reasons: self.components.config.notes() },
@@ -246,7 +246,7 @@ impl Session {
         self.send(Demand::Ready(state)).await
     }
 
-    /// Sends one message. False: apid no longer reads.
+    /// Sends one message. Returns false once apid has closed the stream.
     async fn send(&self, demand: Demand) -> bool {
         self.demands.send(Ok(auth::MirrorDemand { demand: Some(demand) })).await.is_ok()
     }

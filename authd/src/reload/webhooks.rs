@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! authd reads the kubeconfig of the token webhook and of each authorization webhook when it builds the client.
-//! After a change of such a file, the log and `/readyz?verbose` say what applies the change: a restart, or for
-//! authorization webhooks also a reload of the authorization configuration, which builds all clients again.
+//! After a change of such a file, the log and `/readyz?verbose` say what applies the change: a restart. For
+//! authorization webhooks, a reload of the authorization configuration also builds all clients again.
 
 use std::sync::Arc;
 

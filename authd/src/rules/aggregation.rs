@@ -9,11 +9,10 @@
 //!
 //! # Reference
 //!
-//! Kubernetes aggregates the written rules: a change takes one write for each level of aggregation, and a
+//! Kubernetes aggregates the written rules. So a change takes one write for each level of aggregation, and a
 //! cycle of aggregated roles keeps obsolete rules alive. authd takes the union over the roles that are not
-//! aggregated, through any number of levels.
-//! The union has the rules of each role once, in the order of selectors and then of role names, as in
-//! Kubernetes.
+//! aggregated, through any number of levels. The union has the rules of each role once, in the order of
+//! selectors and then of role names, as in Kubernetes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;

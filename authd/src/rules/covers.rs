@@ -3,10 +3,10 @@
 //!
 //! # Reference
 //!
-//! Kubernetes splits the requested rules into atoms (one group, one resource, one verb, one name) and
-//! searches, for each atom, one granted rule that covers it. authd does not split a rule that one granted
-//! rule covers, and compares a rule only with granted rules on the same resource or path. The check of a rule
-//! that would exceed [`MAX_COMPARISONS`] is given up, because a small body could contain a billion atoms. A rule
+//! Kubernetes splits the requested rules into atoms: one group, one resource, one verb, one name. For each
+//! atom, it searches one granted rule that covers the atom. authd does not split a rule that one granted rule
+//! covers, and compares a rule only with granted rules on the same resource or path. The check of a rule that
+//! would exceed [`MAX_COMPARISONS`] is given up, because a small body could contain a billion atoms. A rule
 //! with which the missing atoms would exceed [`MAX_MISSING`] is reported whole.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

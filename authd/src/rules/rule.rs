@@ -77,7 +77,7 @@ impl PolicyRule {
             && self.resource_matches(&request.resource, &request.subresource)
     }
 
-    /// Evaluates each part of the rule, also after one that does not match.
+    /// Evaluates each part of the rule, even after a mismatch.
     pub fn examine(&self, request: &Attributes) -> RuleMatch {
         let verb = contains_or_star(&self.verbs, &request.verb);
         if request.resource_request {

@@ -140,7 +140,7 @@ async fn only_certificates_of_configured_ca_are_accepted() {
         assert!(detail.starts_with("x509: "), "{case}: {detail}");
     }
 
-    // Every credential is tried: a valid token beside an invalid certificate, and the reverse.
+    // Every credential is tried: a valid token beside an invalid certificate, and vice versa.
     let bad = leaf(client("jane", "dev", 1), &other);
     let with_both_credentials =
         auth::AuthenticateRequest { bearer_token: "alice-token".into(), ..chain(&[&bad]) };

@@ -8,8 +8,8 @@ pub struct Attributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, a special verb, or
     /// the lower-case HTTP method of a non-resource request.
     pub verb: String,
-    /// True for `/api/v1/...` and `/apis/<group>/<version>/...`: the resource fields apply. False: only
-    /// `path` applies.
+    /// Whether the resource fields apply: true for `/api/v1/...` and `/apis/<group>/<version>/...`. Otherwise
+    /// only `path` applies.
     pub resource_request: bool,
     /// Full group name, `""` for core.
     pub group: String,

@@ -116,7 +116,7 @@ pub struct Names {
 pub struct Behaviour {
     /// (g) 2: a verbose health response ends with the name of its endpoint, such as `livez check passed`.
     ///
-    /// False: it ends with `healthz check passed` at `/livez` and `/readyz` too.
+    /// Otherwise the response ends with `healthz check passed` at `/livez` and `/readyz` too.
     pub verbose_ends_with_own_name: bool,
     /// (g) 11: a webhook's `server` must be https and have no parameters.
     pub webhook_server_must_be_plain_https: bool,

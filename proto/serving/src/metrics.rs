@@ -8,9 +8,8 @@
 //! The registry knows each declared family ([`Metrics::declared`]), so that tests find families without a
 //! sample. Components look up a series once and keep its handle; counting is then an atomic addition.
 //!
-//! A metric that was deprecated at least three minor releases ago is hidden, whatever its stability class: it
-//! counts but is not exported, unless [`Metrics::showing_hidden`] requests it (requirements D-METRIC-15 to
-//! 27).
+//! A metric that was deprecated at least three minor releases ago is hidden, whatever its stability class. It
+//! counts but is not exported, unless [`Metrics::showing_hidden`] requests it (requirements D-METRIC-15 to 27).
 //!
 //! # Reference
 //!

@@ -4,9 +4,9 @@
 //!
 //! The server speaks HTTP/1.1 and HTTP/2 (by ALPN over TLS, by the preface without TLS). [`ServerOptions`]
 //! limits the time for handshake and request head, the headers and the streams. Idle HTTP/2 peers are pinged.
-//! When `shutdown` is ready the listener closes, HTTP/2 peers get GOAWAY, and responses in flight are
-//! finished until the deadline; then the server cuts the remaining connections. A client that reads its response
-//! too slowly is cut after [`READ_GRACE`].
+//! When `shutdown` is ready the listener closes, and HTTP/2 peers get GOAWAY. Responses in flight are finished
+//! until the deadline; then the server cuts the remaining connections. A client that reads its response too
+//! slowly is cut after [`READ_GRACE`].
 //!
 //! The memory of a connection is limited, so that a few hostile connections cannot exhaust the memory of the
 //! process:
@@ -185,8 +185,8 @@ const MAX_ERROR_RESETS: usize = 256;
 /// Maximum number of header fields of an HTTP/1.1 request; a request with more gets 431 without a body.
 ///
 /// For each request the parser allocates two arrays of 32 bytes per field. With a maximum of 512 fields or
-/// more, these allocations would take a tenth of the instructions of a small request, because the thread
-/// cache of the allocator does not keep such large arrays.
+/// more, these allocations would take a tenth of the instructions of a small request. The thread cache of the
+/// allocator does not keep such large arrays.
 pub const MAX_HEADER_FIELDS: usize = 256;
 /// Minimum size of the read buffer of an HTTP/1.1 connection, which hyper requires.
 const MIN_BUFFER_BYTES: usize = 8192;

@@ -225,8 +225,8 @@ fn watch_and_wait(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(verdict(events.line()), "DELETED second");
     let mut one =
         kubectl.start("get configmap first -n default -w --watch-only -o jsonpath={.data.a}{\"\\n\"}");
-    // A watch without a list gives no sign of its start; the test changes the object until the watch shows a
-    // change.
+    // The start of a watch without a list is not visible, so the test changes the object until the watch shows
+    // a change.
     let seen = std::thread::spawn(move || one.line());
     let mut round = 0;
     while !seen.is_finished() {

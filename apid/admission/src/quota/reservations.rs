@@ -102,7 +102,7 @@ impl Reservations {
     }
 }
 
-/// Guard of a reservation. The write drops the guard at its end, also after a failure.
+/// Guard of a reservation. The write drops the guard at its end, even after a failure.
 pub struct ReservationGuard {
     reservations: Arc<Reservations>,
     id: u64,

@@ -248,7 +248,7 @@ impl<'w> WriteValidation<'w> {
         self.denial.get_or_insert_with(denial);
     }
 
-    /// The response to the write. The reason of the denial gives the code.
+    /// The response to the write. The reason of the denial determines the code.
     fn finish(self) -> Result<(), Status> {
         match Denial::status(self.denial.as_slice(), self.policies.attributes) {
             Some(status) => Err(Status { code: status.reason.code(), ..status }),

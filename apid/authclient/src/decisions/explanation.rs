@@ -52,8 +52,8 @@ impl Auth {
         outcome.is_ok_and(|cached_decision| cached_decision.decision.allowed())
     }
 
-    /// Returns one text for each of the nearest misses of a denied request; empty when authd gives no
-    /// explanation.
+    /// Returns one text for each of the nearest misses of a denied request; empty when authd does not respond
+    /// with an explanation.
     pub async fn nearest_misses(
         &self,
         user: &Arc<UserInfo>,

@@ -189,8 +189,8 @@ impl Reductions {
         self.entries.iter().any(|entry| entry.group == group && entry.resource == resource)
     }
 
-    /// Compares two versions of an object fast. True: their reductions are equal. False: the caller must
-    /// compare the reductions.
+    /// Fast check: returns true only if the reductions of two versions of an object are equal. Otherwise the
+    /// caller compares the reductions.
     pub(super) fn is_certainly_equal(&self, entry: &Reduction, old: &[u8], new: &[u8]) -> bool {
         entry.resource == "pods" && pods::is_certainly_equal(old, new, &self.policy_names)
     }

@@ -49,7 +49,8 @@ impl UnparsedPod<'_> {
     }
 }
 
-/// Compares two versions of a pod. True: their reductions are equal. False: the caller must compare these.
+/// Returns true only if the reductions of two versions of a pod are equal. Otherwise the caller compares the
+/// reductions.
 ///
 /// Most writes of pods do not change the reduction, and this comparison costs much less than two reductions.
 pub(super) fn is_certainly_equal(old: &[u8], new: &[u8], policy_names: &PolicyNames) -> bool {

@@ -30,9 +30,9 @@
 //! At most [`MAX_REQUESTS`] requests are open at a time for authorizations with a TTL, and as many for all
 //! others. This limits the load on a slow authd and leaves room for ordinary requests. Further requests wait in
 //! FIFO order. A webhook that hangs for timed authorizations does not delay the end of other watches. When a
-//! webhook hangs for more than [`MAX_REQUESTS`] watches of one kind, later watches of this kind end later: by
-//! one timeout of a request to authd for each [`MAX_REQUESTS`] watches ahead of them. Until then their events
-//! wait, and [`WatchGuard::renew`] fails after [`CONFIRM_TIMEOUT`].
+//! webhook hangs for more than [`MAX_REQUESTS`] watches of one kind, later watches of this kind end later. The
+//! delay is one timeout of a request to authd for each [`MAX_REQUESTS`] watches ahead of them. Until then their
+//! events wait, and [`WatchGuard::renew`] fails after [`CONFIRM_TIMEOUT`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -418,8 +418,8 @@ impl WatchGuard {
     ///
     /// # Errors
     ///
-    /// 401 when the identity has ended, 403 when no authorizer allows the watch, 503 when authd
-    /// gives no decision.
+    /// 401 when the identity has ended, 403 when no authorizer allows the watch, 503 when authd does not
+    /// decide.
     pub async fn renew(&self, min_revision: Revision) -> Result<(), Status> {
         let confirmation = async {
             while let Some(reauthentication) = &self.reauthentication

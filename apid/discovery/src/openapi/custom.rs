@@ -2,9 +2,9 @@
 //!
 //! # Reference
 //!
-//! kube-apiserver publishes a reduced schema in OpenAPI 2: without logical operators and defaults, without
-//! the type and the content of nullable parts, and without the type and the content of parts that keep unknown
-//! fields. Embedded objects get the fields of their type and metadata in both versions.
+//! kube-apiserver publishes a reduced schema in OpenAPI 2, without logical operators and defaults. The type and
+//! the content are missing in nullable parts and in parts that keep unknown fields. Embedded objects get the
+//! fields of their type and metadata in both versions.
 
 use apimachinery::names::{Names, SchemaExtension};
 use serde_json::{Map, Value, json};

@@ -37,7 +37,7 @@ async fn backup_requires_verb_post_on_its_path() {
         assert_eq!(server.send(method, "/store/backup", &[], "").await.code, 403, "{method}");
     }
     assert_eq!(server.get("/version").await.code, 200);
-    // A role with `get` on all paths gives no backup.
+    // A role with `get` on all paths does not permit a backup.
     let server = Server::start().await;
     for method in ["GET", "HEAD", "PUT"] {
         assert_eq!(server.send(method, "/store/backup", &[], "").await.code, 405, "{method}");

@@ -92,7 +92,8 @@ fn is_claim_or_snapshot(source: &Value, ctx: &Context<'_>) -> bool {
     }
 }
 
-/// Removes fields of features that are off by default. Copies `dataSource` to an absent `dataSourceRef`, and back.
+/// Removes fields of features that are off by default. Copies `dataSource` to an absent `dataSourceRef`, and
+/// vice versa.
 fn normalize(object: &mut Object, old: Option<&Object>, ctx: &Context<'_>) {
     let has_class = old.is_some_and(|old| !old.text("spec.volumeAttributesClassName").is_empty());
     let Some(spec) = part(object, "spec") else { return };

@@ -98,8 +98,8 @@ fn check_matching_families(list: &Field<'_, '_>, families: &Field<'_, '_>, error
     }
 }
 
-/// Reports each cluster IP address that differs from the old address at the same index, and an update that
-/// removes the second IP family without a change of the policy to `SingleStack`.
+/// Reports each cluster IP address that differs from the old address at the same index. Also reports an update
+/// that removes the second IP family without a change of the policy to `SingleStack`.
 pub(super) fn validate_update(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut FieldErrors) {
     let is_external = |spec: &Field<'_, '_>| spec.child("type").text() == "ExternalName";
     if is_external(new) || is_external(old) {

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no panic): a definition that lacks a field gives no resource or an error, never a panic.
+//! INVARIANT (no panic): a definition that lacks a field yields an error or is skipped; nothing panics.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap};

@@ -7,11 +7,10 @@
 //!
 //! # Reference
 //!
-//! kube-apiserver 1.33: a claim must have the type of the user attribute that it sets; a list of groups or of
-//! values of an extra attribute may also be one string. Empty strings are dropped from the result of an
-//! expression. The token id becomes the extra attribute `credential-id`.
-//! Known difference: authd rejects a token whose groups claim is distributed (`_claim_names`), and does not
-//! fetch the claim.
+//! kube-apiserver 1.33: a claim must have the type of the user attribute that it sets. A list of groups, or of
+//! values of an extra attribute, may also be one string. Empty strings are dropped from the result of an
+//! expression. The token id becomes the extra attribute `credential-id`. Known difference: authd rejects a
+//! token whose groups claim is distributed (`_claim_names`), and does not fetch the claim.
 
 use apimachinery::names::Names;
 use apimachinery::user::UserInfo;

@@ -193,10 +193,9 @@ impl RevocationLists {
         Ok(remarks)
     }
 
-    /// Adds to the new lists (`self`) each active list whose issuer key has an outdated new list.
-    /// A new list is outdated if it is past its next update, if its `thisUpdate` is more than `CLOCK_SKEW`
-    /// ahead, or if a valid active list of the key is newer. Returns remarks for operators on the kept lists.
-    /// `authorities` are the trusted CAs.
+    /// Adds to the new lists (`self`) each active list whose issuer key has an outdated new list. A new list is
+    /// outdated past its next update, with a `thisUpdate` more than `CLOCK_SKEW` ahead, or beside a newer valid
+    /// list of the key. Returns remarks for operators on the kept lists. `authorities` are the trusted CAs.
     pub(super) fn keep_from(
         &mut self,
         active: &RevocationLists,

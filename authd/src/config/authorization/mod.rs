@@ -238,8 +238,8 @@ fn enum_value(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Op
 
 /// Reads a duration; None if the field is absent. A negative duration is outside `range`, the text of its error.
 ///
-/// An invalid duration gives an error and the value of one nanosecond, so that a required field is not also
-/// reported as absent.
+/// An invalid duration adds an error and yields one nanosecond, so that a required field is not also reported
+/// as absent.
 fn duration(fields: &mut Fields<'_>, name: &'static str, range: &str) -> Option<Duration> {
     let text = fields.optional_text(name)?;
     let (value, problem) = match text.strip_prefix('-').map(serving::flags::duration) {

@@ -1,9 +1,9 @@
 //! Compiled patterns: a program for characters, and its evaluation.
 //!
-//! # Contract
-//! A [`Pattern`] is a program with one instruction for a character or class. Copies of a repeated class share the class,
-//! so that the program has about the size of that in RE2. The evaluation follows all alternatives in step with the
-//! text and prefers matches as RE2 does: the leftmost match, and of these the first in the order of the alternatives.
+//! # Contract A [`Pattern`] is a program with one instruction for a character or class. Copies of a repeated
+//! class share the class, so that the program has about the size of that in RE2. The evaluation follows all
+//! alternatives in step with the text. It prefers matches as RE2 does: the leftmost match, and among these the
+//! first in the order of the alternatives.
 //!
 //! # Invariants
 //! INVARIANT (bounded time): an evaluation takes at most as many steps as its [`Steps`] have left. The number of steps

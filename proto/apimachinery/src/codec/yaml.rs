@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Scalars are resolved like in the YAML 1.1 readers of the Kubernetes tools (`y`, `on` and `No` are booleans,
-//! `010` is eight, `1_000` a thousand); a date stays a string. Number and boolean keys become text; null and
+//! Scalars are resolved as in the YAML 1.1 readers of the Kubernetes tools: `y`, `on` and `No` are booleans,
+//! `010` is eight, `1_000` a thousand. A date stays a string. Number and boolean keys become text; null and
 //! collections are invalid keys. `<<` merges mappings, and explicit keys win. A float without a fraction
 //! becomes an integer, because kube-apiserver converts YAML to JSON first. NaN and infinity are rejected.
 //!

@@ -18,7 +18,7 @@ pub struct FieldSelector {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Term {
     field: Box<str>,
-    /// False: the value must differ.
+    /// Whether the field must have the value; otherwise the field must have another one.
     equal: bool,
     value: Box<str>,
 }

@@ -67,7 +67,7 @@ pub struct Settings {
     pub user_agent: String,
     /// Whether a TLS connection may end without the alert `close_notify`, as in Go.
     ///
-    /// An attacker can then cut a response that has neither a length nor chunks, so only [`Remote`] has this
+    /// An attacker can then cut a response that has neither a length nor chunks. So only [`Remote`] has this
     /// setting: its responses are JSON objects, and a truncated JSON object is invalid.
     pub accepts_missing_close: bool,
 }

@@ -103,8 +103,8 @@ fn immutable_selector(new: &Field<'_, '_>, old: &Field<'_, '_>, errors: &mut Fie
     }
 }
 
-/// Validates that no count of a status is negative. `bounds` lists pairs of counts of which the first must
-/// not be greater than the second, each with the text for the second count in the error.
+/// Validates that no count of a status is negative. `bounds` lists pairs of counts: the first must not exceed
+/// the second. Each pair has the text for the second count in the error.
 pub(crate) fn status_counts(
     status: &Field<'_, '_>,
     counts: &[&str],

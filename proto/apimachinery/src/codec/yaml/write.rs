@@ -146,8 +146,7 @@ fn write_text(out: &mut String, text: &str) {
     }
 }
 
-/// True: every YAML reader reads the text without quotes as the same string. False: the encoder quotes the
-/// text.
+/// Whether every YAML reader reads the text without quotes as the same string. The encoder quotes other texts.
 fn is_plain(text: &str) -> bool {
     let Some(first) = text.chars().next() else { return false };
     (first.is_alphanumeric() || first == '_' || first == '/')
