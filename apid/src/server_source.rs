@@ -27,7 +27,7 @@ pub(crate) const MAX_MESSAGE: usize = 4096;
 pub(crate) struct ServerSource {
     /// The URL of the server.
     pub(crate) server: String,
-    /// The CA bundle that verifies the server; None: the CAs of the system.
+    /// The CA bundle that verifies the server; None means the CAs of the system.
     pub(crate) authority: Option<PathBuf>,
     /// A file with a bearer token.
     pub(crate) token: Option<PathBuf>,

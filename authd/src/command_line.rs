@@ -54,7 +54,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, V
 }
 
 /// Adds the flags in the file of `--config` to a command line without program name.
-/// Returns all flags and the file; None: there is no `--config`.
+/// Returns all flags and the file; None if there is no `--config`.
 ///
 /// # Errors
 ///

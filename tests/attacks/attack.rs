@@ -61,7 +61,7 @@ impl AttackUser {
     pub const ALL: [AttackUser; 3] =
         [AttackUser::Anonymous, AttackUser::Unprivileged, AttackUser::Privileged];
 
-    /// Returns the bearer token; None: the requests have no credentials.
+    /// Returns the bearer token; None if the requests have no credentials.
     pub fn token(self) -> Option<&'static str> {
         match self {
             AttackUser::Anonymous => None,
@@ -431,7 +431,7 @@ impl Attacker {
         let _ = tokio::time::timeout(HEADS_TIME_LIMIT, join_all(heads)).await;
     }
 
-    /// Sends writes concurrently and returns the resource versions of their objects; None: the attack is over.
+    /// Sends writes concurrently and returns the resource versions of their objects; None if the attack is over.
     ///
     /// Sends all writes again until all have succeeded.
     async fn send_writes(&self, writes: &[Prepared]) -> Option<Vec<String>> {
@@ -448,7 +448,7 @@ impl Attacker {
         None
     }
 
-    /// Sends a write and returns the resource version of its object; None: the write has failed.
+    /// Sends a write and returns the resource version of its object; None if the write has failed.
     async fn send_write(&self, link: &Link, write: &Prepared) -> Option<String> {
         self.tally.count_sent();
         let answer = link.call(write).await;

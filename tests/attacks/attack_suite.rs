@@ -264,7 +264,7 @@ impl AttackSuite {
         }
     }
 
-    /// Runs one attack; None: the reference client runs alone.
+    /// Runs one attack; None if the reference client runs alone.
     fn attack(&mut self, attack_run: Option<&AttackRun>) {
         let has_original_authd = self.server.as_mut().is_some_and(Server::has_original_authd);
         let (apid, authd) = self.server().pair.resident_mib();
@@ -370,7 +370,7 @@ impl AttackSuite {
 
     /// Waits until the processes are idle and authd responds, and returns the duration.
     ///
-    /// None: no recovery within [`RECOVERY_TIME_LIMIT`], or a process has ended.
+    /// Returns None if they do not recover within [`RECOVERY_TIME_LIMIT`], or a process has ended.
     fn wait_recovery(&self) -> Option<Duration> {
         let began = Instant::now();
         self.wait_idle()?;
@@ -388,7 +388,7 @@ impl AttackSuite {
 
     /// Waits until the processes are idle, and returns the duration.
     ///
-    /// None: the processes were not idle within [`RECOVERY_TIME_LIMIT`], or one has ended.
+    /// Returns None if the processes were not idle within [`RECOVERY_TIME_LIMIT`], or one has ended.
     fn wait_idle(&self) -> Option<Duration> {
         let began = Instant::now();
         let pair = self.server().pair;

@@ -32,7 +32,7 @@ pub struct Plan {
     pub duration: Duration,
     /// Number of objects in the large collection (`ATTACKS_OBJECTS`).
     pub objects: usize,
-    /// Number of generated bodies (`ATTACKS_SAMPLE`); None: all.
+    /// Number of generated bodies (`ATTACKS_SAMPLE`); None means all.
     pub sample: Option<usize>,
     /// Seed of the sample and of the order of a short run (`ATTACKS_SEED`).
     pub seed: u64,

@@ -43,7 +43,7 @@ impl ServerProcesses {
         (resident_mib(self.apid), resident_mib(self.authd))
     }
 
-    /// Returns the CPU time of both processes, user and system; None: a process has ended.
+    /// Returns the CPU time of both processes, user and system; None if a process has ended.
     pub fn cpu(self) -> Option<Duration> {
         Some(cpu(self.apid)? + cpu(self.authd)?)
     }

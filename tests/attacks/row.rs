@@ -33,7 +33,7 @@ pub struct Row {
     pub cpu: Duration,
     /// Number of bytes that both processes logged.
     pub log: u64,
-    /// Time from the end of the attack until the processes were idle and authd responded; None: no recovery.
+    /// Time from the end of the attack until the processes were idle and authd responded; None means no recovery.
     pub recovery: Option<Duration>,
     /// Whether apid and authd have run through the whole attack without a restart.
     pub survived: bool,

@@ -129,7 +129,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns the first child of a process; None: there is no child.
+/// Returns the first child of a process; None if there is no child.
 fn first_child(pid: u32) -> Option<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     tasks.flatten().find_map(|task| {

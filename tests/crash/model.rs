@@ -15,7 +15,7 @@ struct StoreContent {
     rows: Vec<(String, Value, u64)>,
     /// Revision of the store.
     revision: u64,
-    /// All changes after [`Model::revision`]; None: the store has compacted some of them.
+    /// All changes after [`Model::revision`]; None if the store has compacted some of them.
     history: Option<Vec<Change>>,
 }
 
@@ -28,7 +28,7 @@ struct Change {
     new: Option<Value>,
 }
 
-/// Value and revision of a key; None: the key does not exist.
+/// Value and revision of a key; None if the key does not exist.
 type State = Option<(Value, u64)>;
 
 /// Last verified state of a key, and the attempts to change it since then.

@@ -27,7 +27,7 @@ impl Value {
         bytes.into()
     }
 
-    /// Parses stored bytes; None: not the bytes of a value.
+    /// Parses stored bytes; None if they are not a value.
     pub fn from_bytes(bytes: &[u8]) -> Option<Value> {
         let end = bytes.iter().position(|byte| *byte == b'.')?;
         let value = Value::parse(std::str::from_utf8(&bytes[..=end]).ok()?)?;
@@ -69,7 +69,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// Parses a line; None: not a record, or incomplete.
+    /// Parses a line; None if it is incomplete or not a record.
     pub fn parse(line: &str) -> Option<Record> {
         if let Some(what) = line.strip_prefix("broken ") {
             return Some(Record::Broken(what.to_owned()));

@@ -24,7 +24,7 @@ use tests::harness::{AuditLog, ControlPlane, Options};
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// An answer: status and body. None: no answer.
+/// An answer: status and body. None means no answer.
 type Answer = Option<(u16, String)>;
 
 /// A webhook with TLS in the test process.

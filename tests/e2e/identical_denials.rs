@@ -36,7 +36,7 @@ struct Denial {
 }
 
 impl Denial {
-    /// The denial in a response: a 403, or a review that denies access to the caller. None: another response.
+    /// The denial in a response: a 403, or a review that denies access to the caller. None for any other response.
     fn from_response(response: &TestResponse) -> Option<Self> {
         let is_denial = match response.status {
             403 => true,

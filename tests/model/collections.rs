@@ -125,7 +125,7 @@ pub struct ObservedObject {
 }
 
 impl ObservedObject {
-    /// Parses an object of one of the collections; None: it does not belong to the model.
+    /// Parses an object of one of the collections; None if it does not belong to the model.
     ///
     /// # Errors
     ///
@@ -164,9 +164,9 @@ impl ObservedObject {
 pub struct Scope {
     /// Indices in [`COLLECTIONS`], of one kind.
     pub collections: Vec<usize>,
-    /// Name of a single object; None: all objects.
+    /// Name of a single object; None means all objects.
     pub name: Option<&'static str>,
-    /// Selected groups; None: all.
+    /// Selected groups; None means all.
     pub groups: Option<Vec<usize>>,
 }
 

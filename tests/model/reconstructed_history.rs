@@ -19,7 +19,7 @@ use crate::model::history::{Action, At, History, Notice, Operation, Outcome, Sta
 pub struct Change {
     /// Key of the object.
     pub key: Key,
-    /// Content after the change; None: the object was deleted.
+    /// Content after the change; None if the object was deleted.
     pub after: Option<Content>,
 }
 

@@ -37,7 +37,7 @@ pub struct Server {
 /// Failed start of a server.
 #[derive(Debug)]
 pub struct StartFailure {
-    /// Exit status; None: the server had to be killed.
+    /// Exit status; None if the server had to be killed.
     pub status: Option<ExitStatus>,
     /// Log of the server.
     pub log: String,

@@ -233,7 +233,7 @@ impl Watcher {
         with_query(self.cursor.scope.path(), &parameters)
     }
 
-    /// Parses a line of a watch. None: the object does not belong to the model. Err: the code of an ERROR
+    /// Parses a line of a watch. Returns None if the object does not belong to the model. Err: the code of an ERROR
     /// event.
     fn parse_line(&self, line: &Value) -> Result<Option<Notice>, u64> {
         let object = &line["object"];

@@ -35,7 +35,7 @@ pub struct Disk {
     next: u64,
     /// Sequence number of the last change.
     changes: u64,
-    /// Maximum number of written pages of all files; None: no limit.
+    /// Maximum number of written pages of all files; None means no limit.
     capacity: Option<usize>,
     /// Number of open handles by inode number.
     open_handles: BTreeMap<u64, usize>,
@@ -134,14 +134,14 @@ impl Disk {
         }
     }
 
-    /// Sets the capacity in bytes, rounded down to whole pages; None: no limit.
+    /// Sets the capacity in bytes, rounded down to whole pages; None means no limit.
     ///
     /// Existing content stays, even above the capacity.
     pub fn set_capacity(&mut self, bytes: Option<u64>) {
         self.capacity = bytes.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX) / PAGE_BYTES);
     }
 
-    /// Returns the capacity in pages and the number of free pages; None: no limit.
+    /// Returns the capacity in pages and the number of free pages; None means no limit.
     pub fn capacity_pages(&self) -> Option<(usize, usize)> {
         let capacity = self.capacity?;
         let counted_pages = |(id, node): (&u64, &Node)| match node {

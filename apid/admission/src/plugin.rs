@@ -14,7 +14,7 @@ pub(crate) type WriteTarget = (ObjectKind, &'static str);
 /// Set of writes that a plugin handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Interest {
-    /// The resources and subresources; None: all.
+    /// The resources and subresources; None means all.
     pub(crate) targets: Option<&'static [WriteTarget]>,
     /// The operations.
     pub(crate) operations: &'static [Operation],

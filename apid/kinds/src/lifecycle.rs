@@ -133,7 +133,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Parses a row. None: the row is malformed, which a test excludes.
+    /// Parses a row. Returns None if the row is malformed; a test proves that no row is.
     fn parse(line: &'static str) -> Option<Self> {
         let mut cells = line.splitn(10, ',');
         let mut cell = || cells.next();

@@ -56,7 +56,7 @@ fn recorded_creations_return_same_objects_and_causes() {
     assert!(wrong.is_empty(), "{} of {count}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Returns the difference between apid and one recorded creation with a JSON body; None: no difference, or
+/// Returns the difference between apid and one recorded creation with a JSON body; None means no difference, or
 /// the test skips the creation.
 fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();

@@ -44,7 +44,7 @@ pub const STORE: &str = "store";
 pub enum Authd {
     /// apid starts authd and passes these flags.
     Spawned {
-        /// Path of the program; None: the program `authd` beside apid or on PATH.
+        /// Path of the program; None means the program `authd` beside apid or on PATH.
         program: Option<PathBuf>,
         /// Flags of the command line of authd.
         flags: Vec<String>,
@@ -66,7 +66,7 @@ pub struct Config {
     pub port_file: PathBuf,
     /// Directory for generated certificates.
     pub cert_dir: PathBuf,
-    /// Files of the serving certificate and of its key; None: apid creates both.
+    /// Files of the serving certificate and of its key; None means apid creates both.
     pub tls: Option<(PathBuf, PathBuf)>,
     /// CA bundles that verify the client certificates of users and of authenticating proxies.
     pub client_cas: Vec<PathBuf>,
@@ -76,7 +76,7 @@ pub struct Config {
     pub authd: Authd,
     /// Controllers that `--controllers` enables; without the garbage collector if its own flag disables it.
     pub controllers: EnabledControllers,
-    /// Configuration of the built-in signer; None: the signer does not run.
+    /// Configuration of the built-in signer; None if the signer does not run.
     pub certificate_signing: Option<CertificateSigning>,
     /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,

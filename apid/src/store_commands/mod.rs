@@ -107,7 +107,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 impl StoreArguments {
-    /// Parses the arguments. None: `--help`.
+    /// Parses the arguments. Returns None for `--help`.
     fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<StoreArguments>, Vec<String>> {
         let mut rest = arguments.into_iter();
         let word = rest.next().unwrap_or_default();

@@ -60,11 +60,11 @@ pub struct AuthnSettings {
     pub anonymous: Anonymous,
     /// OpenID Connect and other JWT authenticators.
     pub jwt: JwtSettings,
-    /// The token webhook; None: it is not configured.
+    /// The token webhook; None if it is not configured.
     pub token_webhook: Option<Arc<webhook::TokenWebhook>>,
     /// The audiences of the API server. A token that names no audience is valid for these.
     pub api_audiences: Vec<String>,
-    /// Issues and verifies service-account tokens. None: no keys are configured.
+    /// Issues and verifies service-account tokens. None if no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
     /// Whether tokens of deleted service accounts are rejected (`--service-account-lookup`).
     pub service_account_lookup: bool,
@@ -127,7 +127,7 @@ impl From<Result<AuthenticatedIdentity, String>> for Outcome {
 pub struct AuthnOpinion {
     /// The name of the authenticator.
     pub name: &'static str,
-    /// The result. None: the authenticator did not run, because an earlier one accepted.
+    /// The result. None if the authenticator did not run, because an earlier one accepted.
     pub outcome: Option<Outcome>,
     /// The duration of the authentication by this authenticator.
     pub latency: Duration,
@@ -142,7 +142,7 @@ pub struct AuthenticatedIdentity {
     pub audiences: Vec<String>,
     /// The first moment at which the credential is valid.
     pub not_before: Option<Timestamp>,
-    /// When the credential expires; None: never.
+    /// When the credential expires; None means never.
     pub expires_at: Option<Timestamp>,
     /// The request has no credentials, and the user is the anonymous user.
     pub anonymous: bool,
@@ -167,7 +167,7 @@ pub struct Rejection {
     /// The name of each rejecting authenticator with the failed check; empty if the request has no
     /// credentials.
     pub checks: Vec<(&'static str, String)>,
-    /// How long the rejection may be cached; None: no authenticator limits this time.
+    /// How long the rejection may be cached; None if no authenticator limits this time.
     pub ttl: Option<Duration>,
 }
 
@@ -201,7 +201,7 @@ trait Authenticator: Send + Sync {
     ) -> Result<Outcome, MirrorNotReady>;
 }
 
-/// Builds an authenticator. None: the authenticator is not configured.
+/// Builds an authenticator. Returns None if it is not configured.
 type BuildAuthenticator = fn(&AuthnSettings, &Arc<Mirror>) -> Option<Arc<dyn Authenticator>>;
 
 /// All authenticators with their names, in the order in which they run.
@@ -352,7 +352,7 @@ async fn consult(
 }
 
 /// Returns the audiences of a credential that names none ("audience-agnostic" in Kubernetes): those of
-/// `requested` that are in `api_audiences`. None: audiences are requested, and `api_audiences` has none of
+/// `requested` that are in `api_audiences`. Returns None if audiences are requested, and `api_audiences` has none of
 /// them.
 fn agnostic_audiences(requested: &[String], api_audiences: &[String]) -> Option<Vec<String>> {
     let common: Vec<String> =

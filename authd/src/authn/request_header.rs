@@ -76,7 +76,7 @@ impl Authenticator for RequestHeaders {
 }
 
 impl RequestHeaders {
-    /// Returns the identity that the headers of a trusted proxy name. None: no username header has a value.
+    /// Returns the identity that the headers of a trusted proxy name. Returns None if no username header has a value.
     fn identify(
         &self,
         certificates: &[Vec<u8>],
@@ -100,7 +100,7 @@ impl RequestHeaders {
 }
 
 impl ProxySettings {
-    /// Returns the user that the headers of a trusted proxy name. None: no username header has a value.
+    /// Returns the user that the headers of a trusted proxy name. Returns None if no username header has a value.
     fn user(&self, headers: &[Header]) -> Result<Option<UserInfo>, String> {
         let Some(name) = first_value(&self.username, headers)? else { return Ok(None) };
         let mut user = UserInfo { name: name.to_owned(), ..UserInfo::default() };

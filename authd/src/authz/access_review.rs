@@ -76,7 +76,7 @@ fn non_resource(attributes: &Attributes) -> Map<String, Value> {
 }
 
 /// Returns the requirements of a selector as JSON.
-/// None: the selector has no requirements, or cannot be parsed.
+/// Returns None if the selector has no requirements, or cannot be parsed.
 fn requirements(selector: &ParsedSelector) -> Option<Vec<Value>> {
     let ParsedSelector::Requirements(requirements) = selector else { return None };
     let objects = requirements.iter().map(|requirement| {

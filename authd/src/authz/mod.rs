@@ -72,7 +72,7 @@ pub struct AuthzOutcome {
     /// The decision applies to every object name of the same resource and namespace.
     pub any_name: bool,
     /// How long a decision that involves a webhook may be cached.
-    /// None: the decision is valid until its dependencies change.
+    /// None if the decision is valid until its dependencies change.
     pub ttl: Option<Duration>,
 }
 

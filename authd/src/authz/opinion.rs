@@ -15,7 +15,7 @@ pub struct Opinion {
     pub name: String,
     /// The authorizer type, such as `RBAC`; `Group` for `system:masters`.
     pub kind: &'static str,
-    /// The decision. None: the authorizer did not run, because an earlier one decided.
+    /// The decision. None if the authorizer did not run, because an earlier one decided.
     pub decision: Option<Decision>,
     /// The duration of the authorization by this authorizer.
     pub latency: Duration,

@@ -25,9 +25,9 @@ const FLAG: &str = "--authentication-config";
 #[derive(Debug)]
 pub struct AuthenticationSource {
     context: Context,
-    /// The file; None: only flags configure authentication.
+    /// The file; None if only flags configure authentication.
     path: Option<PathBuf>,
-    /// The value of `--anonymous-auth`; None: the flag is not set.
+    /// The value of `--anonymous-auth`; None if the flag is not set.
     anonymous_flag: Option<bool>,
     /// Whether anonymous access is on if neither flag nor file set it.
     anonymous_default: bool,

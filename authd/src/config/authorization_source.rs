@@ -27,7 +27,7 @@ pub struct AuthorizationSource {
     /// Whether `--anonymous-auth` is unset: AlwaysAllow at start then turns anonymous access off.
     is_anonymous_auth_unset: bool,
     /// The file, and its snapshot before the first read, which [`AuthorizationSource::take_file`] takes.
-    /// None: only flags configure authorizers.
+    /// None if only flags configure authorizers.
     file: Option<(PathBuf, Option<Snapshot>)>,
 }
 

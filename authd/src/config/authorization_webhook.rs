@@ -15,7 +15,7 @@ use crate::webhook::{TOTAL_TIMEOUT, Version, server_problem};
 const CONFIG_FILE: &str = "--authorization-webhook-config-file";
 
 /// Returns the settings of the webhook.
-/// None: no webhook is configured, or an error about the flag of its file was added to `errors`.
+/// Returns None if no webhook is configured, or an error about the flag of its file was added to `errors`.
 /// `is_listed`: `--authorization-mode` lists mode Webhook.
 pub(super) fn settings(
     flags: &AuthorizationWebhookFlags,

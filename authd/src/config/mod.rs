@@ -101,7 +101,7 @@ pub struct Config {
     pub reloaded_files: ReloadedFiles,
     /// The token controllers that `--controllers` enables.
     pub controllers: EnabledControllers,
-    /// The loopback address of the listener for metrics and health; None: no listener.
+    /// The loopback address of the listener for metrics and health; None means no listener.
     pub metrics_address: Option<SocketAddr>,
     /// The registry of the metrics.
     pub metrics: Arc<Metrics>,

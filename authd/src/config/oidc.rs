@@ -33,7 +33,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("oidc[0].claimMappings.groups", "--oidc-groups-claim"),
 ];
 
-/// Builds the authenticator. None: no flag is set, or errors were added to `errors`.
+/// Builds the authenticator. Returns None if no flag is set, or errors were added to `errors`.
 pub(super) fn read(
     flags: &OidcFlags,
     context: &Context,

@@ -80,7 +80,7 @@ impl<T> Batches<T> {
         auth::WriteBatch { id: self.last_id, controller: controller.to_owned(), system, writes }
     }
 
-    /// Closes the batch of this result and returns its data. None: no open batch has the id of the result.
+    /// Closes the batch of this result and returns its data. Returns None if no open batch has the id of the result.
     pub(super) fn close(&mut self, result: &auth::WriteResult) -> Option<T> {
         let (_, data) = self.open.take_if(|(id, _)| *id == result.id)?;
         self.min_revision = result.revision;

@@ -99,7 +99,7 @@ impl PolicyControllers {
     }
 
     /// The monotonic time at which [`PolicyControllers::next_batch`] may return a batch without a further
-    /// event. None: there is no such time.
+    /// event. None if there is no such time.
     pub fn wake_at(&self) -> Option<Duration> {
         self.batches.retry_at().filter(|_| self.can_start_batch())
     }

@@ -54,7 +54,7 @@ pub struct Components {
     pub names: Arc<Names>,
     /// The active authenticators and authorizers.
     pub config: Arc<SharedConfig>,
-    /// The issuer of service-account tokens. None: no keys are configured.
+    /// The issuer of service-account tokens. None if no keys are configured.
     pub issuer: Option<Arc<Issuer>>,
     /// The enabled controllers.
     pub controllers: EnabledControllers,

@@ -21,7 +21,7 @@ const GRACE: SignedDuration = SignedDuration::from_secs(60);
 pub struct IdentityObject {
     /// The uid of the object.
     pub uid: Box<str>,
-    /// The end of validity of a terminating object; None: the object is not terminating.
+    /// The end of validity of a terminating object; None if the object is not terminating.
     pub valid_until: Option<Timestamp>,
 }
 
@@ -60,7 +60,7 @@ impl std::fmt::Debug for TokenSecret {
     }
 }
 
-/// One change of a mirrored object: its key, and its new state; None: the object is deleted.
+/// One change of a mirrored object: its key, and its new state; None if the object is deleted.
 #[derive(Debug)]
 pub(super) enum IdentityChange {
     Account(String, Option<IdentityObject>),

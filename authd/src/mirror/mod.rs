@@ -242,7 +242,7 @@ impl Mirror {
 pub struct Feed {
     mirror: Arc<Mirror>,
     id: u64,
-    /// The contents of the snapshot while it loads; None: the snapshot is complete.
+    /// The contents of the snapshot while it loads; None if the snapshot is complete.
     snapshot: Option<Box<Contents>>,
 }
 

@@ -17,7 +17,7 @@ const SUBJECT: &str = "authentication configuration";
 const ISSUERS: &str = "token issuers";
 
 /// Starts fetching issuer keys, and watches the file until the returned value is dropped.
-/// Needs a tokio runtime. None: only flags configure authentication.
+/// Needs a tokio runtime. Returns None if only flags configure authentication.
 pub fn watch(mut source: AuthenticationSource, settings: &AuthnSettings, context: &Context) -> Option<Watch> {
     let Context { config, mirror, metrics, .. } = context;
     let (config_to_invalidate, config_to_note) = (Arc::downgrade(config), Arc::downgrade(config));

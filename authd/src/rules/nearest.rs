@@ -26,7 +26,7 @@ const MAX_WORDS: usize = 6;
 /// The explanation of the opinion of an authorizer; empty for authorizers other than RBAC.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// The rule that allows the request, with its binding; None: the request is not allowed.
+    /// The rule that allows the request, with its binding; None if the request is not allowed.
     pub grant: Option<MatchedRule>,
     /// The descriptions of the nearest misses of a denied request, nearest first.
     pub nearest: Vec<String>,
@@ -69,7 +69,7 @@ pub(super) enum NearMiss {
 }
 
 impl NearMiss {
-    /// Returns the difference between a rule and a request. None: the rule is not a near miss.
+    /// Returns the difference between a rule and a request. Returns None if the rule is not a near miss.
     pub(super) fn between(rule: &PolicyRule, request: &Attributes) -> Option<Self> {
         let parts = rule.examine(request);
         let is_inert = rule.verbs.is_empty() || request.resource_request && rule.api_groups.is_empty();

@@ -112,7 +112,7 @@ pub struct RoleSpec {
     pub meta: Meta,
     /// The written rules; those of an aggregated role grant nothing.
     pub rules: Vec<PolicyRule>,
-    /// The selectors of the aggregation rule, possibly none; None: the role has no aggregation rule.
+    /// The selectors of the aggregation rule, which may be empty; None if the role has no aggregation rule.
     pub aggregation: Option<Vec<Selector>>,
 }
 
@@ -139,7 +139,7 @@ pub(super) struct RoleSlot {
     /// The namespace; empty for a ClusterRole.
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
-    /// The contents of the role; None: the role does not exist.
+    /// The contents of the role; None if the role does not exist.
     pub(super) body: Option<Box<RoleBody>>,
     /// The number of bindings that refer to the role.
     binding_count: u32,
@@ -494,7 +494,7 @@ impl Subject {
     }
 
     /// Returns the namespace of a service account: that of the subject, else that of the binding.
-    /// None: both are empty.
+    /// Returns None if both are empty.
     pub fn account_namespace<'a>(&'a self, binding: &'a str) -> Option<&'a str> {
         [&*self.namespace, binding].into_iter().find(|namespace| !namespace.is_empty())
     }

@@ -69,7 +69,7 @@ impl Policy {
     }
 
     /// Returns the object names for which the user is allowed the request, which has no name.
-    /// None: all objects; an empty list: no object.
+    /// None means all objects; an empty list means no object.
     pub fn names_allowed(&self, user: &UserInfo, request: &Attributes) -> Option<Vec<String>> {
         let namespace = if request.resource_request { request.namespace.as_str() } else { "" };
         let rules = self.rules_of(user, namespace, RulesLimit::NONE).rules;

@@ -48,7 +48,7 @@ impl Algorithm {
         }
     }
 
-    /// Parses a registered name. None: any other name, such as `none` or that of an HMAC.
+    /// Parses a registered name. Returns None for any other name, such as `none` or that of an HMAC.
     pub fn parse(name: &str) -> Option<Self> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.as_str() == name)
     }

@@ -22,7 +22,7 @@ pub enum ExpirationError {
     Malformed,
 }
 
-/// Parses the `expiration` of a token Secret. None: the text is empty, and the token never expires.
+/// Parses the `expiration` of a token Secret. Returns None if the text is empty, and the token never expires.
 ///
 /// # Errors
 ///

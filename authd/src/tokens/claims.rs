@@ -91,7 +91,7 @@ pub fn subject(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
-/// Returns the unverified issuer of a payload. None: the payload has no issuer.
+/// Returns the unverified issuer of a payload. Returns None if the payload has no issuer.
 ///
 /// # Errors
 ///
@@ -134,7 +134,7 @@ pub fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>
 }
 
 /// Returns the first moment at which a token is valid: the later of `nbf` and `iat`, minus the leeway.
-/// All times are in seconds. None: both claims are absent.
+/// All times are in seconds. Returns None if both claims are absent.
 pub fn first_valid(starts: [Option<f64>; 2], leeway: f64) -> Option<Timestamp> {
     let latest = starts.into_iter().flatten().reduce(f64::max)?;
     // The float conversion saturates.

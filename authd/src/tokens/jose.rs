@@ -121,7 +121,7 @@ impl<'a> SignedToken<'a> {
 }
 
 /// Returns the unverified payload of a token with any header.
-/// None: the text does not have three parts, or the payload is not base64url.
+/// Returns None if the text does not have three parts, or the payload is not base64url.
 pub fn unverified_payload(token: &str) -> Option<Vec<u8>> {
     let mut parts = token.split('.');
     let (_, payload, _, None) = (parts.next()?, parts.next()?, parts.next()?, parts.next()) else {

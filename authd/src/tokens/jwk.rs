@@ -38,7 +38,7 @@ const P521: &[u8] = &[0x06, 0x05, 0x2b, 0x81, 0x04, 0x00, 0x23];
 struct WebKey {
     /// `kid`, the key id; None if absent.
     key_id: Option<String>,
-    /// `alg`: the only allowed algorithm; None: any algorithm that fits the key.
+    /// `alg`: the only allowed algorithm; None means any algorithm that fits the key.
     algorithm: Option<Algorithm>,
     key: VerifyingKey,
 }

@@ -7,7 +7,7 @@ use super::keys::{SigningKey, VerifyingKey};
 /// A set of keys that is replaced as a whole.
 #[derive(Debug, Default)]
 pub struct Keyring {
-    /// The signing key. None: no tokens are issued.
+    /// The signing key; None if no tokens are issued.
     pub(super) signing: Option<Arc<SigningKey>>,
     keys: Vec<Arc<VerifyingKey>>,
 }

@@ -96,11 +96,11 @@ pub struct IssuerOptions {
     pub issuers: Vec<String>,
     /// The audiences of the API server.
     pub audiences: Vec<String>,
-    /// The maximum lifetime of a token; None: no maximum.
+    /// The maximum lifetime of a token; None means no maximum.
     pub max_lifetime: Option<Duration>,
     /// Whether tokens for 3,607 seconds are extended to a year, for clients that do not refresh tokens.
     pub extend: bool,
-    /// The JWKS URL in the discovery document; None: the path under the address of apid.
+    /// The JWKS URL in the discovery document; None means the path under the address of apid.
     pub jwks_uri: Option<String>,
 }
 
@@ -220,7 +220,7 @@ impl Issuer {
     }
 
     /// Verifies a token and returns its claims.
-    /// None: its issuer is not accepted, or the text is not a signed token.
+    /// Returns None if its issuer is not accepted, or the text is not a signed token.
     ///
     /// # Errors
     ///
@@ -307,7 +307,7 @@ impl Issuer {
     }
 
     /// Returns the document at `/.well-known/openid-configuration`.
-    /// None: the first issuer is not an https URL. `address` is that of apid, for the default JWKS URL.
+    /// Returns None if the first issuer is not an https URL. `address` is that of apid, for the default JWKS URL.
     pub fn discovery(&self, address: &str) -> Option<Value> {
         let issuer = self.options.issuers.first().filter(|issuer| issuer.starts_with("https://"))?;
         let ring = self.ring.load();

@@ -25,7 +25,7 @@ use super::{Webhook, WebhookContext};
 pub(crate) const QUICK: Backoff =
     Backoff { first: Duration::from_micros(1), factor: 1.0, jitter: 0.0, attempts: 5 };
 
-/// HTTP status and body of the responses; None: the mock never responds.
+/// HTTP status and body of the responses; None means the mock never responds.
 type MockReply = Option<(u16, String)>;
 
 /// The mock service, with the requests that it received.

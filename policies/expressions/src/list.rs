@@ -150,7 +150,7 @@ impl<'a> List<'a> {
 
     /// Whether the elements at an index are equal, if both are JSON integers, booleans, or strings without a format.
     ///
-    /// This comparison needs no conversion to [`Value`]. None: the general comparison must decide.
+    /// This comparison needs no conversion to [`Value`]. None means the general comparison must decide.
     fn are_scalars_equal(&self, other: &List<'a>, at: usize) -> Option<bool> {
         let (Items::Json(mine, ty), Items::Json(theirs, other_ty)) = (&self.items, &other.items) else {
             return None;

@@ -88,7 +88,7 @@ impl Operator {
         }
     }
 
-    /// Parses the name of an operator in access reviews; None: there is no such operator.
+    /// Parses the name of an operator in access reviews; None if there is no such operator.
     pub fn parse(word: &str) -> Option<Self> {
         let all = [Operator::In, Operator::NotIn, Operator::Exists, Operator::DoesNotExist];
         all.into_iter().find(|operator| operator.as_str() == word)

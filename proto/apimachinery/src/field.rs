@@ -145,7 +145,7 @@ pub struct FieldError {
     /// Rest of the message after its prefix: the value if the message shows it, then the detail, with `: `
     /// between.
     tail: String,
-    /// Declarative validation tag of the API type, such as `minimum`, that finds the same error; None: no tag
+    /// Declarative validation tag of the API type, such as `minimum`, that finds the same error; None means no tag
     /// finds it.
     tag: Option<&'static str>,
 }

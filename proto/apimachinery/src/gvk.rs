@@ -12,7 +12,7 @@ pub struct GroupVersion {
 }
 
 impl GroupVersion {
-    /// Parses the `apiVersion` field: `v1` or `group/version`. None: more than one slash, or an empty part.
+    /// Parses the `apiVersion` field: `v1` or `group/version`. Returns None for more than one slash, or for an empty part.
     pub fn parse(api_version: &str) -> Option<Self> {
         let (group, version) = match api_version.split_once('/') {
             None => ("", api_version),

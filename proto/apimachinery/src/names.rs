@@ -289,7 +289,7 @@ impl Names {
         }
     }
 
-    /// Returns the stem of a full group name; the inverse of [`Names::group`]. None: not a group of this API.
+    /// Returns the stem of a full group name; the inverse of [`Names::group`]. Returns None if it is not a group of this API.
     pub fn stem<'a>(&self, group: &'a str) -> Option<&'a str> {
         let stem = group.strip_suffix(self.group_domain.as_str()).and_then(|s| s.strip_suffix('.'));
         let stem = stem.unwrap_or(group);
@@ -319,7 +319,7 @@ impl Names {
 
     /// Returns the flags of the preset under which the API group with this stem has the name `group`.
     ///
-    /// None: this preset, or no preset. Messages use the flags as a hint about files for a server with other
+    /// None means this preset, or no preset. Messages use the flags as a hint about files for a server with other
     /// names.
     pub fn flags_of_other_preset(&self, stem: &str, group: &str) -> Option<String> {
         let domain = group.strip_prefix(stem)?.strip_prefix('.')?;
@@ -339,7 +339,7 @@ impl Names {
     ///
     /// A scheme is a table of kinds: kube-apiserver has one for each of the three servers that it contains.
     ///
-    /// None: the preset is `svc`.
+    /// Returns None if the preset is `svc`.
     pub fn scheme_source(&self, stem: &str) -> Option<&'static str> {
         match (self.preset, stem) {
             (Preset::Svc, _) => None,
@@ -382,7 +382,7 @@ impl Names {
         format!("{sub}.{}/{name}", self.label_domain)
     }
 
-    /// Returns the name of a key in a sub-domain of labels; None: another key.
+    /// Returns the name of a key in a sub-domain of labels; None for any other key.
     ///
     /// The inverse of [`Names::label_sub_key`].
     pub fn strip_label_sub_key<'a>(&self, sub: &str, key: &'a str) -> Option<&'a str> {

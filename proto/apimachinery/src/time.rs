@@ -24,7 +24,7 @@ pub fn micro_time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// Converts seconds and nanoseconds since 1970; None: the year is out of range.
+/// Converts seconds and nanoseconds since 1970; None if the year is out of range.
 pub fn from_unix(seconds: i64, nanos: i32) -> Option<Timestamp> {
     Timestamp::new(seconds, nanos).ok()
 }

@@ -63,7 +63,7 @@ impl UserInfo {
     }
 }
 
-/// Splits the username `system:serviceaccount:<namespace>:<name>`; None: not the name of a service account.
+/// Splits the username `system:serviceaccount:<namespace>:<name>`; None for any other username.
 pub fn service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (format::label(namespace).is_empty() && format::subdomain(name).is_empty()).then_some((namespace, name))

@@ -372,7 +372,7 @@ fn since_epoch(time: Timestamp) -> Duration {
     Duration::from_secs(u64::try_from(time.as_second()).unwrap_or(0))
 }
 
-/// Returns the end of the validity of the first certificate of a PEM text. None: the text has no certificate.
+/// Returns the end of the validity of the first certificate of a PEM text. Returns None if the text has no certificate.
 pub fn not_after(text: &[u8]) -> Option<Timestamp> {
     let certificate = CertificateDer::from_pem_slice(text).ok()?;
     let (_, certificate) = X509Certificate::from_der(&certificate).ok()?;

@@ -130,7 +130,7 @@ impl Version {
     }
 }
 
-/// Parses the values of one flag; None: there is no value.
+/// Parses the values of one flag; None if there is no value.
 fn parse_component(values: &[String]) -> Result<Option<Version>, String> {
     let mut found: Option<Version> = None;
     for value in values.iter().flat_map(|value| value.split(',')).filter(|value| !value.trim().is_empty()) {

@@ -44,7 +44,7 @@ pub(crate) const HANDSHAKE_GRACE: Duration = Duration::from_millis(500);
 /// client, for its handshake and its next request.
 pub(crate) const SILENCE_GRACE: Duration = Duration::from_secs(1);
 
-/// Returns the maximum number of open file descriptors of the process; None: no limit.
+/// Returns the maximum number of open file descriptors of the process; None means no limit.
 ///
 /// The soft limit is first raised to the hard limit, as the Go runtime does, because the soft limit is often
 /// 1024.
@@ -160,7 +160,7 @@ impl Connections {
         Arc::new(Connections { max, open: Mutex::default() })
     }
 
-    /// Takes a connection slot, which is free again when the value is dropped. None: one of the limits is
+    /// Takes a connection slot, which is free again when the value is dropped. Returns None if one of the limits is
     /// reached, and no silent connection gives way. `closer` ends the connection if it gives way later.
     pub(crate) fn acquire(
         self: &Arc<Self>,

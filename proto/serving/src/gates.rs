@@ -101,7 +101,7 @@ impl FeatureGates {
 #[derive(Default)]
 struct Parser {
     release: u32,
-    /// Value of each gate in the flag, in the order of [`GATES`]; None: not in the flag.
+    /// Value of each gate in the flag, in the order of [`GATES`]; None if the flag does not name it.
     requested: Vec<Option<bool>>,
     all_alpha: Option<bool>,
     all_beta: Option<bool>,
@@ -207,7 +207,7 @@ pub fn help() -> String {
     )
 }
 
-/// Returns the line of a gate in the help text; None: the current release does not have the gate.
+/// Returns the line of a gate in the help text; None if the current release does not have the gate.
 fn help_line(gate: &GateDefinition) -> Option<String> {
     let milestone = gate.current()?;
     let note = match milestone.stage {

@@ -264,7 +264,7 @@ impl Metrics {
     }
 }
 
-/// Resident memory of this process in bytes; None: the system does not report it.
+/// Resident memory of this process in bytes; None if the system does not report it.
 pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -180,7 +180,7 @@ impl Snapshot {
     }
 }
 
-/// Receives the SIGHUP signals of the process, which then no longer end it. None: the system refused this.
+/// Receives the SIGHUP signals of the process, which then no longer end it. Returns None if the system refused this.
 pub fn hangups() -> Option<Signal> {
     let hangups = tokio::signal::unix::signal(SignalKind::hangup());
     hangups.inspect_err(|error| tracing::warn!(%error, "cannot receive SIGHUP; it ends the process")).ok()

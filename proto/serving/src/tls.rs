@@ -117,7 +117,7 @@ impl ServingTls {
         self.current.load_full()
     }
 
-    /// Returns the expiration of the serving certificate in seconds since 1970; None: unknown.
+    /// Returns the expiration of the serving certificate in seconds since 1970; None if it is unknown.
     pub fn expiration(&self) -> Option<i64> {
         Some(self.expiration.load(Ordering::Relaxed)).filter(|seconds| *seconds != 0)
     }

@@ -20,7 +20,7 @@ pub struct Attack {
     pub method: AttackMethod,
     /// User in a short run: the one with the fewest permissions that reaches the attacked code.
     ///
-    /// None: a short run contains the attack only if `ATTACKS_ONLY` selects it, with a privileged user.
+    /// None means a short run contains the attack only if `ATTACKS_ONLY` selects it, with a privileged user.
     pub short_run_caller: Option<AttackUser>,
     /// Builds the requests, which are sent in turn.
     pub requests: Box<dyn Fn() -> Vec<Prepared>>,

@@ -27,7 +27,7 @@ const WARM_UP: Duration = Duration::from_secs(1);
 /// Source of events on one server.
 pub struct EventSource {
     server: MeasuredServer,
-    /// Path of the watch; None: a watch of the ConfigMaps from the current revision on.
+    /// Path of the watch; None means a watch of the ConfigMaps from the current revision on.
     watch: Option<String>,
     create: String,
     /// Builds the request body that creates the event with a number.

@@ -22,7 +22,7 @@ use crate::model::collections::{Key, WriteId};
 use crate::model::history::{Action, At, ListEnding, Operation, Outcome, Time};
 use crate::model::reconstructed_history::ReconstructedHistory;
 
-/// State of an object: the write of its content; None: the object does not exist.
+/// State of an object: the write of its content; None if the object does not exist.
 type CurrentWrite = Option<WriteId>;
 
 /// An operation on one object, as the search sees it.
@@ -60,7 +60,7 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Returns the state after the operation; None: the operation is impossible in this state.
+    /// Returns the state after the operation; None if the operation is impossible in this state.
     fn apply(self, state: CurrentWrite) -> Option<CurrentWrite> {
         let is_expected = |expected: Option<WriteId>| match expected {
             None => state.is_some(),
@@ -139,7 +139,7 @@ fn calls(reconstructed: &ReconstructedHistory) -> BTreeMap<Key, Vec<Call>> {
     calls
 }
 
-/// Returns the effect of an operation; None: the outcome says nothing about the object.
+/// Returns the effect of an operation; None means the outcome says nothing about the object.
 fn effect(operation: &Operation) -> Option<Effect> {
     let id = operation.id;
     let replaced_write =

@@ -24,7 +24,7 @@ pub fn check(reconstructed: &ReconstructedHistory, retention: Duration, violatio
     }
 }
 
-/// Violated check with a description; None: no violation.
+/// Violated check with a description; None means no violation.
 type ListViolation = Option<(Check, String)>;
 
 /// Checks that the revision of a list is the requested one, and the same on all pages.
@@ -113,7 +113,7 @@ fn check_expiry(reconstructed: &ReconstructedHistory, list: &List, retention: Du
     Some((Check::Expiry, format!("a list of revision {revision} returns 410, and {description}")))
 }
 
-/// Returns the reason why a revision cannot have expired at a time; None: it may have expired.
+/// Returns the reason why a revision cannot have expired at a time; None if it may have expired.
 ///
 /// A revision that was the newest one less than the history retention before cannot have expired.
 pub fn premature_expiry(

@@ -38,7 +38,7 @@ pub fn check(reconstructed: &ReconstructedHistory, violations: &mut Vec<Violatio
     }
 }
 
-/// Returns the violation of an operation whose response no state of its object explains; None: no violation.
+/// Returns the violation of an operation whose response no state of its object explains; None means no violation.
 fn describe_violation(reconstructed: &ReconstructedHistory, operation: &Operation) -> Option<String> {
     let Operation { key, begin, end, action, outcome, .. } = operation;
     // Later deletes in this collection may be unknown, so the response cannot be judged.

@@ -8,7 +8,7 @@ use super::Rule;
 /// Constraints on writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Constraints {
-    /// A write must match one of these rules. None: every resource matches.
+    /// A write must match one of these rules. None means every resource matches.
     pub(crate) rules: Option<Vec<Rule>>,
     /// A write must match none of these rules.
     pub(crate) excluded: Vec<Rule>,

@@ -48,7 +48,7 @@ pub(crate) struct Binding {
     pub(crate) policy: String,
     /// Writes for which the binding is in effect.
     pub(super) constraints: Constraints,
-    /// Selection of the parameters; None: no parameters.
+    /// Selection of the parameters; None means no parameters.
     pub(super) param_ref: Option<ParamRef>,
     /// The field `validationActions`, as written; empty for mutating policies.
     pub(crate) actions: Vec<String>,

@@ -24,7 +24,7 @@ pub struct Credentials<'a> {
     /// The certificates of the peer in DER, leaf first. TLS has verified that the peer has the key of the
     /// leaf.
     pub certificate_chain: &'a [Bytes],
-    /// SHA-256 over `certificate_chain`, computed once per connection; None: each request digests the chain.
+    /// SHA-256 over `certificate_chain`, computed once per connection; None means each request digests the chain.
     pub chain_fingerprint: Option<&'a [u8; 32]>,
     /// The headers of a request with impersonation headers; None without these.
     pub impersonation_headers: Option<&'a HeaderMap>,

@@ -41,7 +41,7 @@ struct ImpersonationHeaders {
 }
 
 impl ImpersonationHeaders {
-    /// Parses the headers. None: the request has no impersonation headers.
+    /// Parses the headers. Returns None if the request has no impersonation headers.
     fn parse(headers: &HeaderMap) -> Result<Option<Self>, Status> {
         let mut impersonation = ImpersonationHeaders::default();
         let mut is_present = false;

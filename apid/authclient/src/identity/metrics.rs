@@ -223,7 +223,7 @@ impl AuthMetrics {
         self.expiration.observe(seconds);
     }
 
-    /// Records the result and the duration of an authorization; None: authd gave no decision.
+    /// Records the result and the duration of an authorization; None if authd gave no decision.
     pub(crate) fn record_authorization(&self, result: Option<Verdict>, duration: Duration) {
         let [allowed, denied, no_opinion, error] = &self.authorizations;
         let (counter, histogram) = match result {

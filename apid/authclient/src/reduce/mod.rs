@@ -82,7 +82,7 @@ pub(super) struct Reduction {
     /// The resource name: the lower-case plural of the kind.
     pub(super) resource: &'static str,
     namespaced: bool,
-    /// The only key that is mirrored; None: all keys with the prefix.
+    /// The only key that is mirrored; None means all keys with the prefix.
     pub(super) only_key: Option<String>,
 }
 
@@ -176,7 +176,7 @@ impl Reductions {
         &self.entries
     }
 
-    /// The mirrored kind of the object under a storage key. None: the object is not policy-relevant.
+    /// The mirrored kind of the object under a storage key. Returns None if the object is not policy-relevant.
     pub(super) fn find_by_key(&self, key: &str) -> Option<&Reduction> {
         self.entries
             .iter()

@@ -352,7 +352,7 @@ struct RefreshLease {
 }
 
 impl RefreshLease {
-    /// Takes the lease. None: another refresh of the authorization is in progress.
+    /// Takes the lease. Returns None if another refresh of the authorization is in progress.
     fn new(auth: &Arc<Auth>, authorization: Arc<SharedAuthorization>) -> Option<Self> {
         let is_free = !authorization.is_refreshing.swap(true, Ordering::SeqCst);
         is_free.then(|| RefreshLease { auth: Arc::clone(auth), authorization })

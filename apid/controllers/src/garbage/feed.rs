@@ -91,7 +91,7 @@ async fn load(collector: &Collector) -> Result<Revision> {
 }
 
 impl Collector {
-    /// Returns the ownership data of a stored object. None: it has neither owners nor a deletion timestamp,
+    /// Returns the ownership data of a stored object. Returns None if it has neither owners nor a deletion timestamp,
     /// is an event, or cannot be decoded.
     fn ownership(&self, key: &str, stored: &[u8]) -> Option<OwnershipData> {
         if !may_have_owners_or_deletion(stored) || self.is_ignored(key) {

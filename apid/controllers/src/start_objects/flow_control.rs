@@ -41,7 +41,7 @@ fn start_object(kind: &'static str, name: &str, origin: Origin, spec: Value, nam
     })
 }
 
-/// Returns the state to which a suggested object is restored; None: the object stays. See the module
+/// Returns the state to which a suggested object is restored; None if the object stays. See the module
 /// documentation.
 fn restore_suggested(current: &Object, desired: &Object) -> Option<Object> {
     // `autoupdate-spec` is the only annotation of the desired object.

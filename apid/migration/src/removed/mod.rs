@@ -48,7 +48,7 @@ pub(crate) struct FieldChanges {
     version: &'static str,
     /// Kind.
     kind: &'static str,
-    /// Group stem and version of the served kind that the conversion uses; None: the replacement.
+    /// Group stem and version of the served kind that the conversion uses; None means the replacement.
     intermediate: Option<(&'static str, &'static str)>,
     /// Converts a manifest to the served version.
     pub(crate) upgrade: fn(&mut Object, &Names, &mut Notes),

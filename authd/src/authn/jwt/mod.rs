@@ -129,7 +129,7 @@ impl Authenticator for JwtUnion {
 
 impl JwtUnion {
     /// Selects the authenticator by the unverified issuer of a token.
-    /// None: the token does not have three parts, or its issuer issues service-account tokens.
+    /// Returns None if the token does not have three parts, or its issuer issues service-account tokens.
     fn route(&self, token: &str) -> Result<Option<&IssuerAuthenticator>, String> {
         if token.bytes().filter(|byte| *byte == b'.').take(3).count() != 2 {
             return Ok(None);

@@ -30,9 +30,9 @@ pub struct ValidatedAuthenticator {
     pub claim_rules: Vec<ClaimRule>,
     /// The source of the username.
     pub username: MappingSource,
-    /// The source of the groups; None: no groups.
+    /// The source of the groups; None means no groups.
     pub groups: Option<MappingSource>,
-    /// The source of the uid; None: no uid.
+    /// The source of the uid; None means no uid.
     pub uid: Option<MappingSource>,
     /// The sources of extra attributes, by their keys.
     pub extra: Vec<(String, Expression)>,

@@ -103,7 +103,7 @@ impl Trust {
     }
 
     /// Returns remarks for operators on the active revocation lists: which are outdated or of an unknown CA,
-    /// and which CA keys have none. None: no remarks.
+    /// and which CA keys have none. None means no remarks.
     pub fn remarks(&self) -> Option<String> {
         let remarks = self.current.load().remarks.join("; ");
         (!remarks.is_empty()).then_some(remarks)

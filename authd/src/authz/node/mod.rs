@@ -61,7 +61,7 @@ pub(super) fn build(
     Ok(Box::new(NodeAuthorizer { mirror: Arc::clone(mirror), policy }))
 }
 
-/// Returns the node name in the username of a node agent; it may be empty. None: the user is no node agent.
+/// Returns the node name in the username of a node agent; it may be empty. Returns None if the user is no node agent.
 fn node_of(user: &UserInfo) -> Option<&str> {
     user.name.strip_prefix(PREFIX).filter(|_| user.in_group(GROUP))
 }

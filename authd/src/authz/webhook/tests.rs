@@ -87,7 +87,7 @@ async fn webhook_status_decides_and_failure_follows_failure_policy() {
     let mock = Mock::start().await;
     let contradiction = json!({"allowed": true, "denied": true, "reason": "r"});
     let foreign = json!({"apiVersion": "authorization.k8s.io/v1beta1", "kind": "SubjectAccessReview", "status": {"allowed": true}});
-    // A row is: response status and body; verdict (None: that of the failure policy); number of calls.
+    // A row is: response status and body; verdict (None means the verdict of the failure policy); number of calls.
     for (status, body, expected, calls) in [
         (200, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),
         (201, review(json!({"allowed": true, "reason": "r"})).to_string(), Some(Verdict::Allow), 1),

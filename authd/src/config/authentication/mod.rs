@@ -87,7 +87,7 @@ pub struct ClaimMappings {
 pub struct PrefixedClaimOrExpression {
     /// The field `claim`, the name of a claim.
     pub claim: String,
-    /// The field `prefix`; None: absent. An absent prefix is an error with a claim, an empty one is not.
+    /// The field `prefix`; None if it is absent. An absent prefix is an error with a claim, an empty one is not.
     pub prefix: Option<String>,
     /// The field `expression`, a CEL expression on the variable `claims`.
     pub expression: String,
@@ -116,7 +116,7 @@ pub struct UserValidationRule {
 pub struct Configuration {
     /// The authenticators, in the order of the file.
     pub jwt: Vec<Arc<ValidatedAuthenticator>>,
-    /// The section `anonymous`. None: the flag `--anonymous-auth` decides.
+    /// The section `anonymous`. None if the flag `--anonymous-auth` decides.
     pub anonymous: Option<Anonymous>,
 }
 

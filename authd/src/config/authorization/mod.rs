@@ -72,7 +72,7 @@ pub fn missing_types(active: &Modes, next: &Modes) -> Vec<&'static str> {
     active.entries().iter().filter(is_missing).map(|entry| entry.kind).collect()
 }
 
-/// Decodes one authorizer; `previous` are the authorizers before it. None: its type is absent or unknown.
+/// Decodes one authorizer; `previous` are the authorizers before it. Returns None if its type is absent or unknown.
 fn authorizer(fields: &mut Fields<'_>, previous: &[Entry]) -> Option<Entry> {
     let (type_name, name) = (fields.text("type"), fields.text("name"));
     let webhook = fields.object("webhook", read_webhook);

@@ -87,7 +87,7 @@ pub struct TokenControllers {
     batches: Batches<()>,
     /// Whether an object that the controllers read changed since the last comparison.
     changed: bool,
-    /// The next expiry of a bootstrap token; None: no token expires.
+    /// The next expiry of a bootstrap token; None if no token expires.
     next_expiry: Option<Timestamp>,
 }
 
@@ -115,7 +115,7 @@ impl TokenControllers {
     }
 
     /// Returns the time until [`TokenControllers::required_writes`] may return writes without a further
-    /// event. None: there is no such time.
+    /// event. None if there is no such time.
     pub fn next_wake_up(&self, now: Duration, wall_time: Timestamp) -> Option<Duration> {
         if !self.batches.is_idle() {
             return None;
@@ -173,7 +173,7 @@ impl TokenControllers {
     }
 
     /// Builds the batch of a controller's writes.
-    /// None: `writes` is empty because no token could be signed, which counts as a failure.
+    /// Returns None if `writes` is empty because no token could be signed, which counts as a failure.
     pub fn build_batch(
         &mut self,
         now: Duration,
@@ -353,7 +353,7 @@ struct SecretFill {
     name: String,
     metadata: Map<String, Value>,
     data: Map<String, Value>,
-    /// The issuer and the service account of a missing token; None: the Secret has a token.
+    /// The issuer and the service account of a missing token; None if the Secret has a token.
     token: Option<(Arc<Issuer>, ObjectIdentity)>,
 }
 

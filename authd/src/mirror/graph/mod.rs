@@ -117,7 +117,7 @@ struct Volume {
     secrets: Box<[Object]>,
 }
 
-/// One change of the graph; None: the pod or volume is deleted.
+/// One change of the graph; None if the pod or volume is deleted.
 #[derive(Debug)]
 pub(super) enum GraphChange {
     Pod(Box<str>, Option<auth::MirrorPod>),
@@ -128,7 +128,7 @@ pub(super) enum GraphChange {
 }
 
 /// Converts a put or a deletion of an object in the graph, and moves the contents out of the object.
-/// None: the kind is not in the graph.
+/// Returns None if the kind is not in the graph.
 pub(super) fn change(object: &mut MirrorObject, is_deletion: bool) -> Option<GraphChange> {
     use mirror_object::Kind;
     let name = || object.name.clone();
@@ -167,7 +167,7 @@ impl Graph {
     /// Returns whether a path leads from an object to a node, and whether the result depends on volumes.
     pub fn look_up(&self, node: &str, target: Target<'_>) -> LookupResult {
         let without_volumes = |related| LookupResult { related, depends_on_volumes: false };
-        // None: no mirrored object uses this name, so nothing is on the node.
+        // None if no mirrored object uses this name, so nothing is on the node.
         let node_name = self.strings.find(node);
         match target {
             Target::Pod(namespace, name) => without_volumes(

@@ -72,7 +72,7 @@ impl Checker<'_> {
         Some((Step { target, is_optional, ty: ty.clone() }, ty))
     }
 
-    /// Returns the name in the data and the type of a field. None: the type has no such field; an error is
+    /// Returns the name in the data and the type of a field. Returns None if the type has no such field; an error is
     /// reported.
     pub(super) fn check_field(&mut self, at: usize, operand: &Type, field: &str) -> Option<(String, Type)> {
         match operand {

@@ -433,7 +433,7 @@ fn constant(literal: &Literal) -> TypedNode {
     (Node::Const(value), ty)
 }
 
-/// Returns the type value with this name; None: there is no such type.
+/// Returns the type value with this name; None if there is no such type.
 fn type_constant(name: &str) -> Option<TypedNode> {
     let ty = match name {
         "bool" => Type::Bool,

@@ -337,7 +337,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Converts seconds since 1970; None: the time is out of range.
+/// Converts seconds since 1970; None if the time is out of range.
 fn epoch_time(seconds: Header) -> Option<Timestamp> {
     match seconds {
         Header::Positive(seconds) => Timestamp::from_second(i64::try_from(seconds).ok()?).ok(),

@@ -57,7 +57,7 @@ pub(super) fn encode(attributes: &[Attribute<'_>]) -> Vec<u8> {
 /// Replaces elements of the signed part by index ([`ISSUER`], [`SUBJECT`]) and signs it with the key of the
 /// issuer.
 ///
-/// The input is a certificate, or a certificate request, in which the subject has the index 1. None: it is
+/// The input is a certificate, or a certificate request, in which the subject has the index 1. Returns None if it is
 /// neither.
 pub(super) fn replace_names(
     certificate: &[u8],

@@ -57,7 +57,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 pub struct Settings {
     /// Server certificates to trust.
     pub trust: Trust,
-    /// Name to verify in the certificate of the server and to send as SNI; None: the host of the URL.
+    /// Name to verify in the certificate of the server and to send as SNI; None means the host of the URL.
     pub server_name: Option<String>,
     /// Client certificate for servers that request one.
     pub identity: Option<Identity>,

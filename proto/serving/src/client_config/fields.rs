@@ -25,7 +25,7 @@ pub(super) fn file(fields: &mut Fields<'_>, name: &'static str, dir: &Path) -> O
     non_empty_text(fields, name).map(|text| dir.join(text))
 }
 
-/// Returns the bytes of a base64 text. None: the field is absent, empty, or not base64, for which an error is
+/// Returns the bytes of a base64 text; None if the field is absent, empty, or not base64, for which an error is
 /// recorded.
 pub(super) fn base64_data(fields: &mut Fields<'_>, name: &'static str) -> Option<Secret> {
     let mut text = fields.text(name);

@@ -68,7 +68,7 @@ pub struct ClientConfig {
 pub struct Cluster {
     /// URL of the server.
     pub server: String,
-    /// Name to verify in the certificate of the server; None: the host of the URL.
+    /// Name to verify in the certificate of the server; None means the host of the URL.
     pub tls_server_name: Option<String>,
     /// Whether the client accepts every server certificate without verification.
     pub insecure_skip_tls_verify: bool,
@@ -191,7 +191,7 @@ impl ClientConfig {
         }
     }
 
-    /// Selects the cluster and the user of a context; None: of the current context.
+    /// Selects the cluster and the user of a context; None means the current context.
     ///
     /// # Errors
     ///

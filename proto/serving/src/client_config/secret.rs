@@ -15,7 +15,7 @@ impl Secret {
         &self.0
     }
 
-    /// Returns the value as text; None: not UTF-8.
+    /// Returns the value as text; None if it is not UTF-8.
     pub fn text(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }

@@ -78,11 +78,11 @@ pub struct Credentials {
     pub token: Option<Secret>,
     /// Client certificate.
     pub identity: Option<Identity>,
-    /// Expiration time; None: valid until the server rejects them.
+    /// Expiration time; None if the credentials are valid until the server rejects them.
     pub expires: Option<Timestamp>,
 }
 
-/// Standard input of this process if it is a terminal; None: prompts are impossible.
+/// Standard input of this process if it is a terminal; None if prompts are impossible.
 pub fn terminal() -> Option<File> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {

@@ -106,7 +106,7 @@ async fn spawn(command: &mut Command) -> std::io::Result<Child> {
     }
 }
 
-/// Process group of a running program; killed on drop. None: the program has ended or has no own group.
+/// Process group of a running program; killed on drop. None if the program has ended or has no own group.
 struct ProcessGroup(Option<u32>);
 
 impl Drop for ProcessGroup {

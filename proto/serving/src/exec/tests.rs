@@ -182,7 +182,7 @@ async fn exec_plugin_stdin_follows_interactive_mode_and_terminal() {
         printing_script(V1BETA1, r#"{"token": "t"}"#)
     );
     // Mode, whether there is a terminal, and what the plugin gets: whether it is interactive, and its input.
-    // None: the plugin does not run.
+    // None if the plugin does not run.
     for (mode, has_terminal, expected) in [
         ("Never", true, Some((false, ""))),
         ("Never", false, Some((false, ""))),

@@ -85,7 +85,7 @@ pub struct GateDefinition {
 }
 
 impl GateDefinition {
-    /// Returns the milestone that is in force in a minor release; None: the release does not have the gate.
+    /// Returns the milestone that is in force in a minor release; None if the release does not have the gate.
     pub fn milestone(&self, release: u32) -> Option<&'static Milestone> {
         self.milestones.iter().rfind(|milestone| milestone.since <= release)
     }

@@ -116,7 +116,7 @@ fn to_gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// Returns the soft limit with this name in `/proc/self/limits`; None: unlimited, or not reported.
+/// Returns the soft limit with this name in `/proc/self/limits`; None if it is unlimited or not reported.
 fn limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

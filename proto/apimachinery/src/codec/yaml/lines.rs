@@ -18,7 +18,7 @@ pub struct Lines(HashMap<String, usize>);
 impl Lines {
     /// Returns the line of a field, from 1, for a path like `jwt[0].issuer.url`.
     ///
-    /// A field without a recorded line has the line of the nearest field around it. None: no field around it
+    /// A field without a recorded line has the line of the nearest field around it. Returns None if no field around it
     /// has a recorded line either.
     pub fn line_of(&self, path: &str) -> Option<usize> {
         let mut path = path;

@@ -49,7 +49,7 @@ type Script = Arc<dyn Fn(&RecordedRequest) -> Option<Reply> + Send + Sync>;
 
 /// Test server with a certificate of its own authority, for `localhost` and 127.0.0.1.
 ///
-/// The script of a test returns the reply to a request. None: the server sends no reply, and the client
+/// The script of a test returns the reply to a request. None if the server sends no reply, and the client
 /// waits.
 struct Server {
     dir: TempDir,
