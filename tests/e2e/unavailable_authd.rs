@@ -35,12 +35,12 @@ fn apid(dir: &Path, socket: &Path) -> KillOnDrop {
     KillOnDrop(child.expect("apid starts"))
 }
 
-/// Waits for a warning "authd gives no decisions" in the log that contains every given text.
+/// Waits for a warning "authd is unavailable" in the log that contains every given text.
 async fn wait_for_warning(dir: &Path, texts: &[&str]) {
     let warnings = || {
         let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
         let whole = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        whole.filter(|line| line.contains("authd gives no decisions")).map(str::to_owned).collect::<Vec<_>>()
+        whole.filter(|line| line.contains("authd is unavailable")).map(str::to_owned).collect::<Vec<_>>()
     };
     let matches = |line: &String| line.contains("WARN") && texts.iter().all(|words| line.contains(words));
     let found = tokio::time::timeout(LOG_TIMEOUT, async {

@@ -27,9 +27,9 @@ impl AuthdConnection {
                 Some(OutageEvent::Ongoing(reason)) if !self.is_shutting_down() => tracing::warn!(
                     %reason,
                     socket = %socket.display(),
-                    "authd gives no decisions; requests wait or get 503"
+                    "authd is unavailable; requests wait or get 503"
                 ),
-                Some(OutageEvent::Ended) => tracing::info!("authd decides again"),
+                Some(OutageEvent::Ended) => tracing::info!("authd is available again"),
                 Some(OutageEvent::Ongoing(_)) | None => {}
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
@@ -42,7 +42,7 @@ impl AuthdConnection {
 enum OutageEvent {
     /// authd cannot decide, for this reason.
     Ongoing(AuthdProblem),
-    /// authd decides again, after a logged problem.
+    /// authd is available again, after a logged problem.
     Ended,
 }
 
