@@ -56,8 +56,8 @@ impl Operation {
 pub struct Attributes<'a> {
     /// Admission operation.
     pub operation: Operation,
-    /// Resource of the URL path in the version of the objects that plugins get: the storage version of a
-    /// built-in kind, the version of the URL path of a custom kind.
+    /// Resource of the URL path in the version of the objects that plugins get. This is the storage version of
+    /// a built-in kind, and the version of the URL path of a custom kind.
     pub resource: &'a Resource,
     /// Resource of the URL path, in the version of the URL path.
     pub served: &'a Resource,

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! The controller follows resource quotas and every kind whose objects a quota counts. It recounts the usage
-//! of a namespace with quotas after a new quota, after a change of `spec.hard` or of a counted object, and
-//! after each write that the admission plugin charged to a quota. Every [`RESYNC`], the controller recounts
-//! all namespaces with quotas. A change in a namespace without quotas costs one lookup.
+//! The controller follows resource quotas and every kind whose objects a quota counts. It recounts the usage of
+//! a namespace after a new quota, and after a change of `spec.hard` or of a counted object. It also recounts
+//! after each write that the admission plugin charged to a quota. Every [`RESYNC`], the controller recounts all
+//! namespaces with quotas. A change in a namespace without quotas costs one lookup.
 //!
 //! # Invariants
 //!

@@ -194,7 +194,7 @@ fn is_protected(object: &Object, finalizer: &str) -> bool {
     object.is_terminating() && object.finalizers().any(|existing| existing == finalizer)
 }
 
-/// Whether a pod uses a claim of its namespace: the pod has a node, and one of its volumes names the claim or
+/// Whether a pod uses a claim of its namespace. The pod has a node, and one of its volumes names the claim, or
 /// is the ephemeral volume for which the claim was created.
 fn uses_claim(pod: &Object, claim: &Object) -> bool {
     let is_scheduled = pod.str_at(&["spec", "nodeName"]).is_some_and(|node| !node.is_empty());

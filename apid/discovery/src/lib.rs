@@ -235,7 +235,7 @@ fn resource_entries(
 }
 
 /// Returns group and version of the kind of a subresource, if they differ from the group of the resource and
-/// from the version `served` in which the resource is served.
+/// from its version `served`.
 fn foreign_group_version<'a>(
     subresource: &Subresource,
     resource: &Resource,

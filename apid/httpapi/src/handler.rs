@@ -215,7 +215,7 @@ impl Api {
         }
     }
 
-    /// Returns the response in every case: a panic gives 500, a timeout gives 504.
+    /// Returns the response in every case: 500 after a panic, 504 after a timeout.
     async fn run_with_timeout(
         &self,
         context: &Arc<RequestContext>,

@@ -51,7 +51,7 @@ pub(super) fn path_within_limit(uri: &Uri) -> &str {
     if uri.path().len() > MAX_PATH_BYTES { "/" } else { uri.path() }
 }
 
-/// Returns the path and query of a request for the audit log; a path that [`check_path`] rejects is cut.
+/// Returns the path and query of a request for the audit log; a path that [`check_path`] rejects is truncated.
 pub(super) fn audited_uri(uri: &Uri) -> String {
     match uri.path_and_query().map_or("", PathAndQuery::as_str) {
         text if uri.path().len() > MAX_PATH_BYTES => {

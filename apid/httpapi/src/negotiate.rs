@@ -4,7 +4,7 @@
 //!
 //! [`accept`] picks the first clause of the `Accept` header, by quality and then by order, that the endpoint
 //! can serve. A clause may request another kind with `as`, `g` and `v`: a Table or PartialObjectMetadata.
-//! [`body_format`] reads `Content-Type`. An `Accept` header that cannot be served gives 406, an unsupported
+//! [`body_format`] reads `Content-Type`. An `Accept` header that cannot be served returns 406, an unsupported
 //! `Content-Type` 415 (requirements D-MT).
 
 use apimachinery::names::Names;

@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! The index of OpenAPI v3 gives the URL of each document with a hash. With the current hash, clients may
-//! cache the response forever; with another hash, apid redirects to the current URL.
+//! The index of OpenAPI v3 lists the URL of each document with a hash. With the current hash, clients may cache
+//! the response forever; with another hash, apid redirects to the current URL.
 
 use std::sync::Arc;
 use std::time::Duration;

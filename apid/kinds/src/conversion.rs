@@ -5,7 +5,7 @@
 //! A non-storage version is a separate [`crate::Kind`] with [`crate::Storage::Shared`] and its own names,
 //! schema and printer columns. A [`Conversion`] translates between this version and the storage version. A
 //! round trip through the storage version loses nothing, even if one version lacks a field of the other. The
-//! schema brings the output of a conversion into stored form, so a conversion does not have to omit zero
+//! schema normalizes the output of a conversion to the stored form, so a conversion does not have to omit zero
 //! values.
 
 use apimachinery::names::Names;

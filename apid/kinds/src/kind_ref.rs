@@ -56,8 +56,7 @@ pub struct CustomKind {
     pub namespaced: bool,
     /// Whether this is the storage version.
     pub is_storage_version: bool,
-    /// Whether apid serves this version. A version that apid does not serve is a kind only if it is the
-    /// storage version.
+    /// Whether apid serves this version. An unserved version exists only as the storage version.
     pub is_served: bool,
     /// The uid of the definition.
     pub definition_uid: Arc<str>,
@@ -387,7 +386,7 @@ impl fmt::Debug for KindRef {
 }
 
 impl SchemaRef<'_> {
-    /// Checks types, drops undeclared fields, and brings an object into stored form.
+    /// Checks types, drops undeclared fields, and normalizes an object to the stored form.
     ///
     /// # Errors
     ///

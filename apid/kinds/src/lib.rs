@@ -23,9 +23,8 @@
 //! # Invariants
 //!
 //! INVARIANT (a kind is one file and one line): a new built-in kind needs a file in `src/<group>/` and a line
-//! in the table of the group; shared code reads the facts from the [`Kind`]. Outside these folders, code
-//! refers to particular kinds only in modules about pods, scaling and eviction and in special cases of
-//! kube-apiserver.
+//! in the table of the group. Shared code reads the facts from the [`Kind`]. Outside these folders, code refers
+//! to particular kinds only in modules about pods, scaling and eviction and in special cases of kube-apiserver.
 //! INVARIANT (no HTTP): this crate uses no requests or headers, and uses status codes only through
 //! `apimachinery::status`.
 

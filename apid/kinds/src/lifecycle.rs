@@ -20,7 +20,7 @@ use apimachinery::names::Names;
 pub const CURRENT: Release = Release(33);
 
 /// The maximum number of releases from the introduction of a beta version to its deprecation, and the minimum
-/// number from its deprecation to its removal: 9 months, or 3 releases if that is longer.
+/// number from its deprecation to its removal. The policy is 9 months, or 3 releases if that is longer.
 pub const BETA_RELEASES: u32 = 3;
 
 static TABLE: LazyLock<Vec<Version>> = LazyLock::new(|| {

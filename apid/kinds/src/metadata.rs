@@ -4,7 +4,7 @@
 //!
 //! [`prepare_create`] and [`prepare_update`] set the server-owned fields. [`validate`] checks the metadata of
 //! an object; [`validate_update`] checks the changes of an update. Each check reports errors of labels, so an
-//! update reports these errors more than once: the general checks report them twice, and the checks of the kind
+//! update reports these errors more than once. The general checks report them twice, and the checks of the kind
 //! ([`crate::MetadataChecks`]) report them again. kube-apiserver returns the same list.
 //!
 //! # Reference

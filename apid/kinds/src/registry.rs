@@ -270,7 +270,7 @@ impl Resource {
         self.kind.list_kind()
     }
 
-    /// Checks types, drops unknown fields and brings a decoded body into stored form.
+    /// Checks types, drops unknown fields and normalizes a decoded body to the stored form.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! `field_rules/rules.csv` tells for every field of every stored kind whether validation has a rule for it: `rule` or
 //! `no rule`.
 //!
-//! The fields are those of `docs/spec/wire.csv`. A field has a rule if some value of it changes the validation
-//! errors of some object: of a minimal object or of an object in `testdata`, at creation or update. The test
+//! The fields are those of `docs/spec/wire.csv`. A field has a rule if one of its values changes the validation
+//! errors of an object at creation or update. The objects are minimal ones and those in `testdata`. The test
 //! compares the word with this behaviour in both directions, so a removed rule fails as well as a new field
 //! without a row. `FIELD_RULES_UPDATE=1` writes the table; the difference shows in review.
 //!

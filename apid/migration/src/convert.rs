@@ -3,10 +3,10 @@
 //! # Contract
 //!
 //! The target is a group and version. Without a target, or if the target lacks the kind, a manifest of a
-//! removed version is converted to the replacement, and a manifest of a served version keeps its version, as
-//! in the convert plugin of kubectl. A manifest of a kind without a schema in this program, such as a custom
-//! kind, stays unchanged. A built-in group that only the other names preset has is an error. Warnings list
-//! fields whose meaning or default changes, unknown fields, and fields that the server will reject.
+//! removed version is converted to the replacement. A manifest of a served version keeps its version, as in the
+//! convert plugin of kubectl. A manifest of a kind without a schema in this program, such as a custom kind,
+//! stays unchanged. A built-in group that only the other names preset has is an error. Warnings list fields
+//! whose meaning or default changes, unknown fields, and fields that the server will reject.
 //!
 //! # Errors
 //!

@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! [`InternalForm`] derives the internal type from the type of the table: the field names are those of Go, no
-//! field is omitted, an absent pointer, list or map is `null`, and any other absent value is the zero of its
+//! [`InternalForm`] derives the internal type from the type of the table. The field names are those of Go, and
+//! no field is omitted. An absent pointer, list or map is `null`; any other absent value is the zero of its
 //! type. An empty list is `null` too, except in types that keep empty lists. Types of the group `meta` have no
 //! internal form; they keep their JSON names and omit absent fields.
 //!

@@ -7,8 +7,9 @@
 //! line and the file of `--config` replace the defaults. The process ends with its parent.
 //!
 //! No controller of kube-controller-manager runs unless `--controllers` names it, as in an env test of
-//! Kubernetes: terminating namespaces wait for `PUT /finalize`, no object is garbage-collected, namespaces get
-//! neither a ServiceAccount nor a CA bundle, quotas and policies get no status, and roles are not aggregated.
+//! Kubernetes. Terminating namespaces wait for `PUT /finalize`, and no object is garbage-collected. Namespaces
+//! get neither a ServiceAccount nor a CA bundle, quotas and policies get no status, and roles are not
+//! aggregated.
 
 use std::process::ExitCode;
 

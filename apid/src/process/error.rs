@@ -87,8 +87,8 @@ pub(super) enum ProcessError {
     /// The callback at readiness failed.
     #[error("{0}")]
     Ready(OnReadyError),
-    /// The system gave no random bytes.
-    #[error("the system gave no random bytes")]
+    /// The system returned no random bytes.
+    #[error("the system returned no random bytes")]
     Random,
     /// The worker threads cannot start.
     #[error("worker threads cannot start: {0}")]

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`Ownership::record_changes`] gives the changed fields of a create, update or patch to its field manager.
-//! For an apply, [`Ownership::write`] describes the write to the crate `apply`, which computes the ownership.
-//! Both use the object as sent by the client, with defaults, before admission and the kind's preparation.
-//! Fields that admission or preparation sets have no owner.
+//! [`Ownership::record_changes`] makes the field manager of a create, update or patch the owner of the changed
+//! fields. For an apply, [`Ownership::write`] describes the write to the crate `apply`, which computes the
+//! ownership. Both use the object as sent by the client, with defaults, before admission and the kind's
+//! preparation. Fields that admission or preparation sets have no owner.
 //!
 //! The ownership is computed without waiting. A computation that lacks the result of a conversion webhook
 //! fails. [`Ownership::convert_missing`] then gets the missing results, and the computation runs again.

@@ -10,8 +10,8 @@
 //!
 //! INVARIANT (fresh watches): no notice has a revision above a policy write unless the authorization is newer
 //! than that write. The watch checks the guard before each batch of initial events, each later event and each
-//! bookmark. The guard ends the watch within a second of a revocation, unless the watch waits for its client or for the
-//! limit of unread responses: then the watch ends before its next event.
+//! bookmark. The guard ends the watch within a second of a revocation. A watch that waits for its client, or
+//! for the limit of unread responses, ends before its next event.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! The escalation check of roles and bindings (requirements A-RBAC-56 to A-RBAC-64).
-//! A user may grant only permissions that the user has, unless the user has the verb `escalate` on the
-//! written role, or the verb `bind` on the role of the written binding.
+//! The escalation check of roles and bindings (requirements A-RBAC-56 to A-RBAC-64). A user may grant only
+//! permissions that the user has. Exceptions are the verb `escalate` on the written role, and the verb `bind`
+//! on the role of the written binding.
 //!
 //! # Contract
 //!

@@ -108,7 +108,7 @@ impl Session {
         &mut self,
         updates: &mut Streaming<auth::MirrorUpdate>,
     ) -> Result<String, FeedError> {
-        let stream_closed = || Ok("apid no longer reads".to_owned());
+        let stream_closed = || Ok("apid has closed the stream".to_owned());
         let mut changes = self.components.config.subscribe();
         changes.mark_changed();
         let mut next_metrics = Duration::ZERO;

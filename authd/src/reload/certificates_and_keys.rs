@@ -22,7 +22,7 @@ use crate::config_error::ConfigError;
 
 /// The subject of the note about missing and outdated revocation lists.
 const LISTS: &str = "lists of revoked certificates";
-/// The text of the note about missing and outdated revocation lists, for any remark on the lists.
+/// The note while any revocation list is missing, outdated or from an unknown CA.
 const LISTS_NOTE: &str = "some lists are missing, outdated or of an unknown CA; see the log";
 /// The subject of the note that an outdated list does not replace the active one.
 const KEPT_LISTS: &str = "outdated list of revoked certificates";

@@ -7,8 +7,8 @@
 //! [`MAX_STABILITY_CHECKS`] checks is read anyway. A valid file is activated. An invalid file leaves the
 //! last-known-good configuration active; authd logs each error and adds a note to `/readyz?verbose` until a
 //! valid file arrives. Metrics count the reloads of configuration files. authd reloads a file only if its
-//! content changed: not after `touch`, but after a symbolic link to other content replaced it (requirements
-//! A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46, A-AZC-48).
+//! content changed: not after `touch`, but after a symbolic link to other content replaced it. (Requirements
+//! A-JWT-4, A-JWT-5, A-AZC-45, A-AZC-46 and A-AZC-48.)
 //!
 //! # Invariants
 //!

@@ -28,7 +28,7 @@ use crate::config_error::ConfigError;
 pub const TOTAL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Limit in bytes of a response; a longer response is a failure of the call.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
-/// Limit in characters of a text that the service sent, in the log; a longer text is cut.
+/// Limit in characters of a logged text from the service; a longer text is truncated.
 const MAX_SHOWN_CHARS: usize = 500;
 
 /// The API version of a review.

@@ -412,7 +412,7 @@ fn library_equality(arguments: &[ValueFacts<'_>]) -> Option<Estimate> {
 /// Estimated maximum cost of reading the text of a named format.
 const FORMAT_SIZE: u64 = 7;
 
-/// Number of nested values of the value with fewer nested values; the smaller [`Value::size`] if the sizes differ.
+/// Element count of the smaller value, with nested elements. If the sizes differ, the smaller [`Value::size`].
 ///
 /// The function raises a common limit of both counts, so that it does not walk through a much larger value.
 fn contents_of_smaller(left: &Value<'_>, right: &Value<'_>) -> u64 {

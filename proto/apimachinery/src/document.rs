@@ -321,7 +321,7 @@ impl<'d> Fields<'d> {
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// A field of one type; a wrong type gives None and records an error.
+    /// A field of one type; a wrong type records an error and returns None.
     ///
     /// `description` follows "must be" in the error.
     pub fn typed<T>(

@@ -184,7 +184,7 @@ impl Decimal {
 
     /// Multiplies by 2^`times`.
     ///
-    /// Digits far above 2^63 or far below a billionth are cut first, to limit the work. They do not affect
+    /// Digits far above 2^63 or far below a billionth are dropped first, to limit the work. They do not affect
     /// the result after [`Decimal::cap`] and rounding.
     fn double(&mut self, times: i32) {
         /// Number of digits kept before and after the decimal point.

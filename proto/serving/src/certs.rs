@@ -347,7 +347,7 @@ fn params(names: &[String], now: Timestamp, validity: Duration) -> Result<Certif
 fn generate_serial_number() -> Result<SerialNumber, CertError> {
     let mut serial = [0; SERIAL_BYTES];
     aws_lc_rs::rand::fill(&mut serial)
-        .map_err(|_| CertError::Generate("the system gave no random bytes".to_owned()))?;
+        .map_err(|_| CertError::Generate("the system returned no random bytes".to_owned()))?;
     Ok(SerialNumber::from_slice(&serial))
 }
 

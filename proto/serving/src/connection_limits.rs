@@ -503,7 +503,7 @@ mod tests {
         let mut oldest = permits.remove(0);
         let cut = async move { oldest.wait_until_cut().await };
         let (_newest, ()) = tokio::join!(waiting, cut);
-        assert!(permits[0].wait_until_cut().now_or_never().is_none(), "one handshake is cut");
+        assert!(permits[0].wait_until_cut().now_or_never().is_none(), "one handshake is closed");
         assert!(other.wait_until_cut().now_or_never().is_none(), "handshakes of other peers continue");
     }
 

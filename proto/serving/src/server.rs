@@ -6,7 +6,7 @@
 //! limits the time for handshake and request head, the headers and the streams. Idle HTTP/2 peers are pinged.
 //! When `shutdown` is ready the listener closes, and HTTP/2 peers get GOAWAY. Responses in flight are finished
 //! until the deadline; then the server cuts the remaining connections. A client that reads its response too
-//! slowly is cut after [`READ_GRACE`].
+//! slowly is closed after [`READ_GRACE`].
 //!
 //! The memory of a connection is limited, so that a few hostile connections cannot exhaust the memory of the
 //! process:

@@ -30,7 +30,7 @@ use crate::{Attributes, Interest, ObjectKind, Operation, Phase, Plugin};
 const POLICY: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicy");
 const BINDING: ObjectKind = ObjectKind::new("admissionregistration", "ValidatingAdmissionPolicyBinding");
 
-/// Maximum size of the value of an audit annotation in bytes; longer values are cut.
+/// Maximum size of the value of an audit annotation in bytes; longer values are truncated.
 const ANNOTATION_MAX: usize = 10 * 1024;
 
 /// The plugin ValidatingAdmissionPolicy.

@@ -4,9 +4,8 @@
 //!
 //! INVARIANT (one request, one entry): a key is the whole user and the whole attributes, compared field by
 //! field. Requests share an entry only when they agree in every field that an authorizer may read. The
-//! exception is an entry that authd gave for any name: its comparison ignores the name and the path that
-//! contains the name.
-//! INVARIANT (fresh policy): an entry is used only while it [is valid](Validity::is_valid).
+//! exception is an entry that is valid for any name: its comparison ignores the name and the path that contains
+//! the name. INVARIANT (fresh policy): an entry is used only while it [is valid](Validity::is_valid).
 //!
 //! # Costs
 //!

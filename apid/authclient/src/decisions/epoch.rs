@@ -1,4 +1,4 @@
-//! The epochs of authd: which process with which configuration gave a response.
+//! The epochs of authd: which process with which configuration sent a response.
 //!
 //! # Contract
 //!

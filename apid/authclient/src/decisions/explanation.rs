@@ -70,7 +70,7 @@ impl Auth {
             Ok(Some(decide_response::Answer::Explain(explanation))) => explanation.nearest_misses,
             Ok(_) => Vec::new(),
             Err(error) => {
-                tracing::debug!(request_id, %error, "authd gave no explanation; the denial has none");
+                tracing::debug!(request_id, %error, "authd did not explain the denial");
                 Vec::new()
             }
         }

@@ -12,7 +12,7 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 
-/// The rejection of a request by authentication or authorization, or because authd gave no decision.
+/// The rejection of a request by authentication or authorization, or because authd did not respond.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     /// The response to the client: 401, 403, or 503 when authd does not decide.

@@ -44,8 +44,8 @@ const BACKLOG: usize = 4096;
 /// The prefix of the user names of nodes, on which the Node authorizer decides.
 const NODE_USER_PREFIX: &str = "system:node:";
 
-/// The policy vector of this process: the revisions of the last changes of policy objects, for the cluster,
-/// the identities, each slot of namespaces and each slot of nodes.
+/// The policy vector of this process: the revision of the last policy change of the cluster, of the identities,
+/// and of each slot of namespaces and nodes.
 pub struct PolicyRevisions {
     table: Reductions,
     /// The revision up to which the vector includes all changes.
@@ -304,7 +304,7 @@ impl Observer for PolicyRevisions {
     }
 }
 
-/// The revisions of the components of namespaces or of nodes, in slots by the hash of the name.
+/// Fixed-size table of the revisions of namespaces or nodes, indexed by the hash of the name.
 struct Slots {
     values: Box<[AtomicU64]>,
     hash: RandomState,

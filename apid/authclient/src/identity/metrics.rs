@@ -97,7 +97,7 @@ pub(crate) enum AuthenticationResult {
     Success,
     /// The credentials were rejected.
     Failure,
-    /// authd gave no result.
+    /// authd did not respond.
     Error,
 }
 
@@ -212,7 +212,7 @@ impl AuthMetrics {
         ActiveFetch(self.active_fetches.clone())
     }
 
-    /// Counts a completed authentication by authd. `is_ok`: authd gave a response.
+    /// Counts a completed authentication by authd. `is_ok`: authd responded.
     pub(crate) fn count_fetch(&self, is_ok: bool) {
         let [ok, error] = &self.fetches;
         if is_ok { ok } else { error }.inc();
@@ -223,7 +223,7 @@ impl AuthMetrics {
         self.expiration.observe(seconds);
     }
 
-    /// Records the result and the duration of an authorization; None if authd gave no decision.
+    /// Records the result and the duration of an authorization; None if authd did not respond.
     pub(crate) fn record_authorization(&self, result: Option<Verdict>, duration: Duration) {
         let [allowed, denied, no_opinion, error] = &self.authorizations;
         let (counter, histogram) = match result {
@@ -245,7 +245,7 @@ impl AuthMetrics {
 
 /// The label value for user names that contain `@`.
 const EMAIL: &str = "email_id";
-/// The label value for user names that have no value of their own.
+/// The label value for all other user names.
 const OTHER: &str = "other";
 
 #[cfg(test)]

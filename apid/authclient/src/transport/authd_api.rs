@@ -26,7 +26,7 @@ pub(crate) trait AuthdApi: Send + Sync + 'static {
     async fn review(&self, request: ReviewRequest) -> Result<ReviewResponse, AuthdError>;
 }
 
-/// The reason why authd gave no response. The request then fails: apid never treats this error as an allow.
+/// The reason why authd did not respond. The request then fails: apid never treats this error as an allow.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum AuthdError {
     /// No connection to authd exists, or the connection broke before the response.
@@ -52,9 +52,9 @@ impl From<AuthdError> for Status {
         match &error {
             // `AuthdConnection` logs the loss of the connection once, at the level `warn`.
             AuthdError::Unreachable(_) => {
-                tracing::debug!(reason = %error, "authd gave no decision; the request fails")
+                tracing::debug!(reason = %error, "authd did not respond; the request fails")
             }
-            _ => tracing::warn!(reason = %error, "authd gave no decision; the request fails"),
+            _ => tracing::warn!(reason = %error, "authd did not respond; the request fails"),
         }
         match error {
             AuthdError::Failed(failure) if failure.code >= 400 && failure.code != 503 => {

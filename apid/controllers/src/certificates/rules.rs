@@ -61,7 +61,7 @@ pub(super) enum BrokenRule {
     /// The request for a serving certificate has neither a DNS name nor an IP address.
     #[error("DNS or IP subjectAltName is required")]
     NoAlternativeName,
-    /// The usages in the request of a node are not the required usages; contains the accepted usages.
+    /// The request contains usages that a node may not have; contains the accepted usages.
     #[error("usages did not match [{0}]")]
     NodeUsages(String),
 }

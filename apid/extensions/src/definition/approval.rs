@@ -18,7 +18,7 @@ pub(super) enum Approval {
     Invalid,
     /// The annotation is a URL.
     Approved,
-    /// The annotation is a reason.
+    /// The author opted out: `unapproved, REASON`.
     Bypassed,
     /// The annotation is absent or empty.
     Missing,

@@ -4,9 +4,9 @@
 //!
 //! A stored definition, and a definition in memory, has the same extension names under both presets:
 //! [`SchemaExtension::stored_name`]. Under the preset `svc` the strategy of the kind calls [`to_stored`] on a
-//! decoded body before the schema of the kind checks it, and [`to_served`] on an object before it is encoded.
-//! Under `kubernetes` both do nothing. The type table, Protobuf, server-side apply and the structural schemas
-//! know only the stored names. Field paths and messages in responses have the served names;
+//! decoded body before the schema of the kind checks it. It calls [`to_served`] on an object before the object
+//! is encoded. Under `kubernetes` both do nothing. The type table, Protobuf, server-side apply and the
+//! structural schemas know only the stored names. Field paths and messages in responses have the served names;
 //! [`to_served_text`] renames those of the type table.
 //!
 //! [`to_stored`] and [`to_served`] rename the keywords of every `openAPIV3Schema`, and of the field sets in

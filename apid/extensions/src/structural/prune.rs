@@ -60,8 +60,8 @@ impl Pruner {
         self.visit_items(items, |pruner, item| pruner.prune_preserved(items_node, item));
     }
 
-    /// Visits a value in a part that preserves unknown fields: it keeps all its fields, and the values of
-    /// declared fields are pruned.
+    /// Prunes a value under `preserve-unknown-fields`: unknown fields stay, and the values of declared fields
+    /// are pruned.
     fn prune_preserved(&mut self, node: &Node, value: &mut Value) {
         match value {
             Value::Object(fields) => self.prune_declared(node, fields),

@@ -117,7 +117,7 @@ impl Series {
     }
 }
 
-/// A version stored inline, so a lookup allocates nothing. A longer version is cut.
+/// A version stored inline, so a lookup allocates nothing. A longer version is truncated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct VersionLabel([u8; VersionLabel::BYTES]);
 

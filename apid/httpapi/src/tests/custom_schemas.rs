@@ -14,7 +14,7 @@ fn object(properties: Value) -> Value {
     json!({"type": "object", "properties": properties})
 }
 
-/// A schema with a rule, under the name that the default preset gives to validation rules.
+/// A schema with validation rules, under their name in the default preset.
 fn with_rules(mut schema: Value, rules: Value) -> Value {
     schema["x-svc-validations"] = rules;
     schema

@@ -149,7 +149,7 @@ async fn propagation_policy_and_orphan_dependents_add_finalizer() {
             None => assert_eq!(now.code, 200, "{query} {body}"),
         }
     }
-    // `orphanDependents: false` gives 202 if the object still exists.
+    // `orphanDependents: false` returns 202 if the object still exists.
     server.post(MAPS, map_with_finalizer("h")).await;
     let reply = server.delete(&format!("{MAPS}/h?orphanDependents=false"), Value::Null).await;
     assert_eq!((reply.code, reply.json()["kind"].clone()), (202, json!("ConfigMap")));

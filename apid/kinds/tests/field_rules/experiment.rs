@@ -58,8 +58,8 @@ impl<'a> Experiment<'a> {
         Experiment { resource, names, clock, rng: SeededRng::new(1), types, bases }
     }
 
-    /// Objects for the experiments with a field: a minimal object, one with all fields of the struct that contains the
-    /// field, and the case objects that have the most steps of the path.
+    /// Objects for the experiments with a field: a minimal object, and one with all fields of the struct that
+    /// contains the field. The case objects with the most steps of the path follow.
     fn bases_for(&self, path: &[Step], owner: &str) -> Vec<Value> {
         let parent = path.split_last().map_or(path, |(_, parent)| parent);
         let minimal = json!({"metadata": {"name": "x"}});

@@ -28,7 +28,7 @@ pub(super) const DEPTH: usize = 100;
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ProtobufError {
     /// The bytes end inside a field.
-    #[error("the message is cut off")]
+    #[error("the message is truncated")]
     Truncated,
     /// A field has the wrong wire type, or a time out of range.
     #[error("field `{0}` has the wrong wire type")]

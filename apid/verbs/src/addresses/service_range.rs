@@ -66,7 +66,7 @@ impl ServiceRange {
         bits - self.prefix
     }
 
-    /// Whether the range is of IPv4.
+    /// Whether this is an IPv4 range.
     pub fn is_ipv4(&self) -> bool {
         self.network.is_ipv4()
     }

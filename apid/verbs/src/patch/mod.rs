@@ -225,7 +225,7 @@ impl Patch {
     }
 }
 
-/// Rejects a patch that gives an object another kind or an unknown version.
+/// Rejects a patch that changes the kind of an object, or sets an unknown version.
 ///
 /// The errors are those of kube-apiserver.
 fn check_type(

@@ -18,7 +18,7 @@ use crate::tokens::jose;
 
 /// Limits of the claims in bytes and in levels of nesting. Providers nest claims about three levels deep.
 const LIMITS: Limits = Limits { bytes: jose::MAX_TOKEN_BYTES, depth: 32, ..Limits::BODY };
-/// Limit in characters of the path of a claim in an error; a longer path is cut.
+/// Limit in characters of the path of a claim in an error; a longer path is truncated.
 const MAX_NAME_CHARS: usize = 100;
 /// Seconds that the issuer's clock may be ahead of the local clock, for `nbf` and `iat`.
 const LEEWAY: f64 = 300.0;

@@ -45,7 +45,7 @@ use validated::ValidatedAuthenticator;
 
 pub use issuers::{IssuerHooks, Issuers};
 
-/// Limit in characters of the URL of an unknown issuer in the log; a longer URL is cut.
+/// Limit in characters of the URL of an unknown issuer in the log; a longer URL is truncated.
 const MAX_SHOWN_ISSUER: usize = 200;
 
 /// Configuration of the JWT authenticators.

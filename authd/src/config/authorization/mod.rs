@@ -221,7 +221,7 @@ fn match_conditions(fields: &mut Fields<'_>) -> Conditions {
     conditions
 }
 
-/// Reads a required field with a fixed set of values. Any other value gives None and an error.
+/// Reads a required field with a fixed set of values. Any other value is an error; the result is then None.
 fn enum_value(fields: &mut Fields<'_>, name: &'static str, known: &[&str]) -> Option<String> {
     let text = fields.text(name);
     let path = fields.path().child(name);

@@ -72,8 +72,8 @@ impl ReferencePolicy {
     }
 }
 
-/// Whether a rule does not allow a request, but allows a similar one: with a verb and a name of the rule, or
-/// with another API group or subresource of a resource that the rule names.
+/// Whether a rule does not allow a request, but allows a similar one. The similar request has a verb and a name
+/// of the rule, or another API group or subresource of its resources.
 fn is_near_miss(rule: &PolicyRule, ask: &Attributes) -> bool {
     let allows = |changed: &Attributes| matches_rule(rule, changed);
     if allows(ask) {

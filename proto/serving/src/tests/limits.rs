@@ -322,7 +322,7 @@ async fn silent_handshakes_beyond_limit_are_cut_for_others() {
     }
     let mut oldest = silent.remove(0);
     let closed = tokio::time::timeout(Duration::from_secs(10), oldest.read_u8()).await;
-    assert!(closed.is_ok_and(|read| read.is_err()), "the oldest handshake is cut");
+    assert!(closed.is_ok_and(|read| read.is_err()), "the oldest handshake is closed");
     let last = silent.pop().unwrap();
     let open = tokio::time::timeout(Duration::from_millis(100), async move { last.readable().await }).await;
     assert!(open.is_err(), "the newest handshake continues");

@@ -128,8 +128,8 @@ fn pod_affinity_term(term: &Field<'_, '_>, errors: &mut FieldErrors) {
     text::check_format(&key, format::qualified_name, errors);
 }
 
-/// Reports keys of `matchLabelKeys` that the selector has twice: the selector of a new pod has a requirement for
-/// each of the keys already. kube-apiserver reports the index of the key below the path of the term.
+/// Reports keys of `matchLabelKeys` that the selector has twice: the selector of a new pod already has a
+/// requirement for each key. kube-apiserver reports the index of the key below the path of the term.
 fn selected_keys(
     term: &Field<'_, '_>,
     selector: &Field<'_, '_>,
