@@ -18,8 +18,8 @@ use serving::client::{CallError, Client, Identity, Limits, Settings, SettingsErr
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum size in bytes of a text response.
 const MAX_TEXT: usize = 256 << 20;
-/// Maximum length of the message in the error of a rejected request: characters of a text response, or the
-/// number of bytes from which a download ignores further parts of the body.
+/// Maximum length of the message in the error of a rejected request, in characters of a text response. A
+/// download ignores further parts of the body after this number of bytes.
 pub(crate) const MAX_MESSAGE: usize = 4096;
 
 /// A server and the credentials for it.

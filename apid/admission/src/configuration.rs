@@ -3,10 +3,10 @@
 //! # Contract
 //!
 //! apid reads the complete file at start-up, before it serves requests. The file holds an
-//! `AdmissionConfiguration` of `apiserver.config/v1` or `apiserver/v1alpha1`, in YAML or JSON. Its list `plugins` names
-//! plugins, each with an inline `configuration` or the `path` of a file. The strict reader of
-//! [`apimachinery::document`] reads all files: unknown fields, duplicate fields and unknown plugins are
-//! errors, and every error names the file, the line and the field.
+//! `AdmissionConfiguration` of `apiserver.config/v1` or `apiserver/v1alpha1`, in YAML or JSON. Its list
+//! `plugins` names plugins, each with an inline `configuration` or the `path` of a file. The strict reader of
+//! [`apimachinery::document`] reads all files. Unknown fields, duplicate fields and unknown plugins are errors,
+//! and every error names the file, the line and the field.
 
 use std::collections::BTreeMap;
 

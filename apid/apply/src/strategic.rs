@@ -8,16 +8,17 @@
 //! `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`, `$retainKeys`.
 //!
 //! Where the object has no value, or the directive `replace` discards the stored one, the value of the patch is
-//! taken as sent: lists keep items with equal keys. Directives inside such a value have no effect. The schema
-//! reports those that remain as unknown fields.
+//! taken as sent. Lists then keep items with equal keys. Directives inside such a value have no effect. The
+//! schema reports those that remain as unknown fields.
 //!
 //! # Reference
 //!
 //! Order of a merged list: items that the patch contains in the order of the patch, all other items in their
 //! stored order. A stored item that the patch lacks comes before the first patch item that follows it in the
-//! stored list; without such a patch item it comes last. Patch items that the stored list lacks do not count
-//! for this rule. Values of another JSON type replace the stored ones; the schema then validates them. All of this
-//! is the behaviour of kube-apiserver, and the errors have the texts of kube-apiserver, which clients match.
+//! stored list. Without such a patch item it comes last. Patch items that the stored list lacks do not count
+//! for this rule. Values of another JSON type replace the stored ones; the schema then validates them. All of
+//! this is the behaviour of kube-apiserver, and the errors have the texts of kube-apiserver, which clients
+//! match.
 
 use std::collections::{HashMap, HashSet};
 

@@ -238,8 +238,8 @@ impl Api {
 
     /// Handles a request up to its response.
     ///
-    /// The futures of less frequent steps are boxed, so that the future of a small read stays small: its
-    /// memory is allocated and written once for each request.
+    /// The futures of less frequent steps are boxed, so that the future of a small read stays small. Its memory
+    /// is allocated and written once for each request.
     async fn run(&self, context: &Arc<RequestContext>, body: RequestBody) -> Result<ApiResponse, Status> {
         context.query.check()?;
         context.time_limit.check()?;

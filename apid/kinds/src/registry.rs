@@ -34,7 +34,7 @@ pub struct Resource {
     /// Full group name and kind.
     pub group_kind: GroupKind,
     /// Prefix of the storage keys, with the trailing slash. The prefix of a built-in kind contains the group
-    /// stem, so it does not depend on the names preset; the prefix of a custom kind contains the full group
+    /// stem, so it does not depend on the names preset. The prefix of a custom kind contains the full group
     /// name.
     pub key_prefix: String,
     /// Hash of the full group name and the plural name. All versions of the resource have the same hash, also

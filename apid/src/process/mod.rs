@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! INVARIANT (no store after a rejected command line): a new store is created only after a spawned authd has
-//! accepted its flags, or has not answered for some seconds.
+//! accepted its flags, or has not responded for some seconds.
 
 mod authd;
 mod components;

@@ -61,8 +61,8 @@ pub fn evict<'a>(
                 resource_version: Some(pod.resource_version().to_owned()),
             };
             let misses_preconditions = fails_precondition(&requested_options.preconditions, &found);
-            // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion: the
-            // pod may start at any time, and its budget must then allow the eviction.
+            // A pending pod that meets the preconditions is deleted below, at the evaluated resourceVersion.
+            // The pod may start at any time, and its budget must then allow the eviction.
             if eviction::is_finished(&pod) || (eviction::needs_no_budget(&pod) && misses_preconditions) {
                 delete_evicted(&pod_call, &requested_options).await?;
                 break;

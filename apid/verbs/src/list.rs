@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded history): a list at an old revision reads pages of at most [`STORE_PAGE_BYTES`]. The memory
-//! limit of the user counts the old versions that the list keeps; above the limit, the list returns 429. The limit also
-//! counts converted objects, which each list creates again: up to [`MAX_CONVERTED_BYTES`] for a list, so that a client
-//! can read all objects of a converted kind.
+//! INVARIANT (bounded history): a list at an old revision reads pages of at most [`STORE_PAGE_BYTES`]. The
+//! memory limit of the user counts the old versions that the list keeps; above the limit, the list returns 429.
+//! The limit also counts converted objects, which each list creates again. It counts up to
+//! [`MAX_CONVERTED_BYTES`] for a list, so that a client can read all objects of a converted kind.
 //!
 //! # Reference
 //!
@@ -257,8 +257,8 @@ async fn list_newest(
     list_from_snapshot(call, options, selection, &snapshot, &chunk_start.start(call), limit)
 }
 
-/// Lists the state at a version: from the store or, with the gate ListFromCacheSnapshot, from a snapshot of
-/// the watch cache if the cache has one of this version.
+/// Lists the state at a version. With the gate ListFromCacheSnapshot, it reads a snapshot of this version in
+/// the watch cache if there is one, and otherwise the store.
 async fn list_at(
     call: &Call<'_>,
     options: &ListOptions,

@@ -11,9 +11,9 @@
 //! # Invariants
 //!
 //! INVARIANT (a bad credential is not anonymous): a request with a bearer token that no authenticator accepts
-//! is not anonymous, even if no authenticator checks bearer tokens.
-//! INVARIANT (authenticated group): every accepted user is in `system:authenticated`, except the anonymous
-//! user and a user that its authenticator put into `system:unauthenticated`.
+//! is not anonymous. This holds even if no authenticator checks bearer tokens. INVARIANT (authenticated group):
+//! every accepted user is in `system:authenticated`, except the anonymous user and a user that its
+//! authenticator put into `system:unauthenticated`.
 
 mod anonymous;
 mod bootstrap_token;

@@ -13,11 +13,10 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (limits): while [`MAX_WAITING`] requests of a stream wait for the mirror or a remote service,
-//! further authorizations and explanations that need a wait fail at once. At most [`MAX_VERIFICATIONS`]
-//! credentials of all streams are under verification; further credentials fail at once.
-//! INVARIANT (every request has a response): each request gets exactly one response; a malformed request gets
-//! a failure.
+//! INVARIANT (limits): [`MAX_WAITING`] requests of a stream may wait for the mirror or a remote service.
+//! Further authorizations and explanations that need a wait then fail at once. At most [`MAX_VERIFICATIONS`]
+//! credentials of all streams are under verification; further credentials fail at once. INVARIANT (every
+//! request has a response): each request gets exactly one response; a malformed request gets a failure.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;

@@ -9,11 +9,10 @@
 //! # Invariants
 //!
 //! INVARIANT (grants are exact): `grants` has one entry for each binding and each of its subjects that can
-//! match, under the namespace of the binding and kind and name of the subject. Replacing or deleting a
-//! binding removes its entries.
-//! INVARIANT (slots are shared): a role slot exists as long as the role exists or a binding refers to the
-//! role. So a binding refers to a role by slot, not by name.
-//! `filters` has the filter of each slot in `roles`.
+//! match. The key is the namespace of the binding with the kind and name of the subject. Replacing or deleting
+//! a binding removes its entries. INVARIANT (slots are shared): a role slot exists as long as the role exists
+//! or a binding refers to the role. So a binding refers to a role by slot, not by name. `filters` has the
+//! filter of each slot in `roles`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;

@@ -52,8 +52,8 @@ pub enum RbacDecision {
         reason: String,
         /// The rule applies through a ClusterRoleBinding: the decision depends on no Role and no RoleBinding.
         cluster_wide: bool,
-        /// The decision and its reason apply to every object name: the rule has no `resourceNames`, and no
-        /// rule before it allows the request for some names only.
+        /// The decision and its reason apply to every object name. The rule has no `resourceNames`, and no rule
+        /// before it allows the request for some names only.
         any_name: bool,
     },
     /// No rule allows the request.

@@ -11,8 +11,8 @@
 //! # Reference
 //!
 //! Requirements A-SA. apid accepts lifetimes of ten minutes to 2^32 seconds; the default is an hour. A token
-//! for 3,607 seconds (the lifetime of token volumes that the ServiceAccount admission plugin adds) may be
-//! valid for a year, with `warnafter` at the requested end.
+//! for 3,607 seconds may be valid for a year, with `warnafter` at the requested end. The ServiceAccount
+//! admission plugin adds token volumes with this lifetime.
 
 use std::sync::Arc;
 use std::time::Duration;

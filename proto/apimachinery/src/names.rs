@@ -10,9 +10,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (names are a preset): no other product code contains a domain suffix or queries the preset,
-//! except the code that `tests/tidy` lists with a reason. The few behaviours that requirements appendix
-//! (g) marks "preset switch" are the fields of [`Behaviour`].
+//! INVARIANT (names are a preset): no other product code contains a domain suffix or queries the preset.
+//! `tests/tidy` lists the exceptions, each with a reason. The few behaviours that requirements appendix (g)
+//! marks "preset switch" are the fields of [`Behaviour`].
 
 use std::fmt;
 use std::str::FromStr;

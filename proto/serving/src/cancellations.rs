@@ -11,7 +11,7 @@
 //! response head, such as a watch, does not count.
 //!
 //! The server shuts down a connection gracefully after more than [`MAX_CANCELLED`] cancelled requests within
-//! [`WINDOW`]: open streams continue, and the client opens a new connection for new requests. The client may
+//! [`WINDOW`]. Open streams continue, and the client opens a new connection for new requests. The client may
 //! cancel these streams, and requests that it sends before it receives the GOAWAY frame. A client that cancels
 //! more than [`MAX_CANCELLED_IN_SHUTDOWN`] requests ignores the shutdown; its connection is closed.
 

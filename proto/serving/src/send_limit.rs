@@ -4,7 +4,7 @@
 //!
 //! Every chunk of a response body counts against its connection from the moment hyper takes it until it is
 //! written to the socket. Below [`CONNECTION_LIMIT`] the streams of a connection take chunks freely. At the
-//! limit a stream takes its next chunk only after its previous chunks are written, so every stream makes
+//! limit a stream takes its next chunk only after its previous chunks are written. So every stream makes
 //! progress and exceeds the limit by at most one chunk.
 //!
 //! Whole bodies of at most [`UNMETERED_BODY_MAX`] bytes do not count: a stream can buffer only one of them. An

@@ -2,10 +2,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded recursion): a variable at the end of a long chain is computed after all variables that
-//! it reads, so that evaluation does not recurse along the chain.
-//! INVARIANT (computed once): each [`Variables`] computes a variable at most once, with the cost limit of one
-//! expression.
+//! INVARIANT (bounded recursion): a variable at the end of a long chain is computed after all variables that it
+//! reads. So evaluation does not recurse along the chain. INVARIANT (computed once): each [`Variables`]
+//! computes a variable at most once, with the cost limit of one expression.
 
 use std::cell::{Cell, RefCell};
 

@@ -12,11 +12,11 @@
 //!
 //! INVARIANT (fresh watches): no event with a revision above a policy write is delivered on an authorization
 //! older than that write. An authorization as of `r` includes every policy write up to `r`. An authorization as
-//! of an older revision is equivalent while its dependencies have not advanced, because a policy write advances
-//! the policy vector before any later event becomes visible. INVARIANT (bounded reuse): a watch reuses a
-//! webhook response for its TTL or for [`MIN_WATCH_TTL`], whichever is longer. Then apid sends a new request:
-//! one per TTL, not one per event. The response to a request also permits all events from before the request,
-//! however short the TTL is.
+//! of an older revision is equivalent while its dependencies have not advanced. A policy write advances the
+//! policy vector before any later event becomes visible. INVARIANT (bounded reuse): a watch reuses a webhook
+//! response for its TTL or for [`MIN_WATCH_TTL`], whichever is longer. Then apid sends a new request: one per
+//! TTL, not one per event. The response to a request also permits all events from before the request, however
+//! short the TTL is.
 //!
 //! # Concurrency
 //!

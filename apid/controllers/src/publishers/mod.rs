@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! - [`root_ca`]: the CA bundle with which pods verify this server, in every namespace and in token Secrets,
-//!   if `--root-ca-file` is set or the CA of the serving certificate is known. `--controllers` enables both
-//!   parts separately;
+//! - [`root_ca`]: the CA bundle with which pods verify this server, in every namespace and in token Secrets. It
+//!   exists if `--root-ca-file` is set or the CA of the serving certificate is known. `--controllers` enables
+//!   both parts separately;
 //! - [`authentication`]: the CA bundles that extension API servers trust, in the system namespace;
 //! - [`legacy_tokens`]: the day since which the use of token Secrets is tracked; token Secrets without use
 //!   for a year are cleaned up.

@@ -30,8 +30,8 @@ impl AdvertisedServer {
     /// Selects the published address.
     ///
     /// `configured` is the address of `--advertise-address`. Without this flag, apid publishes the bound
-    /// address, or the source address of the default route if the server is bound to all addresses or to a
-    /// loopback address.
+    /// address. If the server is bound to all addresses or to a loopback address, it publishes the source
+    /// address of the default route.
     pub fn new(configured: Option<IpAddr>, bound: SocketAddr, ranges: Vec<ServiceRange>) -> Self {
         let is_general = |ip: &IpAddr| ip.is_unspecified() || ip.is_loopback();
         let address = configured.or_else(|| match bound.ip() {

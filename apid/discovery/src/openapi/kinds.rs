@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (unique kinds): at most one type has a given group, version and kind, because clients reject a
-//! document in which two types have the same.
+//! INVARIANT (unique kinds): at most one type has a given group, version and kind. Clients reject a document in
+//! which two types have the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 

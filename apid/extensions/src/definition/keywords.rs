@@ -11,7 +11,7 @@
 //!
 //! [`to_stored`] and [`to_served`] rename the keywords of every `openAPIV3Schema`, and of the field sets in
 //! `managedFields`. They change no other key: a property, a default or an example may have any name.
-//! [`to_stored`] also marks a stored name in a body, which the preset does not know: the schema of the kind
+//! [`to_stored`] also marks a stored name in a body, which the preset does not know. The schema of the kind
 //! then reports the marked name as an unknown field.
 
 use apimachinery::names::{Names, SchemaExtension};

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no secrets in errors): no message of this module contains a value of `data`, apart from the one character
-//! at which the JSON of a Docker configuration is malformed.
+//! INVARIANT (no secrets in errors): no message of this module contains a value of `data`. The exception is the
+//! one character at which the JSON of a Docker configuration is malformed.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::names::Names;

@@ -3,8 +3,8 @@
 //!
 //! # Contract
 //!
-//! [`complete`] runs after the admission plugins and before the validation, and reports a conflict between
-//! the fields and the configured families, as kube-apiserver does before it allocates addresses.
+//! [`complete`] runs after the admission plugins and before the validation. It reports a conflict between the
+//! fields and the configured families, as kube-apiserver does before it allocates addresses.
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;

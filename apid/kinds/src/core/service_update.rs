@@ -1,5 +1,5 @@
-//! Preparation of an update of a service: it keeps allocated values that the request omits, and removes
-//! fields that the new type of the service does not have.
+//! Preparation of an update of a service: it keeps allocated values that the request omits. It removes fields
+//! that the new type of the service does not have.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -204,10 +204,9 @@ fn deprecation_warning(definition: &Object, version: &Value, newest: Option<&str
     Some(format!("{group}/{name} {kind} is deprecated{instead}"))
 }
 
-/// Compares versions by their priority. A stable version is greater than a beta version, and a beta version
-/// is greater than an alpha version; versions of one stage are compared by number. A name of another form is
-/// smaller than all these versions. Of two such names, the name that is first in alphabetical order is
-/// greater.
+/// Compares versions by their priority. A stable version is greater than a beta version, and a beta version is
+/// greater than an alpha version. Versions of one stage are compared by number. A name of another form is
+/// smaller than all these versions. Of two such names, the name that is first in alphabetical order is greater.
 pub fn compare_versions(a: &str, b: &str) -> Ordering {
     match (parse_version(a), parse_version(b)) {
         (Some(a), Some(b)) => a.cmp(&b),

@@ -89,8 +89,8 @@ fn has_profile(pod: &Object, names: &Names) -> bool {
         || pod.annotations().any(|(key, _)| names.strip_label_sub_key(ANNOTATION, key).is_some())
 }
 
-/// Warnings about annotations of a new pod, before [`complete_profiles`]: the container has no profile of its own,
-/// and the annotation is invalid or differs from the profile of the pod.
+/// Warnings about annotations of a new pod, before [`complete_profiles`]. The container has no profile of its
+/// own, and the annotation is invalid or differs from the profile of the pod.
 pub(crate) fn warnings(pod: &Object, names: &Names) -> Vec<String> {
     let mut warnings = Vec::new();
     if pod.text("spec.os.name") == "windows" {

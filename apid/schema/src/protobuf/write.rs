@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (round trip): decoding and conforming an encoded object returns the object, except that fields
-//! without a Protobuf number are absent and empty lists and maps equal absent ones.
+//! INVARIANT (round trip): decoding and conforming an encoded object returns the object. However, fields
+//! without a Protobuf number are absent, and empty lists and maps equal absent ones.
 
 use apimachinery::codec::json;
 use apimachinery::object::{Map, Object, Value};

@@ -18,7 +18,7 @@
 //! # Reference
 //!
 //! Kubernetes has no such flag. Delta lists, indirect lists and lists with critical extensions unknown to
-//! webpki are rejected: a certificate that such a list does not name may still be revoked.
+//! webpki are rejected. A certificate that such a list does not name may still be revoked.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (exact dependencies): a decision that read the graph depends on the component of the node agent,
-//! and on the component of volumes if the decision read volumes. No other decision has dependencies.
+//! INVARIANT (exact dependencies): a decision that read the graph depends on the component of the node agent.
+//! If it read volumes, it also depends on the component of volumes. No other decision has dependencies.
 //!
 //! # Reference
 //!
