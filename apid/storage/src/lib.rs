@@ -33,9 +33,11 @@ pub mod conformance;
 pub mod engine;
 mod lease;
 mod observers;
+mod unreadable;
 
 pub use lease::HistoryLease;
 pub use observers::Observers;
+pub use unreadable::{ENCRYPTED_PREFIX, IDENTITY_READ_ENCRYPTED, unreadable_reason, unreadable_value};
 
 /// A revision: each change has the next number. 0 is the state before the first write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -101,6 +103,14 @@ impl Op {
         match self {
             Op::Create(value) | Op::Update(value, _) => value.len(),
             Op::Delete(_) => 0,
+        }
+    }
+
+    /// Whether the new value is encrypted.
+    fn is_encrypted(&self) -> bool {
+        match self {
+            Op::Create(value) | Op::Update(value, _) => value.starts_with(ENCRYPTED_PREFIX),
+            Op::Delete(_) => false,
         }
     }
 }
@@ -232,14 +242,25 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Maximum size of a value in bytes: a 3 MiB request body plus the fields that the server adds.
 pub const MAX_VALUE: usize = 4 * 1024 * 1024;
 
+/// Maximum number of bytes that encryption adds to a value of at most [`MAX_VALUE`].
+pub const MAX_ENCRYPTION_OVERHEAD: usize = 48 * 1024;
+
 /// Maximum length of a key in bytes.
 pub const MAX_KEY: usize = 4096;
 
 /// Checks the key and the value against [`MAX_KEY`] and [`MAX_VALUE`].
-fn check_size(key: &str, op: &Op) -> Result<()> {
+///
+/// An encrypted value may exceed [`MAX_VALUE`] by [`MAX_ENCRYPTION_OVERHEAD`]. The layer that encrypts checks the
+/// plain value.
+///
+/// # Errors
+///
+/// `TooLarge`.
+pub fn check_size(key: &str, op: &Op) -> Result<()> {
+    let overhead = if op.is_encrypted() { MAX_ENCRYPTION_OVERHEAD } else { 0 };
     match (key.len(), op.value_length()) {
         (length, _) if length > MAX_KEY => Err(Error::TooLarge(length)),
-        (_, length) if length > MAX_VALUE => Err(Error::TooLarge(length)),
+        (_, length) if length > MAX_VALUE + overhead => Err(Error::TooLarge(length)),
         _ => Ok(()),
     }
 }
@@ -341,6 +362,26 @@ pub trait Store: Send + Sync + 'static {
             page.more = next.more;
         }
         Ok(page)
+    }
+
+    /// As [`Store::rows_within`] for all keys, with the bytes as the engine holds them: encrypted values stay
+    /// encrypted. For backups.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::rows_within`].
+    async fn stored_rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
+        self.rows_within("", start, 0, bytes, at).await
+    }
+
+    /// Whether an unchanged write of a key changes its stored bytes, because another key or another provider
+    /// encrypted them. False if the key does not exist, and without encryption.
+    ///
+    /// # Errors
+    ///
+    /// The key cannot be read.
+    async fn is_stale(&self, _key: &str) -> Result<bool> {
+        Ok(false)
     }
 
     /// Retains the history at and after a revision until the lease is dropped, even beyond the history

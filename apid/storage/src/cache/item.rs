@@ -45,6 +45,11 @@ impl<D: Decode> Item<D> {
         self.row.revision
     }
 
+    /// The decoder of the resource.
+    pub fn decoder(&self) -> &D {
+        &self.decode
+    }
+
     /// The stored row.
     pub fn row(&self) -> &Row {
         &self.row

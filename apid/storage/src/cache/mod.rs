@@ -239,6 +239,18 @@ impl<D: Decode> Cache<D> {
         }
     }
 
+    /// Reads all items that could not be decrypted again, after a change of keys.
+    pub async fn refresh_unreadable(&self) {
+        let resources: Vec<_> = self.resources.read().values().map(Arc::clone).collect();
+        for resource in resources {
+            match resource.refresh_unreadable().await {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(?resource, count, "objects are readable again"),
+                Err(error) => tracing::warn!(?resource, %error, "unreadable objects were not read again"),
+            }
+        }
+    }
+
     /// The newest observed revision: at least the revision of every completed commit of this process.
     pub fn revision(&self) -> Revision {
         self.shared.revision()

@@ -20,7 +20,7 @@ use super::relay::Waiters;
 use super::ring::{Rings, in_scope};
 use super::snapshot::Items;
 use super::{CacheShared, Decode, Event, Item, ItemLease, ItemPage, Snapshot};
-use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row};
+use crate::{Change, Error, Page, Result, Revision, RevisionRange, Row, unreadable_reason};
 
 /// Size in bytes at which one read of the history ends while the ring is extended to older events.
 const HISTORY_PART_BYTES: usize = 1 << 20;
@@ -432,6 +432,36 @@ impl<D: Decode> Resource<D> {
             self.shared.account_and_evict(Vec::new());
         }
         Ok(())
+    }
+
+    /// Reads the items that could not be decrypted again, and replaces those that can be decrypted now. Returns the number
+    /// of replaced items. Revisions and events stay.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub(super) async fn refresh_unreadable(self: &Arc<Self>) -> Result<usize> {
+        let is_unreadable = |item: &&Arc<Item<D>>| unreadable_reason(item.value()).is_some();
+        let find = |loaded: &mut Loaded<D>, _| {
+            loaded.items.values().filter(is_unreadable).map(Arc::clone).collect::<Vec<_>>()
+        };
+        let mut count = 0;
+        for item in self.if_loaded(find).unwrap_or_default() {
+            let Some(row) = self.shared.store()?.get(item.key(), None).await? else { continue };
+            if row.revision != item.revision() || unreadable_reason(&row.value).is_some() {
+                continue;
+            }
+            let replace = |loaded: &mut Loaded<D>, _| {
+                let is_current =
+                    loaded.items.get(item.key()).is_some_and(|current| Arc::ptr_eq(current, &item));
+                if is_current {
+                    loaded.items.insert(Arc::clone(item.key()), Item::new(row, &self.decode));
+                }
+                is_current
+            };
+            count += usize::from(self.if_loaded(replace) == Some(true));
+        }
+        Ok(count)
     }
 
     /// Loads all rows, unless a concurrent call has loaded them.

@@ -29,6 +29,7 @@ use self::archive::ArchiveReader;
 pub use self::archive::{ArchiveEncoder, ArchiveFile};
 use self::build::StoreBuilder;
 use super::database::Tables;
+use super::high_water_mark::MarkValues;
 use super::reader::RowLimits;
 pub use super::survey::LossReport;
 use super::survey::Survey;
@@ -237,12 +238,8 @@ pub struct BackupSummary {
 /// writing the file fails.
 pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let _lock = lock(dir)?;
-    let database = dir.join("fjall");
-    let mark = super::read_mark(&dir.join("mark"))?
-        .ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
-    let journal_end = super::verify_files(dir, &mark.values())?;
-    let tables = Tables::open(&database, CACHE_BYTES, journal_end)?;
-    let recovered = recovery::compare(&tables, mark.values())?;
+    let (tables, mark) = open_intact(dir)?;
+    let recovered = recovery::compare(&tables, mark)?;
     let identity = recovery::identity(&tables)?;
     let (mut file, mut buffer) = (ArchiveFile::create(file)?, Vec::new());
     let mut encoder = ArchiveEncoder::begin(&identity, recovered.revision, &mut buffer);
@@ -261,6 +258,25 @@ pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     file.write(&buffer)?;
     file.finish()?;
     Ok(BackupSummary { identity, revision: Revision(recovered.revision), objects, bytes })
+}
+
+/// The identity of an intact store.
+///
+/// # Errors
+///
+/// No store exists, a process holds the lock, or the store is damaged or unreadable.
+pub fn identity(dir: &Path) -> Result<Identity, OpenError> {
+    let _lock = lock(dir)?;
+    let (tables, _) = open_intact(dir)?;
+    Ok(recovery::identity(&tables)?)
+}
+
+/// Verifies the files of a store and opens its tables.
+fn open_intact(dir: &Path) -> Result<(Tables, MarkValues), OpenError> {
+    let mark = super::read_mark(&dir.join("mark"))?
+        .ok_or_else(|| Error::Corrupt("the high-water mark file `mark` is missing".to_owned()))?;
+    let journal_end = super::verify_files(dir, &mark.values())?;
+    Ok((Tables::open(&dir.join("fjall"), CACHE_BYTES, journal_end)?, mark.values()))
 }
 
 /// The result of [`restore`].
