@@ -68,6 +68,37 @@ pub fn probes() -> Option<PathBuf> {
     None
 }
 
+/// The folder of recorded exchanges with extension API servers, beside the recorded exchanges; None when the test is
+/// skipped.
+///
+/// # Panics
+///
+/// As [`recordings`].
+#[must_use]
+pub fn aggregation() -> Option<PathBuf> {
+    let folder = recordings()?.join("../aggregation");
+    if folder.join("headers.jsonl").is_file() {
+        return Some(folder);
+    }
+    skip("aggregation", &format!("no recorded exchanges in {}", folder.display()));
+    None
+}
+
+/// The folder of recorded audit events, beside the recorded exchanges; None when the test is skipped.
+///
+/// # Panics
+///
+/// As [`recordings`].
+#[must_use]
+pub fn audit() -> Option<PathBuf> {
+    let folder = recordings()?.join("../audit");
+    if folder.join("requests.json").is_file() {
+        return Some(folder);
+    }
+    skip("audit", &format!("no recorded audit events in {}", folder.display()));
+    None
+}
+
 /// The folder of recorded expressions, beside the recorded exchanges; None when the test is skipped.
 ///
 /// # Panics
@@ -80,6 +111,21 @@ pub fn expressions() -> Option<PathBuf> {
         return Some(folder);
     }
     skip("expressions", &format!("no recorded expressions in {}", folder.display()));
+    None
+}
+
+/// The folder of recorded encrypted values, beside the recorded exchanges; None when the test is skipped.
+///
+/// # Panics
+///
+/// As [`recordings`].
+#[must_use]
+pub fn encryption() -> Option<PathBuf> {
+    let folder = recordings()?.join("../encryption");
+    if folder.join("vectors.jsonl").is_file() {
+        return Some(folder);
+    }
+    skip("encryption", &format!("no recorded encrypted values in {}", folder.display()));
     None
 }
 

@@ -1,0 +1,501 @@
+//! The store between the contract and an engine: encrypts commits, and decrypts rows and changes.
+//!
+//! # Concurrency
+//!
+//! The observer takes the plain value of a commit from [`PendingWrites`], so that it decrypts nothing that this process
+//! just encrypted. If the caller of the commit has gone, the observer decrypts the value.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use apimachinery::names::Names;
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use storage::{
+    Change, CommitOutcome, Error, HistoryLease, Observer, Op, Page, Result, Revision, RevisionRange, Row,
+    Stats, Store, Watch, check_size, unreadable_reason, unreadable_value,
+};
+use tokio::runtime::Handle;
+
+use crate::configuration::{Configuration, ConfigurationError};
+use crate::kms::KmsEnvironment;
+use crate::metrics::EncryptionMetrics;
+use crate::providers::{Plain, ReadError};
+use crate::transformers::{Keyspace, Transformers};
+
+/// Number of rows that are decrypted without a pause for other tasks.
+const ROWS_PER_TURN: usize = 64;
+/// Attempts to decrypt a value whose key leaves the memory at once.
+const ATTEMPTS: usize = 3;
+/// Time for which the observer waits for a key. The calls to a plugin have their own timeout.
+const OBSERVER_WAIT: Duration = Duration::from_secs(10);
+
+/// The reason why a configuration is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum EncryptionError {
+    /// The file is invalid.
+    #[error("{0}")]
+    Configuration(#[from] ConfigurationError),
+    /// A provider rejects its configuration, or a new KMS plugin is not healthy.
+    #[error("{0}")]
+    Provider(String),
+}
+
+/// Encryption at rest with a configuration that can be replaced.
+pub struct Encryption {
+    current: ArcSwap<Transformers>,
+    pending: PendingWrites,
+    environment: KmsEnvironment,
+    metrics: Arc<EncryptionMetrics>,
+    keyspace: Arc<dyn Keyspace>,
+    runtime: Handle,
+}
+
+/// The plain values of commits that run, by the address of their encrypted value.
+#[derive(Default)]
+struct PendingWrites(Mutex<HashMap<usize, (Bytes, Bytes)>>);
+
+impl PendingWrites {
+    fn address(encrypted: &Bytes) -> usize {
+        encrypted.as_ptr() as usize
+    }
+
+    /// Adds a commit until the result is dropped. The map owns the encrypted value, so no other value gets the address.
+    fn insert(&self, encrypted: &Bytes, plain: Bytes) -> PendingWrite<'_> {
+        let address = Self::address(encrypted);
+        self.0.lock().insert(address, (encrypted.clone(), plain));
+        PendingWrite { pending: self, address }
+    }
+
+    fn plain(&self, encrypted: &Bytes) -> Option<Bytes> {
+        let pending = self.0.lock();
+        let (known, plain) = pending.get(&Self::address(encrypted))?;
+        (known.len() == encrypted.len()).then(|| plain.clone())
+    }
+}
+
+/// A commit in [`PendingWrites`]; dropping it removes the commit.
+struct PendingWrite<'a> {
+    pending: &'a PendingWrites,
+    address: usize,
+}
+
+impl Drop for PendingWrite<'_> {
+    fn drop(&mut self) {
+        self.pending.0.lock().remove(&self.address);
+    }
+}
+
+/// The result of an attempt to decrypt a value.
+enum Opened {
+    Value(Plain),
+    Failed(ReadError),
+}
+
+impl Encryption {
+    /// Creates the transformers of a configuration, and asks each KMS plugin once.
+    ///
+    /// A plugin that is not healthy does not stop the start: its values are unavailable until it is.
+    ///
+    /// # Errors
+    ///
+    /// A provider rejects its configuration.
+    pub async fn start(
+        configuration: &Configuration,
+        environment: KmsEnvironment,
+        metrics: EncryptionMetrics,
+        keyspace: Arc<dyn Keyspace>,
+    ) -> Result<Arc<Self>, EncryptionError> {
+        let metrics = Arc::new(metrics);
+        let transformers = Transformers::new(configuration, &environment, &metrics, &keyspace, None)
+            .map_err(EncryptionError::Provider)?;
+        for provider in transformers.kms() {
+            provider.probe().await;
+            provider.spawn_polling();
+        }
+        metrics.set_configuration(transformers.hash());
+        Ok(Arc::new(Encryption {
+            current: ArcSwap::from_pointee(transformers),
+            pending: PendingWrites::default(),
+            environment,
+            metrics,
+            keyspace,
+            runtime: Handle::current(),
+        }))
+    }
+
+    /// Replaces the configuration. Values that only the previous one decrypts become unreadable.
+    ///
+    /// # Errors
+    ///
+    /// The file is invalid, or a new KMS plugin is not healthy. The previous configuration then stays.
+    pub async fn reload(&self, file: &Path, names: &Names) -> Result<(), EncryptionError> {
+        let result = self.replace(file, names).await;
+        self.metrics.record_reload(result.is_ok(), self.environment.clock.now());
+        result
+    }
+
+    async fn replace(&self, file: &Path, names: &Names) -> Result<(), EncryptionError> {
+        let configuration = Configuration::read(file, names)?;
+        let previous = self.current.load_full();
+        let transformers = Transformers::new(
+            &configuration,
+            &self.environment,
+            &self.metrics,
+            &self.keyspace,
+            Some(&previous),
+        )
+        .map_err(EncryptionError::Provider)?;
+        let is_new = |provider: &&Arc<_>| !previous.kms().iter().any(|other| Arc::ptr_eq(other, provider));
+        let new: Vec<_> = transformers.kms().iter().filter(is_new).cloned().collect();
+        for provider in &new {
+            provider.probe().await;
+            provider.health().map_err(EncryptionError::Provider)?;
+        }
+        new.iter().for_each(|provider| provider.spawn_polling());
+        self.metrics.set_configuration(transformers.hash());
+        self.current.store(Arc::new(transformers));
+        (self.environment.on_recovery)();
+        Ok(())
+    }
+
+    /// The hash of the configuration in use.
+    pub fn hash(&self) -> String {
+        self.current.load().hash().to_owned()
+    }
+
+    /// Whether the configuration has a KMS provider.
+    pub fn has_kms(&self) -> bool {
+        !self.current.load().kms().is_empty()
+    }
+
+    /// The reasons why KMS plugins are not healthy, for the check `kms-providers`.
+    pub fn kms_health(&self) -> Result<(), String> {
+        let transformers = self.current.load();
+        let failures = transformers.kms().iter().enumerate().filter_map(|(index, provider)| {
+            provider.health().err().map(|reason| format!("kms-provider-{index}: {reason}"))
+        });
+        let failures: Vec<String> = failures.collect();
+        if failures.is_empty() { Ok(()) } else { Err(failures.join(", ")) }
+    }
+
+    /// An observer of an engine that passes plain changes on.
+    pub fn observer(self: &Arc<Self>, observer: Arc<dyn Observer>) -> Arc<dyn Observer> {
+        Arc::new(PlainObserver { encryption: Arc::clone(self), observer })
+    }
+
+    /// A store over an engine, with plain values.
+    pub fn store(self: &Arc<Self>, engine: Arc<dyn Store>) -> Arc<dyn Store> {
+        Arc::new(EncryptedStore { encryption: Arc::clone(self), engine })
+    }
+
+    /// Decrypts a value with the keys in memory.
+    fn try_open(&self, key: &str, stored: &Bytes) -> Opened {
+        let transformers = self.current.load();
+        let Some((transformer, rest)) = transformers.of_key(key) else {
+            return Opened::Value(Plain { value: stored.clone(), is_stale: false });
+        };
+        match transformer.decrypt(stored, rest) {
+            Ok(plain) => Opened::Value(plain),
+            Err(error) => Opened::Failed(error),
+        }
+    }
+
+    /// Decrypts a value. A damaged value becomes an unreadable one.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if a KMS plugin does not respond.
+    async fn open(&self, key: &str, stored: &Bytes) -> Result<Bytes> {
+        self.open_plain(key, stored).await.map(|plain| plain.value)
+    }
+
+    pub(crate) async fn open_plain(&self, key: &str, stored: &Bytes) -> Result<Plain> {
+        for _ in 0..ATTEMPTS {
+            let missing = match self.try_open(key, stored) {
+                Opened::Value(plain) => return Ok(plain),
+                Opened::Failed(ReadError::MissingDek(missing)) => missing,
+                Opened::Failed(error) => return unreadable(error),
+            };
+            if let Err(error) = missing.load().await {
+                return unreadable(error);
+            }
+        }
+        Err(Error::Unavailable("too many keys of KMS plugins are in use".to_owned()))
+    }
+
+    /// Decrypts a value outside of a task. Blocks the thread while a KMS plugin decrypts a key.
+    ///
+    /// The keys of the rows that this process reads are in memory, so a call is rare.
+    fn open_blocking(&self, key: &str, stored: &Bytes) -> Bytes {
+        for _ in 0..ATTEMPTS {
+            let missing = match self.try_open(key, stored) {
+                Opened::Value(plain) => return plain.value,
+                Opened::Failed(ReadError::MissingDek(missing)) => missing,
+                Opened::Failed(ReadError::Damaged(reason) | ReadError::Unavailable(reason)) => {
+                    return unreadable_value(&reason);
+                }
+            };
+            let (sender, receiver) = mpsc::channel();
+            self.runtime.spawn(async move {
+                // The observer has gone after its timeout.
+                let _ = sender.send(missing.load().await);
+            });
+            match receiver.recv_timeout(OBSERVER_WAIT) {
+                Ok(Ok(())) => {}
+                Ok(Err(ReadError::Damaged(reason) | ReadError::Unavailable(reason))) => {
+                    return unreadable_value(&reason);
+                }
+                Ok(Err(ReadError::MissingDek(_))) | Err(_) => break,
+            }
+        }
+        unreadable_value("the KMS plugin did not decrypt the key in time")
+    }
+
+    async fn open_row(&self, row: Row) -> Result<Row> {
+        let value = self.open(&row.key, &row.value).await?;
+        Ok(Row { value, ..row })
+    }
+
+    async fn open_page(&self, mut page: Page) -> Result<Page> {
+        for (index, row) in page.rows.iter_mut().enumerate() {
+            row.value = self.open(&row.key, &row.value).await?;
+            if index % ROWS_PER_TURN == ROWS_PER_TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(page)
+    }
+
+    async fn open_changes(&self, changes: &[Change]) -> Result<Vec<Change>> {
+        let mut opened = Vec::with_capacity(changes.len());
+        for change in changes {
+            let mut change = change.clone();
+            if let Some(row) = &mut change.old {
+                row.value = self.open(&row.key, &row.value).await?;
+            }
+            if let Some(value) = &mut change.new {
+                *value = self.open(&change.key, value).await?;
+            }
+            opened.push(change);
+            if opened.len() % ROWS_PER_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Decrypts the row in an error of a commit.
+    async fn open_error(&self, error: Error) -> Error {
+        let (row, is_conflict) = match error {
+            Error::Exists(row) => (row, false),
+            Error::Conflict(row) => (row, true),
+            other => return other,
+        };
+        match self.open_row(*row).await {
+            Ok(row) if is_conflict => Error::Conflict(Box::new(row)),
+            Ok(row) => Error::Exists(Box::new(row)),
+            Err(error) => error,
+        }
+    }
+
+    /// Encrypts the value of an operation.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the provider cannot encrypt now; `Corrupt` for the value of an unreadable object.
+    fn seal(&self, key: &str, plain: &Bytes) -> Result<Bytes> {
+        let transformers = self.current.load();
+        let Some((transformer, rest)) = transformers.of_key(key) else { return Ok(plain.clone()) };
+        if !transformer.has_providers() {
+            return Ok(plain.clone());
+        }
+        if unreadable_reason(plain).is_some() {
+            return Err(Error::Corrupt(format!("key `{key}`: an unreadable object cannot be written")));
+        }
+        transformer.encrypt(plain, rest).map_err(Error::Unavailable)
+    }
+
+    /// Commits an operation whose value is plain.
+    async fn commit(&self, engine: &Arc<dyn Store>, key: &str, op: Op) -> Result<CommitOutcome> {
+        check_size(key, &op)?;
+        let (plain, expected) = match op {
+            Op::Delete(_) => return engine.commit(key, op).await,
+            Op::Create(plain) => (plain, None),
+            Op::Update(plain, at) => (plain, Some(at)),
+        };
+        let operation = |value| match expected {
+            Some(at) => Op::Update(value, at),
+            None => Op::Create(value),
+        };
+        let sealed = self.seal(key, &plain)?;
+        if sealed.as_ptr() == plain.as_ptr() {
+            return engine.commit(key, operation(sealed)).await;
+        }
+        let _pending = self.pending.insert(&sealed, plain);
+        engine.commit(key, operation(sealed.clone())).await
+    }
+}
+
+/// A damaged value becomes an unreadable one; other failures are errors.
+fn unreadable(error: ReadError) -> Result<Plain> {
+    match error {
+        ReadError::Damaged(reason) => Ok(Plain { value: unreadable_value(&reason), is_stale: false }),
+        ReadError::Unavailable(reason) => Err(Error::Unavailable(reason)),
+        ReadError::MissingDek(_) => Err(Error::Unavailable("a key is not in memory".to_owned())),
+    }
+}
+
+/// An observer of plain changes behind an engine with encrypted ones.
+struct PlainObserver {
+    encryption: Arc<Encryption>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Observer for PlainObserver {
+    fn observe(&self, changes: &[Change]) {
+        let encryption = &self.encryption;
+        let is_sealed = |value: &Bytes| value.starts_with(storage::ENCRYPTED_PREFIX);
+        let needs_work = |change: &Change| {
+            change.new.as_ref().is_some_and(is_sealed)
+                || change.old.as_ref().is_some_and(|row| is_sealed(&row.value))
+        };
+        if !changes.iter().any(needs_work) {
+            return self.observer.observe(changes);
+        }
+        let open = |change: &Change| {
+            let mut change = change.clone();
+            if let Some(value) = &mut change.new {
+                *value = encryption
+                    .pending
+                    .plain(value)
+                    .unwrap_or_else(|| encryption.open_blocking(&change.key, value));
+            }
+            if let Some(row) = &mut change.old {
+                row.value = encryption.open_blocking(&row.key, &row.value);
+            }
+            change
+        };
+        let opened: Vec<Change> = changes.iter().map(open).collect();
+        self.observer.observe(&opened);
+    }
+}
+
+/// A store over an engine, with plain values.
+struct EncryptedStore {
+    encryption: Arc<Encryption>,
+    engine: Arc<dyn Store>,
+}
+
+#[async_trait]
+impl Store for EncryptedStore {
+    fn revision(&self) -> Revision {
+        self.engine.revision()
+    }
+
+    fn compacted(&self) -> Revision {
+        self.engine.compacted()
+    }
+
+    async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
+        match self.engine.get(key, at).await? {
+            Some(row) => self.encryption.open_row(row).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
+        self.encryption.open_page(self.engine.range(prefix, start, limit, at).await?).await
+    }
+
+    async fn rows_within(
+        &self,
+        prefix: &str,
+        start: &str,
+        limit: usize,
+        bytes: usize,
+        at: Revision,
+    ) -> Result<Page> {
+        self.encryption.open_page(self.engine.rows_within(prefix, start, limit, bytes, at).await?).await
+    }
+
+    async fn stored_rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
+        self.engine.stored_rows_within(start, bytes, at).await
+    }
+
+    async fn is_stale(&self, key: &str) -> Result<bool> {
+        let Some(row) = self.engine.get(key, None).await? else { return Ok(false) };
+        self.encryption.open_plain(&row.key, &row.value).await.map(|plain| plain.is_stale)
+    }
+
+    fn lease_history(&self, from: Revision) -> HistoryLease {
+        self.engine.lease_history(from)
+    }
+
+    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        match self.encryption.commit(&self.engine, key, op).await {
+            Err(error) => Err(self.encryption.open_error(error).await),
+            done => done,
+        }
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        let inner = self.engine.watch(prefix, after).await?;
+        Ok(Box::new(PlainWatch { inner, encryption: Arc::clone(&self.encryption), received: Vec::new() }))
+    }
+
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<RevisionRange> {
+        let RevisionRange { changes, through } = self.engine.history(prefix, after, upto, bytes).await?;
+        Ok(RevisionRange { changes: self.encryption.open_changes(&changes).await?, through })
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        self.engine.compact(upto).await
+    }
+
+    fn health(&self) -> Result<()> {
+        self.engine.health()
+    }
+
+    fn full_reason(&self) -> Option<String> {
+        self.engine.full_reason()
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    async fn close(&self) {
+        self.engine.close().await;
+    }
+}
+
+/// A watch with plain changes.
+struct PlainWatch {
+    inner: Box<dyn Watch>,
+    encryption: Arc<Encryption>,
+    /// The changes that are received and not decrypted yet: a cancelled call loses none.
+    received: Vec<Change>,
+}
+
+#[async_trait]
+impl Watch for PlainWatch {
+    async fn next(&mut self) -> Result<Vec<Change>> {
+        if self.received.is_empty() {
+            self.received = self.inner.next().await?;
+        }
+        let opened = self.encryption.open_changes(&self.received).await?;
+        self.received.clear();
+        Ok(opened)
+    }
+}
