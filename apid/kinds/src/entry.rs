@@ -201,6 +201,10 @@ pub struct Decoder {
     refreshes: bool,
     fields: Arc<[Box<str>]>,
     selection: FieldSelection,
+    /// The beginning of the keys of the resource.
+    key_prefix: Box<str>,
+    /// The beginning of the keys of the resource in kube-apiserver.
+    reference_prefix: Box<str>,
 }
 
 impl Decoder {
@@ -217,7 +221,14 @@ impl Decoder {
         }
         let fields = fields.into_iter().map(Box::from).collect();
         let refreshes = resource.is_custom();
-        Decoder { kind, refreshes, fields, selection }
+        let key_prefix = resource.key_prefix.as_str().into();
+        let reference_prefix = resource.reference_prefix().into();
+        Decoder { kind, refreshes, fields, selection, key_prefix, reference_prefix }
+    }
+
+    /// The key of an object in kube-apiserver, without the prefix of the cluster, for its key in the store.
+    pub fn reference_key(&self, key: &str) -> String {
+        [&self.reference_prefix, key.strip_prefix(&*self.key_prefix).unwrap_or(key)].concat()
     }
 
     /// Creates the decoder of bytes in the current form of a resource, such as converted objects.

@@ -32,6 +32,7 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 
 pub mod admission_expressions;
+mod api_priorities;
 mod binding_action;
 mod built_in_kinds;
 mod conversion;
@@ -85,6 +86,7 @@ mod scheduling;
 mod storage;
 mod storagemigration;
 
+pub use api_priorities::ApiPriority;
 pub use binding_action::{AssignmentError, BindingAction};
 pub use certificates::USAGES as CERTIFICATE_USAGES;
 pub use conversion::Conversion;
@@ -92,6 +94,7 @@ pub use core::{complete_service_families, quality_of_service};
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};
 pub use kind::Kind;
 pub use kind_ref::{CustomKind, KindRef, NameList, SchemaRef, TableRef, internal_package};
+pub use reference_key::{REFERENCE_ROOT, reference_key_of, resource_of_prefix, resource_prefix};
 pub use registry::{CurrentRegistry, Deprecation, Registry, Resource};
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,

@@ -23,7 +23,7 @@ use crate::{
 
 /// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind is `custom`. So a custom
 /// kind shares no key with a built-in kind, even if its group has the name of a stem.
-const CUSTOM_KEYS: &str = "custom/";
+pub(crate) const CUSTOM_KEYS: &str = "custom/";
 
 /// A served kind under a names preset, with its full group name and its storage key.
 pub struct Resource {
@@ -424,8 +424,8 @@ impl Resource {
 
     /// Warnings for the client that wrote the object.
     pub fn warnings(&self, new: &Object, old: Option<&Object>, ctx: &Context<'_>) -> Vec<String> {
-        let unenforced = self.unenforced.filter(|unenforced| unenforced.applies_to(new));
-        let mut warnings: Vec<String> = unenforced.map(|kind| kind.warning.to_owned()).into_iter().collect();
+        let unenforced = self.unenforced.map(|kind| kind.warning.to_owned());
+        let mut warnings: Vec<String> = unenforced.into_iter().collect();
         warnings.extend(self.kind.strategy().warnings(new, old, ctx));
         warnings
     }
