@@ -19,7 +19,7 @@ fn help_lists_flags_and_unimplemented_flags() {
         assert!(help.contains(flag), "{flag}:\n{help}");
     }
     let (_, unimplemented) = help.split_once("Flags that are not implemented yet: rejected:").unwrap();
-    assert!(unimplemented.contains("--encryption-provider-config"), "{help}");
+    assert!(unimplemented.contains("--tls-min-version"), "{help}");
 }
 
 #[test]

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use apimachinery::codec::Limits;
-use audit::Rotation;
 use clap::{Args, Parser};
 use httpapi::{RequestLimits, ServerLimits};
 use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
 
+use super::audit_flags::AuditFlags;
+use super::forwarding_flags::ForwardingFlags;
 use super::values::{ServiceRanges, byte_size, count, ip_address, port, request_count, seconds, tree_bytes};
 use verbs::addresses::{NodePortRange, ServiceRange};
 
@@ -21,6 +22,7 @@ use verbs::addresses::{NodePortRange, ServiceRange};
 #[command(about = "Serves the resource API; authd authenticates and authorizes every request.")]
 #[command(override_usage = "apid --data-dir <DIR> --spawn-authd [FLAGS]\n       \
     apid --data-dir <DIR> --authd-socket <FILE> [FLAGS]\n       \
+    apid audit-tail --help\n       \
     apid certs --help\n       \
     apid convert --help\n       \
     apid deprecations --help\n       \
@@ -45,9 +47,11 @@ pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) admission: AdmissionFlags,
     #[command(flatten)]
+    pub(crate) forwarding: ForwardingFlags,
+    #[command(flatten)]
     pub(crate) controllers: ControllerFlags,
     #[command(flatten)]
-    pub(crate) monitoring: MonitoringFlags,
+    pub(crate) audit: AuditFlags,
     /// Passed to a spawned authd.
     #[command(flatten)]
     pub(crate) authd_flags: AuthdFlags,
@@ -157,6 +161,12 @@ pub(crate) struct StorageFlags {
     /// Maximum size of the store; units K, M, G, T, Ki, Mi, Gi, Ti (default: no limit)
     #[arg(long, value_name = "BYTES", value_parser = byte_size)]
     pub(crate) storage_quota: Option<u64>,
+    /// EncryptionConfiguration: the resources whose objects are encrypted in the store, with providers and keys
+    #[arg(long, value_name = "FILE")]
+    pub(crate) encryption_provider_config: Option<PathBuf>,
+    /// Reload --encryption-provider-config after a change
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
+    pub(crate) encryption_provider_config_automatic_reload: bool,
 }
 
 #[derive(Debug, Args)]
@@ -215,7 +225,7 @@ pub(crate) struct AdmissionFlags {
     /// Configuration of admission plugins: an AdmissionConfiguration in YAML or JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) admission_control_config_file: Option<PathBuf>,
-    /// Addresses of Services that webhooks name: a map from NAMESPACE/NAME:PORT to a URL, in YAML or JSON
+    /// Addresses of Services for webhooks, aggregated APIs and proxies: a map from NAMESPACE/NAME:PORT to a URL, in YAML or JSON
     #[arg(long, value_name = "FILE")]
     pub(crate) service_resolver_file: Option<PathBuf>,
 }
@@ -238,36 +248,4 @@ pub(crate) struct ControllerFlags {
     /// Maximum duration of signed certificates, and the duration without spec.expirationSeconds
     #[arg(long, value_name = "TIME", default_value = "8760h", value_parser = duration)]
     pub(crate) cluster_signing_duration: Duration,
-}
-
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Log, audit and metrics flags")]
-pub(crate) struct MonitoringFlags {
-    /// Audit log, one line of JSON per request; - is standard output
-    #[arg(long, value_name = "FILE")]
-    pub(crate) audit_log_path: Option<String>,
-    /// Maximum size of the audit log in megabytes before it is rotated; 0: 100
-    #[arg(long, value_name = "MEGABYTES", default_value = "0", hide_default_value = true)]
-    pub(crate) audit_log_maxsize: u64,
-    /// Maximum age of rotated audit logs in days; 0: no limit
-    #[arg(long, value_name = "DAYS", default_value = "0", hide_default_value = true)]
-    pub(crate) audit_log_maxage: u64,
-    /// Maximum number of rotated audit logs; 0: no limit
-    #[arg(long, value_name = "COUNT", default_value = "0", hide_default_value = true)]
-    pub(crate) audit_log_maxbackup: usize,
-    /// Compress rotated audit logs with gzip
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false", hide_default_value = true, value_parser = boolean)]
-    pub(crate) audit_log_compress: bool,
-}
-
-impl MonitoringFlags {
-    /// The rotation of the audit log.
-    pub(crate) fn audit_rotation(&self) -> Rotation {
-        Rotation {
-            max_megabytes: self.audit_log_maxsize,
-            max_days: self.audit_log_maxage,
-            max_backups: self.audit_log_maxbackup,
-            is_compressed: self.audit_log_compress,
-        }
-    }
 }

@@ -5,15 +5,15 @@ use std::path::Path;
 
 use apimachinery::names::Names;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
+use forwarding::ServiceMap;
 use kinds::{EnabledVersions, RuntimeConfigErrors};
 use processflags::{AuthorizationFlags, NamesFlags, ProxyFlags};
 use serving::compatibility::CompatibilityVersions;
 use serving::config_file::{self, FlagValues, ServerConfiguration};
 use serving::gates::{self, FeatureGates};
-use webhooks::ServiceMap;
 
 use super::availability::Availability;
-use super::flags::{ControllerFlags, Flags, GeneralFlags};
+use super::flags::{ControllerFlags, Flags, GeneralFlags, StorageFlags};
 use super::published_config::published_config;
 use super::reference_flags::{self, DEPRECATED, FlagState};
 use super::values::split_list;
@@ -36,85 +36,85 @@ impl Config {
     ///
     /// All errors, one line each.
     pub fn read(arguments: impl IntoIterator<Item = String>) -> Result<Command, Vec<String>> {
-        let (arguments, file, file_mistakes) = with_configuration_file(arguments.into_iter().collect());
-        let (matches, mistakes) = match command_line::parse(command(), arguments)? {
-            ParsedLine::Flags { matches, mistakes } => (matches, mistakes),
+        let (arguments, file, file_errors) = with_configuration_file(arguments.into_iter().collect());
+        let (matches, errors) = match command_line::parse(command(), arguments)? {
+            ParsedLine::Flags { matches, errors } => (matches, errors),
             ParsedLine::Text(text) => return Ok(Command::Print(text)),
         };
         let flags = Flags::from_arg_matches(&matches).map_err(|error| vec![error.to_string()])?;
-        if !file_mistakes.is_empty() {
+        if !file_errors.is_empty() {
             // The flags in the file are unknown, so nothing shows whether further flags are missing.
-            return Err([file_mistakes, mistakes].concat());
+            return Err([file_errors, errors].concat());
         }
-        let mut reader = Reader { matches: &matches, file, mistakes, warnings: Vec::new() };
+        let mut reader = Reader { matches: &matches, file, errors, warnings: Vec::new() };
         match reader.build_config(flags) {
-            Some(config) if reader.mistakes.is_empty() => Ok(Command::Serve(Box::new(config))),
-            Some(_) | None => Err(reader.mistakes),
+            Some(config) if reader.errors.is_empty() => Ok(Command::Serve(Box::new(config))),
+            Some(_) | None => Err(reader.errors),
         }
     }
 }
 
-/// Adds the flags of the file of `--config` to a command line. Also returns the file and the mistakes in it.
+/// Adds the flags of the file of `--config` to a command line. Also returns the file and the errors in it.
 fn with_configuration_file(
     arguments: Vec<String>,
 ) -> (Vec<String>, Option<ServerConfiguration>, Vec<String>) {
     let file = match ServerConfiguration::from_arguments(&arguments) {
         Ok(Some(file)) => file,
         Ok(None) => return (arguments, None, Vec::new()),
-        Err(mistakes) => return (arguments, None, mistakes),
+        Err(errors) => return (arguments, None, errors),
     };
     let command = command();
-    let mut mistakes = file.check_flags(&file.apid, &command);
-    mistakes.extend(file.check_flags(&file.authd, &command));
+    let mut errors = file.check_flags(&file.apid, &command);
+    errors.extend(file.check_flags(&file.authd, &command));
     for flag in &file.authd {
         let is_declared = command.get_arguments().any(|arg| arg.get_long() == Some(flag.name.as_str()));
         if is_declared && !processflags::is_flag_of_authd(&flag.name) {
-            mistakes.push(file.error(format_args!("`authd.{}` is a flag of apid", flag.name)));
+            errors.push(file.error(format_args!("`authd.{}` is a flag of apid", flag.name)));
         }
     }
-    if !mistakes.is_empty() {
-        return (arguments, Some(file), mistakes);
+    if !errors.is_empty() {
+        return (arguments, Some(file), errors);
     }
     let is_repeated = |flag: &FlagValues| file.apid.iter().any(|other| other.name == flag.name);
     let authd_flags = file.authd.iter().filter(|flag| !is_repeated(flag));
     let defaults: Vec<FlagValues> = file.apid.iter().chain(authd_flags).cloned().collect();
-    (config_file::merge(&defaults, arguments), Some(file), mistakes)
+    (config_file::merge(&defaults, arguments), Some(file), errors)
 }
 
-/// The state while a command line is read: its flags, and the mistakes and warnings so far.
+/// The state while a command line is read: its flags, and the errors and warnings so far.
 struct Reader<'a> {
     matches: &'a ArgMatches,
     file: Option<ServerConfiguration>,
-    mistakes: Vec<String>,
+    errors: Vec<String>,
     warnings: Vec<String>,
 }
 
 impl Reader<'_> {
-    /// Builds the configuration. Returns None when a required flag is missing or invalid; `mistakes` then
+    /// Builds the configuration. Returns None when a required flag is missing or invalid; `errors` then
     /// names the flag.
     fn build_config(&mut self, flags: Flags) -> Option<Config> {
         let preset = flags.shared.names.names;
         let names = self.valid("api-domain", Names::new(preset, &flags.shared.names.api_domain));
         if flags.general.data_dir.is_none() {
-            self.mistakes.push("`--data-dir` is required: set it to the directory of the store".to_owned());
+            self.errors.push("`--data-dir` is required: set it to the directory of the store".to_owned());
         }
         let authd = self.authd(&flags);
         let tls_key = flags.shared.certificates.tls_private_key_file.clone();
         if flags.tls.tls_cert_file.is_some() && tls_key.is_none() {
-            self.mistakes.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
+            self.errors.push("`--tls-cert-file` requires `--tls-private-key-file`".to_owned());
         }
         let tls = flags.tls.tls_cert_file.clone().zip(tls_key);
         let certificate_signing = self.certificate_signing(&flags.controllers);
         let versions = self.compatibility_versions(&flags.shared.names);
         let gates = self.gates(&flags.shared.names.feature_gates, versions.emulated);
         for name in reference_flags::names_without_effect(self.matches, FlagState::UnsafeToIgnore) {
-            self.mistakes.push(format!(
+            self.errors.push(format!(
                 "`--{name}` is not implemented yet; apid does not start, because ignoring the flag would be unsafe"
             ));
         }
         let controllers = &flags.authd_flags.controllers.controllers;
         let unknown = serving::controller_names::find_unknown(controllers);
-        self.mistakes.extend(unknown.iter().map(|error| format!("`--controllers`: {error}")));
+        self.errors.extend(unknown.iter().map(|error| format!("`--controllers`: {error}")));
         let unimplemented_flags = reference_flags::names_without_effect(self.matches, FlagState::Planned);
         let unneeded_flags = reference_flags::unneeded_flags(self.matches);
         let is_reported = |name: &str| DEPRECATED.contains(&name) && flags.general.warn_of_deprecated_flags;
@@ -123,13 +123,14 @@ impl Reader<'_> {
             format!("flag `--{name}` has been deprecated and has no effect: {reason}")
         }));
         let names = names?;
-        if let Some(Err(mistake)) = self.file.as_ref().map(|file| file.check_version(&names)) {
-            self.mistakes.push(mistake);
+        if let Some(Err(error)) = self.file.as_ref().map(|file| file.check_version(&names)) {
+            self.errors.push(error);
         }
         let enabled_versions = self.enabled_versions(&flags.general, versions, gates.as_ref(), &names);
         let admission_configuration =
             self.admission(flags.admission.admission_control_config_file.as_deref(), &names);
         let service_map = self.service_map(flags.admission.service_resolver_file.as_deref());
+        let forwarding = flags.forwarding.options(service_map, &mut self.errors);
         let (data_dir, authd, gates) = (flags.general.data_dir.clone()?, authd?, gates?);
         let allows_everything =
             matches!(authd, Authd::Spawned { .. }) && allows_everything(&flags.authd_flags.authorization);
@@ -140,6 +141,9 @@ impl Reader<'_> {
         if flags.tls.root_ca_file.is_some() {
             enabled_controllers.set(ROOT_CA_PUBLISHER, true);
         }
+        self.check_encryption(&flags.storage, &names);
+        self.errors.extend(flags.audit.errors(&names));
+        self.warnings.extend(flags.audit.warnings());
         let signs_certificates = enabled_controllers.is_enabled(CERTIFICATE_SIGNER);
         let client_cas =
             [&flags.shared.certificates.client_ca_file, &flags.shared.proxy.requestheader_client_ca_file];
@@ -154,7 +158,7 @@ impl Reader<'_> {
             controllers: enabled_controllers,
             certificate_signing: certificate_signing.filter(|_| signs_certificates),
             admission_configuration,
-            service_map,
+            forwarding,
             gates,
             compatibility_versions: versions,
             enabled_versions,
@@ -168,14 +172,28 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the value of a flag. If the value is invalid, records the error as a mistake.
+    /// Returns the value of a flag. If the value is invalid, records the error.
     fn valid<T>(&mut self, flag: &str, value: Result<T, impl Display>) -> Option<T> {
-        value.map_err(|error| self.mistakes.push(format!("`--{flag}`: {error}"))).ok()
+        value.map_err(|error| self.errors.push(format!("`--{flag}`: {error}"))).ok()
+    }
+
+    /// Checks the file of `--encryption-provider-config`. The start reads the file again.
+    fn check_encryption(&mut self, flags: &StorageFlags, names: &Names) {
+        match &flags.encryption_provider_config {
+            Some(file) => {
+                self.valid("encryption-provider-config", encryption::Configuration::read(file, names));
+            }
+            None if flags.encryption_provider_config_automatic_reload => self.errors.push(
+                "`--encryption-provider-config-automatic-reload` requires `--encryption-provider-config`"
+                    .to_owned(),
+            ),
+            None => {}
+        }
     }
 
     fn certificate_signing(&mut self, flags: &ControllerFlags) -> Option<CertificateSigning> {
         if flags.cluster_signing_duration.as_secs() == 0 {
-            self.mistakes.push("`--cluster-signing-duration`: must be at least 1s".to_owned());
+            self.errors.push("`--cluster-signing-duration`: must be at least 1s".to_owned());
         }
         let (cert, key) = (&flags.cluster_signing_cert_file, &flags.cluster_signing_key_file);
         let (given, missing) = match (cert, key) {
@@ -187,14 +205,14 @@ impl Reader<'_> {
             (Some(_), None) => ("cert", "key"),
             (None, Some(_)) => ("key", "cert"),
         };
-        let mistake = format!("`--cluster-signing-{given}-file` requires `--cluster-signing-{missing}-file`");
-        self.mistakes.push(mistake);
+        let error = format!("`--cluster-signing-{given}-file` requires `--cluster-signing-{missing}-file`");
+        self.errors.push(error);
         None
     }
 
     fn compatibility_versions(&mut self, flags: &NamesFlags) -> CompatibilityVersions {
         flags.compatibility_versions().unwrap_or_else(|errors| {
-            self.mistakes.extend(errors.iter().map(ToString::to_string));
+            self.errors.extend(errors.iter().map(ToString::to_string));
             CompatibilityVersions::default()
         })
     }
@@ -221,7 +239,7 @@ impl Reader<'_> {
                 enabled
             }
             Err(RuntimeConfigErrors(errors)) => {
-                self.mistakes.extend(errors.iter().map(|error| format!("`--runtime-config`: {error}")));
+                self.errors.extend(errors.iter().map(|error| format!("`--runtime-config`: {error}")));
                 return EnabledVersions::default();
             }
         };
@@ -234,7 +252,7 @@ impl Reader<'_> {
         };
         let (warnings, errors) = availability.restrict(&mut enabled);
         self.warnings.extend(warnings);
-        self.mistakes.extend(errors);
+        self.errors.extend(errors);
         enabled.with_gates(gates.iter().filter(|(.., is_on)| *is_on).map(|(gate, ..)| gate.name))
     }
 
@@ -247,7 +265,7 @@ impl Reader<'_> {
             self.warnings.push(format!("`--{name}` is a flag of authd; ignored without `--spawn-authd`"));
         }
         if flags.authd.authd_socket.is_none() {
-            self.mistakes.push(
+            self.errors.push(
                 "authd is not configured: use `--spawn-authd` to start it, or `--authd-socket` for the socket of a running one"
                     .to_owned(),
             );
@@ -277,7 +295,7 @@ impl Reader<'_> {
             });
         configuration.unwrap_or_else(|errors| {
             let lines = errors.iter().map(|error| format!("`--admission-control-config-file`: {error}"));
-            self.mistakes.extend(lines);
+            self.errors.extend(lines);
             admission::Configuration::default()
         })
     }

@@ -98,13 +98,6 @@ pub(super) const DEPRECATED: [&str; 2] = ["apiserver-count", "enable-logs-handle
 const PLANNED: &[FlagRow] = &[
     ("allow-metric-labels", List("METRIC,LABEL=VALUES"), "Allowed values of labels of metrics"),
     ("allow-metric-labels-manifest", Value("FILE"), "File of --allow-metric-labels"),
-    ("audit-log-format", Value("FORMAT"), "Format of the audit log"),
-    ("audit-log-mode", Value("MODE"), "Mode in which audit events are written"),
-    ("audit-log-truncate-enabled", Switch, "Truncate large audit events"),
-    ("audit-log-truncate-max-batch-size", Value("BYTES"), "Maximum size of a batch of audit events"),
-    ("audit-log-truncate-max-event-size", Value("BYTES"), "Maximum size of an audit event"),
-    ("audit-log-version", Value("VERSION"), "API version of audit events; they have v1"),
-    ("audit-webhook-mode", Value("MODE"), "Mode in which audit events are sent"),
     (
         "cors-allowed-origins",
         List("REGEX"),
@@ -127,8 +120,6 @@ const PLANNED: &[FlagRow] = &[
     ("permit-address-sharing", Switch, "Bind with SO_REUSEADDR"),
     ("permit-port-sharing", Switch, "Bind with SO_REUSEPORT"),
     ("profiling", Switch, "Profiling over HTTP"),
-    ("proxy-client-cert-file", Value("FILE"), "Client certificate for extension API servers and webhooks"),
-    ("proxy-client-key-file", Value("FILE"), "Private key of --proxy-client-cert-file"),
     ("shutdown-send-retry-after", Switch, "Answer 429 during the shutdown delay"),
     (
         "shutdown-watch-termination-grace-period",
@@ -157,83 +148,6 @@ const NOT_NEEDED: &[FlagRow] = &[
         "Allow privileged containers; apid runs no containers and always stores them",
     ),
     ("apiserver-count", Value("COUNT"), "Number of API servers; a store has one apid"),
-    (
-        "audit-log-batch-buffer-size",
-        Value("COUNT"),
-        "Buffer of audit events; used only by --audit-log-mode=batch",
-    ),
-    (
-        "audit-log-batch-max-size",
-        Value("COUNT"),
-        "Maximum size of a batch; used only by --audit-log-mode=batch",
-    ),
-    (
-        "audit-log-batch-max-wait",
-        Value("TIME"),
-        "Maximum wait for a batch; used only by --audit-log-mode=batch",
-    ),
-    (
-        "audit-log-batch-throttle-burst",
-        Value("COUNT"),
-        "Burst of batches; used only by --audit-log-mode=batch",
-    ),
-    ("audit-log-batch-throttle-enable", Switch, "Throttling of batches; used only by --audit-log-mode=batch"),
-    ("audit-log-batch-throttle-qps", Value("RATE"), "Rate of batches; used only by --audit-log-mode=batch"),
-    (
-        "audit-webhook-batch-buffer-size",
-        Value("COUNT"),
-        "Buffer of audit events; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-batch-max-size",
-        Value("COUNT"),
-        "Maximum size of a batch; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-batch-max-wait",
-        Value("TIME"),
-        "Maximum wait for a batch; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-batch-throttle-burst",
-        Value("COUNT"),
-        "Burst of batches; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-batch-throttle-enable",
-        Switch,
-        "Throttling of batches; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-batch-throttle-qps",
-        Value("RATE"),
-        "Rate of batches; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-initial-backoff",
-        Value("TIME"),
-        "Pause before a retry; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-truncate-enabled",
-        Switch,
-        "Truncate large events; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-truncate-max-batch-size",
-        Value("BYTES"),
-        "Maximum size of a batch; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-truncate-max-event-size",
-        Value("BYTES"),
-        "Maximum size of an event; used only with --audit-webhook-config-file",
-    ),
-    (
-        "audit-webhook-version",
-        Value("VERSION"),
-        "API version of events; used only with --audit-webhook-config-file",
-    ),
     ("contention-profiling", Switch, "Profile of lock contention in the Go runtime, which apid does not use"),
     (
         "coordinated-leadership-lease-duration",
@@ -256,17 +170,7 @@ const NOT_NEEDED: &[FlagRow] = &[
         Value("COUNT"),
         "Number of watch events in memory per resource; the limit is in bytes, and older events are read from the store",
     ),
-    (
-        "enable-aggregator-routing",
-        Switch,
-        "Send requests to endpoint addresses; there is no cluster network, so apid always does",
-    ),
     ("enable-logs-handler", Switch, "Serve log files at /logs; apid writes no log files"),
-    (
-        "encryption-provider-config-automatic-reload",
-        Switch,
-        "Reload --encryption-provider-config, which is rejected",
-    ),
     ("endpoint-reconciler-type", Value("TYPE"), "Registration of several API servers; a store has one apid"),
     ("etcd-cafile", Value("FILE"), "CA bundle of etcd; there is no etcd"),
     ("etcd-certfile", Value("FILE"), "Client certificate for etcd; there is no etcd"),
@@ -289,11 +193,6 @@ const NOT_NEEDED: &[FlagRow] = &[
     ("etcd-keyfile", Value("FILE"), "Private key for etcd; there is no etcd"),
     ("etcd-prefix", Value("PREFIX"), "Key prefix in etcd; the store is not shared with other servers"),
     ("etcd-readycheck-timeout", Value("TIME"), "Timeout of the readiness check of etcd; there is no etcd"),
-    ("kubelet-certificate-authority", Value("FILE"), "CA bundle of kubelets; apid connects to none"),
-    ("kubelet-client-certificate", Value("FILE"), "Client certificate for kubelets; apid connects to none"),
-    ("kubelet-client-key", Value("FILE"), "Private key for kubelets; apid connects to none"),
-    ("kubelet-preferred-address-types", List("TYPE,..."), "Addresses of kubelets; apid connects to none"),
-    ("kubelet-timeout", Value("TIME"), "Timeout of kubelets; apid connects to none"),
     (
         "kubernetes-service-node-port",
         Value("PORT"),
@@ -333,15 +232,12 @@ const NOT_NEEDED: &[FlagRow] = &[
 ];
 
 const UNSAFE_TO_IGNORE: &[FlagRow] = &[
-    ("audit-policy-file", Value("FILE"), "Audit policy"),
-    ("audit-webhook-config-file", Value("FILE"), "Kubeconfig of the audit webhook; events would be lost"),
     ("disable-http2-serving", Switch, "Serve HTTP/1.1 only; HTTP/2 cannot be switched off"),
     (
         "egress-selector-config-file",
         Value("FILE"),
         "Proxy for connections to webhooks and nodes; connections would bypass it",
     ),
-    ("encryption-provider-config", Value("FILE"), "Encryption at rest"),
     ("etcd-servers", List("URLS"), "Store in an etcd cluster"),
     ("etcd-servers-overrides", List("RESOURCE#URLS"), "Stores of single resources in etcd clusters"),
     (

@@ -5,19 +5,22 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use admission::{Chain, Environment};
+use admission::{Chain, Environment, Reader, ReaderServices};
+use aggregation::Aggregation;
 use apimachinery::clock::Clock;
 use apimachinery::names::Names;
+use forwarding::ServiceResolver;
 use serving::certs::Authority;
 use serving::tls::{ServingTls, TlsFiles};
 use storage::engine::fjall::{self, FjallStore};
 use storage::{Observers, Store};
 
+use super::encryption_at_rest::{ProcessEncryption, until_readable};
 use super::error::ProcessError;
 use crate::config::{Config, STORE, split_list};
 use authclient::PolicyRevisions;
-use verbs::Cache;
 use verbs::addresses::ServiceAddresses;
+use verbs::{ApiState, Cache};
 
 /// Creates a folder with mode 0700, or sets this mode on an existing folder: stored objects contain secrets.
 pub(super) fn create_private_folder(path: &Path) -> Result<(), ProcessError> {
@@ -55,6 +58,19 @@ pub(super) fn build_admission(config: &Config, environment: Environment) -> Resu
         .map_err(|errors| ProcessError::Usage(errors.iter().map(ToString::to_string).collect()))
 }
 
+/// Builds the state of aggregated APIs. `reader` finds the Services of their servers.
+pub(super) fn build_aggregation(api_state: &ApiState, reader: Arc<dyn Reader>) -> Aggregation {
+    let (forwarding, names) = (&api_state.forwarding, &api_state.names);
+    let services = ServiceResolver::new(
+        Arc::new(ReaderServices(reader)),
+        forwarding.service_map.clone(),
+        Arc::clone(names),
+        Arc::clone(&api_state.rng),
+        Arc::clone(&forwarding.addresses),
+    );
+    Aggregation::new(services, Arc::clone(forwarding), Arc::clone(names), Arc::clone(&api_state.clock))
+}
+
 /// Rejects a store that another process has open. This check runs before authd starts, because both processes
 /// would use one authd socket in the data directory.
 pub(super) fn check_unlocked_store(config: &Config) -> Result<(), ProcessError> {
@@ -67,6 +83,7 @@ pub(super) async fn open_store(
     names: &Names,
     clock: &Arc<dyn Clock>,
     (revisions, cache, addresses): (&Arc<PolicyRevisions>, &Arc<Cache>, &Arc<ServiceAddresses>),
+    encryption: Option<&ProcessEncryption>,
 ) -> Result<Arc<dyn Store>, ProcessError> {
     let identity =
         fjall::Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
@@ -77,18 +94,26 @@ pub(super) async fn open_store(
     };
     // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
     // policy writes up to it.
-    let observers = Arc::new(Observers(vec![
+    let observers: Arc<dyn storage::Observer> = Arc::new(Observers(vec![
         Arc::clone(revisions) as Arc<dyn storage::Observer>,
         Arc::clone(addresses) as Arc<dyn storage::Observer>,
         Arc::clone(cache) as Arc<dyn storage::Observer>,
     ]));
+    let observers = match encryption {
+        Some(process) => process.encryption.observer(observers),
+        None => observers,
+    };
     let store = tokio::task::spawn_blocking(move || FjallStore::open(options, observers))
         .await
         .map_err(|error| ProcessError::Task { task: "opening the store", error })?
         .map_err(|error| ProcessError::Store(Box::new(error)))?;
-    let store: Arc<dyn Store> = Arc::new(store);
+    let mut store: Arc<dyn Store> = Arc::new(store);
+    if let Some(process) = encryption {
+        store = process.encryption.store(store);
+    }
     revisions.start_at(store.revision());
-    addresses.load(&*store).await.map_err(ProcessError::Addresses)?;
+    let load = async || addresses.load(&*store).await;
+    until_readable(encryption, load).await.map_err(ProcessError::Addresses)?;
     cache.attach(&store);
     Ok(store)
 }

@@ -10,6 +10,7 @@ use serving::tls::ServingTls;
 use storage::Store;
 use tokio::sync::watch;
 
+use super::encryption_at_rest::ProcessEncryption;
 use crate::config::Config;
 use authclient::Auth;
 use httpapi::Health;
@@ -99,6 +100,8 @@ pub(super) struct HealthSources<'a> {
     pub(super) auth: &'a Arc<Auth>,
     /// The store.
     pub(super) store: &'a Arc<dyn Store>,
+    /// Encryption at rest, if it is configured.
+    pub(super) encryption: Option<&'a ProcessEncryption>,
     /// The TLS files of the listener.
     pub(super) tls: &'a Arc<ServingTls>,
     /// The progress of the process.
@@ -127,6 +130,9 @@ impl HealthSources<'_> {
         checks = self.with_store_check(checks, store_check);
         if is_readyz {
             checks = self.with_store_check(checks, &format!("{store_check}-readiness"));
+        }
+        checks = self.with_encryption_checks(checks, endpoint);
+        if is_readyz {
             checks = checks.with("informer-sync", || Ok(()));
         }
         // Until `grace_end`, `/livez` ignores start-up checks that do not pass.
@@ -180,6 +186,21 @@ impl HealthSources<'_> {
                 false => Ok(()),
                 true => Err("the process is stopping".to_owned()),
             });
+        }
+        checks
+    }
+
+    /// Adds the check of all KMS plugins, and with automatic reload its post-start hook, as in kube-apiserver.
+    fn with_encryption_checks(&self, mut checks: Checks, endpoint: Endpoint) -> Checks {
+        let Some(ProcessEncryption { encryption, reload }) = self.encryption else { return checks };
+        let reloads = reload.is_some();
+        if endpoint != Endpoint::Livez && (reloads || encryption.has_kms()) {
+            let encryption = Arc::clone(encryption);
+            checks = checks.with("kms-providers", move || encryption.kms_health());
+        }
+        if reloads {
+            checks =
+                checks.with("poststarthook/start-encryption-provider-config-automatic-reload", || Ok(()));
         }
         checks
     }
@@ -294,6 +315,7 @@ mod tests {
                 config: &config,
                 auth: &auth,
                 store: &store,
+                encryption: None,
                 tls: &tls,
                 progress: &progress,
                 clock: &clock,

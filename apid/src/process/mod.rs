@@ -19,6 +19,7 @@
 
 mod authd;
 mod components;
+pub(crate) mod encryption_at_rest;
 mod error;
 mod health_checks;
 mod monitoring;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use admission::{AdmissionMetrics, Environment};
 use apimachinery::clock::{Clock, Rng, SystemClock, SystemRng};
+use forwarding::Forwarding;
 use kinds::{CurrentRegistry, Registry};
 use serving::listener::Listener;
 use serving::metrics::Metrics;
@@ -41,7 +43,6 @@ use tokio::sync::{oneshot, watch};
 use crate::build_info::BUILD_INFO;
 use crate::config::{Config, STORE, StorageFlags};
 use crate::console::fail;
-use audit::AuditLog;
 use authclient::{Auth, AuthOptions, PolicyRevisions, Reductions};
 use authd::ProcessAuthd;
 use controllers::start_objects::AdvertisedServer;
@@ -174,8 +175,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         config.flags.serving.service_node_port_range,
     ));
     let admission_writes = Arc::new(AdmissionWrites::default());
-    let webhooks =
-        admission::webhook_clients(backend.clone(), config.service_map.clone(), &names, &clock, &rng);
+    let webhooks = admission::webhook_clients(backend.clone(), &config.forwarding, &names, &clock, &rng);
     let metrics = Metrics::showing_hidden(&config.flags.shared.log.show_hidden_metrics_for_version)
         .map_err(ProcessError::Metrics)?;
     let admission = components::build_admission(
@@ -210,7 +210,9 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
         .map_err(|_| ProcessError::Random)?;
     // Certificates are loaded or created while authd starts and while the store waits for the disk.
-    let open_store = components::open_store(&config, &names, &clock, (&revisions, &cache, &addresses));
+    let encryption = encryption_at_rest::start(&config, &names, (&clock, &rng), &metrics, &cache).await?;
+    let observers = (&revisions, &cache, &addresses);
+    let open_store = components::open_store(&config, &names, &clock, observers, encryption.as_ref());
     let start = authd.wait_for_start(&auth);
     let store = async {
         if is_new_store {
@@ -229,11 +231,9 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     config.published_config.complete(serving_ca, &config.controllers);
 
     let _reload = tls.spawn_watch();
-    let audit = Arc::new(match &config.flags.monitoring.audit_log_path {
-        Some(path) => AuditLog::open(path, config.flags.monitoring.audit_rotation(), Arc::clone(&clock))
-            .map_err(|error| ProcessError::file(path, error))?,
-        None => AuditLog::off(),
-    });
+    let audit = config.flags.audit.open(&names, &clock, &rng).map_err(ProcessError::Audit)?;
+    let audit = Arc::new(audit);
+    let _policy_watch = audit.watch_policy();
     let (ip, port) = (config.flags.serving.bind_address, config.flags.serving.secure_port);
     let listener = Listener::tcp(ip, port).await.map_err(ProcessError::Bind)?;
     let address = listener.address().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)));
@@ -246,6 +246,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         config: &config,
         auth: &auth,
         store: &store,
+        encryption: encryption.as_ref(),
         tls: &tls,
         progress: &progress,
         clock: &clock,
@@ -258,6 +259,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         clock: Arc::clone(&clock),
         metrics: Arc::new(ConversionMetrics::new(&metrics)),
     };
+    let forwarding = Forwarding::new(config.forwarding.clone(), &clock).map_err(ProcessError::Forwarding)?;
+    let forwarding = Arc::new(forwarding);
     let api_state = Arc::new(ApiState {
         names: Arc::clone(&names),
         clock,
@@ -274,6 +277,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             &metrics,
         ),
         gates: config.gates.clone(),
+        forwarding,
         token_key,
         read_metrics: ReadMetrics::new(&metrics),
         body_limits: config.flags.limits.body_limits(),
@@ -282,6 +286,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     });
     auth.register_metrics(&metrics);
     let metrics = Arc::new(metrics);
+    let aggregation = Arc::new(components::build_aggregation(&api_state, backend.clone()));
     let http_state = Arc::new(HttpState::new(
         Arc::clone(&api_state),
         Arc::clone(&audit),
@@ -295,12 +300,14 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             request_limits: config.flags.limits.request_limits(),
             delete_workers: config.flags.limits.delete_collection_workers,
         },
+        Arc::clone(&aggregation),
     ));
     let controller_state = Arc::new(ControllerState::new(
         Arc::clone(&api_state),
         Arc::clone(&audit),
         metrics,
         config.flags.controllers.use_service_account_credentials,
+        aggregation,
         http_state.flow_control().cloned(),
     ));
     let handshake_errors = register_metrics(&http_state.metrics, &tls);
@@ -309,7 +316,11 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         tokio::spawn(Arc::clone(flow_control).run());
     }
     let definitions = Arc::new(controllers::DefinitionController::new(&controller_state));
-    definitions.load().await.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
+    let load = async || definitions.load().await;
+    let loaded = encryption_at_rest::until_readable(encryption.as_ref(), load).await;
+    loaded.map_err(|status| ProcessError::Definitions(Box::new(status)))?;
+    let loaded = controllers::aggregation::load(&controller_state).await;
+    loaded.map_err(|status| ProcessError::ApiServices(Box::new(status)))?;
     backend.attach(&api_state);
     admission_writes.attach(&controller_state);
     let (drain, draining) = oneshot::channel::<()>();
@@ -353,6 +364,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let _ = drain.send(());
     let _ = server.await;
     store.close().await;
+    audit.finish_batches().await;
     audit.close();
     auth.connection().begin_shutdown();
     authd.stop().await;

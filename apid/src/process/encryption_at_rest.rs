@@ -1,0 +1,98 @@
+//! Encryption at rest in the process: its key space, start, reload and effects of its recovery.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apimachinery::clock::{Clock, Rng};
+use apimachinery::names::Names;
+use encryption::kms::{KmsEnvironment, PollIntervals};
+use encryption::{
+    Configuration, Encryption, EncryptionMetrics, Keyspace, ReloadOptions, Reloader, StoredResource,
+};
+use serving::metrics::Metrics;
+use serving::reload::Watch;
+use tokio::runtime::Handle;
+use verbs::Cache;
+
+use super::error::ProcessError;
+use crate::config::Config;
+
+/// Pause before a read at the start is repeated, while a KMS plugin is not healthy.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The keys of the store.
+pub(crate) struct StoredKeys(pub(crate) Names);
+
+impl Keyspace for StoredKeys {
+    fn prefix<'k>(&self, key: &'k str) -> Option<&'k str> {
+        kinds::resource_prefix(key)
+    }
+
+    fn resource(&self, prefix: &str) -> Option<StoredResource> {
+        let (group_resource, reference) = kinds::resource_of_prefix(prefix, &self.0)?;
+        Some(StoredResource {
+            group_resource,
+            reference_prefix: [kinds::REFERENCE_ROOT, &reference].concat(),
+        })
+    }
+}
+
+/// Encryption at rest, with the watch of its file if `--encryption-provider-config-automatic-reload` is set.
+pub(super) struct ProcessEncryption {
+    pub(super) encryption: Arc<Encryption>,
+    /// Ends the watch when it is dropped.
+    pub(super) reload: Option<Watch>,
+}
+
+/// Starts encryption with the file of the configuration; None without a file.
+pub(super) async fn start(
+    config: &Config,
+    names: &Names,
+    (clock, rng): (&Arc<dyn Clock>, &Arc<dyn Rng>),
+    metrics: &Metrics,
+    cache: &Arc<Cache>,
+) -> Result<Option<ProcessEncryption>, ProcessError> {
+    let flags = &config.flags.storage;
+    let Some(file) = flags.encryption_provider_config.clone() else { return Ok(None) };
+    let reloads = flags.encryption_provider_config_automatic_reload;
+    let options = ReloadOptions { file: file.clone(), names: names.clone() };
+    let reloader = reloads.then(|| Reloader::new(options));
+    let invalid = |error: &dyn std::fmt::Display| {
+        ProcessError::Usage(vec![format!("`--encryption-provider-config`: {error}")])
+    };
+    let configuration = Configuration::read(&file, names).map_err(|error| invalid(&error))?;
+    let (runtime, cache) = (Handle::current(), Arc::clone(cache));
+    let environment = KmsEnvironment {
+        clock: Arc::clone(clock),
+        rng: Arc::clone(rng),
+        intervals: PollIntervals::default(),
+        on_recovery: Arc::new(move || {
+            let cache = Arc::clone(&cache);
+            runtime.spawn(async move { cache.refresh_unreadable().await });
+        }),
+    };
+    let server = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let metrics = EncryptionMetrics::new(metrics, &server);
+    let keys = Arc::new(StoredKeys(names.clone()));
+    let encryption = Encryption::start(&configuration, environment, metrics, keys).await;
+    let encryption = encryption.map_err(|error| invalid(&error))?;
+    tracing::info!(file = %file.display(), hash = encryption.hash(), "encryption at rest is configured");
+    let reload = reloader.map(|reloader| reloader.watch(Arc::clone(&encryption)));
+    Ok(Some(ProcessEncryption { encryption, reload }))
+}
+
+/// Repeats a read at the start while a KMS plugin is not healthy: values of its keys are not readable then.
+pub(super) async fn until_readable<T, E: std::fmt::Display>(
+    encryption: Option<&ProcessEncryption>,
+    mut read: impl AsyncFnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    loop {
+        match (read().await, encryption.map(|process| process.encryption.kms_health())) {
+            (Err(error), Some(Err(reason))) => {
+                tracing::warn!(%error, reason, "the start waits for a KMS plugin");
+                tokio::time::sleep(RETRY_INTERVAL).await;
+            }
+            (result, _) => return result,
+        }
+    }
+}
