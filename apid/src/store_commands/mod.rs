@@ -1,4 +1,4 @@
-//! `apid store check|repair|backup|restore`: offline operations on a store that no server uses, and the backup of a
+//! `apid store check|repair|backup|restore|rewrite`: offline operations on a store that no server uses, and the backup of a
 //! running server.
 //!
 //! # Contract
@@ -7,13 +7,14 @@
 //!
 //! - 0: success;
 //! - 1: the operation failed;
-//! - 2: `check` or `backup` found damage;
+//! - 2: `check` or `backup` found damage, or `rewrite` found objects that cannot be decrypted;
 //! - 3: `repair` made a store in which data is or may be lost;
 //! - 64: invalid command line.
 //!
 //! Findings go to standard output, errors to standard error.
 
 mod download;
+mod rewrite;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,10 +26,10 @@ use storage::engine::fjall::offline::{self, BackupSummary, RepairOutcome, Report
 use storage::engine::fjall::{Identity, OpenError};
 
 use crate::config::{STORE, byte_size};
-use crate::console::{fail, print, report_mistakes};
+use crate::console::{fail, print, report_errors};
 use crate::server_source::ServerSource;
 
-/// Exit code of `check` and `backup` if the store is damaged.
+/// Exit code of `check`, `backup` and `rewrite` if the store is damaged.
 const DAMAGED: u8 = 2;
 /// Maximum size of a received backup in bytes without `--max-size`.
 const DEFAULT_MAX_SIZE: u64 = 64 << 30;
@@ -36,7 +37,7 @@ const DEFAULT_MAX_SIZE: u64 = 64 << 30;
 const LOSSES: u8 = 3;
 
 const HELP: &str = "\
-apid store checks, repairs, backs up and restores the store of a data directory. Stop the server that uses the store
+apid store checks, repairs, backs up, restores and rewrites the store of a data directory. Stop the server that uses the store
 first, except for a backup with --server.
 
 usage: apid store check   --data-dir DIR
@@ -45,6 +46,7 @@ usage: apid store check   --data-dir DIR
        apid store backup  --server URL --to FILE [--certificate-authority FILE] [--token-file FILE]
                           [--client-certificate FILE --client-key FILE] [--max-size SIZE]
        apid store restore --data-dir DIR --from FILE
+       apid store rewrite --data-dir DIR --encryption-provider-config FILE
 
 check    verifies the checksums of all files and the consistency of all rows, and reports its findings. It changes
          nothing. A server verifies the checksums of the files at its start, and does not start when one is damaged.
@@ -60,16 +62,19 @@ backup   writes all objects to a new file, with checksums. With --server, a runn
          The alternative is an atomic snapshot of the file system of DIR and this command on the snapshot: a store is
          consistent after a power failure.
 restore  makes the store of a data directory without a store from such a file.
+rewrite  encrypts all objects that the first key of the first provider in FILE did not encrypt. Such objects come from
+         an earlier key or provider, or from a time without encryption. A rewrite that was interrupted continues.
 
 A repaired or restored store continues at a revision far above the old one, by the clock, and has no history. No
 resourceVersion ever has two different contents, also when a file is restored twice. Every client with an earlier watch or
 list must list again (410).
 
-The file contains only the objects: keys and certificates in DIR (certs, service-account.key) are not in it.
+The file contains only the objects: keys and certificates in DIR (certs, service-account.key) are not in it. Encrypted
+objects are encrypted in it too, and need the keys of --encryption-provider-config.
 
 exit code: 0 success: the store is sound, or was repaired without losses
            1 the operation failed
-           2 check, backup: the store is damaged
+           2 check, backup: the store is damaged; rewrite: some objects cannot be decrypted and stay as they are
            3 repair: the store is repaired, with the reported losses
            64 invalid command line
 ";
@@ -88,6 +93,8 @@ enum Operation {
         max_bytes: u64,
     },
     Restore(PathBuf),
+    /// Encrypts stale objects with the providers of a file.
+    Rewrite(PathBuf),
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -102,7 +109,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     match StoreArguments::parse(arguments) {
         Ok(Some(parsed)) => parsed.run(),
         Ok(None) => print(HELP),
-        Err(mistakes) => report_mistakes("apid", &mistakes),
+        Err(errors) => report_errors("apid", &errors),
     }
 }
 
@@ -128,18 +135,20 @@ impl StoreArguments {
                 "max-size",
             ],
             "restore" => &["data-dir", "from"],
+            "rewrite" => &["data-dir", "encryption-provider-config"],
             "" => {
                 return Err(vec![
-                    "no command: use check, repair, backup or restore (`apid store --help`)".to_owned(),
+                    "no command: use check, repair, backup, restore or rewrite (`apid store --help`)"
+                        .to_owned(),
                 ]);
             }
             other => {
                 return Err(vec![format!(
-                    "`{other}` is not check, repair, backup or restore (`apid store --help`)"
+                    "`{other}` is not check, repair, backup, restore or rewrite (`apid store --help`)"
                 )]);
             }
         };
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         let mut values: BTreeMap<&str, String> = BTreeMap::new();
         while let Some(argument) = rest.next() {
             if matches!(argument.as_str(), "--help" | "-h") {
@@ -151,25 +160,25 @@ impl StoreArguments {
             };
             let flag = name.strip_prefix("--").and_then(|name| flags.iter().find(|flag| **flag == name));
             let Some(flag) = flag else {
-                mistakes.push(format!("`{word}` has no flag `{name}`"));
+                errors.push(format!("`{word}` has no flag `{name}`"));
                 continue;
             };
             match value.or_else(|| rest.next()) {
                 Some(value) => drop(values.insert(flag, value)),
-                None => mistakes.push(format!("`{name}` needs a value")),
+                None => errors.push(format!("`{name}` needs a value")),
             }
         }
         let mut value = |name: &str| values.remove(name);
-        let source = source(&mut value, &mut mistakes);
+        let source = source(&mut value, &mut errors);
         let max_size = value("max-size");
         if max_size.is_some() && source.is_none() {
-            mistakes.push("`--server` is missing: `--max-size` is for the backup of a server".to_owned());
+            errors.push("`--server` is missing: `--max-size` is for the backup of a server".to_owned());
         }
         let max_bytes = match max_size.as_deref().map(byte_size) {
             None => DEFAULT_MAX_SIZE,
             Some(Ok(bytes)) => bytes,
             Some(Err(error)) => {
-                mistakes.push(format!("`--max-size={}`: {error}", max_size.unwrap_or_default()));
+                errors.push(format!("`--max-size={}`: {error}", max_size.unwrap_or_default()));
                 DEFAULT_MAX_SIZE
             }
         };
@@ -178,12 +187,12 @@ impl StoreArguments {
             (None, None) => {
                 let server =
                     if word == "backup" { ", or `--server` to the URL of a running server" } else { "" };
-                mistakes.push(format!(
+                errors.push(format!(
                     "`--data-dir` is missing: set it to the data directory of the store{server}"
                 ));
             }
             (Some(_), Some(_)) => {
-                mistakes.push("`--data-dir` and `--server` exclude each other: set one of them".to_owned());
+                errors.push("`--data-dir` and `--server` exclude each other: set one of them".to_owned());
             }
             _ => {}
         }
@@ -192,7 +201,7 @@ impl StoreArguments {
         let mut file = |name: &str, purpose: &str| {
             let file = value(name).map(PathBuf::from);
             if file.is_none() {
-                mistakes.push(format!("`--{name}` is missing: set the file {purpose}"));
+                errors.push(format!("`--{name}` is missing: set the file {purpose}"));
             }
             file.unwrap_or_default()
         };
@@ -203,17 +212,18 @@ impl StoreArguments {
                 None => Operation::Backup(file("to", "to write")),
             },
             "restore" => Operation::Restore(file("from", "to read")),
+            "rewrite" => Operation::Rewrite(file("encryption-provider-config", "with the providers")),
             _ => match identity(value("names"), value("api-domain")) {
                 Ok(identity) => Operation::Repair(identity),
                 Err(error) => {
-                    mistakes.push(error);
+                    errors.push(error);
                     Operation::Check
                 }
             },
         };
         match store {
-            Some(store) if mistakes.is_empty() => Ok(Some(StoreArguments { operation, store })),
-            _ => Err(mistakes),
+            Some(store) if errors.is_empty() => Ok(Some(StoreArguments { operation, store })),
+            _ => Err(errors),
         }
     }
 
@@ -243,6 +253,7 @@ impl StoreArguments {
                     }
                 }
             }),
+            Operation::Rewrite(file) => return rewrite::run(store, &file),
             Operation::Download { source, file, max_bytes } => return download(&source, &file, max_bytes),
             Operation::Backup(file) => offline::backup(store, &file).map(|summary| print_summary(&summary)),
             Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
@@ -270,20 +281,17 @@ impl StoreArguments {
 }
 
 /// Returns the server from which to receive a backup, if the flags name one.
-fn source(
-    value: &mut impl FnMut(&str) -> Option<String>,
-    mistakes: &mut Vec<String>,
-) -> Option<ServerSource> {
+fn source(value: &mut impl FnMut(&str) -> Option<String>, errors: &mut Vec<String>) -> Option<ServerSource> {
     let mut file = |name: &str| value(name).map(PathBuf::from);
     let (authority, token) = (file("certificate-authority"), file("token-file"));
     let (certificate, key) = (file("client-certificate"), file("client-key"));
     let server = value("server");
     if certificate.is_some() != key.is_some() {
-        mistakes.push("`--client-certificate` and `--client-key` require each other".to_owned());
+        errors.push("`--client-certificate` and `--client-key` require each other".to_owned());
     }
     let has_credentials = authority.is_some() || token.is_some() || certificate.is_some();
     if server.is_none() && has_credentials {
-        mistakes.push("`--server` is missing: the credentials are for a server".to_owned());
+        errors.push("`--server` is missing: the credentials are for a server".to_owned());
     }
     Some(ServerSource { server: server?, authority, token, certificate: certificate.zip(key) })
 }
@@ -375,7 +383,7 @@ mod tests {
             "the identity must not be guessed"
         );
         assert_eq!(parse("repair --help"), Ok(None));
-        for (line, mistakes) in [
+        for (line, errors) in [
             ("", 1),
             ("mend", 1),
             ("check", 1),
@@ -389,8 +397,10 @@ mod tests {
             ("backup --token-file=/t --data-dir=/d --to=/f", 1),
             ("check --server=https://h", 2),
             ("restore", 2),
+            ("rewrite", 2),
+            ("rewrite --data-dir=/d", 1),
         ] {
-            assert_eq!(parse(line).unwrap_err().len(), mistakes, "{line}: {:?}", parse(line));
+            assert_eq!(parse(line).unwrap_err().len(), errors, "{line}: {:?}", parse(line));
         }
     }
 }
