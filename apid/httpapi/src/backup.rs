@@ -39,7 +39,7 @@ use crate::in_flight::too_many_requests;
 use crate::request_context::RequestContext;
 use crate::response::respond::ApiResponse;
 use crate::state::HttpState;
-use audit::{Event, Stage};
+use audit::{Event, Outcome, Stage};
 
 /// Path of the endpoint.
 pub(super) const PATH: &str = "/store/backup";
@@ -168,7 +168,7 @@ impl Backup {
         let mut encoder = ArchiveEncoder::begin(identity, self.revision.0, &mut out);
         let mut start = String::new();
         loop {
-            let page = self.store.rows_within("", &start, 0, PART_BYTES, self.revision).await?;
+            let page = self.store.stored_rows_within(&start, PART_BYTES, self.revision).await?;
             for row in &page.rows {
                 encoder.add(&row.key, row.revision.0, &row.value, &mut out);
             }
@@ -231,11 +231,10 @@ impl BackupRecord {
         }
     }
 
-    async fn audit(&self, stage: Stage, code: u16, failure: Option<&Status>) {
-        let Some(event) = &self.event else { return };
-        let state = &self.http_state.api_state;
-        let line = event.line(&state.names, stage, state.clock.now(), code, failure);
-        self.http_state.audit.write(line).await;
+    async fn audit(&self, stage: Stage, code: u16, status: Option<&Status>) {
+        if let Some(event) = &self.event {
+            self.http_state.audit.write(event, stage, Outcome { code, status }).await;
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use kinds::Resource;
 use storage::{Error, Op, Row};
 
 use super::create::resolve_namespace;
+use super::audited_object;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::response_object::read_row;
@@ -37,6 +38,8 @@ pub fn create_binding_like<'a>(
         };
         let version = kind.kind.version();
         let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.api_state)?;
+        call.recorder.set_reference(&body);
+        audited_object::record(call.recorder, kind, kind, &body, &call.context());
         let name = body.name().to_owned();
         if call.name.is_empty() {
             check_name_parameter(&name)?;
@@ -67,7 +70,7 @@ pub fn create_binding_like<'a>(
         let key = call.key();
         let mut row: Row = call.get_or_404().await?.row().clone();
         loop {
-            let mut object = read_row(&row)?;
+            let mut object = read_row(&row, &call.collection.resource)?;
             check_preconditions(&call, &body, &object)?;
             rules
                 .apply_to_target(&body, &mut object, &call.context())

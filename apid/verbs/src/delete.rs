@@ -119,6 +119,9 @@ pub(super) async fn plan_deletion(
     options: &DeleteOptions,
 ) -> Result<PlannedDeletion, DeleteError> {
     let kind = &call.collection.resource.kind;
+    if let Some(status) = call.untransformable(item) {
+        return Err(DeleteError::Unreadable(Box::new(status)));
+    }
     let old = tree(item, item.revision()).map_err(|status| DeleteError::Unreadable(Box::new(status)))?;
     check_preconditions(call, &options.preconditions, &old)?;
     if is_waiting(&old, options, kind) {

@@ -34,6 +34,7 @@ use super::options::ListOptions;
 use super::response_object::entry;
 use crate::Item;
 use crate::VerbFuture;
+use crate::unreadable_objects::MAX_KEYS;
 
 /// Maximum number of deletes whose commits wait for one group commit.
 const WAITING_COMMITS: usize = 1024;
@@ -78,6 +79,7 @@ pub fn delete_collection<'a>(
     Box::pin(async move {
         unreadable::reject_in_collections(call, options)?;
         let mut list = list(call, list_options).await?;
+        reject_unreadable(&list).await?;
         // The request timeout limits the time for which these items stay in memory.
         list.lease = None;
         let total = list.items.len();
@@ -133,6 +135,24 @@ pub fn delete_collection<'a>(
         status.message = format!("the deletes of {accepted} {resource} were accepted");
         Ok(DeletedCollection::Status(Box::new(status)))
     })
+}
+
+/// Rejects a list with objects that cannot be read, before the first delete.
+///
+/// # Errors
+///
+/// 500 with the keys of the objects.
+async fn reject_unreadable(list: &ListResult) -> Result<(), Status> {
+    let mut unreadable = Vec::new();
+    for (number, item) in list.items.iter().enumerate() {
+        if number % DELETES_PER_TURN == DELETES_PER_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+        if item.entry().is_err() && unreadable.len() <= MAX_KEYS {
+            unreadable.push(&**item);
+        }
+    }
+    if unreadable.is_empty() { Ok(()) } else { Err(list.unreadable.status(&unreadable)) }
 }
 
 /// Progress of a deletecollection: the number of accepted deletes, and whether no further delete begins.

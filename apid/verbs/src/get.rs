@@ -18,7 +18,11 @@ pub fn get<'a>(call: &'a Call<'a>, resource_version: &'a str) -> VerbFuture<'a, 
         if let RequestedVersion::At(version) = parse_or_500(resource_version)? {
             call.wait_for_version(version).await?;
         }
-        let object = ResponseObject::from_item(call.get_or_404().await?);
+        let item = call.get_or_404().await?;
+        if let Some(status) = call.untransformable(&item) {
+            return Err(status);
+        }
+        let object = ResponseObject::from_item(item);
         if call.virtual_kind().is_some() { scale::to_scale(call, &object) } else { Ok(object) }
     })
 }

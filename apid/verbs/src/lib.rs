@@ -13,15 +13,18 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (no-op writes): a write that changes nothing stores nothing: same resourceVersion, no event.
+//! INVARIANT (no-op writes): a write that changes nothing stores nothing: same resourceVersion, no event. The
+//! exception is an object that an earlier key encrypted.
 //! INVARIANT (exact revisions): a read at an exact revision returns the data of that revision, or fails.
 
 pub mod addresses;
 mod admit;
 mod allocation;
+mod audited_object;
 mod binding_like;
 mod component_statuses;
 mod connect;
+mod containers;
 mod continue_token;
 pub mod conversion;
 mod create;
@@ -42,6 +45,7 @@ pub mod options;
 mod ownership;
 mod parameter_access;
 pub mod patch;
+mod proxies;
 mod replicas_paths;
 mod request_conversions;
 mod response_object;
@@ -60,7 +64,8 @@ mod watch_interrupts;
 
 pub use admit::AdmissionBackend;
 pub use binding_like::create_binding_like;
-pub use connect::{ConnectOptions, connect};
+pub use connect::{ConnectOptions, STREAMS};
+pub use containers::{NodeRequest, node_request};
 pub use continue_token::TokenKey;
 pub use create::create;
 pub use declarative_validation::{DeclarativeValidation, Validator, type_table_validator};
@@ -71,6 +76,7 @@ pub use evict::evict;
 pub use get::get;
 pub use list::{ListResult, STORE_PAGE_COST, list};
 pub use metrics::{ReadMetrics, WatchEventMetrics};
+pub use proxies::{ProxyTarget, proxy_target};
 pub use response_object::ResponseObject;
 pub use review::review;
 pub use served_kinds::{Collection, CurrentKinds, ServedKinds};
@@ -181,6 +187,7 @@ impl<'a> Call<'a> {
         let (mut object, warnings) =
             decode::decode(served, self.version, payload, validation, self.api_state)?;
         self.recorder.set_reference(&object);
+        audited_object::record(self.recorder, served, &self.collection.resource, &object, &self.context());
         served.to_stored(&mut object, names).map_err(|error| Status::bad_request(error.to_string()))?;
         Ok((object, warnings))
     }

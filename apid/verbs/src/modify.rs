@@ -14,7 +14,6 @@ use super::options::WriteOptions;
 use super::ownership::{Ownership, ProposedObject};
 use super::response_object::read_row;
 use super::{Call, ResponseObject, WriteResult};
-use crate::Collection;
 
 /// The object at the beginning of an iteration: in the served version, and as stored.
 struct CurrentObject {
@@ -24,8 +23,12 @@ struct CurrentObject {
 }
 
 impl CurrentObject {
-    async fn new(row: &Row, collection: &Collection) -> Result<Self, Status> {
-        let mut object = read_row(row)?;
+    async fn new(row: &Row, call: &Call<'_>) -> Result<Self, Status> {
+        if let Some(status) = call.untransformable_update(&row.value) {
+            return Err(status);
+        }
+        let collection = call.collection;
+        let mut object = read_row(row, &collection.resource)?;
         match &collection.converter {
             Some(converter) => object = converter.read(object).await?,
             None => collection.resource.refresh(&mut object),
@@ -82,7 +85,7 @@ impl Call<'_> {
         let attributes = self.admission(Operation::Update, options.dry_run, &build_options);
         let done = |object| Ok(Some(WriteResult { created: false, object }));
         let Some(item) = self.stored_item().await? else { return Ok(None) };
-        let mut current = CurrentObject::new(item.row(), self.collection).await?;
+        let mut current = CurrentObject::new(item.row(), self).await?;
         loop {
             let old = &current.object;
             let attributes = Attributes { old: Some(old), ..attributes };
@@ -134,7 +137,7 @@ impl Call<'_> {
             }
             let encoded = self.encode(&new).await?;
             // INVARIANT (no-op writes).
-            if encoded == current.stored && !is_removed {
+            if encoded == current.stored && !is_removed && !self.is_stale(&key).await? {
                 return done(ResponseObject::from_tree(current.object));
             }
             self.record_addresses(reservation.as_ref()).await?;
@@ -152,11 +155,16 @@ impl Call<'_> {
                 }
                 // A resourceVersion from the client fails in the next iteration; an unconditional write is
                 // retried on the new state.
-                Err(Error::Conflict(row)) => current = CurrentObject::new(&row, self.collection).await?,
+                Err(Error::Conflict(row)) => current = CurrentObject::new(&row, self).await?,
                 Err(Error::NotFound(_)) => return Ok(None),
                 Err(error) => return Err(self.failure(error)),
             }
         }
+    }
+
+    /// Whether an unchanged write encrypts the stored object anew, as in kube-apiserver.
+    async fn is_stale(&self, key: &str) -> Result<bool, Status> {
+        self.api_state.store.is_stale(key).await.map_err(|error| self.failure(error))
     }
 
     /// 422 for kinds that do not allow unconditional updates. The Status names the resource in place of the

@@ -6,11 +6,12 @@ use apimachinery::codec::json;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use bytes::Bytes;
+use kinds::Resource;
 use schema::key_order::OrderedFields;
 use storage::{Revision, Row};
 
 pub(super) use crate::conversion::read_entry as entry;
-use crate::conversion::unreadable;
+use crate::conversion::{unreadable, unreadable_row};
 use crate::{Collection, Item};
 
 /// An object in a response: cached or decoded.
@@ -98,7 +99,7 @@ impl ResponseObject {
             ResponseObject::Cached(item, revision) => entry(item)?
                 .metadata(*revision)
                 .map(Value::Object)
-                .map_err(|error| unreadable(item.key(), &error)),
+                .map_err(|error| unreadable(item, &error)),
             ResponseObject::Tree(object) => {
                 Ok(object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new())))
             }
@@ -120,10 +121,13 @@ impl ResponseObject {
 
 /// Decodes an item with a given resourceVersion.
 pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
-    entry(item)?.object(revision).map_err(|error| unreadable(item.key(), &error))
+    entry(item)?.object(revision).map_err(|error| unreadable(item, &error))
 }
 
 /// Decodes a row of the store to an object with the resourceVersion of the row.
-pub(super) fn read_row(row: &Row) -> Result<Object, Status> {
-    kinds::entry::decode(&row.value, row.revision).map_err(|error| unreadable(&row.key, &error))
+pub(super) fn read_row(row: &Row, resource: &Resource) -> Result<Object, Status> {
+    kinds::entry::decode(&row.value, row.revision).map_err(|error| {
+        let (namespace, name) = resource.parse_key(&row.key).unwrap_or_default();
+        unreadable_row(row, &resource.reference_key(namespace, name), &error)
+    })
 }

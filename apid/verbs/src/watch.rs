@@ -285,14 +285,16 @@ impl WatchStream {
         else {
             return Ok(WatchStep::Lagged);
         };
-        if let Some(converter) = &self.converter {
-            items = converter.items(items).await?;
-        }
         if let Some(last) = items.last() {
             initial.start = format!("{}\0", last.key());
         }
+        let is_end = items.is_empty();
+        items.retain(|item| is_readable(item));
+        if let Some(converter) = &self.converter {
+            items = converter.items(items).await?;
+        }
         let mut notices = Vec::new();
-        if items.is_empty() {
+        if is_end {
             if initial.has_end_bookmark {
                 notices.push(WatchNotice::Bookmark { revision, initial: true });
                 let (served, version, namespace) = (&self.served, &self.version, &self.namespace);
@@ -315,6 +317,7 @@ impl WatchStream {
     /// Converts a batch of events to notices for this client.
     async fn convert_events(&mut self, events: Vec<Arc<Event>>) -> Result<Vec<WatchNotice>, Box<Status>> {
         let mut notices = Vec::new();
+        let events = readable_events(events)?;
         let changes = match &self.converter {
             Some(converter) => converted_changes(converter, events).await?,
             None => events.into_iter().map(ObjectChange::from_event).collect(),
@@ -367,6 +370,29 @@ impl ObjectChange {
 }
 
 /// Converts the objects of events, in one batch.
+/// Whether an item can be decrypted and decoded. The log names an item that a watch leaves out.
+fn is_readable(item: &Item) -> bool {
+    item.entry().inspect_err(|error| tracing::warn!(%error, "a watch leaves out a stored object")).is_ok()
+}
+
+/// Leaves out the events that no client can read.
+///
+/// # Errors
+///
+/// 410 after a change of an object that cannot be read: a client may hold an earlier state, and must list again.
+fn readable_events(mut events: Vec<Arc<Event>>) -> Result<Vec<Arc<Event>>, Box<Status>> {
+    let is_damaged_before = |event: &&Arc<Event>| event.before().is_some_and(|item| item.entry().is_err());
+    if let Some(event) = events.iter().find(is_damaged_before) {
+        tracing::warn!(
+            key = event.key(),
+            "an unreadable object was changed or deleted; the watch ends with 410"
+        );
+        return Err(Box::new(expired_status(event.revision())));
+    }
+    events.retain(|event| event.after().is_none_or(|item| is_readable(item)));
+    Ok(events)
+}
+
 async fn converted_changes(
     converter: &ObjectConverter,
     events: Vec<Arc<Event>>,

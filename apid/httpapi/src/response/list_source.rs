@@ -31,17 +31,8 @@ use verbs::{ListResult, MAX_UNREADABLE_KEYS, ResponseObject, UnreadableObjects};
 /// Maximum work of one call, in stored bytes to decode: about one millisecond.
 const WORK_PER_CALL: usize = 64 * 1024;
 
-/// Maximum work of a call that is not costly, in stored bytes to decode: about 0.2 ms.
+/// Maximum work of a preparation that is not costly, in stored bytes to decode: about 0.2 ms.
 const MAX_CHEAP_WORK: usize = WORK_PER_CALL / 4;
-
-/// Number of items that [`ChunkSource::is_costly`] looks at in advance.
-const PEEKED_ITEMS: usize = 64;
-
-/// Number of decoded entries of the watch cache that one call checks.
-const CHECKS_PER_CALL: usize = 8 * 1024;
-
-/// Work of checking one decoded entry of the watch cache, as the equivalent of stored bytes to decode.
-const CHECK_WORK: usize = WORK_PER_CALL / CHECKS_PER_CALL;
 
 /// Maximum size of kind and apiVersion in a stored object, in bytes. List items omit both fields.
 const MAX_TYPE_META_BYTES: usize = 512;
@@ -73,10 +64,8 @@ struct Messages {
 /// The progress of the encoding of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListStage {
-    /// Checks that every item can be read.
-    Checking,
-    /// Determines the lengths of the messages.
-    Measuring,
+    /// Checks that every item can be read, and determines the lengths of messages.
+    Unprepared,
     /// Encodes chunks.
     Sending,
     /// The closing bytes have been appended.
@@ -96,9 +85,9 @@ struct ListChunks {
     lease: Option<ItemLease>,
     unreadable: UnreadableObjects,
     stage: ListStage,
-    /// Number of items that the stage has processed.
-    processed: usize,
-    /// Lower bound of the encoded size of the checked or measured items, in bytes.
+    /// Number of items that are encoded.
+    encoded: usize,
+    /// Lower bound of the encoded size of the items in bytes, after preparation.
     min_size: usize,
     rest: Rest,
 }
@@ -125,8 +114,6 @@ impl ListChunks {
     /// known.
     fn new(representation: Representation, form: Form, frame: Frame, list: ListResult) -> Self {
         let ListResult { items, uncached_bytes, lease, unreadable, .. } = list;
-        let stage =
-            if matches!(form, Form::Messages(_)) { ListStage::Measuring } else { ListStage::Checking };
         ListChunks {
             representation,
             form,
@@ -136,88 +123,55 @@ impl ListChunks {
             uncached_bytes,
             lease,
             unreadable,
-            stage,
-            processed: 0,
+            stage: ListStage::Unprepared,
+            encoded: 0,
             min_size: 0,
             rest: Rest::default(),
         }
     }
 
-    fn unprocessed(&self) -> &[Arc<Item>] {
-        self.items.as_slice().get(self.processed..).unwrap_or_default()
-    }
-
-    /// Returns the work of decoding those of the next [`PEEKED_ITEMS`] items that are not decoded.
+    /// Returns the work of decoding the items that are not decoded.
     fn undecoded_work(&self) -> usize {
-        let undecoded = self.unprocessed().iter().take(PEEKED_ITEMS).filter(|item| !item.is_decoded());
+        let undecoded = self.items.as_slice().iter().filter(|item| !item.is_decoded());
         undecoded.map(|item| OBJECT_WORK + item.value().len()).sum()
     }
 
-    /// Checks that the next items can be decoded, up to [`WORK_PER_CALL`].
+    /// Checks that the items can be decoded.
     ///
     /// # Errors
     ///
-    /// 500 with the keys of the items of this call that cannot be decoded.
+    /// 500 with the keys of the first items that cannot be decoded.
     fn check(&mut self) -> Result<(), Status> {
-        let (mut processed, mut work, mut size) = (0, 0, 0);
-        let mut unreadable_keys = Vec::new();
-        for item in self.unprocessed() {
-            if work >= WORK_PER_CALL {
-                break;
-            }
-            work += if item.is_decoded() { CHECK_WORK } else { OBJECT_WORK + item.value().len() };
-            if item.entry().is_err() && unreadable_keys.len() <= MAX_UNREADABLE_KEYS {
-                unreadable_keys.push(&**item.key());
-            }
-            size += item.value().len().saturating_sub(MAX_TYPE_META_BYTES);
-            processed += 1;
+        let items = self.items.as_slice();
+        let unreadable = items.iter().map(|item| &**item).filter(|item| item.entry().is_err());
+        let unreadable: Vec<_> = unreadable.take(MAX_UNREADABLE_KEYS + 1).collect();
+        if !unreadable.is_empty() {
+            return Err(self.unreadable.status(&unreadable));
         }
-        if !unreadable_keys.is_empty() {
-            return Err(self.unreadable.status(&unreadable_keys));
-        }
-        self.processed += processed;
-        self.min_size += size;
-        if self.processed == self.count {
-            self.enter(ListStage::Sending);
-        }
+        self.min_size = items.iter().map(|item| item.value().len().saturating_sub(MAX_TYPE_META_BYTES)).sum();
         Ok(())
     }
 
-    /// Determines the lengths of the next messages, up to [`WORK_PER_CALL`].
+    /// Determines the lengths of the messages.
     fn measure(&mut self) -> Result<(), Status> {
-        let Form::Messages(messages) = &mut self.form else {
-            self.enter(ListStage::Sending);
-            return Ok(());
-        };
-        messages.lengths.reserve_exact(self.count.saturating_sub(messages.lengths.len()));
-        let mut work = 0;
-        for item in self.items.as_slice().get(self.processed..).unwrap_or_default() {
-            if work >= WORK_PER_CALL {
-                return Ok(());
-            }
-            work += self.representation.item_work(item);
+        let Form::Messages(messages) = &mut self.form else { return Ok(()) };
+        messages.lengths.reserve_exact(self.count);
+        for item in self.items.as_slice() {
             let message = match self.representation.message(item, messages.schema) {
-                Err(_) if item.entry().is_err() => return Err(self.unreadable.status(&[item.key()])),
+                Err(_) if item.entry().is_err() => return Err(self.unreadable.status(&[item])),
                 result => result?,
             };
             self.min_size += message.len();
             messages.lengths.push(u32::try_from(message.len()).map_err(Status::internal)?);
-            self.processed += 1;
         }
         self.frame = messages.list.frame(&messages.api_version, &messages.kind, &messages.lengths);
-        self.enter(ListStage::Sending);
         Ok(())
-    }
-
-    fn enter(&mut self, stage: ListStage) {
-        (self.stage, self.processed) = (stage, 0);
     }
 
     /// Appends an item; the remaining bytes of a large item become `rest`.
     fn write(&mut self, item: Arc<Item>, out: &mut Vec<u8>) -> Result<(), Status> {
-        let first = self.processed == 0;
-        let index = self.processed;
-        self.processed += 1;
+        let (first, index) = (self.encoded == 0, self.encoded);
+        self.encoded += 1;
         match &self.form {
             Form::Stored => {
                 if !first {
@@ -257,15 +211,13 @@ impl ListChunks {
         let mut out = std::mem::take(&mut self.frame.opening);
         out.reserve(CHUNK_CAPACITY.saturating_sub(out.len()));
         let mut work = 0;
-        // A call that sends the rest of a large object encodes no item: `is_costly` was false for this call.
-        let is_rest = !self.rest.bytes.is_empty() && !matches!(self.form, Form::Stored);
         loop {
             if !self.rest.bytes.is_empty() {
                 let size = self.rest.bytes.len().min(CHUNK_CAPACITY.saturating_sub(out.len()));
                 let part = self.rest.bytes.split_to(size);
                 out.extend_from_slice(&part);
             }
-            if out.len() >= CHUNK_TARGET || work >= WORK_PER_CALL || is_rest {
+            if out.len() >= CHUNK_TARGET || work >= WORK_PER_CALL {
                 break;
             }
             self.rest = Rest::default();
@@ -295,13 +247,10 @@ impl Iterator for ListChunks {
     type Item = Result<Bytes, Status>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let chunk = loop {
-            match self.prepare() {
-                Ok(true) => {}
-                Ok(false) if self.stage == ListStage::Closed && self.rest.bytes.is_empty() => return None,
-                Ok(false) => break self.next_chunk(),
-                Err(status) => break Err(status),
-            }
+        let chunk = match self.prepare() {
+            Ok(()) if self.stage == ListStage::Closed && self.rest.bytes.is_empty() => return None,
+            Ok(()) => self.next_chunk(),
+            Err(status) => Err(status),
         };
         if chunk.is_err() {
             self.stage = ListStage::Closed;
@@ -313,13 +262,15 @@ impl Iterator for ListChunks {
 }
 
 impl ChunkSource for ListChunks {
-    fn prepare(&mut self) -> Result<bool, Status> {
-        match self.stage {
-            ListStage::Checking => self.check()?,
-            ListStage::Measuring => self.measure()?,
-            ListStage::Sending | ListStage::Closed => return Ok(false),
+    fn prepare(&mut self) -> Result<(), Status> {
+        if self.stage == ListStage::Unprepared {
+            match self.form {
+                Form::Messages(_) => self.measure()?,
+                Form::Stored | Form::Trees(..) => self.check()?,
+            }
+            self.stage = ListStage::Sending;
         }
-        Ok(self.stage != ListStage::Sending)
+        Ok(())
     }
 
     fn held_bytes(&self) -> usize {
@@ -341,10 +292,10 @@ impl ChunkSource for ListChunks {
     }
 
     fn is_costly(&self) -> bool {
+        let is_encoded = !matches!(self.form, Form::Stored);
         match self.stage {
-            ListStage::Checking => self.undecoded_work() > MAX_CHEAP_WORK,
-            ListStage::Measuring => true,
-            ListStage::Sending => !matches!(self.form, Form::Stored) && self.rest.bytes.is_empty(),
+            ListStage::Unprepared => is_encoded || self.undecoded_work() > MAX_CHEAP_WORK,
+            ListStage::Sending => is_encoded,
             ListStage::Closed => false,
         }
     }

@@ -18,6 +18,7 @@ mod custom_schemas;
 mod custom_values;
 mod declarative_validation;
 mod deletion;
+mod encrypted_objects;
 mod endpoints;
 mod explanations;
 mod headers;
@@ -31,6 +32,7 @@ mod patches;
 mod policies;
 mod policy_parameters;
 mod protobuf;
+mod proxies;
 mod random_requests;
 mod registered_kind;
 mod request_metrics;
@@ -47,12 +49,16 @@ mod work_limits;
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{AdmissionMetrics, Chain, Configuration, Environment, ObjectKind, Writer as _};
+use admission::{
+    AdmissionMetrics, Chain, Configuration, Environment, ObjectKind, ReaderServices, Writer as _,
+};
+use aggregation::Aggregation;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::Object;
 use async_trait::async_trait;
 use bytes::Bytes;
+use forwarding::{Forwarding, ForwardingOptions, ServiceResolver};
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
 use kinds::{CurrentRegistry, Kind, Registry, Resource};
@@ -69,7 +75,7 @@ use storage::{Observer, Observers, Store};
 use tokio::sync::watch;
 
 use super::{Api, Health, HttpSettings, HttpState, RequestBody, RequestLimits, ServerLimits};
-use ::audit::{AuditLog, Rotation};
+use ::audit::{AuditLog, BackendOptions, Format, Rotation};
 use authclient::Auth;
 use controllers::{AdmissionWrites, ControllerState};
 use discovery::Documents;
@@ -118,6 +124,8 @@ struct Settings<'a> {
     conversion_client: Arc<dyn ConversionClient>,
     /// Ranges of cluster IP addresses.
     ranges: &'a [ServiceRange],
+    /// Connections to other servers.
+    forwarding: ForwardingOptions,
 }
 
 /// A client of conversion webhooks for tests without such webhooks.
@@ -148,6 +156,7 @@ impl Default for Settings<'_> {
             request_limits: RequestLimits { server: ServerLimits { reads: 0, writes: 0 }, is_fair: false },
             conversion_client: Arc::new(NoWebhook),
             ranges: &[ServiceRange::DEFAULT],
+            forwarding: ForwardingOptions::default(),
         }
     }
 }
@@ -169,6 +178,15 @@ impl Reply {
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
+}
+
+/// Returns the state of aggregated APIs.
+fn aggregation(api_state: &ApiState, reader: Arc<AdmissionBackend>) -> Arc<Aggregation> {
+    let ApiState { forwarding, names, rng, clock, .. } = api_state;
+    let (map, addresses) = (forwarding.service_map.clone(), forwarding.addresses.clone());
+    let services =
+        ServiceResolver::new(Arc::new(ReaderServices(reader)), map, names.clone(), rng.clone(), addresses);
+    Arc::new(Aggregation::new(services, forwarding.clone(), names.clone(), clock.clone()))
 }
 
 impl Server {
@@ -260,6 +278,11 @@ impl Server {
         Server::start_with_settings(Settings { preset, ranges, ..Settings::default() }).await
     }
 
+    /// Like [`Server::start`], with options of connections to other servers.
+    pub(super) async fn start_with_forwarding(forwarding: ForwardingOptions) -> Self {
+        Server::start_with_settings(Settings { forwarding, ..Settings::default() }).await
+    }
+
     /// Like [`Server::start`], with the names of a preset.
     pub(super) async fn start_with_preset(preset: Preset) -> Self {
         Server::start_with_settings(Settings { preset, ..Settings::default() }).await
@@ -287,6 +310,7 @@ impl Server {
             request_limits,
             conversion_client,
             ranges,
+            forwarding,
         } = settings;
         let names = Arc::new(Names::new(preset, "example.test").unwrap());
         let clock = Arc::new(SystemClock::new());
@@ -306,11 +330,11 @@ impl Server {
         let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
         let writes = Arc::new(AdmissionWrites::default());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
-        let map = webhooks::ServiceMap::default();
+        let no_addresses = Default::default();
         let (gates, _) = serving::gates::FeatureGates::parse(gates, versions.emulated).unwrap();
         let metrics = Arc::new(Metrics::default());
         let environment = Environment {
-            webhooks: admission::webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
+            webhooks: admission::webhook_clients(backend.clone(), &no_addresses, &names, &dyn_clock, &rng),
             metrics: Arc::new(AdmissionMetrics::new(&metrics)),
             gates: gates.clone(),
             limits: apimachinery::codec::Limits::BODY,
@@ -334,6 +358,7 @@ impl Server {
             clock: clock.clone(),
             metrics: Arc::new(ConversionMetrics::new(&metrics)),
         };
+        let forwarding = Forwarding::new(forwarding, &dyn_clock).unwrap().into();
         let api_state = Arc::new(ApiState {
             names,
             clock: clock.clone(),
@@ -346,6 +371,7 @@ impl Server {
             admission,
             declarative_validation: DeclarativeValidation::new(&gates, validator, &metrics),
             gates,
+            forwarding,
             token_key,
             read_metrics: ReadMetrics::new(&metrics),
             body_limits: apimachinery::codec::Limits::BODY,
@@ -362,13 +388,21 @@ impl Server {
             request_limits,
             delete_workers: 4,
         };
-        let http_state =
-            Arc::new(HttpState::new(api_state.clone(), audit.clone(), metrics.clone(), health, settings));
+        let aggregation = aggregation(&api_state, backend.clone());
+        let http_state = Arc::new(HttpState::new(
+            api_state.clone(),
+            audit.clone(),
+            metrics.clone(),
+            health,
+            settings,
+            aggregation.clone(),
+        ));
         let controller_state = Arc::new(ControllerState::new(
             api_state.clone(),
             audit,
             metrics.clone(),
             false,
+            aggregation,
             http_state.flow_control().cloned(),
         ));
         backend.attach(&api_state);
@@ -379,7 +413,7 @@ impl Server {
 
     /// The documents of the served kinds.
     pub(super) fn documents(&self) -> Arc<Documents> {
-        self.http_state.documents.of(&self.api_state.kinds.registry())
+        self.http_state.documents_of(self.api_state.kinds.registry())
     }
 
     pub(super) async fn open(
@@ -462,7 +496,9 @@ pub(super) const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 /// An audit log that appends to a file.
 pub(super) fn audit_log(path: &std::path::Path) -> AuditLog {
     let clock = Arc::new(SystemClock::new());
-    AuditLog::open(path.to_str().unwrap(), Rotation::default(), clock).unwrap()
+    let names = Names::new(Preset::Svc, "example.test").unwrap();
+    let (rotation, options) = (Rotation::default(), BackendOptions::BLOCKING);
+    AuditLog::new(&names, clock).with_log(path.to_str().unwrap(), rotation, Format::Json, options).unwrap()
 }
 
 /// A ConfigMap with one entry.

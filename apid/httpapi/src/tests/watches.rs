@@ -10,20 +10,20 @@ use super::{MAPS, Server, map};
 use crate::response::chunked_document::CHUNK_CAPACITY;
 
 /// The lines of a watch stream.
-struct Lines {
+pub(super) struct Lines {
     body: Body,
     rest: Vec<u8>,
 }
 
 impl Lines {
-    async fn open(server: &Server, url: &str) -> Self {
+    pub(super) async fn open(server: &Server, url: &str) -> Self {
         let response = server.open("GET", url, &[], "".into()).await;
         assert_eq!(response.status(), 200, "{url}");
         Lines { body: response.into_body(), rest: Vec::new() }
     }
 
     /// Returns the next event; None at the end of the stream.
-    async fn next(&mut self) -> Option<Value> {
+    pub(super) async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();

@@ -284,17 +284,18 @@ impl ObjectConverter {
         let uid = self.context.rng.uuid();
         let review = webhook
             .review(&outgoing, api_version, &uid, names)
-            .map_err(|error| conversion_failure(error.to_string()))?;
+            .map_err(|error| conversion_failure(&error.to_string(), error.to_string()))?;
         let start = self.context.clock.monotonic();
         let record = |failure| self.record(&outgoing, api_version, failure, start);
         let response = self.context.client.post(webhook.client_config(), review).await;
         let ConversionResponse { review, memory } = response.map_err(|reason| {
             record(Some(CALL_FAILURE));
-            conversion_failure(failure(&outgoing, &reason.to_string()))
+            let logged = failure(&outgoing, &reason.log_text());
+            conversion_failure(&logged, failure(&outgoing, &reason.to_string()))
         })?;
         let converted = webhook.converted(&outgoing, api_version, &uid, review, names).map_err(|error| {
             record(Some(response_failure(error.defect)));
-            conversion_failure(error.message)
+            conversion_failure(&error.message, error.message.clone())
         })?;
         record(None);
         for ((index, revision), mut object) in positions.into_iter().zip(converted) {
@@ -324,22 +325,29 @@ fn version_of(api_version: &str) -> &str {
 
 /// Decodes the stored bytes of an item, without a resourceVersion.
 fn decode(item: &Item) -> Result<Object, Status> {
-    entry::parse(item.value()).map_err(|error| unreadable(item.key(), &error))
+    entry::parse(item.value()).map_err(|error| unreadable(item, &error))
 }
 
 /// Returns the entry of an item, or 500 if its bytes cannot be decoded.
 pub(crate) fn read_entry(item: &Item) -> Result<&Entry, Status> {
-    item.entry().map_err(|error| unreadable(item.key(), &error))
+    item.entry().map_err(|error| unreadable(item, &error))
 }
 
-/// Logs that the stored bytes of a key cannot be decoded. Returns 500 with the key.
-pub(crate) fn unreadable(key: &str, error: &dyn Display) -> Status {
-    tracing::error!(key, %error, "stored object cannot be decoded; returning 500");
-    Status::internal(unreadable_objects::message(key))
+/// Logs that the stored bytes of an item cannot be read. Returns 500 with the key.
+pub(crate) fn unreadable(item: &Item, error: &dyn Display) -> Status {
+    unreadable_row(item.row(), &item.decoder().reference_key(item.key()), error)
+}
+
+/// Logs that the bytes of a row cannot be read. Returns 500 with the key in kube-apiserver.
+pub(crate) fn unreadable_row(row: &Row, reference_key: &str, error: &dyn Display) -> Status {
+    tracing::error!(key = %row.key, %error, "stored object cannot be decoded; returning 500");
+    Status::internal(unreadable_objects::value_message(reference_key, &row.value, row.revision))
 }
 
 /// Returns a status with code 500, the message of the failed conversion and no reason, as in kube-apiserver.
-fn conversion_failure(message: String) -> Status {
-    tracing::warn!(error = message, "conversion of custom objects failed; returning 500");
+///
+/// The log contains another text than the message, because the message may contain the response of a webhook.
+fn conversion_failure(logged: &str, message: String) -> Status {
+    tracing::warn!(error = logged, "conversion of custom objects failed; returning 500");
     Status::failure(Reason::Unknown, message)
 }
