@@ -1,5 +1,6 @@
 //! The apid process: command-line errors, an unavailable authd, signals, and orphan processes.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -39,9 +40,10 @@ fn invalid_flags_are_reported_together_with_exit_code_64() {
         (&["--spawn-authd", "--feature-gates=BtreeWatchCache=false"], &["BtreeWatchCache", "locked to true"]),
         (&["--spawn-authd", "--feature-gates=WatchList=true,DryRun=maybe"], &["DryRun=maybe"]),
         (
-            &["--spawn-authd", "--encryption-provider-config=/x"],
-            &["encryption-provider-config", "not implemented"],
+            &["--spawn-authd", "--encryption-provider-config=/nowhere/at/all"],
+            &["encryption-provider-config", "/nowhere/at/all"],
         ),
+        (&["--spawn-authd", "--encryption-provider-config-automatic-reload"], &["requires `--encryption-provider-config`"]),
         (&["--spawn-authd", "--tls-min-version=VersionTLS13"], &["tls-min-version", "not implemented"]),
         (&["--spawn-authd", "--authorization-mode=Node,Webhook"], &["Webhook"]),
         (&["--spawn-authd", "--authorization-mode=RBAC,RBAC,Foo"], &["Foo", "RBAC"]),
@@ -117,6 +119,8 @@ async fn requests_without_authd_return_503_except_health() {
 #[tokio::test]
 async fn sigterm_ends_watches_and_stops_authd() {
     let mut plane = ControlPlane::start(Options::default()).await;
+    let mode = std::fs::metadata(plane.data_dir()).expect("the data directory").permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "only the owner may access the data directory");
     plane
         .admin()
         .post("/api/v1/namespaces/default/configmaps", &json!({"metadata": {"name": "x"}}))
@@ -215,16 +219,8 @@ async fn setting_feature_gates_starts_and_warns_of_stable_gates() {
 }
 
 #[tokio::test]
-async fn authd_exits_when_apid_is_killed() {
+async fn killed_authd_is_restarted_and_authd_of_killed_apid_exits() {
     let mut plane = ControlPlane::start(Options::default()).await;
-    let authd = plane.authd_pids();
-    plane.kill();
-    eventually("authd ends", || async { (!is_running(authd[0])).then_some(()) }).await;
-}
-
-#[tokio::test]
-async fn killed_authd_is_restarted() {
-    let plane = ControlPlane::start(Options::default()).await;
     for _ in 0..3 {
         let before = plane.authd_pids();
         plane.kill_authd();
@@ -240,37 +236,15 @@ async fn killed_authd_is_restarted() {
         .await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let authd = plane.authd_pids();
+    plane.kill();
+    eventually("authd ends", || async { (!is_running(authd[0])).then_some(()) }).await;
 }
 
 /// Whether a process exists and is no zombie.
 fn is_running(pid: u32) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn data_directory_has_mode_0700() {
-    use std::os::unix::fs::PermissionsExt as _;
-    let plane = ControlPlane::start(Options::default()).await;
-    let mode = std::fs::metadata(plane.data_dir()).expect("the data directory").permissions().mode();
-    assert_eq!(mode & 0o777, 0o700, "only the owner may access the data directory");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn readyz_fails_while_authd_is_unresponsive() {
-    let plane = ControlPlane::start(Options::default()).await;
-    plane.user("carol").get("/api").await.expect(200);
-    plane.signal_authd(rustix::process::Signal::STOP);
-    eventually("readyz fails", || async {
-        (plane.anonymous().get("/readyz").await.status == 500).then_some(())
-    })
-    .await;
-    plane.signal_authd(rustix::process::Signal::CONT);
-    eventually("readyz passes again", || async {
-        (plane.anonymous().get("/readyz").await.status == 200).then_some(())
-    })
-    .await;
-    plane.user("carol").get("/api").await.expect(200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
