@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`DocumentCache::of`] returns the documents of a registry. The cache keeps the documents of one registry, at
-//! first that of the start and later that of a request. Documents of OpenAPI group versions with the same resources
-//! pass to the next registry.
+//! [`DocumentCache::of`] returns the documents of a registry and of the servers behind APIServices. The cache keeps the
+//! documents of one state, at first that of the start and later that of a request. Documents that do not change pass to
+//! the next state.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,12 +12,39 @@ use apimachinery::names::Names;
 use arc_swap::ArcSwap;
 use kinds::Registry;
 
-use crate::Discovery;
-use crate::openapi::OpenApi;
+use crate::openapi::{OpenApi, RemoteOpenApi};
+use crate::{AnnouncedVersions, Discovery};
 
-/// The discovery and OpenAPI documents of a registry, each built on first use.
+/// What the documents are about: the kinds of this server, and the servers behind APIServices.
+#[derive(Clone)]
+pub struct Served {
+    /// The registry of the kinds of this server.
+    pub registry: Arc<Registry>,
+    /// The versions of APIServices.
+    pub announced: Arc<AnnouncedVersions>,
+    /// The OpenAPI documents of other servers.
+    pub remote_openapi: Arc<RemoteOpenApi>,
+}
+
+impl Served {
+    /// Returns the kinds of a registry without other servers.
+    pub fn own(registry: Arc<Registry>) -> Self {
+        Served { registry, announced: Arc::default(), remote_openapi: Arc::default() }
+    }
+
+    fn has_same_openapi(&self, other: &Served) -> bool {
+        Arc::ptr_eq(&self.registry, &other.registry)
+            && Arc::ptr_eq(&self.remote_openapi, &other.remote_openapi)
+    }
+
+    fn is_same(&self, other: &Served) -> bool {
+        self.has_same_openapi(other) && Arc::ptr_eq(&self.announced, &other.announced)
+    }
+}
+
+/// The discovery and OpenAPI documents of a state, each built on first use.
 pub struct Documents {
-    registry: Arc<Registry>,
+    served: Served,
     /// The OpenAPI documents.
     pub openapi: Arc<OpenApi>,
     discovery: OnceLock<Discovery>,
@@ -41,42 +68,48 @@ impl DocumentCache {
     /// returns to clients. With `has_storage_version_hashes`, resources contain the hash of their storage
     /// version.
     pub fn new(
-        registry: Arc<Registry>,
+        served: Served,
         names: Arc<Names>,
         server_address: String,
         has_storage_version_hashes: bool,
     ) -> Self {
-        let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&names));
+        let openapi = OpenApi::new(Arc::clone(&served.registry), Arc::clone(&names));
+        let openapi = openapi.with_state(Arc::clone(&served.registry), Arc::clone(&served.remote_openapi));
         let settings = Settings { names, server_address, has_storage_version_hashes };
-        let documents = Documents::new(registry, openapi, Arc::new(settings));
+        let documents = Documents::new(served, Arc::new(openapi), Arc::new(settings));
         DocumentCache { documents: ArcSwap::from_pointee(documents) }
     }
 
-    /// Returns the documents of a registry.
-    pub fn of(&self, registry: &Arc<Registry>) -> Arc<Documents> {
+    /// Returns the documents of a state.
+    pub fn of(&self, served: &Served) -> Arc<Documents> {
         let current = self.documents.load_full();
-        if Arc::ptr_eq(&current.registry, registry) {
+        if current.served.is_same(served) {
             return current;
         }
-        let openapi = current.openapi.with_registry(Arc::clone(registry));
-        let documents =
-            Arc::new(Documents::new(Arc::clone(registry), openapi, Arc::clone(&current.settings)));
+        let openapi = match current.served.has_same_openapi(served) {
+            true => Arc::clone(&current.openapi),
+            false => Arc::new(
+                current.openapi.with_state(Arc::clone(&served.registry), Arc::clone(&served.remote_openapi)),
+            ),
+        };
+        let documents = Arc::new(Documents::new(served.clone(), openapi, Arc::clone(&current.settings)));
         let previous = self.documents.compare_and_swap(&current, Arc::clone(&documents));
-        // Another request for the same registry was first: both use its documents, which are built once.
-        if Arc::ptr_eq(&previous.registry, registry) { Arc::clone(&previous) } else { documents }
+        // Another request for the same state was first: both use its documents, which are built once.
+        if previous.served.is_same(served) { Arc::clone(&previous) } else { documents }
     }
 }
 
 impl Documents {
-    fn new(registry: Arc<Registry>, openapi: OpenApi, settings: Arc<Settings>) -> Self {
-        Documents { registry, openapi: Arc::new(openapi), discovery: OnceLock::new(), settings }
+    fn new(served: Served, openapi: Arc<OpenApi>, settings: Arc<Settings>) -> Self {
+        Documents { served, openapi, discovery: OnceLock::new(), settings }
     }
 
     /// The discovery documents.
     pub fn discovery(&self) -> &Discovery {
         let Settings { names, server_address, has_storage_version_hashes } = &*self.settings;
         self.discovery.get_or_init(|| {
-            Discovery::new(&self.registry, names, server_address, *has_storage_version_hashes)
+            let Served { registry, announced, .. } = &self.served;
+            Discovery::new(registry, names, server_address, *has_storage_version_hashes, announced)
         })
     }
 }
@@ -87,23 +120,27 @@ mod tests {
 
     use super::*;
 
-    fn cache(registry: &Arc<Registry>, names: &Arc<Names>) -> DocumentCache {
-        DocumentCache::new(Arc::clone(registry), Arc::clone(names), "127.0.0.1:1".to_owned(), false)
+    fn cache(served: &Served, names: &Arc<Names>) -> DocumentCache {
+        DocumentCache::new(served.clone(), Arc::clone(names), "127.0.0.1:1".to_owned(), false)
     }
 
     #[test]
     fn documents_follow_the_registry_and_are_built_once() {
         let names = Arc::new(Names::new(Preset::Kubernetes, "example.test").unwrap());
-        let first = Arc::new(Registry::new(&names));
-        let second = Arc::new(first.with_custom([]));
+        let first = Served::own(Arc::new(Registry::new(&names)));
+        let second = Served { registry: Arc::new(first.registry.with_custom([])), ..first.clone() };
         let cache = cache(&first, &names);
         let documents = cache.of(&first);
         assert!(Arc::ptr_eq(&documents, &cache.of(&first)));
         assert!(std::ptr::eq(documents.discovery(), cache.of(&first).discovery()));
         let replaced = cache.of(&second);
-        assert!(!Arc::ptr_eq(&documents, &replaced) && Arc::ptr_eq(&replaced.registry, &second));
+        assert!(!Arc::ptr_eq(&documents, &replaced) && replaced.served.is_same(&second));
         assert!(Arc::ptr_eq(&replaced, &cache.of(&second)));
         // A request that began before the replacement still gets the documents of its registry.
-        assert!(Arc::ptr_eq(&cache.of(&first).registry, &first));
+        assert!(cache.of(&first).served.is_same(&first));
+        let announced = Served { announced: Arc::default(), ..first.clone() };
+        let documents = cache.of(&first);
+        let refreshed = cache.of(&announced);
+        assert!(!Arc::ptr_eq(&documents, &refreshed) && Arc::ptr_eq(&documents.openapi, &refreshed.openapi));
     }
 }

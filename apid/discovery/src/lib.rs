@@ -1,4 +1,5 @@
 //! Discovery documents, the served groups, versions and resources, and OpenAPI documents ([`openapi`]).
+//! The documents also contain what servers behind APIServices serve ([`AnnouncedVersions`]).
 //!
 //! # Contract
 //!
@@ -9,7 +10,8 @@
 //!
 //! # Reference
 //!
-//! Requirement D-EP-46; the order of groups and of resources is that of the registry.
+//! Requirement D-EP-46; the order of resources is that of the registry, the order of groups and versions that of their
+//! APIServices.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,16 +20,19 @@ use apimachinery::names::Names;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kinds::custom::compare_versions;
-use kinds::{Registry, Resource, Storage, Subresource, Verb};
+use kinds::{ApiPriority, Registry, Resource, Storage, Subresource, Verb};
 use serde_json::{Map, Value, json};
 
+mod announced;
 mod document;
 mod document_cache;
 pub mod openapi;
 
+pub use announced::{
+    AnnouncedVersion, AnnouncedVersions, RemoteResources, resources_in_aggregated_list, resources_of_list,
+};
 pub use document::{Document, DocumentEncoding};
-pub use document_cache::{DocumentCache, Documents};
+pub use document_cache::{DocumentCache, Documents, Served};
 
 use document::SharedLists;
 
@@ -39,7 +44,8 @@ pub struct Discovery {
     documents: BTreeMap<String, Document>,
     /// Aggregated documents by root (`/api`, `/apis`) and version of the aggregated form.
     aggregated: BTreeMap<(&'static str, &'static str), Document>,
-    groups: Vec<String>,
+    /// Groups with a version that this server itself serves.
+    own_groups: Vec<String>,
 }
 
 /// Versions of the aggregated form, in the API group `apidiscovery`.
@@ -47,19 +53,30 @@ const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 impl Discovery {
     /// Builds the documents of a registry. `server_address` is the `host:port` that `/api` returns to
-    /// clients. With `has_hashes`, resources contain the hash of their storage version.
-    pub fn new(registry: &Registry, names: &Names, server_address: &str, has_hashes: bool) -> Self {
-        let groups = resources_by_group(registry);
+    /// clients. With `has_hashes`, resources contain the hash of their storage version. `announced`: the versions of
+    /// APIServices.
+    pub fn new(
+        registry: &Registry,
+        names: &Names,
+        server_address: &str,
+        has_hashes: bool,
+        announced: &AnnouncedVersions,
+    ) -> Self {
+        let groups = groups(registry, announced);
         let mut documents = BTreeMap::new();
         let mut lists = SharedLists::default();
         let mut put = |path: String, value: Value, lists: &SharedLists| {
             documents.insert(path, Document::new(&value, lists));
         };
         let mut group_entries = Vec::new();
-        for (group, versions) in &groups {
-            for (version, resources) in versions {
+        for Group { name: group, versions, .. } in &groups {
+            for Version { name: version, content, .. } in versions {
+                let VersionContent::Own(resources) = content else { continue };
+                if resources.is_empty() {
+                    continue;
+                }
                 let group_version =
-                    GroupVersion { group: group.clone(), version: (*version).to_owned() }.to_string();
+                    GroupVersion { group: group.clone(), version: version.clone() }.to_string();
                 let entries: Vec<Value> = resources
                     .iter()
                     .flat_map(|r| resource_entries(r, version, names, has_hashes, &mut lists))
@@ -84,8 +101,8 @@ impl Discovery {
         }
         let core: Vec<&str> = groups
             .iter()
-            .filter(|(group, _)| group.is_empty())
-            .flat_map(|(_, v)| v.iter().map(|(v, _)| *v))
+            .filter(|group| group.name.is_empty())
+            .flat_map(|group| group.versions.iter().map(|version| version.name.as_str()))
             .collect();
         put(
             "/api".to_owned(),
@@ -104,8 +121,8 @@ impl Discovery {
             for (root, is_core) in [("/api", true), ("/apis", false)] {
                 let items: Vec<Value> = groups
                     .iter()
-                    .filter(|(group, _)| group.is_empty() == is_core)
-                    .map(|(group, versions)| aggregated_group(group, versions, names, &mut lists))
+                    .filter(|group| group.name.is_empty() == is_core)
+                    .map(|group| aggregated_group(group, names, &mut lists))
                     .collect();
                 let list = json!({
                     "kind": "APIGroupDiscoveryList",
@@ -116,8 +133,8 @@ impl Discovery {
                 aggregated.insert((root, version), Document::new(&list, &lists));
             }
         }
-        let groups = groups.into_iter().map(|(group, _)| group).collect();
-        Discovery { documents, aggregated, groups }
+        let own_groups = groups.into_iter().filter(Group::has_own_version).map(|group| group.name).collect();
+        Discovery { documents, aggregated, own_groups }
     }
 
     /// Returns the document of a path without a trailing slash.
@@ -130,9 +147,9 @@ impl Discovery {
         self.aggregated.iter().find(|((r, v), _)| *r == root && *v == version).map(|(_, document)| document)
     }
 
-    /// Whether any version of a group is served.
+    /// Whether this server itself serves any version of a group.
     pub fn has_group(&self, group: &str) -> bool {
-        self.groups.iter().any(|known| known == group)
+        self.own_groups.iter().any(|known| known == group)
     }
 
     /// Returns all paths that have a document.
@@ -141,34 +158,104 @@ impl Discovery {
     }
 }
 
-/// Resources by group and version, in the order of the registry; versions by priority.
-type Groups<'a> = Vec<(String, Vec<(&'a str, Vec<&'a Resource>)>)>;
+/// A group in the documents.
+struct Group<'a> {
+    name: String,
+    /// The highest group priority of the versions.
+    priority: i64,
+    /// The versions by priority.
+    versions: Vec<Version<'a>>,
+}
 
-fn resources_by_group(registry: &Registry) -> Groups<'_> {
-    let mut groups: Groups<'_> = Vec::new();
-    let mut group_indexes: HashMap<&str, usize> = HashMap::new();
+/// A version of a group.
+struct Version<'a> {
+    name: String,
+    priority: ApiPriority,
+    content: VersionContent<'a>,
+}
+
+/// Who serves a version, and its resources.
+enum VersionContent<'a> {
+    /// This server; in the order of the registry. Empty for a version that an APIService announces and nobody serves.
+    Own(Vec<&'a Resource>),
+    /// The server behind an APIService.
+    Remote(&'a RemoteResources),
+}
+
+impl Group<'_> {
+    fn has_own_version(&self) -> bool {
+        let is_own = |content: &VersionContent<'_>| match content {
+            VersionContent::Own(resources) => !resources.is_empty(),
+            VersionContent::Remote(_) => false,
+        };
+        self.versions.iter().any(|version| is_own(&version.content))
+    }
+}
+
+/// The priority of the group without an APIService, which comes first.
+const FIRST: ApiPriority = ApiPriority { group: i64::MAX, version: 0 };
+
+/// Returns the groups and versions of the registry and of APIServices, by priority.
+fn groups<'a>(registry: &'a Registry, announced: &'a AnnouncedVersions) -> Vec<Group<'a>> {
+    let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut group_indexes: HashMap<String, usize> = HashMap::new();
     let mut version_indexes: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut group_index = |groups: &mut Vec<Group<'a>>, name: &str| {
+        *group_indexes.entry(name.to_owned()).or_insert_with(|| {
+            groups.push(Group { name: name.to_owned(), priority: i64::MIN, versions: Vec::new() });
+            groups.len() - 1
+        })
+    };
     for resource in registry.resources() {
         let name = resource.group_resource.group.as_str();
-        let index = *group_indexes.entry(name).or_insert_with(|| {
-            groups.push((name.to_owned(), Vec::new()));
-            groups.len() - 1
-        });
-        let Some((_, versions)) = groups.get_mut(index) else { continue };
+        let index = group_index(&mut groups, name);
+        let Some(Group { versions, .. }) = groups.get_mut(index) else { continue };
         for version in resource.kind.versions() {
+            let known = announced.get(name, version);
+            if known.is_some_and(|known| known.remote.is_some()) {
+                continue;
+            }
             let index = *version_indexes.entry((name, version)).or_insert_with(|| {
-                versions.push((version, Vec::new()));
+                let priority =
+                    known.map_or_else(|| default_priority(resource, version), |known| known.priority);
+                let content = VersionContent::Own(Vec::new());
+                versions.push(Version { name: version.to_owned(), priority, content });
                 versions.len() - 1
             });
-            if let Some((_, resources)) = versions.get_mut(index) {
+            if let Some(Version { content: VersionContent::Own(resources), .. }) = versions.get_mut(index) {
                 resources.push(&**resource);
             }
         }
     }
-    for (_, versions) in &mut groups {
-        versions.sort_by(|(a, _), (b, _)| compare_versions(b, a));
+    for (name, version, entry) in announced.iter() {
+        let content = match &entry.remote {
+            Some(resources) => VersionContent::Remote(resources),
+            None if entry.is_always_listed && !version_indexes.contains_key(&(name, version)) => {
+                VersionContent::Own(Vec::new())
+            }
+            None => continue,
+        };
+        let index = group_index(&mut groups, name);
+        if let Some(group) = groups.get_mut(index) {
+            group.versions.push(Version { name: version.to_owned(), priority: entry.priority, content });
+        }
     }
+    groups.retain(|group| !group.versions.is_empty());
+    for group in &mut groups {
+        let priorities = group.versions.iter().map(|version| version.priority.group);
+        group.priority = priorities.max().unwrap_or_default();
+        announced::sort_versions(&mut group.versions, |version| (version.priority.version, &version.name));
+    }
+    announced::sort_groups(&mut groups, |group| (group.priority, &group.name));
     groups
+}
+
+/// Returns the priorities of a version whose APIService does not exist.
+fn default_priority(resource: &Resource, version: &str) -> ApiPriority {
+    match resource.is_custom() {
+        true => ApiPriority::CUSTOM,
+        false => ApiPriority::of_built_in(resource.kind.group(), version).unwrap_or(FIRST),
+    }
 }
 
 fn set(object: &mut Value, field: &str, value: &str) {
@@ -177,12 +264,12 @@ fn set(object: &mut Value, field: &str, value: &str) {
     }
 }
 
-fn group_entry(group: &str, versions: &[(&str, Vec<&Resource>)]) -> Value {
+fn group_entry(group: &str, versions: &[Version<'_>]) -> Value {
     let entry = |version: &str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
-    let preferred = versions.first().map_or("", |(version, _)| version);
+    let preferred = versions.first().map_or("", |version| &version.name);
     json!({
         "name": group,
-        "versions": versions.iter().map(|(version, _)| entry(version)).collect::<Vec<_>>(),
+        "versions": versions.iter().map(|version| entry(&version.name)).collect::<Vec<_>>(),
         "preferredVersion": entry(preferred),
     })
 }
@@ -258,21 +345,26 @@ fn storage_version_hash(resource: &Resource) -> String {
     STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
 }
 
-fn aggregated_group(
-    group: &str,
-    versions: &[(&str, Vec<&Resource>)],
-    names: &Names,
-    lists: &mut SharedLists,
-) -> Value {
-    let versions: Vec<Value> = versions
+fn aggregated_group(group: &Group<'_>, names: &Names, lists: &mut SharedLists) -> Value {
+    let versions: Vec<Value> = group
+        .versions
         .iter()
-        .map(|(version, resources)| {
-            let resources: Vec<Value> =
-                resources.iter().map(|r| aggregated_resource(r, version, names, lists)).collect();
-            json!({"version": version, "resources": resources, "freshness": "Current"})
+        .map(|Version { name, content, .. }| {
+            let (resources, is_current) = match content {
+                VersionContent::Own(resources) => {
+                    let resources = resources.iter().map(|r| aggregated_resource(r, name, names, lists));
+                    (resources.collect(), true)
+                }
+                VersionContent::Remote(remote) => (remote.resources.clone(), remote.is_current),
+            };
+            let freshness = if is_current { "Current" } else { "Stale" };
+            match resources.is_empty() {
+                true => json!({"version": name, "freshness": freshness}),
+                false => json!({"version": name, "resources": resources, "freshness": freshness}),
+            }
         })
         .collect();
-    let metadata = if group.is_empty() { json!({}) } else { json!({"name": group}) };
+    let metadata = if group.name.is_empty() { json!({}) } else { json!({"name": group.name}) };
     json!({"metadata": metadata, "versions": versions})
 }
 
@@ -338,7 +430,8 @@ mod tests {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let (versions, _) = kinds::EnabledVersions::parse(["api/all=true"], &names).unwrap();
         let registry = Registry::with_versions(&names, &versions);
-        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false);
+        let discovery =
+            Discovery::new(&registry, &names, "127.0.0.1:1", false, &AnnouncedVersions::default());
         for (group, expected) in [
             ("admissionregistration", vec!["v1", "v1beta1", "v1alpha1"]),
             ("autoscaling", vec!["v2", "v1"]),
@@ -365,7 +458,8 @@ mod tests {
         {
             let (versions, _) = kinds::EnabledVersions::parse([key], &names).unwrap();
             let registry = Registry::with_versions(&names, &versions);
-            let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false);
+            let discovery =
+                Discovery::new(&registry, &names, "127.0.0.1:1", false, &AnnouncedVersions::default());
             let list = discovery.document("/apis/explain.k8s.io/v1alpha1").map(|list| read(Some(list)));
             let resources = list.iter().flat_map(|list| list["resources"].as_array().unwrap());
             let listed: Vec<&str> = resources.map(|entry| entry["name"].as_str().unwrap()).collect();
@@ -389,7 +483,7 @@ mod tests {
         let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
         let definition = Object::from_value(definition).unwrap();
         let registry = Registry::new(&names).with_custom(custom::resources(&definition, &names).unwrap());
-        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true);
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true, &AnnouncedVersions::default());
 
         let documents = || discovery.documents.values().chain(discovery.aggregated.values());
         let segments = || documents().flat_map(|document| document.segments().iter());
@@ -409,11 +503,80 @@ mod tests {
         assert_eq!(tags.len(), documents().count());
     }
 
+    fn remote(priority: ApiPriority, resources: Vec<Value>) -> AnnouncedVersion {
+        let is_current = !resources.is_empty();
+        AnnouncedVersion {
+            priority,
+            remote: Some(RemoteResources { resources, is_current }),
+            is_always_listed: false,
+        }
+    }
+
+    #[test]
+    fn remote_versions_are_in_discovery_by_priority() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let registry = Registry::new(&names);
+        let mut announced = AnnouncedVersions::default();
+        let flavors = json!({"resource": "flavors", "verbs": ["get"]});
+        for (group, version, group_priority, version_priority, resources) in [
+            ("flavors.example.com", "v1", 17_850, 5, vec![flavors.clone()]),
+            ("flavors.example.com", "v2", 100, 1, vec![]),
+            ("apps", "v2", 17_800, 99, vec![]),
+        ] {
+            let priority = ApiPriority { group: group_priority, version: version_priority };
+            announced.insert(group.to_owned(), version.to_owned(), remote(priority, resources));
+        }
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false, &announced);
+        let list = read(discovery.document("/apis"));
+        let order: Vec<&str> =
+            list["groups"].as_array().unwrap().iter().map(|group| group["name"].as_str().unwrap()).collect();
+        assert_eq!(order[..3], ["apiregistration.k8s.io", "flavors.example.com", "apps"]);
+        let apps = read(discovery.document("/apis/apps"));
+        assert_eq!(apps["preferredVersion"]["version"], "v2");
+        assert_eq!(apps["versions"].as_array().unwrap().len(), 2);
+        let aggregated = read(discovery.aggregated("/apis", "v2"));
+        let expected = json!([
+            {"version": "v1", "resources": [flavors], "freshness": "Current"},
+            {"version": "v2", "freshness": "Stale"},
+        ]);
+        assert_eq!(aggregated["items"][1]["versions"], expected);
+        assert!(discovery.document("/apis/flavors.example.com/v1").is_none(), "the server has this document");
+        assert!(!discovery.has_group("flavors.example.com") && discovery.has_group("apps"));
+    }
+
+    #[test]
+    fn local_version_that_nobody_serves_is_listed_if_its_author_made_it() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let registry = Registry::new(&names);
+        let mut announced = AnnouncedVersions::default();
+        for (group, is_always_listed) in [("hand.example.com", true), ("automatic.example.com", false)] {
+            let entry = AnnouncedVersion { priority: ApiPriority::CUSTOM, remote: None, is_always_listed };
+            announced.insert(group.to_owned(), "v1".to_owned(), entry);
+        }
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false, &announced);
+        assert!(discovery.document("/apis/hand.example.com").is_some());
+        assert!(discovery.document("/apis/hand.example.com/v1").is_none());
+        assert!(discovery.document("/apis/automatic.example.com").is_none());
+        assert!(!discovery.has_group("hand.example.com"));
+    }
+
+    #[test]
+    fn remote_version_replaces_the_own_version_of_its_name() {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let registry = Registry::new(&names);
+        let mut announced = AnnouncedVersions::default();
+        let priority = ApiPriority { group: 17_800, version: 15 };
+        announced.insert("apps".to_owned(), "v1".to_owned(), remote(priority, vec![]));
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", false, &announced);
+        assert!(discovery.document("/apis/apps/v1").is_none() && !discovery.has_group("apps"));
+        assert_eq!(read(discovery.document("/apis/apps"))["versions"].as_array().unwrap().len(), 1);
+    }
+
     #[test]
     fn every_resource_is_in_plain_and_aggregated_discovery() {
         let names = Names::new(Preset::Svc, "example.test").unwrap();
         let registry = Registry::new(&names);
-        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true);
+        let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true, &AnnouncedVersions::default());
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
             for version in resource.kind.versions() {

@@ -7,45 +7,11 @@
 use std::collections::BTreeSet;
 
 use apimachinery::names::Names;
-use kinds::Registry;
+use kinds::{ApiPriority, Registry};
 use serde_json::json;
 
 use super::{StartObject, with_desired_spec, without_nulls};
 use crate::condition::Condition;
-
-/// The default priority of a version in its group.
-const DEFAULT_VERSION_PRIORITY: i64 = 15;
-
-/// A group without its domain, the priority of the group, and the priorities of versions that differ from
-/// [`DEFAULT_VERSION_PRIORITY`].
-type GroupPriority = (&'static str, i64, &'static [(&'static str, i64)]);
-
-/// Priorities of groups, and of versions within them. A higher priority comes first.
-const PRIORITIES: &[GroupPriority] = &[
-    ("", 18_000, &[("v1", 1)]),
-    ("apps", 17_800, &[]),
-    ("events", 17_750, &[]),
-    ("authentication", 17_700, &[("v1beta1", 9), ("v1alpha1", 1)]),
-    ("authorization", 17_600, &[]),
-    ("autoscaling", 17_500, &[("v2", 30)]),
-    ("batch", 17_400, &[]),
-    ("certificates", 17_300, &[("v1beta1", 9), ("v1alpha1", 1)]),
-    ("networking", 17_200, &[("v1beta1", 9)]),
-    ("policy", 17_100, &[]),
-    ("rbac.authorization", 17_000, &[]),
-    ("storage", 16_800, &[("v1beta1", 9), ("v1alpha1", 1)]),
-    ("admissionregistration", 16_700, &[("v1beta1", 12), ("v1alpha1", 9)]),
-    ("apiextensions", 16_700, &[]),
-    ("scheduling", 16_600, &[]),
-    ("coordination", 16_500, &[("v1beta1", 13), ("v1alpha2", 12)]),
-    ("node", 16_300, &[]),
-    ("discovery", 16_200, &[]),
-    ("flowcontrol.apiserver", 16_100, &[("v1", 21)]),
-    ("internal.apiserver", 16_000, &[("v1alpha1", 9)]),
-    ("resource", 15_900, &[("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]),
-    ("storagemigration", 15_800, &[("v1alpha1", 9)]),
-    ("explain", 15_700, &[("v1alpha1", 9)]),
-];
 
 /// Returns an APIService for each group version of the registry.
 pub(super) fn all(registry: &Registry, names: &Names) -> Vec<StartObject> {
@@ -56,17 +22,13 @@ pub(super) fn all(registry: &Registry, names: &Names) -> Vec<StartObject> {
 }
 
 fn start_object(stem: &str, version: &str, names: &Names) -> Option<StartObject> {
-    let (_, group_priority, version_priorities) = PRIORITIES.iter().find(|(group, ..)| *group == stem)?;
-    let version_priority = version_priorities
-        .iter()
-        .find(|(other, _)| *other == version)
-        .map_or(DEFAULT_VERSION_PRIORITY, |(_, priority)| *priority);
+    let priority = ApiPriority::of_built_in(stem, version)?;
     let group = names.group(stem);
     let spec = without_nulls([
         ("group", Some(group.as_str()).filter(|group| !group.is_empty()).into()),
         ("version", version.into()),
-        ("groupPriorityMinimum", (*group_priority).into()),
-        ("versionPriority", version_priority.into()),
+        ("groupPriorityMinimum", priority.group.into()),
+        ("versionPriority", priority.version.into()),
     ]);
     let object = json!({
         "metadata": {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
+use kinds::ApiPriority;
 use serde_json::json;
 use tokio::sync::Mutex;
 
@@ -25,9 +26,6 @@ use verbs::Collection;
 
 const DEFINITION: (&str, &str) = ("apiextensions", "CustomResourceDefinition");
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
-
-/// Priority of a custom group, and priority of a version within it.
-const PRIORITIES: (i64, i64) = (1_000, 100);
 
 /// Writes the APIServices after each change of a definition or APIService, until the process ends.
 pub(super) async fn run(state: &ControllerState, actor: Actor) {
@@ -83,7 +81,13 @@ async fn reconcile(
     let now = apimachinery::time::time(api_state.clock.now());
     let correct: HashSet<&str> = current
         .values()
-        .filter(|service| desired.get(service.name()).is_some_and(|desired| desired.is_met_by(service, &now)))
+        .filter(|service| {
+            let is_met = |desired: &StartObject| match is_remote(service) {
+                true => service.label(&key) != Some("true"),
+                false => desired.is_met_by(service, &now),
+            };
+            desired.get(service.name()).is_some_and(is_met)
+        })
         .map(Object::name)
         .collect();
     for (_, service) in desired.iter().filter(|(name, _)| !correct.contains(name.as_str())) {
@@ -94,7 +98,7 @@ async fn reconcile(
         let target = Target { collection: services, namespace: "", name: service.name(), subresource: "" };
         let result = if service.label(&key) == Some("true") && !desired.contains_key(service.name()) {
             actor.delete(target, &Default::default()).await.map(drop)
-        } else if service.at(&["spec", "service"]).is_none_or(Value::is_null)
+        } else if !is_remote(service)
             && let Some(next) = with_conditions(service, &conditions, &now)
         {
             actor.update(Target { subresource: "status", ..target }, next).await.map(drop)
@@ -104,6 +108,12 @@ async fn reconcile(
         ignore_race(result)?;
     }
     Ok(())
+}
+
+/// Whether an APIService names the server of its version. Such an object stays as its author wrote it, also when a
+/// definition serves the same version.
+fn is_remote(service: &Object) -> bool {
+    service.at(&["spec", "service"]).is_some_and(Value::is_object)
 }
 
 /// Returns group and version of each version that a definition serves.
@@ -117,7 +127,7 @@ fn served(definition: &Object) -> Vec<(String, String)> {
 }
 
 fn start_object(group: &str, version: &str, key: &str) -> StartObject {
-    let (group_priority, version_priority) = PRIORITIES;
+    let ApiPriority { group: group_priority, version: version_priority } = ApiPriority::CUSTOM;
     let object = json!({
         "metadata": {"name": api_services::name(group, version), "labels": {key: "true"}},
         "spec": {

@@ -5,7 +5,7 @@
 //! The lock of the decompressed document is held during decompression: concurrent readers wait and share the
 //! result.
 
-use std::io::{self, Read as _, Write};
+use std::io::{self, BufWriter, IntoInnerError, Read as _, Write};
 use std::sync::{Arc, Weak};
 
 use apimachinery::codec;
@@ -96,24 +96,31 @@ impl CompressedDocument {
 /// Writer that compresses and hashes a document chunk by chunk, so that a caller need not hold the whole
 /// document in memory.
 pub(super) struct DocumentCompressor {
+    /// The encoder clears 32 KiB of memory for each write, so that the small writes of a JSON document are collected.
+    out: BufWriter<HashedGzip>,
+    size: usize,
+}
+
+/// Writer that compresses and hashes.
+struct HashedGzip {
     encoder: GzEncoder<Vec<u8>>,
     digest: digest::Context,
-    size: usize,
 }
 
 impl DocumentCompressor {
     pub(super) fn new() -> Self {
-        DocumentCompressor {
+        let hashed = HashedGzip {
             encoder: GzEncoder::new(Vec::new(), Compression::default()),
             digest: digest::Context::new(&digest::SHA512),
-            size: 0,
-        }
+        };
+        DocumentCompressor { out: BufWriter::with_capacity(64 << 10, hashed), size: 0 }
     }
 
     pub(super) fn finish(self) -> io::Result<CompressedDocument> {
-        let mut gzip = self.encoder.finish()?;
+        let HashedGzip { encoder, digest } = self.out.into_inner().map_err(IntoInnerError::into_error)?;
+        let mut gzip = encoder.finish()?;
         gzip.shrink_to_fit();
-        let hash = self.digest.finish();
+        let hash = digest.finish();
         let hash = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
         Ok(CompressedDocument { gzip: gzip.into(), size: self.size, hash, plain: Arc::default() })
     }
@@ -152,9 +159,20 @@ impl Write for DocumentCompressor {
         if bytes.len() > TEXT_MAX.saturating_sub(self.size) {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
+        self.out.write_all(bytes)?;
+        self.size += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Write for HashedGzip {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.encoder.write_all(bytes)?;
         self.digest.update(bytes);
-        self.size += bytes.len();
         Ok(bytes.len())
     }
 

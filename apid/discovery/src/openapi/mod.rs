@@ -40,6 +40,7 @@ mod kinds;
 mod operations;
 mod parameters;
 mod protobuf;
+mod remote;
 mod server_documents;
 #[cfg(test)]
 mod tests;
@@ -50,10 +51,13 @@ mod v3;
 
 use compressed_document::DocumentCompressor;
 pub use compressed_document::{CompressedDocument, PLAIN_MAX, TEXT_MAX};
+pub use remote::{RemoteOpenApi, RemoteSpec};
 
 /// The OpenAPI documents of a registry.
 pub struct OpenApi {
     registry: Arc<Registry>,
+    /// The documents of servers behind APIServices.
+    remote: Arc<RemoteOpenApi>,
     names: Arc<Names>,
     /// Maximum size in bytes of the text of a document.
     text_max: usize,
@@ -144,6 +148,7 @@ impl OpenApi {
     pub fn new(registry: Arc<Registry>, names: Arc<Names>) -> Self {
         OpenApi {
             registry,
+            remote: Arc::default(),
             names,
             text_max: TEXT_MAX,
             kinds: OnceLock::new(),
@@ -154,11 +159,12 @@ impl OpenApi {
         }
     }
 
-    /// Creates the documents of another registry under the same names. Documents of group versions with the
-    /// same resources are shared.
+    /// Creates the documents of another registry and other servers under the same names. Documents of group versions
+    /// with the same resources are shared.
     #[must_use]
-    pub fn with_registry(&self, registry: Arc<Registry>) -> Self {
+    pub fn with_state(&self, registry: Arc<Registry>, remote: Arc<RemoteOpenApi>) -> Self {
         OpenApi {
+            remote,
             cached_documents: Arc::clone(&self.cached_documents),
             ..OpenApi::new(registry, Arc::clone(&self.names))
         }
@@ -244,6 +250,9 @@ impl OpenApi {
             paths.insert(path.clone(), json!({"serverRelativeURL": location}));
             documents.insert(path, Ok(document));
         }
+        for (path, url) in &self.remote.v3_urls {
+            paths.insert(path.clone(), json!({"serverRelativeURL": url}));
+        }
         self.cached_documents.lock().retain(|path, _| documents.contains_key(path));
         Ok(V3 { index: compress_document(&json!({"paths": paths}))?, documents })
     }
@@ -284,6 +293,9 @@ impl OpenApi {
                 } else {
                     format!("apis/{group}/{version}")
                 };
+                if self.remote.versions.contains(&path) {
+                    continue;
+                }
                 let new = || GroupVersionResources { version: version.to_owned(), resources: Vec::new() };
                 group_versions.entry(path).or_insert_with(new).resources.push(Arc::clone(resource));
             }

@@ -99,6 +99,11 @@ impl<'a> SortedPaths<'a> {
         SortedPaths { resources, names, index: index.into_iter().collect(), types }
     }
 
+    /// Whether one of the paths is this path.
+    pub(super) fn contains(&self, path: &str) -> bool {
+        self.index.binary_search_by(|(known, _)| known.as_str().cmp(path)).is_ok()
+    }
+
     /// Visits each path with the tag of its operations. Ends at the first error.
     pub(super) fn try_for_each<E>(
         &self,

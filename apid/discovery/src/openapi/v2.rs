@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::compressed_document::{CompressedDocument, DocumentCompressor, ObjectWriter};
 use super::operations::{Operation, Path, SortedPaths};
+use super::remote::{self, Merged};
 use super::types::Types;
 use super::{
     GroupVersionResources, OpenApi, OpenApiVersion, add_results, parameters, protobuf, security_scheme,
@@ -53,11 +54,19 @@ pub(super) fn json(api: &OpenApi) -> io::Result<CompressedDocument> {
     compressor.write_all(b",\"paths\":")?;
     let mut items = ObjectWriter::new(&mut compressor)?;
     paths.try_for_each(|path, tag| items.write(&path.path, &item(path, &types, tag)))?;
+    let definitions_of_kinds = types.closure(paths.types.clone());
+    let merged = merged(api, &types, &definitions_of_kinds, &paths);
+    for (path, item) in &merged.paths {
+        items.write(path, item)?;
+    }
     items.finish()?;
     compressor.write_all(b",\"definitions\":")?;
     let mut definitions = ObjectWriter::new(&mut compressor)?;
-    for (name, type_name) in types.closure(paths.types) {
+    for (name, type_name) in definitions_of_kinds {
         definitions.write(&name, &types.definition_of(&type_name))?;
+    }
+    for (name, definition) in &merged.definitions {
+        definitions.write(name, definition)?;
     }
     definitions.finish()?;
     compressor.write_all(b"}")?;
@@ -81,10 +90,30 @@ pub(super) fn protobuf(api: &OpenApi) -> io::Result<CompressedDocument> {
         "securityDefinitions": {"BearerToken": security_scheme()},
     }))?;
     paths.try_for_each(|path, tag| write_part(json!({"paths": {&path.path: item(path, &types, tag)}})))?;
-    for (name, type_name) in types.closure(paths.types) {
+    let definitions = types.closure(paths.types.clone());
+    let merged = merged(api, &types, &definitions, &paths);
+    for (path, item) in merged.paths {
+        write_part(json!({"paths": {path: item}}))?;
+    }
+    for (name, type_name) in definitions {
         write_part(json!({"definitions": {name: types.definition_of(&type_name)}}))?;
     }
+    for (name, definition) in merged.definitions {
+        write_part(json!({"definitions": {name: definition}}))?;
+    }
     compressor.finish()
+}
+
+/// Returns what the documents of servers behind APIServices add. `definitions`: the types of the own definitions by
+/// name.
+fn merged(
+    api: &OpenApi,
+    types: &Types<'_>,
+    definitions: &BTreeMap<String, String>,
+    paths: &SortedPaths<'_>,
+) -> Merged {
+    let own_definition = |name: &str| definitions.get(name).map(|type_name| types.definition_of(type_name));
+    remote::merge(&api.remote.specs, own_definition, |path| paths.contains(path))
 }
 
 fn security() -> Value {

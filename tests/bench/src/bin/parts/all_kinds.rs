@@ -23,7 +23,7 @@ pub(crate) fn run() {
     for resource in registry.stored() {
         cache.resource(&resource.key_prefix, Decoder::new(resource));
     }
-    let discovery = Discovery::new(&registry, &names, "127.0.0.1:6443", true);
+    let discovery = Discovery::new(&registry, &names, "127.0.0.1:6443", true, &Default::default());
     let openapi = OpenApi::new(Arc::clone(&registry), Arc::clone(&names));
     let (time, growth) =
         (clock.monotonic() - start, resident_bytes().expect("memory").saturating_sub(memory));
