@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::e2e::policy_objects::{apply, create_mutating_policy};
 use serde_json::{Value, json};
 use tests::harness::{Client, ControlPlane, Options, eventually};
 
@@ -295,16 +296,12 @@ async fn api_services_follow_custom_resource_definitions() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unserved_or_unenforced_objects_are_logged_once_at_startup() {
     const LINE: &str = "objects are stored that this release does not serve or enforce";
-    let mut plane = ControlPlane::start(Options::default()).await;
+    let mut plane = ControlPlane::start(Options::default().flag("--runtime-config=api/alpha=true")).await;
     assert!(!plane.log().contains(LINE), "{}", plane.log());
-    let services = format!("{}/apiservices", plane.api("apiregistration", "v1"));
-    for group in ["a.example.com", "b.example.com"] {
-        let spec = json!({"group": group, "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 100,
-            "insecureSkipTLSVerify": true, "service": {"namespace": "default", "name": "s"}});
-        let object = json!({"metadata": {"name": format!("v1.{group}")}, "spec": spec});
-        let written = plane.admin().post(&services, &object).await;
-        written.expect(201);
-        assert!(written.header("warning").contains("does not forward"), "{}", written.header("warning"));
+    for name in ["a", "b"] {
+        let mutations = json!({"mutations": [apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")]});
+        let warning = create_mutating_policy(&plane, name, mutations, json!({})).await;
+        assert!(warning.contains("does not run mutating admission policies"), "{warning}");
     }
     plane.stop().await;
     plane.launch().await;
@@ -312,6 +309,6 @@ async fn unserved_or_unenforced_objects_are_logged_once_at_startup() {
         plane.log().lines().find(|line| line.contains(LINE)).map(str::to_owned)
     })
     .await;
-    assert!(line.contains("APIService: 2"), "{line}");
+    assert!(line.contains("MutatingAdmissionPolicy: 2"), "{line}");
     assert_eq!(plane.log().matches(LINE).count(), 1);
 }

@@ -29,18 +29,12 @@ pub(super) async fn report(api_state: Arc<ApiState>) {
 pub async fn count(api_state: &ApiState) -> Result<Vec<(String, usize)>, Status> {
     let mut counts = Vec::new();
     for resource in api_state.kinds.registry().stored() {
-        let Some(unenforced) = resource.unenforced() else { continue };
+        if resource.unenforced().is_none() {
+            continue;
+        }
         let Some(collection) = api_state.kinds.collection(resource) else { continue };
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
-        let items = snapshot.scope(&resource.key_prefix, "");
-        let count = if unenforced.applies_to_all() {
-            items.count()
-        } else {
-            items
-                .filter_map(|item| stored::object(item))
-                .filter(|object| unenforced.applies_to(object))
-                .count()
-        };
+        let count = snapshot.scope(&resource.key_prefix, "").count();
         if count > 0 {
             counts.push((resource.kind.kind().to_owned(), count));
         }

@@ -14,7 +14,6 @@ use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
 use crate::{
     Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource,
-    unenforced,
 };
 
 pub(super) const KIND: Kind = Kind {
@@ -26,7 +25,6 @@ pub(super) const KIND: Kind = Kind {
     unconditional_update: false,
     revalidation: Revalidation::MainResource,
     status_writes: StatusWrites::ServerMetadata,
-    unenforced: Some(&unenforced::AGGREGATION),
     columns: &[
         NAME,
         Column::text("Service", "Service that serves the version."),
