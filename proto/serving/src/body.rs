@@ -170,7 +170,7 @@ where
 }
 
 /// Reads a whole body of at most `limit` bytes.
-pub(crate) async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, ReadError>
+pub async fn collect<B>(body: &mut B, limit: usize) -> Result<Bytes, ReadError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
