@@ -14,6 +14,7 @@ use std::time::Duration;
 
 mod actor;
 mod admission_writes;
+pub mod aggregation;
 mod certificates;
 mod condition;
 mod definitions;
@@ -69,6 +70,7 @@ pub struct ControllerOptions {
 pub fn start(state: &Arc<ControllerState>, options: &ControllerOptions) {
     let (enabled, api_state) = (&options.enabled, &state.api_state);
     start_controllers(state, options);
+    tokio::spawn(aggregation::run(Arc::clone(state)));
     tokio::spawn(service_addresses::run(Arc::clone(state), enabled.is_enabled(table::SERVICE_CIDRS)));
     tokio::spawn(publishers::authentication::run(Arc::clone(state), options.published_config.clone()));
     let cleans_up = enabled.is_enabled(table::TOKEN_SECRET_CLEANER);

@@ -75,6 +75,8 @@ pub(super) enum Requeue {
     Poll,
     /// After the back-off, without a log line: the controller handled the failure.
     Backoff,
+    /// As [`Requeue::Backoff`], but at most after this time.
+    BackoffUpTo(Duration),
 }
 
 /// The queue, the sources and the workers of a controller.
@@ -198,6 +200,7 @@ async fn reconcile_next<C: Reconcile>(queue: &Queue<C::Key>, controller: &C) {
         }
         Ok(Requeue::Poll) => queue.mark_failed(&key, MAX_POLL_INTERVAL),
         Ok(Requeue::Backoff) => queue.mark_failed(&key, MAX_BACKOFF),
+        Ok(Requeue::BackoffUpTo(max)) => queue.mark_failed(&key, max),
         Err(status) => {
             if !is_race(&status) {
                 tracing::warn!(controller = queue.name(), ?key, reason = %status, "reconciliation failed; retrying");
@@ -263,6 +266,7 @@ mod tests {
             (Ok(Requeue::After(SECOND * 30)), [SECOND * 30, SECOND * 30, SECOND * 30]),
             (Ok(Requeue::Poll), [MIN_BACKOFF, MIN_BACKOFF * 2, MIN_BACKOFF * 4]),
             (Ok(Requeue::Backoff), [MIN_BACKOFF, MIN_BACKOFF * 2, MIN_BACKOFF * 4]),
+            (Ok(Requeue::BackoffUpTo(MIN_BACKOFF * 2)), [MIN_BACKOFF, MIN_BACKOFF * 2, MIN_BACKOFF * 2]),
             (failure(), [MIN_BACKOFF, MIN_BACKOFF * 2, MIN_BACKOFF * 4]),
             (race(), [MIN_BACKOFF, MIN_BACKOFF * 2, MIN_BACKOFF * 4]),
         ] {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use aggregation::Aggregation;
 use audit::AuditLog;
 use flowcontrol::FlowControl;
 use serving::metrics::Metrics;
@@ -18,6 +19,8 @@ pub struct ControllerState {
     queue_metrics: OnceLock<QueueMetrics>,
     /// Whether each controller writes as its own service account.
     pub(super) own_accounts: bool,
+    /// Receives the APIServices, the results of their checks, and the documents of their servers.
+    pub(super) aggregation: Arc<Aggregation>,
     /// Receives the flow schemas and priority levels, if they have an effect.
     pub(super) flow_control: Option<Arc<FlowControl>>,
 }
@@ -27,16 +30,18 @@ impl ControllerState {
     ///
     /// - `audit`: the audit log, which shows the writes of controllers like requests.
     /// - `own_accounts`: whether each controller writes as its own service account.
+    /// - `aggregation`: receives the APIServices and the documents of their servers.
     /// - `flow_control`: receives the flow schemas and priority levels.
     pub fn new(
         api_state: Arc<ApiState>,
         audit: Arc<AuditLog>,
         metrics: Arc<Metrics>,
         own_accounts: bool,
+        aggregation: Arc<Aggregation>,
         flow_control: Option<Arc<FlowControl>>,
     ) -> Self {
         let queue_metrics = OnceLock::new();
-        ControllerState { api_state, audit, metrics, queue_metrics, own_accounts, flow_control }
+        ControllerState { api_state, audit, metrics, queue_metrics, own_accounts, aggregation, flow_control }
     }
 
     /// Returns the metrics of the work queues, which the first queue registers.
