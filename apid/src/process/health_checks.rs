@@ -290,8 +290,15 @@ mod tests {
         let progress = Arc::new(Progress::default());
         progress.complete_namespaces();
         progress.complete_objects();
-        let sources =
-            HealthSources { config, auth: &auth, store: &store, tls, progress: &progress, clock: &clock };
+        let sources = HealthSources {
+            config,
+            auth: &auth,
+            store: &store,
+            encryption: None,
+            tls,
+            progress: &progress,
+            clock: &clock,
+        };
         let answer = sources.health().readyz.answer("readyz", None, "verbose", true);
         store.close().await;
         assert_eq!(answer.status, 200, "{answer:?}");
