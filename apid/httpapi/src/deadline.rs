@@ -163,6 +163,42 @@ pub(super) fn body(
     Body::stream(DeadlineBody { state, timer: timer.abort_handle() })
 }
 
+/// Returns the body of another server for a request with a time limit. After the remaining time it ends with an
+/// error, so that no client takes a part of it for the whole.
+pub(super) fn limited(body: Body, remaining: Duration) -> Body {
+    Body::stream(LimitedBody { body, deadline: Box::pin(tokio::time::sleep(remaining)) })
+}
+
+struct LimitedBody {
+    body: Body,
+    deadline: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl http_body::Body for LimitedBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            return Poll::Ready(frame);
+        }
+        ready!(self.deadline.as_mut().poll(context));
+        self.body = Body::empty();
+        Poll::Ready(Some(Err("the response of the server did not end in time".into())))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// The state of a response that is being sent.
 enum SendState {
     Sending(UnsentChunks),
@@ -284,6 +320,19 @@ mod tests {
             let _ = &reference;
             Ok(Bytes::from(part))
         }))
+    }
+
+    #[tokio::test]
+    async fn body_of_another_server_ends_with_an_error_after_its_time() {
+        const TIME: Duration = Duration::from_millis(50);
+        let whole = limited(Body::from("text"), TIME).collect().await.unwrap().to_bytes();
+        assert_eq!(whole, "text");
+        let (sender, body) = serving::body::channel(1);
+        let mut body = limited(body, TIME);
+        sender.send(Bytes::from("part")).await.unwrap();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "part");
+        assert!(body.frame().await.unwrap().is_err());
+        assert!(sender.is_closed());
     }
 
     #[tokio::test]
