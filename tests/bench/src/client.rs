@@ -16,6 +16,9 @@ use serving::client::Trust;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// Media type of requests and responses, unless a benchmark chooses another.
+const JSON: &str = "application/json";
+
 /// Error of a benchmark.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -51,6 +54,12 @@ impl Target {
         })
     }
 
+    /// Returns the same server with another bearer token.
+    #[must_use]
+    pub fn with_token(&self, token: &str) -> Self {
+        Target { token: token.to_owned(), ..self.clone() }
+    }
+
     /// Opens a connection.
     ///
     /// # Errors
@@ -62,7 +71,7 @@ impl Target {
         let stream = self.tls.connect(ServerName::try_from("localhost")?, stream).await?;
         let (send, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Connection { send, token: self.token.clone(), accept_encoding: "" })
+        Ok(Connection { send, token: self.token.clone(), accept: JSON, accept_encoding: "" })
     }
 
     /// Opens an HTTP/2 connection for concurrent requests.
@@ -85,6 +94,8 @@ pub struct Connection {
     send: SendRequest<Full<Bytes>>,
     /// Bearer token of the next requests.
     pub token: String,
+    /// Header `Accept` of the next requests.
+    pub accept: &'static str,
     /// Header `Accept-Encoding` of the next requests; `""`: none.
     pub accept_encoding: &'static str,
 }
@@ -101,7 +112,7 @@ impl Connection {
         path: &str,
         body: Bytes,
     ) -> Result<http::Response<Incoming>, Error> {
-        let mut request = request(method, path, &self.token, body)?;
+        let mut request = request(method, path, &self.token, self.accept, body)?;
         if !self.accept_encoding.is_empty() {
             let encoding = HeaderValue::from_static(self.accept_encoding);
             request.headers_mut().insert("accept-encoding", encoding);
@@ -141,14 +152,20 @@ impl Http2Connection {
     /// The connection broke.
     pub async fn open(&mut self, path: &str) -> Result<http::Response<Incoming>, Error> {
         let path = format!("https://localhost{path}");
-        let request = request(Method::GET, &path, &self.token, Bytes::new())?;
+        let request = request(Method::GET, &path, &self.token, JSON, Bytes::new())?;
         self.send.ready().await?;
         Ok(self.send.send_request(request).await?)
     }
 }
 
-fn request(method: Method, path: &str, token: &str, body: Bytes) -> Result<Request<Full<Bytes>>, Error> {
-    let mut request = Request::builder().method(method).uri(path).header("accept", "application/json");
+fn request(
+    method: Method,
+    path: &str,
+    token: &str,
+    accept: &str,
+    body: Bytes,
+) -> Result<Request<Full<Bytes>>, Error> {
+    let mut request = Request::builder().method(method).uri(path).header("accept", accept);
     if path.starts_with('/') {
         request = request.header("host", "localhost");
     }
