@@ -21,12 +21,13 @@
 //!
 //! KEP-1040, "Fair Queuing for Server Requests". Decisions equal those of kube-apiserver 1.33.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::configuration::LimitResponse;
 use crate::demand::DemandIntegrator;
 use crate::shuffle;
+use crate::users::ByNumber;
 use crate::work::{EXPECTED_SERVICE_TIME, Work};
 
 /// Identifies a request of a level. Later requests have larger numbers.
@@ -38,7 +39,7 @@ pub(crate) struct FairQueues<T> {
     /// Seats that requests may occupy together. Without effect on an exempt level.
     limit: usize,
     queues: Vec<Queue<T>>,
-    running: BTreeMap<RequestId, Running>,
+    running: ByNumber<Running>,
     next_id: RequestId,
     /// Virtual time in seconds, correct at the time `updated`.
     virtual_time: f64,
@@ -149,7 +150,7 @@ impl<T> FairQueues<T> {
             response,
             limit,
             queues: Vec::new(),
-            running: BTreeMap::new(),
+            running: ByNumber::default(),
             next_id: 0,
             virtual_time: 0.0,
             updated: now,
@@ -301,9 +302,12 @@ impl<T> FairQueues<T> {
         requests
     }
 
+    /// The requests that run from a queue, in the order of their arrival.
     fn running_from(&self, queue: Option<usize>) -> impl Iterator<Item = (RequestId, Place)> {
-        let of_queue = self.running.iter().filter(move |(_, running)| running.queue == queue);
-        of_queue.map(move |(id, _)| (*id, (queue, None)))
+        let of_queue = self.running.iter().filter(|(_, running)| running.queue == queue);
+        let mut ids: Vec<RequestId> = of_queue.map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(move |id| (id, (queue, None)))
     }
 
     /// Advances the virtual time to `now`.

@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use apimachinery::attributes::Attributes;
@@ -27,6 +28,7 @@ use crate::demand::{Demand, SmoothedDemand};
 use crate::fair_queues::{Arrival, FairQueues, Load, Place, QueueStart, QueueState, RequestId, Started};
 use crate::metrics::{LevelSample, SchemaMetrics};
 use crate::retry_after::RetryAfter;
+use crate::users::ByNumber;
 use crate::work::Work;
 use crate::{Rejected, RejectionReason, Schema};
 
@@ -41,6 +43,8 @@ type Ticket = oneshot::Sender<()>;
 /// A priority level in force.
 pub(crate) struct Level {
     pub(crate) name: String,
+    /// Whether requests can wait in queues.
+    has_queues: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -52,7 +56,7 @@ struct State {
     limits: Limits,
     current_limit: usize,
     demand: SmoothedDemand,
-    requests: BTreeMap<RequestId, Request>,
+    requests: ByNumber<Request>,
     retry_after: RetryAfter,
     counts: Counts,
     /// When the level logged a rejection last.
@@ -130,23 +134,26 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let service_time = self.clock.monotonic().saturating_sub(self.started);
+        let now = self.clock.monotonic();
+        let service_time = now.saturating_sub(self.started);
         self.schema.metrics.observe_execution(service_time, self.is_watch);
-        let (level, clock) = (Arc::clone(&self.level), Arc::clone(&self.clock));
-        let ending = Ending { level, clock, id: self.id, service_time };
         if self.work.final_seats > 0
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
+            let (level, clock) = (Arc::clone(&self.level), Arc::clone(&self.clock));
+            let ending = Ending { level, clock, id: self.id, service_time };
             let final_time = self.work.final_time;
             runtime.spawn(async move {
                 tokio::time::sleep(final_time).await;
                 drop(ending);
             });
+            return;
         }
+        self.level.finish(&*self.clock, now, self.id, service_time);
     }
 }
 
-/// A request that has its response. Dropping the value frees its seats, also when the runtime ends.
+/// A request that has its response and occupies its final seats. Dropping the value frees its seats, also when the runtime ends.
 struct Ending {
     level: Arc<Level>,
     clock: Arc<dyn Clock>,
@@ -156,7 +163,7 @@ struct Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.level.finish(&*self.clock, self.id, self.service_time);
+        self.level.finish(&*self.clock, self.clock.monotonic(), self.id, self.service_time);
     }
 }
 
@@ -197,13 +204,14 @@ impl Level {
             limits,
             current_limit,
             demand: SmoothedDemand::default(),
-            requests: BTreeMap::new(),
+            requests: ByNumber::default(),
             retry_after: RetryAfter::default(),
             counts: Counts::default(),
             logged: None,
             is_removed: false,
         };
-        Level { name: name.to_owned(), state: Mutex::new(state) }
+        let has_queues = AtomicBool::new(matches!(response, LimitResponse::Queue(_)));
+        Level { name: name.to_owned(), has_queues, state: Mutex::new(state) }
     }
 
     /// Whether this is the level of an object. At the start the mandatory levels have no objects.
@@ -219,6 +227,7 @@ impl Level {
         if state.response != response {
             state.response = response;
             state.queues.set_response(response);
+            self.has_queues.store(matches!(response, LimitResponse::Queue(_)), Ordering::Relaxed);
         }
         std::mem::replace(&mut state.limits, limits) != limits
     }
@@ -251,7 +260,12 @@ impl Level {
 
     /// Whether requests can wait in queues.
     pub(crate) fn has_queues(&self) -> bool {
-        matches!(self.state.lock().response, LimitResponse::Queue(_))
+        self.has_queues.load(Ordering::Relaxed)
+    }
+
+    /// Whether the level has no limit.
+    pub(crate) fn is_exempt(&self) -> bool {
+        self.state.lock().response == LimitResponse::Exempt
     }
 
     /// Adds the numbers of requests that run and wait: reads and writes.
@@ -434,15 +448,15 @@ impl Level {
     fn leave(&self, clock: &dyn Clock, id: RequestId) -> bool {
         let waited = self.stop_waiting(clock, id);
         if !waited {
-            self.finish(clock, id, Duration::ZERO);
+            self.finish(clock, clock.monotonic(), id, Duration::ZERO);
         }
         waited
     }
 
-    fn finish(&self, clock: &dyn Clock, id: RequestId, service_time: Duration) {
+    fn finish(&self, clock: &dyn Clock, now: Duration, id: RequestId, service_time: Duration) {
         let mut state = self.state.lock();
         state.requests.remove(&id);
-        let started = state.queues.finish(clock.monotonic(), id, service_time);
+        let started = state.queues.finish(now, id, service_time);
         // Without waiting requests the time of the day is not needed.
         if !started.is_empty() {
             state.wake(clock.now(), started);

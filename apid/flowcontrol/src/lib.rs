@@ -38,6 +38,7 @@ mod retry_after;
 mod shuffle;
 #[cfg(test)]
 mod tests;
+mod users;
 mod width;
 mod work;
 
@@ -51,6 +52,7 @@ use allocation::{Limits, allocate};
 use configuration::CATCH_ALL;
 use level::{Arriving, KindCounts, Level};
 use metrics::{FlowMetrics, SchemaMetrics};
+use users::KnownUsers;
 
 /// Time between two samples of utilization.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(1);
@@ -83,6 +85,7 @@ struct Plan {
     schemas: Vec<Arc<Schema>>,
     /// Sorted by name; removed levels with requests are at the end.
     levels: Vec<Arc<Level>>,
+    users: KnownUsers,
 }
 
 /// A flow schema in force.
@@ -114,6 +117,15 @@ impl Schema {
     /// Uid of the priority level; empty if the object is missing.
     pub fn level_uid(&self) -> &str {
         &self.level_uid
+    }
+
+    /// What tells the flow of the request from other flows of the schema. The users of a level without limits have a flow
+    /// each.
+    pub fn flow_of<'a>(&'a self, user: &'a UserInfo, request: &'a Attributes) -> &'a str {
+        match self.level.is_exempt() {
+            true => &user.name,
+            false => self.spec.distinguisher(user, request),
+        }
     }
 
     /// The seats that one request of the level occupies, at most.
@@ -211,9 +223,25 @@ impl FlowControl {
             .filter_map(|schema| self.schema(schema, configuration, &levels, &before));
         let schemas = schemas.collect();
         levels.extend(removed);
-        self.plan.store(Arc::new(Plan { schemas, levels }));
+        self.replace(&before, Plan { schemas, levels, users: KnownUsers::default() });
         if is_changed {
             self.divide_seats();
+        }
+    }
+
+    /// Puts a plan into force. Schemas and levels that it no longer has lose their metrics.
+    fn replace(&self, before: &Plan, plan: Plan) {
+        let plan = Arc::new(plan);
+        self.plan.store(Arc::clone(&plan));
+        let is_in_force = |gone: &Schema| {
+            plan.schemas.iter().any(|kept| kept.name == gone.name && kept.level.name == gone.level.name)
+        };
+        for gone in before.schemas.iter().filter(|schema| !is_in_force(schema)) {
+            self.metrics.forget_schema(&gone.name, &gone.level.name);
+        }
+        let is_kept = |gone: &Level| plan.levels.iter().any(|kept| kept.name == gone.name);
+        for gone in before.levels.iter().filter(|level| !is_kept(level)) {
+            self.metrics.forget_level(&gone.name);
         }
     }
 
@@ -251,10 +279,13 @@ impl FlowControl {
     /// Returns the schema of a request.
     ///
     /// Returns None only without the schema `catch-all`, which [`Configuration::from_objects`] always adds.
-    pub fn classify(&self, user: &UserInfo, request: &Attributes) -> Option<Arc<Schema>> {
+    pub fn classify(&self, user: &Arc<UserInfo>, request: &Attributes) -> Option<Arc<Schema>> {
         let plan = self.plan.load();
-        let matching = plan.schemas.iter().find(|schema| schema.spec.matches(user, request));
-        matching.or_else(|| plan.schemas.iter().find(|schema| schema.name == CATCH_ALL)).cloned()
+        let known = plan.users.get(user, &plan.schemas);
+        known
+            .classify(request)
+            .or_else(|| plan.schemas.iter().find(|schema| schema.name == CATCH_ALL))
+            .cloned()
     }
 
     /// Waits until a request of a schema may run. `wait_limit`: how long it waits in a queue, at most.
@@ -270,10 +301,7 @@ impl FlowControl {
         work: Work,
         wait_limit: Duration,
     ) -> Result<Permit, Rejected> {
-        let flow = match schema.level.has_queues() {
-            true => shuffle::flow_hash(&schema.name, schema.spec.distinguisher(user, attributes)),
-            false => 0,
-        };
+        let flow = if schema.level.has_queues() { self.flow_hash(schema, user, attributes) } else { 0 };
         let arriving = Arriving {
             schema: Arc::clone(schema),
             user: Arc::clone(user),
@@ -282,6 +310,13 @@ impl FlowControl {
             flow,
         };
         schema.level.admit(&self.clock, arriving, wait_limit).await
+    }
+
+    fn flow_hash(&self, schema: &Arc<Schema>, user: &Arc<UserInfo>, attributes: &Attributes) -> u64 {
+        let plan = self.plan.load();
+        let of_user = plan.users.get(user, &plan.schemas).flow(schema);
+        of_user
+            .unwrap_or_else(|| shuffle::flow_hash(&schema.name, schema.spec.distinguisher(user, attributes)))
     }
 
     /// Samples the utilization every second, and lends and borrows seats every ten seconds, until the process ends.
@@ -301,7 +336,8 @@ impl FlowControl {
         let plan = self.plan.load_full();
         if plan.levels.iter().any(|level| level.has_ended()) {
             let levels = plan.levels.iter().filter(|level| !level.has_ended()).cloned().collect();
-            self.plan.store(Arc::new(Plan { schemas: plan.schemas.clone(), levels }));
+            let schemas = plan.schemas.clone();
+            self.replace(&plan, Plan { schemas, levels, users: KnownUsers::default() });
         }
         self.divide_seats();
     }

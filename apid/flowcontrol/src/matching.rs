@@ -17,9 +17,15 @@ use crate::configuration::{DistinguisherMethod, PathRule, ResourceRule, Rule, Sc
 const ALL: &str = "*";
 
 impl SchemaSpec {
-    /// Whether the schema matches a request of a user.
-    pub(crate) fn matches(&self, user: &UserInfo, request: &Attributes) -> bool {
-        self.rules.iter().any(|rule| rule.matches(user, request))
+    /// Returns the indexes of the rules whose subjects are the user.
+    pub(crate) fn rules_for(&self, user: &UserInfo) -> Vec<usize> {
+        let is_for_user = |(_, rule): &(usize, &Rule)| rule.subjects.iter().any(|subject| subject.is(user));
+        self.rules.iter().enumerate().filter(is_for_user).map(|(index, _)| index).collect()
+    }
+
+    /// Whether one of the rules with these indexes has the verb and the target of a request.
+    pub(crate) fn covers(&self, rules: &[usize], request: &Attributes) -> bool {
+        rules.iter().filter_map(|index| self.rules.get(*index)).any(|rule| rule.covers(request))
     }
 
     /// Returns what tells the flow of the request from other flows of the schema.
@@ -33,13 +39,11 @@ impl SchemaSpec {
 }
 
 impl Rule {
-    fn matches(&self, user: &UserInfo, request: &Attributes) -> bool {
-        self.subjects.iter().any(|subject| subject.is(user))
-            && if request.resource_request {
-                self.resource_rules.iter().any(|rule| rule.matches(request))
-            } else {
-                self.non_resource_rules.iter().any(|rule| rule.matches(request))
-            }
+    fn covers(&self, request: &Attributes) -> bool {
+        match request.resource_request {
+            true => self.resource_rules.iter().any(|rule| rule.matches(request)),
+            false => self.non_resource_rules.iter().any(|rule| rule.matches(request)),
+        }
     }
 }
 
@@ -124,6 +128,12 @@ mod tests {
 
     fn path_request(verb: &str, path: &str) -> Attributes {
         Attributes { verb: verb.to_owned(), path: path.to_owned(), ..Attributes::default() }
+    }
+
+    impl SchemaSpec {
+        fn matches(&self, user: &UserInfo, request: &Attributes) -> bool {
+            self.covers(&self.rules_for(user), request)
+        }
     }
 
     fn schema(rule: Value) -> SchemaSpec {

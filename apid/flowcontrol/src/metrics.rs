@@ -240,6 +240,59 @@ impl FlowMetrics {
         }
     }
 
+    /// Removes the series of a schema that is no longer in force.
+    pub(crate) fn forget_schema(&self, schema: &str, level: &str) {
+        let labels = schema_labels(schema, level);
+        self.dispatched.remove(&labels);
+        for histograms in [&self.queue_length, &self.estimated_seats, &self.watch_count] {
+            histograms.remove(&labels);
+        }
+        let with = |name, value: &str| {
+            let mut labels = labels.clone();
+            labels.push((name, value.to_owned()));
+            labels
+        };
+        for reason in ["concurrency-limit", "queue-full", "time-out", "cancelled"] {
+            self.rejected.remove(&with("reason", reason));
+        }
+        for is_executed in ["true", "false"] {
+            self.wait.remove(&with("execute", is_executed));
+        }
+        for kind in ["regular", "watch"] {
+            self.execution.remove(&with("type", kind));
+        }
+    }
+
+    /// Removes the series of a level that has ended.
+    pub(crate) fn forget_level(&self, level: &str) {
+        let labels = level_labels(level);
+        for gauges in [&self.nominal_limit, &self.lower_limit, &self.upper_limit, &self.current_limit] {
+            gauges.remove(&labels);
+        }
+        let of_demand = [
+            &self.target,
+            &self.demand_highest,
+            &self.demand_average,
+            &self.demand_deviation,
+            &self.demand_smoothed,
+        ];
+        for gauges in
+            of_demand.into_iter().chain([&self.virtual_time, &self.last_start_time, &self.last_start])
+        {
+            gauges.remove(&labels);
+        }
+        for gauges in [&self.start_bounds, &self.discounted_start_bounds] {
+            for bound in ["min", "max"] {
+                gauges.remove(&bound_labels(bound, level));
+            }
+        }
+        for phase in ["executing", "waiting"] {
+            self.request_utilization.remove(&phase_labels(phase, level));
+            self.seat_utilization.remove(&phase_labels(phase, level));
+        }
+        self.demand.remove(&labels);
+    }
+
     /// Sets the configured limits of a level.
     pub(crate) fn set_limits(&self, level: &str, limits: crate::allocation::Limits) {
         let labels = level_labels(level);
@@ -288,19 +341,17 @@ impl FlowMetrics {
             [(&self.start_bounds, last.bounds), (&self.discounted_start_bounds, last.discounted_bounds)];
         for (gauge, (low, high)) in bounds {
             for (bound, seconds) in [("min", low), ("max", high)] {
-                let labels = vec![("bound", bound.to_owned()), ("priority_level", level.to_owned())];
-                gauge.get_or_create(&labels).set(seconds);
+                gauge.get_or_create(&bound_labels(bound, level)).set(seconds);
             }
         }
     }
 
     /// Adds a sample of the utilization of a level.
     pub(crate) fn sample(&self, level: &str, sample: LevelSample) {
-        let labels = |phase: &str| vec![("phase", phase.to_owned()), ("priority_level", level.to_owned())];
-        let requests = |phase| self.request_utilization.get_or_create(&labels(phase)).clone();
+        let requests = |phase| self.request_utilization.get_or_create(&phase_labels(phase, level)).clone();
         requests("executing").observe(sample.executing_requests);
         requests("waiting").observe(sample.waiting_requests);
-        self.seat_utilization.get_or_create(&labels("executing")).observe(sample.seats);
+        self.seat_utilization.get_or_create(&phase_labels("executing", level)).observe(sample.seats);
         self.demand.get_or_create(&level_labels(level)).observe(sample.demand);
     }
 
@@ -351,6 +402,14 @@ impl SchemaMetrics {
 
 pub(crate) fn schema_labels(schema: &str, level: &str) -> Labels {
     vec![("flow_schema", schema.to_owned()), ("priority_level", level.to_owned())]
+}
+
+fn bound_labels(bound: &str, level: &str) -> Labels {
+    vec![("bound", bound.to_owned()), ("priority_level", level.to_owned())]
+}
+
+fn phase_labels(phase: &str, level: &str) -> Labels {
+    vec![("phase", phase.to_owned()), ("priority_level", level.to_owned())]
 }
 
 fn level_labels(level: &str) -> Labels {

@@ -11,15 +11,11 @@
 //! number, little endian. The digits of the number, to the bases `queues`, `queues - 1`, …, choose each card among the
 //! queues that are left.
 
-use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::digest::{SHA256, digest};
 
 /// Returns the hash of a flow.
 pub(crate) fn flow_hash(schema: &str, distinguisher: &str) -> u64 {
-    let mut context = Context::new(&SHA256);
-    context.update(schema.as_bytes());
-    context.update(&[0]);
-    context.update(distinguisher.as_bytes());
-    let digest = context.finish();
+    let digest = digest(&SHA256, &[schema.as_bytes(), &[0], distinguisher.as_bytes()].concat());
     let first = digest.as_ref().first_chunk::<8>().copied().unwrap_or_default();
     u64::from_le_bytes(first)
 }

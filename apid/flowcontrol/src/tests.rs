@@ -266,6 +266,25 @@ async fn removed_level_keeps_requests_until_their_end() {
 }
 
 #[tokio::test]
+async fn deleted_objects_lose_their_metrics_when_their_level_ends() {
+    let (fixture, permits) = full_level(json!({"type": "Reject"})).await;
+    assert!(fixture.send_now("bob").await.is_err());
+    let series_of = |label: &str| {
+        fixture.control.sample();
+        fixture.control.adjust();
+        fixture.metrics.text().lines().filter(|line| line.contains(label)).count()
+    };
+    let (schema, level) = (r#"flow_schema="schema-t""#, r#"priority_level="t""#);
+    assert!(series_of(schema) > 10 && series_of(level) > series_of(schema));
+    fixture.configure(&[], &[]);
+    assert!(series_of(level) > 0, "the level has requests");
+    drop(permits);
+    fixture.control.adjust();
+    assert_eq!((series_of(schema), series_of(level)), (0, 0));
+    assert!(series_of(r#"priority_level="catch-all""#) > 0);
+}
+
+#[tokio::test]
 async fn equal_configuration_keeps_schemas_and_levels() {
     let level = object("t", limited(1, None, queue(8, 2, 9)));
     let fixture = Fixture::new(&[schema_of("bob", "t")], &[level.clone(), others()]);
