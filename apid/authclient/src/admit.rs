@@ -30,6 +30,7 @@ use crate::decisions::epoch::EpochNumber;
 use crate::decisions::rejection::{Rejection, forbidden};
 use crate::decisions::revisions::Baseline;
 use crate::identity::credentials::{Credentials, RetainedCredentials};
+use crate::identity::metrics::AuthMetrics;
 use crate::transport::authd_api::AuthdError;
 use crate::validity::Validity;
 use crate::{Auth, to_authd_error};
@@ -154,10 +155,36 @@ impl Auth {
         attributes: &Arc<Attributes>,
         identified: impl Fn(&Identity),
     ) -> Result<Admitted, Rejection> {
+        self.admit_counted(credentials, attributes, identified, true).await
+    }
+
+    /// Decides a request again that was admitted and had to wait. The metrics count it once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Auth::admit`].
+    pub async fn admit_again(
+        &self,
+        credentials: &Credentials<'_>,
+        attributes: &Arc<Attributes>,
+    ) -> Result<Admitted, Rejection> {
+        self.admit_counted(credentials, attributes, |_| (), false).await
+    }
+
+    async fn admit_counted(
+        &self,
+        credentials: &Credentials<'_>,
+        attributes: &Arc<Attributes>,
+        identified: impl Fn(&Identity),
+        is_counted: bool,
+    ) -> Result<Admitted, Rejection> {
         // The right to impersonate is decided first, for the user of the credentials.
         let impersonation = credentials.impersonation_headers;
         let decided = impersonation.is_none().then_some(attributes);
-        let (caller, decision) = self.authenticate_with(credentials, decided).await?;
+        let (caller, decision) = match is_counted {
+            true => self.authenticate_with(credentials, decided).await?,
+            false => self.identify(credentials, decided).await.1?,
+        };
         identified(&caller);
         let impersonated = match impersonation {
             Some(headers) => {
@@ -179,8 +206,10 @@ impl Auth {
         };
         impersonated.iter().for_each(identified);
         let identity = impersonated.as_ref().unwrap_or(&caller);
-        let mut decision =
-            self.authorize_with(identity, Arc::clone(attributes), decision, credentials.request_id).await;
+        let metrics = self.auth_metrics.get().filter(|_| is_counted);
+        let mut decision = self
+            .authorize_with(identity, Arc::clone(attributes), decision, credentials.request_id, metrics)
+            .await;
         if decision.as_ref().is_err_and(|rejection| rejection.is_denial) {
             let explanation =
                 Box::pin(self.authorize_own_explanation(identity, attributes, credentials.request_id)).await;
@@ -201,7 +230,7 @@ impl Auth {
         attributes: impl Into<Arc<Attributes>>,
         request_id: &str,
     ) -> Result<Authorized, Rejection> {
-        self.authorize_with(identity, attributes.into(), None, request_id).await
+        self.authorize_with(identity, attributes.into(), None, request_id, self.auth_metrics.get()).await
     }
 
     /// Authorizes a further action of the same identity, for example the create by an update of a missing
@@ -231,7 +260,7 @@ impl Auth {
         Ok(cached_decision.decision.clone())
     }
 
-    /// Authorizes a request, and records the metrics. `decision`: the decision that authd made with the
+    /// Authorizes a request, and records it in `metrics`. `decision`: the decision that authd made with the
     /// authentication. Its TTL does not count, because authd made the decision for this request.
     async fn authorize_with(
         &self,
@@ -239,6 +268,7 @@ impl Auth {
         attributes: Arc<Attributes>,
         decision: Option<Arc<CachedDecision>>,
         request_id: &str,
+        metrics: Option<&AuthMetrics>,
     ) -> Result<Authorized, Rejection> {
         let started_at = self.clock.monotonic();
         let is_current =
@@ -247,7 +277,7 @@ impl Auth {
             Some(decision) => Ok(decision),
             None => self.decide(&identity.user, &attributes, request_id).await,
         };
-        if let Some(auth_metrics) = self.auth_metrics.get() {
+        if let Some(auth_metrics) = metrics {
             let duration = self.clock.monotonic().saturating_sub(started_at);
             let result = outcome.as_ref().map(|decision| decision.decision.verdict).ok();
             auth_metrics.record_authorization(result, duration);

@@ -3,6 +3,7 @@
 use authproto::auth::{AuthorizeResponse, Dependencies, ObjectRef};
 
 use parking_lot::Mutex;
+use serving::metrics::Metrics;
 
 use super::*;
 use crate::transport::scripted::{ScriptedAuthd, verdict};
@@ -211,6 +212,28 @@ async fn uncached_request_needs_one_request_to_authd() {
     }
     let rejection = auth.admit(&credentials(&bearer("bad"), "/x"), &attributes, |_| ()).await.unwrap_err();
     assert_eq!(rejection.status.code, 401);
+}
+
+#[tokio::test]
+async fn request_that_is_decided_again_counts_once() {
+    let metrics = Metrics::new();
+    let auth = Auth::scripted(script(), vector(), clock());
+    auth.register_metrics(&metrics);
+    let (token, attributes) = (bearer("u"), Arc::new(pods("a")));
+    auth.admit(&credentials(&token, "/x"), &attributes, |_| ()).await.unwrap();
+    let counts = || {
+        let text = metrics.text();
+        let is_counted = |line: &&str| {
+            line.starts_with("authentication_attempts{result=\"success\"}")
+                || line.starts_with("authorization_attempts_total{result=\"allowed\"}")
+        };
+        text.lines().filter(is_counted).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let once = counts();
+    assert!(once.len() == 2 && once.iter().all(|line| line.ends_with(" 1")), "{once:?}");
+    let again = auth.admit_again(&credentials(&token, "/x"), &attributes).await.unwrap();
+    assert!(again.decision.is_ok());
+    assert_eq!(counts(), once);
 }
 
 #[tokio::test]
