@@ -83,10 +83,7 @@ async fn limit_bob(plane: &ControlPlane, limited: Value) {
         }],
     }});
     admin.post(&format!("{api}/flowschemas"), &schema).await.expect(201);
-    let group = plane.names().group("rbac.authorization");
-    let binding = json!({"metadata": {"name": "bob"}, "subjects": [{"kind": "User", "name": "bob"}],
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "edit"}});
-    admin.post(&binding_path(plane), &binding).await.expect(201);
+    plane.bind("", "bob", "ClusterRole/edit", "User/bob").await;
     let uid = |resource: &'static str| async move {
         let names = names_by_uid(plane, resource).await;
         names.into_iter().find_map(|(uid, name)| (name == "t").then_some(uid)).expect("the object t")
@@ -200,6 +197,39 @@ async fn permission_revoked_while_a_request_waits_ends_it() {
     }
 }
 
+/// A heavy request waits for a slot of its flow: without a seat, and it is authorized again afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn heavy_request_that_waits_for_a_slot_takes_no_seat_and_is_authorized_again() {
+    // A large object that is not sent as it is stored; the first request waits for a version that never comes.
+    const SLOW_HEAVY_GET: &str =
+        "/api/v1/namespaces/default/configmaps/large?pretty=true&resourceVersion=99999999999";
+    const HEAVY_GET: &str = "/api/v1/namespaces/default/configmaps/large?pretty=true";
+    let plane = ControlPlane::start(Options::default()).await;
+    let level = json!({
+        "nominalConcurrencyShares": 2, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"},
+    });
+    limit_bob(&plane, level).await;
+    let bob = plane.user("bob");
+    let large = json!({"metadata": {"name": "large"}, "data": {"text": "x".repeat(100_000)}});
+    bob.post(MAPS, &large).await.expect(201);
+    // A flow has four slots; the level has five seats.
+    let slow: Vec<_> = (0..4).map(|_| spawn_get(&bob, SLOW_HEAVY_GET)).collect();
+    wait_for_load(&plane, 4, 0).await;
+    let waiting: Vec<_> = (0..3).map(|_| spawn_get(&bob, HEAVY_GET)).collect();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    wait_for_load(&plane, 4, 0).await;
+    bob.get(&format!("{MAPS}/small")).await.expect(404);
+    plane.admin().delete(&format!("{}/bob", binding_path(&plane))).await.expect(200);
+    for request in waiting {
+        let (status, text, time) = request.await.unwrap();
+        assert_eq!(status, 403, "{text}");
+        assert!(time > Duration::from_secs(1), "it waited: {time:?}");
+    }
+    for request in slow {
+        assert_eq!(request.await.unwrap().0, 504);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn level_that_is_removed_while_requests_wait_loses_none() {
     let plane = ControlPlane::start(Options::default()).await;
@@ -229,10 +259,7 @@ async fn requests_above_inflight_limit_return_429() {
     let options =
         Options::default().flag("--enable-priority-and-fairness=false").flag("--max-requests-inflight=1");
     let plane = ControlPlane::start(options).await;
-    let group = plane.names().group("rbac.authorization");
-    let binding = json!({"metadata": {"name": "readers"}, "subjects": [{"kind": "User", "name": "alice"}],
-        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "view"}});
-    plane.admin().post(&binding_path(&plane), &binding).await.expect(201);
+    plane.bind("", "readers", "ClusterRole/view", "User/alice").await;
     let alice = plane.user("alice");
     let slow = spawn_get(&alice, SLOW_LIST);
     let rejected = eventually("a request gets 429", || async {

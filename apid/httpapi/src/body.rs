@@ -13,11 +13,11 @@ use apimachinery::status::{Reason, Status};
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
-use serving::body::ReadError;
+use serving::body::{Body, ReadError};
 use tokio::sync::watch;
 
 use crate::in_flight::too_many_requests;
-use crate::shares::{BodyReservation, MAX_SMALL_BODY, TooManySlowBodies, UserShare};
+use crate::shares::{MAX_SMALL_BODY, Reservation, TooManySlowBodies, UserShare};
 
 /// Maximum time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,7 +42,12 @@ pub enum RequestBody {
 pub(super) struct ReceivedBody {
     bytes: Bytes,
     /// None for an empty body.
-    _reservation: Option<BodyReservation>,
+    _reservation: Option<Reservation>,
+}
+
+impl ReceivedBody {
+    /// The body of a request without one.
+    pub(super) const EMPTY: Self = ReceivedBody { bytes: Bytes::new(), _reservation: None };
 }
 
 impl std::ops::Deref for ReceivedBody {
@@ -67,7 +72,7 @@ impl RequestBody {
     ) -> Result<ReceivedBody, Status> {
         let max = self.max_bytes();
         if max == 0 {
-            return Ok(ReceivedBody { bytes: Bytes::new(), _reservation: None });
+            return Ok(ReceivedBody::EMPTY);
         }
         let received = async {
             tokio::select! {
@@ -81,6 +86,17 @@ impl RequestBody {
         };
         // Boxed, because requests without a body do not need the memory of this future.
         Box::pin(received).await
+    }
+
+    /// Returns the body as a stream, without a limit.
+    pub(super) fn into_stream(self) -> Body {
+        match self {
+            RequestBody::Whole(bytes) => Body::from(bytes),
+            RequestBody::Incoming(unread) => match unread.take() {
+                Some(body) if !http_body::Body::is_end_stream(&body) => Body::stream(body),
+                _ => Body::empty(),
+            },
+        }
     }
 
     /// Whether the request has no body.

@@ -1,45 +1,56 @@
-//! Execution of authorized requests: on the I/O thread, or on the work pool when the work is large.
+//! The way of a request from its decision to its response: slot, seat, memory, verb.
 //!
 //! # Contract
 //!
-//! [`Executor::execute`] routes the request and does the work that precedes the response head. The request keeps its
-//! seat until the verb has returned. [`request_cost`] decides where the verb runs, and [`SlowWrites`] sends writes of resources with
-//! slow admission to the pool; [`ApiResponse::is_costly`] decides where a preparation step runs.
+//! [`Executor::enter`] waits until a request may run. Flow control decides with a seat. A heavy request waits for a slot
+//! of its flow before it takes a seat, and for memory after it: whoever waits for a slot keeps no seat from others, and
+//! whoever waits for a seat keeps no memory from others.
+//!
+//! [`Executor::execute`] runs the verb and prepares the response, on the I/O thread or, for a heavy request, on the work
+//! pool. The request holds its place until its response is prepared. [`request_cost`] decides which requests are heavy
+//! by their size, and [`SlowWrites`] which small writes are heavy by their measured cost. A small request with a costly
+//! response prepares the response on the pool ([`ApiResponse::is_costly`]).
 
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 
 use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use futures_util::FutureExt as _;
 use tracing::Instrument as _;
 
 use crate::body::ReceivedBody;
 use crate::flow::Seat;
-use crate::in_flight;
-use crate::negotiate::BodySyntax;
+use crate::in_flight::{is_read, too_many_requests};
 use crate::request_context::RequestContext;
-use crate::response::respond::{ApiResponse, ResponseOptions};
-use crate::shares::UserShare;
+use crate::response::respond::ApiResponse;
+use crate::shares::Reservation;
 use crate::slow_writes::SlowWrites;
-use crate::work_pool::{PoolError, PoolLimits, WorkPool};
-use crate::{request_cost, resources, routes};
+use crate::work_pool::{Flow, QueueFull, ShutDown, Slot, THREADS_OF_FLOW, WorkPool};
+use crate::{forwarded, request_cost, resources, routes};
 use authclient::Authorized;
 
-/// Memory cost of a preparation on the work pool, in bytes: it encodes the first bytes of a response.
-const PREPARE_COST: usize = 1 << 20;
+/// Memory of a small write that is heavy by its measured cost, in bytes.
+const SLOW_WRITE_BYTES: usize = 4 << 20;
 
-/// Memory cost of a small write with slow admission on the work pool, in bytes.
-const SLOW_WRITE_COST: usize = 4 << 20;
+/// The place of a request among those that run; dropping the value frees it.
+pub(super) struct Place {
+    _seat: Seat,
+    /// None for a request that runs on the I/O thread.
+    heavy: Option<HeavyPlace>,
+    /// Whether the request waited for its place, so that its decision may be outdated.
+    pub(super) waited: bool,
+}
 
-/// Number of cheap preparation steps between two yields of an I/O thread: about one millisecond of work.
-const CHEAP_STEPS: usize = 5;
+impl Place {
+    /// The place of a request that needs none.
+    pub(super) const NONE: Self = Place { _seat: Seat::None, heavy: None, waited: false };
+}
 
-/// An authorized request with its body.
-pub(super) struct AuthorizedRequest {
-    pub(super) authorized: Authorized,
-    pub(super) body: ReceivedBody,
-    /// The place of the request among those that run.
-    pub(super) seat: Seat,
+struct HeavyPlace {
+    _slot: Slot,
+    _memory: Option<Reservation>,
 }
 
 /// Executes requests.
@@ -56,9 +67,8 @@ impl Executor {
     /// The system cannot start a worker thread.
     pub(super) fn start() -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        // More threads than tasks of one user: the system shares the cores with tasks that compute for seconds.
-        let threads = cores + PoolLimits::SERVER.tasks_per_user;
-        let pool = Arc::new(WorkPool::start(threads, PoolLimits::SERVER)?);
+        // More threads than one flow occupies: the system shares the cores with flows that compute for seconds.
+        let pool = Arc::new(WorkPool::start(cores + THREADS_OF_FLOW)?);
         Ok(Executor { pool, slow_writes: SlowWrites::default() })
     }
 
@@ -67,108 +77,131 @@ impl Executor {
         &self.pool
     }
 
-    /// Executes a request. `share`: the limits and use of its user.
+    /// Waits until a request of the user may run. `is_allowed`: whether the decision allows the request; a rejected
+    /// request only needs a seat, as in kube-apiserver.
     ///
     /// # Errors
     ///
-    /// 429 at a limit; the errors of the verb.
+    /// 429: the priority level of the request rejects it, or the queue of its flow is full.
+    pub(super) async fn enter(
+        &self,
+        context: &RequestContext,
+        user: &Arc<UserInfo>,
+        body: &[u8],
+        is_allowed: bool,
+    ) -> Result<Place, Box<ApiResponse>> {
+        let heavy_bytes = if is_allowed { self.heavy_bytes(context, body) } else { None };
+        match heavy_bytes {
+            // Boxed, because most requests are small and do not need the memory of this future.
+            Some(bytes) => Box::pin(self.enter_heavy(context, user, bytes)).await,
+            None => {
+                let seat = context.http_state.flow.enter(context, user, is_allowed).await?;
+                Ok(Place { waited: seat.waited(), _seat: seat, heavy: None })
+            }
+        }
+    }
+
+    async fn enter_heavy(
+        &self,
+        context: &RequestContext,
+        user: &Arc<UserInfo>,
+        bytes: usize,
+    ) -> Result<Place, Box<ApiResponse>> {
+        let slot = self.pool.take_slot(context.flow()).await;
+        let slot = slot.map_err(|full| Box::new(context.status_response(queue_full_status(full))))?;
+        let seat = context.http_state.flow.enter(context, user, true).await?;
+        let mut waited = slot.waited || seat.waited();
+        let memory = match context.share.get() {
+            Some(share) => {
+                let mut reservation = pin!(share.reserve_work(bytes));
+                match reservation.as_mut().now_or_never() {
+                    Some(reserved) => reserved,
+                    None => {
+                        waited = true;
+                        reservation.await
+                    }
+                }
+            }
+            None => None,
+        };
+        Ok(Place { _seat: seat, heavy: Some(HeavyPlace { _slot: slot, _memory: memory }), waited })
+    }
+
+    /// Estimates the memory of a heavy request in bytes; None for a small request.
+    fn heavy_bytes(&self, context: &RequestContext, body: &[u8]) -> Option<usize> {
+        request_cost::heavy_bytes(context, body).or_else(|| {
+            let key = || context.key_of_writes();
+            self.slow_writes.contains(key, &*context.api_state().clock).then_some(SLOW_WRITE_BYTES)
+        })
+    }
+
+    /// Executes an authorized request and prepares its response.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the verb; 429 if too many bytes of earlier responses are unread; 503 at the shutdown.
     pub(super) async fn execute(
         &self,
         context: &Arc<RequestContext>,
-        request: AuthorizedRequest,
-        share: &Arc<UserShare>,
+        authorized: Authorized,
+        body: ReceivedBody,
+        place: Place,
     ) -> Result<ApiResponse, Status> {
-        let syntax = BodySyntax::from_headers(&context.head.headers);
         let _active = context.begin_in_flight();
-        let clock = &*context.api_state().clock;
-        let written = context.resource.as_deref().filter(|_| !in_flight::is_read(&context.info.attributes));
-        let is_slow = written.is_some_and(|resource| self.slow_writes.contains(resource, clock));
-        let cost = request_cost::expected_cost(context, &request.body, syntax);
-        match cost.or(is_slow.then_some(SLOW_WRITE_COST)) {
-            None => {
-                let AuthorizedRequest { authorized, body, seat } = request;
-                let response = {
-                    let _seat = seat;
-                    // Pinned here: a move into `measure` would enlarge the future of each request.
-                    let response = pin!(route(context, &authorized, &body));
-                    match written {
-                        Some(resource) => self.slow_writes.measure(resource, clock, response).await?,
-                        None => response.await?,
-                    }
-                };
-                let is_read = in_flight::is_read(&context.info.attributes);
-                self.prepare(response, context.response_options, &share.user, is_read).await
-            }
-            Some(bytes) => {
-                // The future of `run_on_pool` is boxed, because it is too large to be part of this future.
-                Box::pin(self.run_on_pool(Arc::clone(context), request, bytes, share)).await
-            }
+        let options = context.response_options;
+        if place.heavy.is_some() {
+            let (flow, context) = (context.flow(), Arc::clone(context));
+            let work = async move {
+                let _place = place;
+                // Checked again: while the request waited, the unsent responses of its client may have grown.
+                context.check_unsent_responses(true)?;
+                let mut response = route(&context, &authorized, &body).await?;
+                response.prepare(options);
+                Ok(response)
+            };
+            return self.run(flow, work).await?;
         }
+        let mut response = {
+            // Pinned here: a move into `measure` would enlarge the future of each request.
+            let response = pin!(route(context, &authorized, &body));
+            if is_read(&context.info.attributes) {
+                response.await?
+            } else {
+                let key = || context.key_of_writes();
+                self.slow_writes.measure(key, &*context.api_state().clock, response).await?
+            }
+        };
+        if response.is_costly(options) {
+            let work = async move {
+                let _place = place;
+                response.prepare(options);
+                response
+            };
+            return self.run(context.flow(), work).await;
+        }
+        response.prepare(options);
+        Ok(response)
     }
 
-    /// Executes a large request on the work pool. `bytes`: its estimated memory cost.
-    async fn run_on_pool(
+    /// Runs work on the pool. The future is boxed, because it is too large to be part of the future of each request.
+    async fn run<T: Send + 'static>(
         &self,
-        context: Arc<RequestContext>,
-        request: AuthorizedRequest,
-        bytes: usize,
-        share: &Arc<UserShare>,
-    ) -> Result<ApiResponse, Status> {
-        let AuthorizedRequest { authorized, body, seat } = request;
-        let work = async move {
-            let _seat = seat;
-            // Checked again: while the request waited in the queue, the unsent responses of its client may have
-            // grown.
-            context.check_unsent_responses(true)?;
-            let mut response = route(&context, &authorized, &body).await?;
-            while response.prepare(context.response_options) {}
-            Ok(response)
-        };
-        let result = self.pool.run(&share.user, bytes, work.in_current_span()).await;
-        result.unwrap_or_else(|error| Err(rejection_status(error)))
-    }
-
-    /// Does the work that precedes the response head, on the pool when it is costly. The request holds no
-    /// seat any more.
-    ///
-    /// # Errors
-    ///
-    /// 429: the queue of the user is full. A write has happened already, so it ignores this limit.
-    async fn prepare(
-        &self,
-        mut response: ApiResponse,
-        response_options: ResponseOptions,
-        user: &Arc<str>,
-        is_read: bool,
-    ) -> Result<ApiResponse, Status> {
-        let mut steps = 0;
-        while !response.is_costly(response_options) {
-            if !response.prepare(response_options) {
-                return Ok(response);
-            }
-            steps += 1;
-            if steps % CHEAP_STEPS == 0 {
-                tokio::task::yield_now().await;
-            }
-        }
-        let work = async move {
-            while response.prepare(response_options) {}
-            response
-        };
-        let work = Box::pin(work.in_current_span());
-        if is_read {
-            return self.pool.run(user, PREPARE_COST, work).await.map_err(rejection_status);
-        }
-        self.pool.run_queued(user, PREPARE_COST, work).await.map_err(Status::internal)
+        flow: Flow,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let output = Box::pin(self.pool.run(flow, work.in_current_span())).await;
+        output.map_err(shut_down_status)
     }
 }
 
-/// Returns the Status of a request that the work pool rejects.
-pub(super) fn rejection_status(error: PoolError) -> Status {
-    match error {
-        PoolError::QueueFull(full) => in_flight::too_many_requests(&full.to_string()),
-        PoolError::ShutDown(error) => Status::unavailable(error.to_string(), 1),
-    }
+/// Returns the Status of a request for which the queue of its flow has no place.
+pub(super) fn queue_full_status(full: QueueFull) -> Status {
+    too_many_requests(&full.to_string())
+}
+
+/// Returns the Status of a request whose work did not run because of the shutdown.
+pub(super) fn shut_down_status(shut_down: ShutDown) -> Status {
+    Status::unavailable(shut_down.to_string(), 1)
 }
 
 /// Routes a resource request to its verb, and another request to the handler of its path.
@@ -183,6 +216,9 @@ pub(super) async fn route(
 ) -> Result<ApiResponse, Status> {
     if let Some(reason) = context.info.malformed {
         return Err(Status::bad_request(format!("the request path is malformed: {reason}")));
+    }
+    if let Some(remote) = &context.remote {
+        return Box::pin(forwarded::aggregated(context, remote, authorized)).await;
     }
     if context.info.attributes.resource_request {
         resources::handle(context, authorized, body).await

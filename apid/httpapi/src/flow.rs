@@ -4,8 +4,8 @@
 //!
 //! A request takes its [`Seat`] after authentication and before its authorization counts: whoever waits in a queue is
 //! decided again afterwards ([`Seat::waited`]), so a permission that was revoked meanwhile does not serve. The seat
-//! is held until the verb has returned, also while the request waits for a webhook or a worker. It is not held while
-//! the body of the request arrives or while the client reads the response.
+//! is held until the response is prepared, also while the verb waits for a webhook. It is not held while the body of the
+//! request arrives, while a heavy request waits for its slot, or while the client reads the response.
 //!
 //! Exec, attach, port-forward, proxies and logs take no seat. A watch takes one until it has begun.
 //!
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use apimachinery::clock::Clock;
 use apimachinery::user::UserInfo;
-use flowcontrol::{FlowControl, ListSize, Permit, Schema, ServerLimits, Work};
+use flowcontrol::{FlowControl, Permit, Schema, ServerLimits, Work};
 use http::HeaderValue;
 use http::header::RETRY_AFTER;
 use serving::metrics::Metrics;
@@ -73,7 +73,8 @@ impl RequestFlow {
     }
 
     /// Finds the flow schema of a request of the user.
-    pub(crate) fn classify(&self, context: &RequestContext, user: &UserInfo) {
+    pub(crate) fn classify(&self, context: &RequestContext, user: &Arc<UserInfo>) {
+        context.user.get_or_init(|| Arc::clone(user));
         let attributes = &context.info.attributes;
         let is_limited = attributes.verb == "watch" || !context.info.is_long_running();
         if is_limited
@@ -84,7 +85,8 @@ impl RequestFlow {
         }
     }
 
-    /// Waits until a request of the user may run. The request must be classified.
+    /// Waits until a request of the user may run. The request must be classified. `is_allowed`: whether the decision
+    /// allows the request.
     ///
     /// # Errors
     ///
@@ -93,6 +95,7 @@ impl RequestFlow {
         &self,
         context: &RequestContext,
         user: &Arc<UserInfo>,
+        is_allowed: bool,
     ) -> Result<Seat, Box<ApiResponse>> {
         let attributes = &context.info.attributes;
         match self {
@@ -106,8 +109,9 @@ impl RequestFlow {
             RequestFlow::Fair(control) => {
                 let Some(schema) = context.flow_schema.get() else { return Ok(Seat::None) };
                 let wait_limit = context.time_limit.time / 4;
-                let admitted =
-                    control.admit(schema, user, attributes, work(context, schema), wait_limit).await;
+                // A rejected request touches no object.
+                let work = if is_allowed { work(context, schema) } else { Work::SMALL };
+                let admitted = control.admit(schema, user, attributes, work, wait_limit).await;
                 match admitted {
                     Ok(permit) => Ok(Seat::Fair(permit)),
                     Err(rejected) => Err(Box::new(rejection(rejected.retry_after_seconds))),
@@ -151,8 +155,5 @@ fn work(context: &RequestContext, schema: &Schema) -> Work {
 }
 
 fn list_work(context: &RequestContext, schema: &Schema) -> Work {
-    match request_cost::stored_collection(context).and_then(|items| request_cost::list_size(context, items)) {
-        Some((objects, bytes)) => flowcontrol::list_work(ListSize { objects, bytes }, schema.max_seats()),
-        None => Work::SMALL,
-    }
+    context.list_scope().map_or(Work::SMALL, |scope| flowcontrol::list_work(scope.size(), schema.max_seats()))
 }

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use apimachinery::decision::explain_reason;
-use apimachinery::names::Names;
 use apimachinery::status::{Details, Reason, Status};
 use flowcontrol::Schema;
 use futures_util::FutureExt as _;
@@ -26,15 +25,13 @@ use tracing::Instrument as _;
 
 #[cfg(test)]
 use super::work_pool::WorkPool;
-use super::{head_limits, routes};
-use crate::body::RequestBody;
+use super::{aggregated, audited_request, forwarded, head_limits, openapi, routes};
+use crate::body::{ReceivedBody, RequestBody};
 use crate::deadline::{self, RequestDeadline, TimeLimit};
-use crate::execution::{self, AuthorizedRequest, Executor};
-use crate::flow::Seat;
+use crate::execution::{self, Executor, Place};
 use crate::metrics::RequestOutcome;
-use crate::negotiate;
 use crate::query::Query;
-use crate::request_context::{AuditRecord, RequestContext};
+use crate::request_context::{AuditRecord, RequestContext, address_flow};
 use crate::request_info::RequestInfo;
 use crate::response::chunk_producer::{self, ChunkProducer};
 use crate::response::respond::{AUDIT_ID, ApiResponse, Delivery, ResponseOptions};
@@ -51,9 +48,15 @@ pub struct Api {
 }
 
 impl Handler for Api {
-    async fn handle(&self, request: Request<Incoming>, connection: Arc<ConnectionInfo>) -> Response<Body> {
-        let (head, body) = request.into_parts();
-        self.handle_request(head, body.into(), &connection).await
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        connection: Arc<ConnectionInfo>,
+    ) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(async move {
+            let (head, body) = request.into_parts();
+            self.handle_request(head, body.into(), &connection).await
+        })
     }
 }
 
@@ -72,8 +75,6 @@ impl Api {
     }
 
     /// Serves the requests of a listener until `shutdown` is ready and all connections have ended.
-    ///
-    /// The future is boxed, so that the code of handlers is compiled in this crate.
     pub fn serve(
         self,
         listener: Listener,
@@ -81,7 +82,7 @@ impl Api {
         options: ServerOptions,
         shutdown: BoxFuture<'static, ()>,
     ) -> BoxFuture<'static, ShutdownResult> {
-        Box::pin(serving::server::serve(listener, tls, Arc::new(self), options, shutdown))
+        serving::server::serve(listener, tls, Arc::new(self), options, shutdown)
     }
 
     /// Handles one request and returns its response.
@@ -111,11 +112,13 @@ impl Api {
         let time_limit = TimeLimit::for_request(started, &query, &info, http_state.settings.request_timeout);
         let deadline = RequestDeadline::new(&*api_state.clock, &time_limit);
         let kinds = api_state.kinds.get();
-        let resource = resource_of(&kinds, &info);
+        let remote = aggregated::remote_of(&http_state.aggregation, &info);
+        let resource = if remote.is_none() { resource_of(&kinds, &info) } else { None };
         let context = Arc::new(RequestContext {
             response_options,
             time_limit,
             info,
+            remote,
             resource,
             kinds,
             http_state: Arc::clone(http_state),
@@ -126,24 +129,28 @@ impl Api {
             id: audit_id.to_str().unwrap_or_default().to_owned(),
             audit: AuditRecord::default(),
             pool: Arc::clone(self.executor.pool()),
+            user: OnceLock::new(),
             share: OnceLock::new(),
             flow_schema: OnceLock::new(),
+            list_scope: OnceLock::new(),
             reserved: Mutex::default(),
+            unread_body: Mutex::default(),
         });
         if let Some(received) = received {
             context.begin_audit(received);
         }
         let span = context.span();
         let mut response = match rejection {
-            Some(status) => status_response(&context, status),
+            Some(status) => context.status_response(status),
             None => {
-                let work = self.run_with_timeout(&context, body, deadline.remaining());
+                let time = if context.info.is_unlimited() { Duration::MAX } else { deadline.remaining() };
+                let work = self.run_with_timeout(&context, body, time);
                 work.instrument(span.clone()).await
             }
         };
 
         if let Some(schema) = context.flow_schema.get() {
-            response = with_flow_headers(response, &api_state.names, schema);
+            add_flow_headers(&mut response, &http_state.flow_headers, schema);
         }
         let latency = deadline.elapsed();
         span.in_scope(|| {
@@ -154,12 +161,11 @@ impl Api {
         let code = response.code();
         let is_terminated = is_terminated(info, code, latency, http_state.settings.request_timeout);
         let is_stream = response.is_stream();
+        let mut stream_audit = None;
         if is_stream {
-            // A stream writes its own audit lines.
-            drop(context.audit.take());
+            stream_audit = context.begin_stream_audit(code).await;
         } else {
-            let failure = response.failure.take();
-            context.complete_audit(response.code(), failure.as_deref()).await;
+            context.complete_audit(response.code(), response.status.as_deref()).await;
         }
         let send = |chunks| {
             let count_abort = http_state.request_metrics.abort_counter(info, &context.query, head, resource);
@@ -188,13 +194,18 @@ impl Api {
             return response;
         }
         let producer = self.chunk_producer(&context);
+        let response = match stream_audit {
+            Some(audit) => response.map(|body| audit.follow(body)),
+            None => response,
+        };
         response.map(|body| if is_stream { producer.track_stream(body) } else { producer.track(body) })
     }
 
     /// Returns a producer of response chunks that counts against the share of the authenticated user.
     fn chunk_producer(&self, context: &RequestContext) -> ChunkProducer {
         let share = context.share.get().cloned().unwrap_or_else(|| self.shares.share_of(""));
-        ChunkProducer::new(Arc::clone(&context.pool), share, Arc::clone(&context.connection.unsent_bytes))
+        let unsent_bytes = Arc::clone(&context.connection.unsent_bytes);
+        ChunkProducer::new(Arc::clone(&context.pool), context.flow(), share, unsent_bytes)
     }
 
     /// Parses a long query on the work pool. The requests of one client address share a queue there, because the
@@ -204,15 +215,19 @@ impl Api {
     ///
     /// 429: the queue is full. 504: the request timeout elapsed. 503: the server is shutting down.
     async fn parse_on_pool(&self, head: &Parts, connection: &ConnectionInfo) -> Result<ParsedUri, Status> {
-        let address = connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default();
-        let queue = format!("address {address}").into();
+        let pool = self.executor.pool();
+        let flow = address_flow(pool, connection);
         let (method, uri) = (head.method.clone(), head.uri.clone());
-        let work = async move { ParsedUri::new(&method, &uri, Query::parse(uri.query())) };
-        let parsed = self.executor.pool().run(&queue, LONG_QUERY_COST, work);
-        match tokio::time::timeout(self.http_state.settings.request_timeout, parsed).await {
-            Ok(parsed) => parsed.map_err(execution::rejection_status),
-            Err(_elapsed) => Err(timeout_status()),
-        }
+        let parsed = async {
+            let slot = pool.take_slot(flow).await.map_err(execution::queue_full_status)?;
+            let work = async move {
+                let _slot = slot;
+                ParsedUri::new(&method, &uri, Query::parse(uri.query()))
+            };
+            pool.run(flow, work).await.map_err(execution::shut_down_status)
+        };
+        let timeout = self.http_state.settings.request_timeout;
+        tokio::time::timeout(timeout, parsed).await.unwrap_or_else(|_elapsed| Err(timeout_status()))
     }
 
     /// Returns the response in every case: 500 after a panic, 504 after a timeout.
@@ -226,14 +241,15 @@ impl Api {
         let work = AssertUnwindSafe(Box::pin(self.run(context, body))).catch_unwind();
         let result = match tokio::time::timeout(time, work).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_panic)) => {
+            Ok(Err(panic)) => {
                 // The panic hook has logged the message and the location.
+                context.audit.update(|event| event.panic = Some(audited_request::panic_message(&*panic)));
                 tracing::error!(path = context.head.uri.path(), "request handler panicked; responding 500");
                 Err(Status::internal("the request handler failed"))
             }
             Err(_elapsed) => Err(timeout_status()),
         };
-        result.unwrap_or_else(|status| status_response(context, status))
+        result.unwrap_or_else(|status| context.status_response(status))
     }
 
     /// Handles a request up to its response.
@@ -258,61 +274,67 @@ impl Api {
         }
         let record_user = |identity: &Identity| {
             context.audit.update(|event| match identity.is_impersonated() {
-                true => event.impersonated = Some((**identity.user()).clone()),
-                false => event.user = Some((**identity.user()).clone()),
+                true => event.impersonated = Some(Arc::clone(identity.user())),
+                false => event.user = Some(Arc::clone(identity.user())),
             });
         };
-        let admit = async || {
-            let auth = &self.api_state().auth;
-            let admitted = auth.admit(&credentials, &context.info.attributes, record_user).await;
-            admitted.map_err(|rejection| self.authentication_failure(context, rejection))
-        };
-        let flow = &self.http_state.flow;
-        let mut admitted = admit().await?;
+        let (auth, attributes) = (&self.api_state().auth, &context.info.attributes);
+        let admitted = auth.admit(&credentials, attributes, record_user).await;
+        let admitted = admitted.map_err(|rejection| self.authentication_failure(context, rejection));
+        if !context.audit_receipt().await {
+            return Ok(audited_request::rejection(context));
+        }
+        let mut admitted = admitted?;
         // A rejected impersonation has no user to classify.
         if !admitted.is_impersonation_rejected {
-            flow.classify(context, admitted.user());
+            self.http_state.flow.classify(context, admitted.user());
         }
-        let mut seat = Seat::None;
-        if body.is_empty() {
-            seat = match flow.enter(context, admitted.user()).await {
-                Ok(seat) => seat,
-                Err(rejection) => return Ok(*rejection),
-            };
-            if seat.waited() {
-                admitted = admit().await?;
+        // Limits apply to the caller, not to the impersonated user.
+        let caller = Arc::clone(admitted.caller.user());
+        let share = || context.share.get_or_init(|| self.shares.share_of(&caller.name));
+        let (is_allowed, has_body) = (admitted.decision.is_ok(), !body.is_empty());
+        let mut received = ReceivedBody::EMPTY;
+        if is_allowed && !context.is_for_health() {
+            let share = share();
+            context.check_unsent_responses(false)?;
+            if forwarded::streams_body(context) {
+                *context.unread_body.lock() = Some(body);
+            } else {
+                // The body arrives before the request takes its place, so that a slow client occupies none.
+                received = body.receive(share, &self.api_state().stopping).await?;
+            }
+            if context.info.attributes.path.starts_with(openapi::PATH_PREFIX) {
+                Box::pin(openapi::prepare(context)).await?;
             }
         }
-        let caller = Arc::clone(admitted.caller.user());
-        let mut authorized = match self.decision(context, admitted).await {
+        let place = if has_body && !is_allowed {
+            // The body of a rejected request is not read, so the rejection needs no seat.
+            Place::NONE
+        } else {
+            match self.executor.enter(context, admitted.user(), &received, is_allowed).await {
+                Ok(place) => place,
+                Err(rejection) => return Ok(*rejection),
+            }
+        };
+        if place.waited {
+            let again = auth.admit_again(&credentials, attributes).await;
+            admitted = again.map_err(|rejection| self.authentication_failure(context, rejection))?;
+        }
+        let authorized = match self.decision(context, admitted).await {
             Ok(authorized) => authorized,
             Err(denial) => return Ok(*denial),
         };
+        self.annotate_decision(context, "allow", authorized.reason());
         if context.is_for_health() {
-            self.annotate_decision(context, "allow", authorized.reason());
             return execution::route(context, &authorized, &[]).await;
         }
-        // Limits apply to the caller, not to the impersonated user.
-        let share = context.share.get_or_init(|| self.shares.share_of(&caller.name));
-        context.check_unsent_responses(false)?;
-        let has_body = !body.is_empty();
-        let body = body.receive(share, &self.api_state().stopping).await?;
-        // A request with a body takes its seat when the body has arrived, so a slow client occupies none.
-        if has_body {
-            seat = match flow.enter(context, authorized.user()).await {
-                Ok(seat) => seat,
-                Err(rejection) => return Ok(*rejection),
-            };
-            if seat.waited() {
-                authorized = match self.decision(context, admit().await?).await {
-                    Ok(authorized) => authorized,
-                    Err(denial) => return Ok(*denial),
-                };
-            }
-        }
-        self.annotate_decision(context, "allow", authorized.reason());
-        self.http_state.request_metrics.observe_body(&context.info, context.resource.as_deref(), body.len());
-        self.executor.execute(context, AuthorizedRequest { authorized, body, seat }, share).await
+        share();
+        self.http_state.request_metrics.observe_body(
+            &context.info,
+            context.resource.as_deref(),
+            received.len(),
+        );
+        self.executor.execute(context, authorized, received, place).await
     }
 
     /// Returns the authorized request, or the response to a denied one, with explanations.
@@ -328,8 +350,7 @@ impl Api {
         };
         let user = impersonated.as_ref().unwrap_or(&caller);
         let warnings = Box::pin(self.explain_denial(context, &caller, user, &rejection)).await;
-        let format = negotiate::error_format(&context.head.headers, context.encoding_support());
-        Err(Box::new(ApiResponse::status(*rejection.status, format).with_warnings(warnings)))
+        Err(Box::new(context.status_response(*rejection.status).with_warnings(warnings)))
     }
 
     /// Records why the credentials were rejected, and returns the response.
@@ -385,9 +406,6 @@ impl Api {
     }
 }
 
-/// Memory cost of parsing a long query, in bytes: its parameters and selectors.
-const LONG_QUERY_COST: usize = 1 << 20;
-
 /// The query and the attributes of a request.
 struct ParsedUri {
     query: Query,
@@ -400,10 +418,6 @@ impl ParsedUri {
         let info = RequestInfo::resolve(method, head_limits::path_within_limit(uri), &query);
         ParsedUri { query, info }
     }
-}
-
-fn status_response(context: &RequestContext, status: Status) -> ApiResponse {
-    ApiResponse::status(status, negotiate::error_format(&context.head.headers, context.encoding_support()))
 }
 
 fn timeout_status() -> Status {
@@ -466,16 +480,14 @@ fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>>
 }
 
 /// Adds the headers that name the flow schema and the priority level of a request, as far as their objects exist.
-fn with_flow_headers(mut response: ApiResponse, names: &Names, schema: &Schema) -> ApiResponse {
-    let (schema_header, level_header) = names.flow_control_headers();
-    for (name, uid) in [(schema_header, schema.uid()), (level_header, schema.level_uid())] {
+fn add_flow_headers(response: &mut ApiResponse, headers: &[HeaderName; 2], schema: &Schema) {
+    for (name, uid) in headers.iter().zip([schema.uid(), schema.level_uid()]) {
         if let Ok(value) = HeaderValue::from_str(uid)
             && !uid.is_empty()
         {
-            response = response.with_header(HeaderName::from_static(name), value);
+            response.add_header(name.clone(), value);
         }
     }
-    response
 }
 
 /// Adds the audit ID of the client to a 401 as `details.uid`.

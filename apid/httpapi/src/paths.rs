@@ -146,6 +146,8 @@ pub(super) fn discovery(context: &RequestContext) -> Result<ApiResponse, Status>
     };
     let vary = HeaderValue::from_static("Accept");
     let pretty = context.response_options.pretty;
+    let audited = aggregated.map_or(document, |(document, _)| document);
+    context.audit_response(|| Ok(audited.segments().concat()));
     let Some((document, version)) = aggregated else {
         return Ok(encoded_document(document, negotiated.format, pretty).with_header(header::VARY, vary));
     };
@@ -233,7 +235,7 @@ mod tests {
         let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
         let definition = Object::from_value(definition).unwrap();
         let resources = kinds::custom::resources(&definition, &names).unwrap();
-        Discovery::new(&Registry::new(&names).with_custom(resources), &names, "127.0.0.1:1", true)
+        Discovery::new(&Registry::new(&names).with_custom(resources), &names, "127.0.0.1:1", true, &Default::default())
     }
 
     #[test]
@@ -247,7 +249,7 @@ mod tests {
             let response_options = ResponseOptions { pretty, gzip: false };
             let mut response = encoded_document(document, format, pretty);
             assert!(response.is_costly(response_options), "{format:?}");
-            while response.prepare(response_options) {}
+            response.prepare(response_options);
             assert_eq!(response.code(), 200, "{format:?}");
         }
         let response = encoded_document(document, Format::Json, false);

@@ -10,27 +10,34 @@
 
 use std::sync::{Arc, OnceLock};
 
-use apimachinery::status::{Reason, Status};
+use aggregation::RemoteApi;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
 use flowcontrol::Schema;
 use http::header;
 use http::request::Parts;
 use jiff::Timestamp;
 use kinds::Resource;
 use parking_lot::Mutex;
+use serving::body::Body;
 use serving::server::ConnectionInfo;
 
+use crate::client_addresses;
+use crate::body::RequestBody;
 use crate::deadline::TimeLimit;
 use crate::head_limits;
 use crate::in_flight::{self, too_many_requests};
 use crate::metrics::ActiveRequest;
-use crate::negotiate::EncodingSupport;
+use crate::negotiate::{self, EncodingSupport};
 use crate::query::Query;
+use crate::request_cost::ListScope;
 use crate::request_info::RequestInfo;
-use crate::response::respond::ResponseOptions;
+use crate::response::respond::{ApiResponse, ResponseOptions};
 use crate::shares::{UnsentResponse, UserShare};
+use crate::slow_writes::WritesKey;
 use crate::state::HttpState;
-use crate::work_pool::WorkPool;
-use audit::{Event, Stage};
+use crate::work_pool::{Flow, WorkPool};
+use audit::{Event, Level};
 use authclient::HeaderCredentials;
 use discovery::Documents;
 use verbs::MemoryLimit;
@@ -49,7 +56,9 @@ pub(super) struct RequestContext {
     pub(super) header_credentials: HeaderCredentials,
     pub(super) query: Query,
     pub(super) info: RequestInfo,
-    /// The resource that the path names; None for non-resource paths and unknown resources.
+    /// The API version of the path, if another server serves it.
+    pub(super) remote: Option<Arc<RemoteApi>>,
+    /// The resource that the path names; None for non-resource paths, unknown resources, and those of other servers.
     pub(super) resource: Option<Arc<Resource>>,
     pub(super) connection: Arc<ConnectionInfo>,
     /// The time that the request may take.
@@ -59,12 +68,18 @@ pub(super) struct RequestContext {
     /// Encoding options of the response.
     pub(super) response_options: ResponseOptions,
     pub(super) audit: AuditRecord,
-    /// The share of the authenticated user in the limits of the server; set after authorization.
+    /// The user for whom the request is decided; set after authentication.
+    pub(super) user: OnceLock<Arc<UserInfo>>,
+    /// The share of the authenticated user in the limits of the server; set for allowed requests.
     pub(super) share: OnceLock<Arc<UserShare>>,
     /// The flow schema of the request; empty for requests that flow control does not see.
     pub(super) flow_schema: OnceLock<Arc<Schema>>,
+    /// See [`RequestContext::list_scope`].
+    pub(super) list_scope: OnceLock<Option<ListScope>>,
     /// The bytes that the verb holds for the response.
     pub(super) reserved: Mutex<Option<UnsentResponse>>,
+    /// The body of a request that another server answers.
+    pub(super) unread_body: Mutex<Option<RequestBody>>,
     /// The work pool, for work that outlives the handler.
     pub(super) pool: Arc<WorkPool>,
 }
@@ -77,7 +92,7 @@ impl RequestContext {
 
     /// Returns the documents of the served kinds.
     pub(super) fn documents(&self) -> Arc<Documents> {
-        self.http_state.documents.of(&self.kinds.registry)
+        self.http_state.documents_of(Arc::clone(&self.kinds.registry))
     }
 
     /// Returns the encodings that requests and responses support.
@@ -97,6 +112,40 @@ impl RequestContext {
     /// a single check shows the reason of its failure.
     pub(super) fn is_for_health_summary(&self) -> bool {
         matches!(self.info.segments.as_slice(), [endpoint] if endpoint == "livez" || endpoint == "readyz")
+    }
+
+    /// Returns the flow of the request on the work pool: that of flow control, else the user, and before
+    /// authentication the address of the client.
+    pub(super) fn flow(&self) -> Flow {
+        let Some(user) = self.user.get() else { return address_flow(&self.pool, &self.connection) };
+        match self.flow_schema.get() {
+            Some(schema) => self.pool.flow((schema.name(), schema.flow_of(user, &self.info.attributes))),
+            None => self.pool.flow(("", &user.name)),
+        }
+    }
+
+    /// Identifies the writes of the flow to the resource; None for other requests.
+    pub(super) fn key_of_writes(&self) -> Option<WritesKey> {
+        // The time of a long-running request says nothing about writes.
+        let is_write = !in_flight::is_read(&self.info.attributes) && !self.info.is_long_running();
+        let resource = self.resource.as_deref().filter(|_| is_write)?;
+        Some(self.pool.flow((self.flow(), &resource.key_prefix)))
+    }
+
+    /// Returns what a list, or the deletion of a collection, examines; None while the collection is not loaded.
+    /// Computed at the first call.
+    pub(super) fn list_scope(&self) -> Option<&ListScope> {
+        self.list_scope.get_or_init(|| ListScope::for_request(self)).as_ref()
+    }
+
+    /// Returns the response to a request that fails with a Status.
+    pub(super) fn status_response(&self, status: Status) -> ApiResponse {
+        ApiResponse::status(status, negotiate::error_format(&self.head.headers, self.encoding_support()))
+    }
+
+    /// Takes the body of a request that another server answers; empty if it has been taken.
+    pub(super) fn take_body(&self) -> Body {
+        self.unread_body.lock().take().map(RequestBody::into_stream).unwrap_or_default()
     }
 
     /// Whether a header requests impersonation.
@@ -127,35 +176,14 @@ impl RequestContext {
 
     /// Begins the audit event of a request that was received at this time.
     pub(super) fn begin_audit(&self, received: Timestamp) {
-        self.http_state.audit.count_request();
         let headers = &self.head.headers;
-        let agent = headers
-            .get(header::USER_AGENT)
-            .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-        *self.audit.0.lock() = Some(Event {
-            id: self.id.clone(),
-            received,
-            uri: head_limits::audited_uri(&self.head.uri),
-            user_agent: agent.unwrap_or_default(),
-            source: self.connection.peer.map(|peer| peer.ip().to_string()).unwrap_or_default(),
-            attributes: Some(Arc::clone(&self.info.attributes)),
-            object: admission::ObjectReference::default(),
-            user: None,
-            impersonated: None,
-            annotations: Vec::new(),
-        });
-    }
-
-    /// Writes the ResponseComplete line of the audit event.
-    pub(super) async fn complete_audit(&self, code: u16, failure: Option<&Status>) {
-        if let Some(event) = self.audit.take() {
-            self.http_state.audit.write(self.response_complete(&event, code, failure)).await;
+        let uri = head_limits::audited_uri(&self.head.uri);
+        let mut event = Event::new(self.id.clone(), received, uri, Arc::clone(&self.info.attributes));
+        if let Some(agent) = headers.get(header::USER_AGENT) {
+            event.set_user_agent(String::from_utf8_lossy(agent.as_bytes()));
         }
-    }
-
-    fn response_complete(&self, event: &Event, code: u16, failure: Option<&Status>) -> Vec<u8> {
-        let state = self.api_state();
-        event.line(&state.names, Stage::ResponseComplete, state.clock.now(), code, failure)
+        event.sources = client_addresses::of_request(headers, self.connection.peer);
+        *self.audit.0.lock() = Some(event);
     }
 
     /// Returns the tracing span for the log lines of the request.
@@ -175,6 +203,11 @@ impl RequestContext {
     }
 }
 
+/// Returns the flow of requests whose user is not known.
+pub(super) fn address_flow(pool: &WorkPool, connection: &ConnectionInfo) -> Flow {
+    pool.flow(connection.peer.map(|peer| peer.ip()))
+}
+
 impl MemoryLimit for RequestContext {
     fn reserve(&self, bytes: usize) -> Result<(), Status> {
         let Some(share) = self.share.get() else { return Ok(()) };
@@ -189,16 +222,15 @@ impl MemoryLimit for RequestContext {
 /// A request that is dropped before its response is audited too, because its write may have been committed.
 impl Drop for RequestContext {
     fn drop(&mut self) {
-        if let Some(event) = self.audit.take() {
-            let status = Status::failure(Reason::Timeout, "the client disconnected before the response");
-            self.http_state.audit.write_now(self.response_complete(&event, status.code, Some(&status)));
+        if self.audit.is_on() {
+            self.audit_disconnection();
         }
     }
 }
 
 /// The audit event of a request; empty when audit logging is disabled and after the last audit line.
 #[derive(Default)]
-pub(super) struct AuditRecord(Mutex<Option<Event>>);
+pub(super) struct AuditRecord(pub(super) Mutex<Option<Event>>);
 
 impl AuditRecord {
     /// Whether the request is audited.
@@ -213,9 +245,9 @@ impl AuditRecord {
         }
     }
 
-    /// Returns a copy of the event for the audit lines of a stream.
-    pub(super) fn event(&self) -> Option<Event> {
-        self.0.lock().clone()
+    /// The level of the event; [`Level::None`] before the policy is evaluated.
+    pub(super) fn level(&self) -> Level {
+        self.0.lock().as_ref().map_or(Level::None, Event::level)
     }
 
     /// Removes the event: the caller writes its last audit line.

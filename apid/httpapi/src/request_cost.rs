@@ -1,12 +1,13 @@
-//! The expected cost of a request: decides between an I/O thread and the work pool.
+//! The size of a request: the objects of a list, and whether the request is heavy.
 //!
 //! # Contract
 //!
-//! [`expected_cost`] uses the length and density of the body, the size of the named stored object and the
-//! objects that a list examines and returns. It takes time proportional to the body, or to the objects of a list
-//! that an I/O thread handles, and uses no parser. The costs of values are those of the decode limit, which also
-//! stops requests that the estimate misses, such as long lists of nulls. For binary formats the estimate assumes the
-//! densest content.
+//! [`heavy_bytes`] uses the length and density of the body, the size of the named stored object and the objects that a
+//! list examines and returns. It takes time proportional to the body, or to the objects of a list that an I/O thread
+//! handles, and uses no parser. The costs of values are those of the decode limit, which also stops requests that the
+//! estimate misses, such as long lists of nulls. For binary formats the estimate assumes the densest content.
+//!
+//! [`ListScope`] is computed once for a request, for its seats and for its cost.
 //!
 //! The work of a list depends on its scope, its limit and its selectors: a list without a selector stops at its
 //! limit and counts the remaining objects; a selector compares the labels of every object in scope. A list that may
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::codec::Cost;
+use flowcontrol::ListSize;
 use kinds::Storage;
 
 use crate::negotiate::{self, BodySyntax};
@@ -53,25 +55,30 @@ const BINARY_FACTOR: usize = 500;
 /// Bytes of memory per byte that the aliases of a YAML body repeat.
 const ALIAS_FACTOR: usize = 8;
 /// Bytes of memory per byte of a stored object: its tree, the changed tree and the encoded object.
-pub(super) const OBJECT_FACTOR: usize = 20;
+const OBJECT_FACTOR: usize = 20;
 /// Memory in bytes per listed object, without the object in the watch cache.
 const ITEM_BYTES: usize = 16;
 
-/// Estimates the memory cost of a request in bytes; None for requests that an I/O thread handles.
-pub(super) fn expected_cost(context: &RequestContext, body: &[u8], syntax: BodySyntax) -> Option<usize> {
+/// Estimates the memory of a heavy request in bytes; None for requests that an I/O thread handles.
+pub(super) fn heavy_bytes(context: &RequestContext, body: &[u8]) -> Option<usize> {
+    match (heavy_body_bytes(context, body), heavy_object_bytes(context)) {
+        (None, None) => None,
+        (body, objects) => Some(body.unwrap_or_default() + objects.unwrap_or_default()),
+    }
+}
+
+fn heavy_body_bytes(context: &RequestContext, body: &[u8]) -> Option<usize> {
+    if body.is_empty() {
+        return None;
+    }
     let api_state = context.api_state();
-    let body = match syntax {
+    match BodySyntax::from_headers(&context.head.headers) {
         BodySyntax::JsonPatch if has_copy_operation(body) => Some(api_state.body_limits.tree_bytes),
         BodySyntax::Yaml if has_alias(body) => {
             // Expanded aliases are limited to the maximum body size.
             Some(api_state.body_limits.bytes * ALIAS_FACTOR)
         }
-        _ => body_cost(body, syntax == BodySyntax::Binary),
-    };
-    let stored = stored_cost(context);
-    match (body, stored) {
-        (None, None) => None,
-        (body, stored) => Some(body.unwrap_or_default() + stored.unwrap_or_default()),
+        syntax => body_cost(body, syntax == BodySyntax::Binary),
     }
 }
 
@@ -108,16 +115,15 @@ fn count(body: &[u8], is_counted: impl Fn(u8) -> bool) -> usize {
     body.chunks(255).map(|part| usize::from(count_part(part))).sum()
 }
 
-fn stored_cost(context: &RequestContext) -> Option<usize> {
+fn heavy_object_bytes(context: &RequestContext) -> Option<usize> {
     let attributes = &context.info.attributes;
     match attributes.verb.as_str() {
         // Watches are encoded event by event. A stored object is copied in chunks.
         "watch" => None,
         "get" if attributes.subresource.is_empty() && returns_stored_json(context) => None,
         "list" | "deletecollection" => {
-            let collection = stored_collection(context)?;
-            let list = ListScope::for_request(context, collection);
-            let items = list.as_ref().map_or(0, |list| list.returned() * ITEM_BYTES);
+            let list = context.list_scope();
+            let items = list.map_or(0, |list| list.returned() * ITEM_BYTES);
             if may_read_store(&context.query) {
                 return Some(STORE_PAGE_COST + items);
             }
@@ -144,17 +150,8 @@ fn may_read_store(query: &Query) -> bool {
         }
 }
 
-/// Returns the number of objects that a list examines, and their stored bytes; None while the collection is not loaded.
-pub(super) fn list_size(context: &RequestContext, collection: &Collection) -> Option<(usize, usize)> {
-    let scope = ListScope::for_request(context, collection)?;
-    let objects = if scope.comparisons > 0 { scope.objects } else { scope.returned() };
-    // A large scope counts the bytes of its first objects only.
-    let counted = scope.objects.clamp(1, MAX_INLINE_LIST_ITEMS + 1);
-    Some((objects, scope.bytes / counted * objects))
-}
-
 /// The properties of a list request that decide its work.
-struct ListScope {
+pub(super) struct ListScope {
     /// Number of objects in scope. If the scope has more than [`MAX_INLINE_LIST_ITEMS`] objects, this is the
     /// number of all objects of the kind.
     objects: usize,
@@ -171,8 +168,10 @@ struct ListScope {
 }
 
 impl ListScope {
-    /// Returns the scope of a list request; None while the collection is not loaded.
-    fn for_request(context: &RequestContext, collection: &Collection) -> Option<Self> {
+    /// Returns the scope of a list request; None for resources without stored objects, and while the collection is not
+    /// loaded.
+    pub(super) fn for_request(context: &RequestContext) -> Option<Self> {
+        let collection = stored_collection(context)?;
         let attributes = &context.info.attributes;
         let comparisons = comparisons(attributes);
         let snapshot = collection.items.snapshot_now()?;
@@ -195,6 +194,14 @@ impl ListScope {
         let limit = context.query.first("limit").filter(|_| has_limit).and_then(|limit| limit.parse().ok());
         let limit = limit.filter(|limit| *limit > 0);
         Some(ListScope { objects, bytes, undecoded_bytes, comparisons, limit })
+    }
+
+    /// Returns the number of objects that the list examines, and their stored bytes.
+    pub(super) fn size(&self) -> ListSize {
+        let objects = if self.comparisons > 0 { self.objects } else { self.returned() };
+        // A large scope counts the bytes of its first objects only.
+        let counted = self.objects.clamp(1, MAX_INLINE_LIST_ITEMS + 1);
+        ListSize { objects, bytes: self.bytes / counted * objects }
     }
 
     /// Returns the number of returned objects.

@@ -6,20 +6,22 @@ use std::time::Duration;
 use admission::Recorder;
 use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
+use bytes::Bytes;
 use http::{Method, header};
 use kinds::{Resource, STANDARD_VERBS, Storage, Subresource, Verb};
+use serde_json::Value;
 
 use crate::negotiate::{
     BodyFormat, EncodingSupport, Format, Negotiation, Offer, accept, body_format, error_format,
 };
-use crate::params;
 use crate::request_context::RequestContext;
 use crate::response::protobuf;
 use crate::response::representation::Representation;
 use crate::response::respond::ApiResponse;
-use crate::stream::{self, Encoder, EncodingPool, OnDrop};
+use crate::stream::{self, Encoder, WatchShare};
 use crate::websocket::Handshake;
-use audit::Stage;
+use crate::{containers, forwarded, long_running, params};
+use audit::Level;
 use authclient::Authorized;
 use verbs::deletion::options::DeleteOptions;
 use verbs::options::{RawWriteOptions, WriteOptions};
@@ -48,7 +50,8 @@ pub(super) async fn handle(
     if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
-    let recorder = Recorder::new(context.audit.is_on());
+    let level = context.audit.level();
+    let recorder = Recorder::new(context.audit.is_on()).recording_request_object(level >= Level::Request);
     let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             match handle_stored(context, &context.kinds, authorized, collection, body, &recorder).await {
@@ -225,13 +228,14 @@ async fn get(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, S
         ));
     }
     let object = verbs::get(call, context.query.text("resourceVersion")).await?;
-    object_response(&context.represent(call, negotiated)?, 200, &object)
+    object_response(context, &context.represent(call, negotiated)?, 200, &object)
 }
 
 async fn list(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse, Status> {
     let representation = context.representation(call, Offer::List)?;
     let options = params::list_options(&context.query, &context.info)?;
     let result = verbs::list(call, &options).await?;
+    context.audit_list(&representation, &result);
     Ok(ApiResponse::list(representation.list(result)?, representation.format))
 }
 
@@ -241,35 +245,18 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     let handshake = Handshake::from_head(&context.head)?;
     let start = verbs::watch(call, &options).await?;
 
-    let http_state = Arc::clone(&context.http_state);
-    let (info, query, head) = (&context.info, &context.query, &context.head);
     let served = &call.collection.served;
-    let active_request = http_state.request_metrics.begin_long_running(info, query, head, served);
-    let (event, state) = (context.audit.event(), Arc::clone(&http_state.api_state));
-    let audit_line = move |stage| {
-        let event = event.as_ref()?;
-        Some(event.line(&state.names, stage, state.clock.now(), 200, None))
-    };
-    if let Some(line) = audit_line(Stage::ResponseStarted) {
-        http_state.audit.write(line).await;
-    }
-    let audit = Arc::clone(&http_state.audit);
-    let finish = OnDrop::new(move || {
-        drop(active_request);
-        if let Some(line) = audit_line(Stage::ResponseComplete) {
-            audit.write_now(line);
-        }
-    });
+    let finish = long_running::begin(context, served, 200).await;
     let format = representation.format;
-    let events = http_state.api_state.read_metrics.watch_events(served, call.version);
+    let events = call.api_state.read_metrics.watch_events(served, call.version);
     let encoder = Encoder { events, representation };
-    let pool = EncodingPool::for_request(context);
+    let shared = WatchShare::for_request(context);
     let Some(handshake) = handshake else {
-        return Ok(ApiResponse::stream(stream::watch(start, encoder, pool, finish), format));
+        return Ok(ApiResponse::stream(stream::watch(start, encoder, shared, finish), format));
     };
     let response = ApiResponse::switching_protocols(handshake.headers.clone());
     let is_text = !matches!(format, Format::Protobuf(_) | Format::Cbor);
-    let messages = stream::messages(start, encoder, pool, finish);
+    let messages = stream::messages(start, encoder, shared, finish);
     handshake.send(messages, is_text, context.http_state.settings.request_timeout);
     Ok(response)
 }
@@ -278,14 +265,14 @@ async fn create(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Resul
     let representation = context.representation(call, Offer::Object)?;
     let format = context.body_format_for(call)?;
     let options = context.write_options().validate("CreateOptions", &call.api_state.names)?;
-    write_response(&representation, verbs::create(call, format.payload(body), &options).await?)
+    write_response(context, &representation, verbs::create(call, format.payload(body), &options).await?)
 }
 
 async fn update(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
     let representation = context.representation(call, Offer::Object)?;
     let format = context.body_format_for(call)?;
     let options = context.write_options().validate("UpdateOptions", &call.api_state.names)?;
-    write_response(&representation, verbs::update(call, format.payload(body), &options).await?)
+    write_response(context, &representation, verbs::update(call, format.payload(body), &options).await?)
 }
 
 async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
@@ -305,12 +292,12 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
         _ => options.validate("PatchOptions", names)?,
     };
     let limits = call.api_state.body_limits;
-    let patch = if is_cbor {
-        Patch::parse(kind, &params::apply_configuration_from_cbor(body, limits)?, limits)?
-    } else {
-        Patch::parse(kind, body, limits)?
-    };
-    write_response(&representation, verbs::patch::patch(call, patch, &options).await?)
+    let configuration =
+        if is_cbor { params::apply_configuration_from_cbor(body, limits)? } else { Bytes::new() };
+    let body = if is_cbor { &*configuration } else { body };
+    context.audit_patch(body, kind);
+    let patch = Patch::parse(kind, body, limits)?;
+    write_response(context, &representation, verbs::patch::patch(call, patch, &options).await?)
 }
 
 async fn delete(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result<ApiResponse, Status> {
@@ -320,10 +307,10 @@ async fn delete(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Resul
         DeleteResult::Status(status) => Ok(ApiResponse::status(*status, representation.format)),
         // 202 for the deprecated `orphanDependents: false`: dependents are still being deleted.
         DeleteResult::Terminating(object) if options.orphan_dependents == Some(false) => {
-            object_response(&representation, 202, &object)
+            object_response(context, &representation, 202, &object)
         }
         DeleteResult::Object(object) | DeleteResult::Terminating(object) => {
-            object_response(&representation, 200, &object)
+            object_response(context, &representation, 200, &object)
         }
     }
 }
@@ -342,6 +329,7 @@ async fn delete_collection(
     };
     match verbs::delete_collection(call, &list_options, &options, limits).await? {
         DeletedCollection::Objects(result) => {
+            context.audit_list(&representation, &result);
             Ok(ApiResponse::list(representation.list(result)?, representation.format))
         }
         DeletedCollection::Status(status) => Ok(ApiResponse::status(*status, representation.format)),
@@ -378,13 +366,12 @@ async fn handle_review(
     }
     let CreateRequest { format, payload, options } = context.create_request(body)?;
     let (state, id) = (context.api_state(), &context.id);
-    let (object, warnings) = verbs::review(state, authorized, resource, payload, &options, id).await?;
-    Ok(ApiResponse::value(201, &object.into_value(), format).with_warnings(warnings))
+    let (object, warnings) =
+        verbs::review(state, authorized, resource, payload, &options, id, recorder).await?;
+    Ok(value_response(context, &object.into_value(), format).with_warnings(warnings))
 }
 
 /// Handles subresources with another kind of body: bindings, evictions, token requests, connections.
-///
-/// Subresources that need a connection are checked, and then rejected; see [`verbs::connect`].
 async fn handle_other_subresource(
     context: &RequestContext,
     call: &Call<'_>,
@@ -402,8 +389,11 @@ async fn handle_other_subresource(
     if let Some(kind) = kind.filter(|kind| kind.kind.storage() == Storage::Review) {
         return token_request(context, call, kind, body).await;
     }
-    verbs::connect(call, &params::connect_options(&context.query, &context.info)?).await?;
-    Ok(ApiResponse::empty(204))
+    let options = params::connect_options(&context.query, &context.info)?;
+    if matches!(subresource.name, "log" | "exec" | "attach" | "portforward") {
+        return Box::pin(containers::handle(context, call, &options)).await;
+    }
+    Box::pin(forwarded::proxy(context, call, &options)).await
 }
 
 /// Handles a request whose body acts on an object: a binding or an eviction.
@@ -432,23 +422,35 @@ async fn token_request(
         return Err(Status::bad_request("the body of the request is empty: a TokenRequest is expected"));
     }
     let (object, warnings) = verbs::token_request(call, kind, payload, &options).await?;
-    Ok(ApiResponse::value(201, &object.into_value(), format).with_warnings(warnings))
+    Ok(value_response(context, &object.into_value(), format).with_warnings(warnings))
 }
 
 /// Encodes the result of a write.
 ///
 /// The caller creates the representation before the write, so a request for an invalid representation is
 /// rejected before anything is written.
-fn write_response(representation: &Representation, result: WriteResult) -> Result<ApiResponse, Status> {
-    object_response(representation, if result.created { 201 } else { 200 }, &result.object)
+fn write_response(
+    context: &RequestContext,
+    representation: &Representation,
+    result: WriteResult,
+) -> Result<ApiResponse, Status> {
+    object_response(context, representation, if result.created { 201 } else { 200 }, &result.object)
 }
 
 fn object_response(
+    context: &RequestContext,
     representation: &Representation,
     code: u16,
     object: &ResponseObject,
 ) -> Result<ApiResponse, Status> {
+    context.audit_response(|| representation.audited_object(object));
     Ok(ApiResponse::object(code, representation.object(object)?, representation.format))
+}
+
+/// Returns the response to a create whose object is not stored.
+fn value_response(context: &RequestContext, object: &Value, format: Format) -> ApiResponse {
+    context.audit_response(|| Ok(object.to_string().into_bytes()));
+    ApiResponse::value(201, object, format)
 }
 
 /// A create whose body is not stored: a review, a binding, an eviction or a token request.
@@ -520,8 +522,9 @@ impl RequestContext {
     /// Reads the delete options. The Content-Type of an empty body is ignored.
     fn delete_options(&self, bytes: &[u8]) -> Result<DeleteOptions, Status> {
         let format = if bytes.is_empty() { BodyFormat::Json } else { self.body_format()? };
-        params::delete_options(&self.query, bytes, format, self.api_state().body_limits)?
-            .validate(&self.api_state().names)
+        let options = params::delete_options(&self.query, bytes, format, self.api_state().body_limits)?;
+        self.audit_delete_options(bytes, format);
+        options.validate(&self.api_state().names)
     }
 
     /// Negotiates the representation of the objects of a call.

@@ -1,14 +1,16 @@
-//! Per-user limits: bytes of request bodies, bytes of unsent responses.
+//! Byte limits of users and of the server: request bodies, heavy work, unsent responses.
 //!
 //! # Contract
 //!
-//! [`Shares::share_of`] returns the [`UserShare`] of a user, which all requests of the user share. A share is
+//! Flow control decides who runs; these limits are the hard floor below it, which holds for every user and priority
+//! level. [`Shares::share_of`] returns the [`UserShare`] of a user, which all requests of the user share. A share is
 //! a part of the limit of the server, so one user leaves room for others:
 //!
 //! | resource | server | one user | one connection | above the limit |
 //! |---|---|---|---|---|
 //! | bodies, from the first byte until the response; the server limit excludes bodies up to 64 KiB | 64 MiB | 16 MiB | | the request waits |
 //! | bodies above 64 KiB that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
+//! | memory of the work of heavy requests, as [`crate::request_cost`] estimates it | 128 MiB | 64 MiB | | the request waits |
 //! | responses that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large responses | 429 |
 //!
 //! While the unsent responses of all users exceed the server limit, apid rejects requests of users with more than
@@ -43,6 +45,10 @@ pub(super) const MAX_SMALL_BODY: usize = 64 << 10;
 const MAX_SLOW_BODY_BYTES: usize = 24 << 20;
 /// Maximum total size of one user's slow bodies, in bytes. Further slow bodies are rejected with 429.
 const MAX_SLOW_BODY_BYTES_OF_USER: usize = 6 << 20;
+/// Maximum memory of the heavy work of all users, in bytes. Further work waits.
+const MAX_WORK_BYTES: usize = 128 << 20;
+/// Maximum memory of one user's heavy work, in bytes. Further work waits; the work of one request counts at most this.
+const MAX_WORK_BYTES_OF_USER: usize = 64 << 20;
 /// Maximum total size of unsent responses, in bytes.
 const MAX_UNSENT_BYTES: usize = 96 << 20;
 /// Maximum total size of one user's unsent responses, in bytes; above it, apid rejects requests with 429.
@@ -86,22 +92,24 @@ pub(super) struct UserShare {
     versions: Mutex<HashMap<(usize, usize), usize>>,
 }
 
-/// Body permits and the count of unsent response bytes.
+/// Permits of bytes, and the count of unsent response bytes.
 #[derive(Clone)]
 struct ByteLimits {
     bodies: Arc<Semaphore>,
     slow_bodies: Arc<Semaphore>,
+    work: Arc<Semaphore>,
     unsent: Arc<AtomicUsize>,
 }
 
 impl ByteLimits {
-    fn new(bodies: usize, slow_bodies: usize) -> Self {
-        ByteLimits { bodies: semaphore(bodies), slow_bodies: semaphore(slow_bodies), unsent: Arc::default() }
+    fn new(bodies: usize, slow_bodies: usize, work: usize) -> Self {
+        let [bodies, slow_bodies, work] = [bodies, slow_bodies, work].map(semaphore);
+        ByteLimits { bodies, slow_bodies, work, unsent: Arc::default() }
     }
 }
 
-/// The permits that a request body holds; they are released when the value is dropped.
-pub(super) struct BodyReservation {
+/// Bytes that a request body or heavy work holds; they are released when the value is dropped.
+pub(super) struct Reservation {
     of_user: OwnedSemaphorePermit,
     /// None for a small body.
     of_server: Option<OwnedSemaphorePermit>,
@@ -114,7 +122,10 @@ pub(super) struct TooManySlowBodies;
 impl Shares {
     /// Creates an empty set of shares.
     pub(super) fn new() -> Self {
-        Shares { users: Mutex::default(), of_server: ByteLimits::new(MAX_BODY_BYTES, MAX_SLOW_BODY_BYTES) }
+        Shares {
+            users: Mutex::default(),
+            of_server: ByteLimits::new(MAX_BODY_BYTES, MAX_SLOW_BODY_BYTES, MAX_WORK_BYTES),
+        }
     }
 
     /// Returns the share of a user.
@@ -130,7 +141,11 @@ impl Shares {
         }
         let share = Arc::new(UserShare {
             user: Arc::from(user),
-            of_user: ByteLimits::new(MAX_BODY_BYTES_OF_USER, MAX_SLOW_BODY_BYTES_OF_USER),
+            of_user: ByteLimits::new(
+                MAX_BODY_BYTES_OF_USER,
+                MAX_SLOW_BODY_BYTES_OF_USER,
+                MAX_WORK_BYTES_OF_USER,
+            ),
             of_server: self.of_server.clone(),
             history_batches: Semaphore::new(MAX_HISTORY_BATCHES_OF_USER),
             versions: Mutex::default(),
@@ -142,16 +157,14 @@ impl Shares {
 
 impl UserShare {
     /// Reserves bytes for a body; waits until the limits of the user and of the server have room.
-    pub(super) async fn reserve_body(&self, bytes: usize) -> Option<BodyReservation> {
-        let permits = permits(bytes);
-        // Acquire the permits of the user first: a user who waits for their own requests then holds no permit
-        // of the server.
-        let of_user = Arc::clone(&self.of_user.bodies).acquire_many_owned(permits).await.ok()?;
-        if bytes <= MAX_SMALL_BODY {
-            return Some(BodyReservation { of_user, of_server: None });
-        }
-        let of_server = Arc::clone(&self.of_server.bodies).acquire_many_owned(permits).await.ok()?;
-        Some(BodyReservation { of_user, of_server: Some(of_server) })
+    pub(super) async fn reserve_body(&self, bytes: usize) -> Option<Reservation> {
+        let of_server = (bytes > MAX_SMALL_BODY).then_some(&self.of_server.bodies);
+        reserve(bytes, &self.of_user.bodies, of_server).await
+    }
+
+    /// Reserves memory for heavy work; waits until the limits of the user and of the server have room.
+    pub(super) async fn reserve_work(&self, bytes: usize) -> Option<Reservation> {
+        reserve(bytes.min(MAX_WORK_BYTES_OF_USER), &self.of_user.work, Some(&self.of_server.work)).await
     }
 
     /// Reserves bytes for a slow body.
@@ -159,12 +172,12 @@ impl UserShare {
     /// # Errors
     ///
     /// The limit of the user or of the server is reached.
-    pub(super) fn reserve_slow_body(&self, bytes: usize) -> Result<BodyReservation, TooManySlowBodies> {
+    pub(super) fn reserve_slow_body(&self, bytes: usize) -> Result<Reservation, TooManySlowBodies> {
         let permits = permits(bytes);
         let acquire = |limit: &Arc<Semaphore>| {
             Arc::clone(limit).try_acquire_many_owned(permits).map_err(|_| TooManySlowBodies)
         };
-        Ok(BodyReservation {
+        Ok(Reservation {
             of_user: acquire(&self.of_user.slow_bodies)?,
             of_server: Some(acquire(&self.of_server.slow_bodies)?),
         })
@@ -209,7 +222,7 @@ impl UserShare {
     }
 }
 
-impl BodyReservation {
+impl Reservation {
     /// Releases the part of the reservation above `bytes`.
     pub(super) fn shrink(&mut self, bytes: usize) {
         let keep = usize::try_from(permits(bytes)).unwrap_or(usize::MAX);
@@ -341,6 +354,22 @@ impl AsRef<[u8]> for TrackedBytes {
     }
 }
 
+/// Waits for bytes of the user and then of the server: a user who waits for their own requests holds no permit of the
+/// server.
+async fn reserve(
+    bytes: usize,
+    of_user: &Arc<Semaphore>,
+    of_server: Option<&Arc<Semaphore>>,
+) -> Option<Reservation> {
+    let permits = permits(bytes);
+    let of_user = Arc::clone(of_user).acquire_many_owned(permits).await.ok()?;
+    let of_server = match of_server {
+        Some(of_server) => Some(Arc::clone(of_server).acquire_many_owned(permits).await.ok()?),
+        None => None,
+    };
+    Some(Reservation { of_user, of_server })
+}
+
 fn semaphore(bytes: usize) -> Arc<Semaphore> {
     Arc::new(Semaphore::new(bytes / PERMIT_BYTES))
 }
@@ -387,6 +416,20 @@ mod tests {
         assert!(b.reserve_body(BODY).now_or_never().is_some());
         reserved.pop();
         assert!(a.reserve_body(BODY).now_or_never().is_some());
+    }
+
+    #[test]
+    fn heavy_work_of_one_user_leaves_memory_to_others() {
+        let shares = Shares::new();
+        let [a, b, c] = ["a", "b", "c"].map(|user| shares.share_of(user));
+        // More than the limit of the user counts as the limit.
+        let first = a.reserve_work(10 * MAX_WORK_BYTES_OF_USER).now_or_never().unwrap();
+        assert!(a.reserve_work(1).now_or_never().is_none());
+        let second = b.reserve_work(MAX_WORK_BYTES_OF_USER).now_or_never().unwrap();
+        assert!(c.reserve_work(1).now_or_never().is_none(), "the limit of the server");
+        drop(first);
+        assert!(c.reserve_work(1).now_or_never().is_some() && a.reserve_work(1).now_or_never().is_some());
+        drop(second);
     }
 
     #[test]

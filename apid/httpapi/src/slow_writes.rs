@@ -1,16 +1,17 @@
-//! Resources whose small writes take long: their writes run on the work pool.
+//! Small writes that take long: by their measured cost they run on the work pool.
 //!
 //! # Contract
 //!
-//! The expected cost of a request says nothing about the work of policies, webhooks, defaults and conversions. So
-//! [`SlowWrites::measure`] measures the writes on I/O threads. The elapsed time is cheap to read, but contains other
-//! load of the machine: after a write that takes longer than [`THRESHOLD`], its resource is suspect for [`PERIOD`].
-//! The CPU time of writes of a suspect resource is measured. After a write with more than [`THRESHOLD`], writes of
-//! the resource are slow for [`PERIOD`].
+//! The size of a request says nothing about the work of policies, webhooks, defaults and conversions. So
+//! [`SlowWrites::measure`] measures the writes on I/O threads, for each flow and resource. The elapsed time is cheap to
+//! read, but contains other load of the machine: after a write that takes longer than [`THRESHOLD`], the writes of its
+//! flow to the resource are suspect for [`PERIOD`]. The CPU time of suspect writes is measured. After one with more than
+//! [`THRESHOLD`], they are slow for [`PERIOD`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): the set has at most one entry for each served resource, and entries of the past are removed.
+//! INVARIANT (bounded): entries of the past are removed. Each entry costs the time [`THRESHOLD`] of an I/O thread, so a
+//! thread makes at most 60,000 in a period.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -18,20 +19,22 @@ use std::pin::pin;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
-use kinds::Resource;
 use parking_lot::RwLock;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Time on an I/O thread after which a write is slow: some twenty times that of a usual write.
-const THRESHOLD: Duration = Duration::from_millis(5);
-/// Time for which a resource is suspect or its writes are slow.
+/// Time on an I/O thread after which a write is slow: some fifteen times that of a usual write.
+const THRESHOLD: Duration = Duration::from_millis(1);
+/// Time for which writes are suspect or slow.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The resources with slow writes and the suspect resources, by key prefix.
-#[derive(Default)]
-pub(super) struct SlowWrites(RwLock<HashMap<String, Finding>>);
+/// The writes of a flow to a resource, as a hash of both.
+pub(super) type WritesKey = u64;
 
-/// The result of the measurements of a resource.
+/// The slow writes and the suspect writes.
+#[derive(Default)]
+pub(super) struct SlowWrites(RwLock<HashMap<WritesKey, Finding>>);
+
+/// The result of measurements.
 #[derive(Clone, Copy)]
 struct Finding {
     /// The end of the period on the monotonic clock.
@@ -41,28 +44,28 @@ struct Finding {
 }
 
 impl SlowWrites {
-    /// Whether writes of a resource are slow.
-    pub(super) fn contains(&self, resource: &Resource, clock: &dyn Clock) -> bool {
-        self.find(resource, clock).is_some_and(|finding| finding.is_slow)
+    /// Whether writes are slow. `key` returns None for a request that is no write.
+    pub(super) fn contains(&self, key: impl FnOnce() -> Option<WritesKey>, clock: &dyn Clock) -> bool {
+        self.find(key, clock).is_some_and(|finding| finding.is_slow)
     }
 
-    /// Returns the finding about a resource whose period has not ended.
-    fn find(&self, resource: &Resource, clock: &dyn Clock) -> Option<Finding> {
+    /// Returns the finding about writes whose period has not ended. Seldom needs the key.
+    fn find(&self, key: impl FnOnce() -> Option<WritesKey>, clock: &dyn Clock) -> Option<Finding> {
         let findings = self.0.read();
         if findings.is_empty() {
             return None;
         }
-        findings.get(&resource.key_prefix).copied().filter(|finding| finding.end > clock.monotonic())
+        findings.get(&key()?).copied().filter(|finding| finding.end > clock.monotonic())
     }
 
-    /// Runs a write of a resource and measures its time on this thread.
+    /// Runs a write and measures its time on this thread.
     pub(super) async fn measure<T>(
         &self,
-        resource: &Resource,
+        key: impl Fn() -> Option<WritesKey>,
         clock: &dyn Clock,
         write: impl Future<Output = T>,
     ) -> T {
-        let is_suspect = self.find(resource, clock).is_some();
+        let is_suspect = self.find(&key, clock).is_some();
         // The CPU time of a thread needs a system call; the monotonic time does not.
         let read_time = || if is_suspect { thread_cpu_time() } else { clock.monotonic() };
         let mut write = pin!(write);
@@ -71,8 +74,11 @@ impl SlowWrites {
             let started = read_time();
             let result = write.as_mut().poll(context);
             let took = read_time().saturating_sub(started);
-            if used <= THRESHOLD && used + took > THRESHOLD {
-                self.insert(resource, clock.monotonic(), is_suspect);
+            if used <= THRESHOLD
+                && used + took > THRESHOLD
+                && let Some(key) = key()
+            {
+                self.insert(key, clock.monotonic(), is_suspect);
             }
             used += took;
             result
@@ -80,12 +86,12 @@ impl SlowWrites {
         .await
     }
 
-    fn insert(&self, resource: &Resource, now: Duration, is_slow: bool) {
+    fn insert(&self, key: WritesKey, now: Duration, is_slow: bool) {
         let mut findings = self.0.write();
         findings.retain(|_, finding| finding.end > now);
-        let known = findings.get(&resource.key_prefix).is_some_and(|finding| finding.is_slow);
+        let known = findings.get(&key).is_some_and(|finding| finding.is_slow);
         let finding = Finding { end: now + PERIOD, is_slow: is_slow || known };
-        findings.insert(resource.key_prefix.clone(), finding);
+        findings.insert(key, finding);
     }
 }
 
@@ -97,8 +103,6 @@ fn thread_cpu_time() -> Duration {
 #[cfg(test)]
 mod tests {
     use apimachinery::clock::ManualClock;
-    use apimachinery::names::{Names, Preset};
-    use kinds::Registry;
 
     use super::*;
 
@@ -109,10 +113,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn resource_is_slow_for_a_period_after_two_writes_with_much_cpu_time() {
-        let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
-        let resource = |kind| registry.find_kind("", kind).unwrap();
-        let (maps, secrets) = (resource("ConfigMap"), resource("Secret"));
+    async fn writes_are_slow_for_a_period_after_two_writes_with_much_cpu_time() {
+        let (maps, secrets) = (|| Some(1), || Some(2));
         let clock = ManualClock::at(jiff::Timestamp::UNIX_EPOCH);
         let slow = SlowWrites::default();
         for _ in 0..2 {
@@ -129,7 +131,7 @@ mod tests {
             }
         };
         slow.measure(maps, &clock, in_steps()).await;
-        assert!(!slow.contains(maps, &clock), "the resource is suspect only");
+        assert!(!slow.contains(maps, &clock), "the writes are suspect only");
         slow.measure(maps, &clock, in_steps()).await;
         assert_eq!((slow.contains(maps, &clock), slow.contains(secrets, &clock)), (true, false));
         clock.advance(PERIOD);

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aggregation::Aggregation;
 use audit::AuditLog;
-use discovery::DocumentCache;
+use discovery::{DocumentCache, Documents, Served};
 use flowcontrol::FlowControl;
+use http::HeaderName;
+use kinds::Registry;
 use serving::build::BuildInfo;
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::Gate;
@@ -15,7 +18,7 @@ use tokio::sync::Semaphore;
 use verbs::ApiState;
 
 use crate::flow::{RequestFlow, RequestLimits};
-use crate::metrics::{self, RequestMetrics};
+use crate::metrics::{self, RequestMetrics, StreamMetrics};
 use crate::response::protobuf::MessageCache;
 
 /// The state of the HTTP layer: the state of the API, and what only the endpoints use.
@@ -30,12 +33,18 @@ pub struct HttpState {
     pub health: Health,
     /// Fixed facts and limits.
     pub settings: HttpSettings,
+    /// The API versions that other servers serve.
+    pub aggregation: Arc<Aggregation>,
     /// Decides which requests run.
     pub(crate) flow: RequestFlow,
+    /// The response headers with the uids of the flow schema and of the priority level.
+    pub(crate) flow_headers: [HeaderName; 2],
     /// The discovery and OpenAPI documents.
     pub(crate) documents: DocumentCache,
     /// The metrics of requests.
     pub(crate) request_metrics: RequestMetrics,
+    /// The metrics of the streams and logs of containers.
+    pub(crate) stream_metrics: StreamMetrics,
     /// Cache of the Protobuf encodings of objects in the watch cache.
     pub(crate) messages: MessageCache,
     /// The semaphore with one permit, because only one backup may run at a time.
@@ -80,18 +89,21 @@ impl HttpState {
         metrics: Arc<Metrics>,
         health: Health,
         settings: HttpSettings,
+        aggregation: Arc<Aggregation>,
     ) -> Self {
         audit.register_metrics(&metrics);
         metrics::collect_state(&metrics, &api_state, &settings.build);
         let documents = DocumentCache::new(
-            api_state.kinds.registry(),
+            Served::own(api_state.kinds.registry()),
             Arc::clone(&api_state.names),
             settings.server_address.clone(),
             api_state.gates.enabled(Gate::StorageVersionHash),
         );
         HttpState {
             request_metrics: RequestMetrics::new(&metrics),
+            stream_metrics: StreamMetrics::new(&metrics),
             flow: RequestFlow::new(settings.request_limits, &api_state.clock, &metrics),
+            flow_headers: <[_; 2]>::from(api_state.names.flow_control_headers()).map(HeaderName::from_static),
             documents,
             messages: MessageCache::default(),
             backups: Arc::new(Semaphore::new(1)),
@@ -101,7 +113,14 @@ impl HttpState {
             metrics,
             health,
             settings,
+            aggregation,
         }
+    }
+
+    /// Returns the documents of the kinds of a registry and of the servers behind APIServices.
+    pub(crate) fn documents_of(&self, registry: Arc<Registry>) -> Arc<Documents> {
+        let (announced, remote_openapi) = (self.aggregation.announced(), self.aggregation.openapi());
+        self.documents.of(&Served { registry, announced, remote_openapi })
     }
 
     /// Flow control by schemas and levels; None without `--enable-priority-and-fairness`.

@@ -37,13 +37,12 @@ use tokio::sync::SemaphorePermit;
 
 use crate::negotiate::{Format, Shape};
 use crate::request_context::RequestContext;
-use crate::request_cost::OBJECT_FACTOR;
 use crate::response::chunked_document::CHUNK_TARGET;
 use crate::response::list_encoding::Encoding;
 use crate::response::protobuf;
 use crate::response::representation::{MIN_CHUNKED_BYTES, Representation};
 use crate::shares::{HeldVersion, UserShare};
-use crate::work_pool::WorkPool;
+use crate::work_pool::{Flow, WorkPool};
 use verbs::{ChangedObject, ResponseObject, WatchEventMetrics, WatchNotice, WatchStart, WatchStream};
 
 /// Parameters for encoding the events of a watch.
@@ -163,17 +162,19 @@ impl From<Bytes> for EncodedEvent {
 /// The bytes after the object of a JSON event.
 const CLOSING: &[u8] = b"}\n";
 
-/// Runs the encoding of large objects for the user of a watch.
-pub(super) struct EncodingPool {
+/// What a watch shares with the other requests of its flow and user: the threads of the work pool and the byte limits.
+pub(super) struct WatchShare {
     pool: Arc<WorkPool>,
+    flow: Flow,
     /// None for a request without a user.
     share: Option<Arc<UserShare>>,
 }
 
-impl EncodingPool {
-    /// Returns the pool for the user of a request.
+impl WatchShare {
+    /// Returns what the watch of a request shares.
     pub(super) fn for_request(context: &RequestContext) -> Self {
-        EncodingPool { pool: Arc::clone(&context.pool), share: context.share.get().cloned() }
+        let share = context.share.get().cloned();
+        WatchShare { pool: Arc::clone(&context.pool), flow: context.flow(), share }
     }
 
     /// Counts the large objects of a batch as unsent until the guards are dropped.
@@ -220,13 +221,10 @@ impl EncodingPool {
     /// Encodes notices, each with a flag for the first object of the watch.
     async fn encode(&self, encoder: &Arc<Encoder>, notices: Vec<(WatchNotice, bool)>) -> Vec<EncodedEvent> {
         let format = encoder.representation.format;
-        let cost = notices.iter().map(|(notice, _)| encoder.cost(notice)).sum::<usize>() * OBJECT_FACTOR;
         let encoder = Arc::clone(encoder);
         let work =
             async move { notices.into_iter().map(|(notice, first)| encoder.encode(notice, first)).collect() };
-        let user = self.share.as_ref().map_or_else(|| Arc::from(""), |share| Arc::clone(&share.user));
-        let encoded = self.pool.run_queued(&user, cost, work).await;
-        encoded.unwrap_or_else(|shut_down| {
+        self.pool.run(self.flow, work).await.unwrap_or_else(|shut_down| {
             vec![error_event(&Status::unavailable(shut_down.to_string(), 1), format).into()]
         })
     }
@@ -253,11 +251,11 @@ impl Drop for OnDrop {
 /// Returns the response body of a watch. `finish` runs when the stream ends in any way.
 ///
 /// The body of a watch that cannot start is its error event.
-pub(super) fn watch(start: WatchStart, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Body {
+pub(super) fn watch(start: WatchStart, encoder: Encoder, shared: WatchShare, finish: OnDrop) -> Body {
     match start {
         WatchStart::Expired(status) => Body::from(error_event(&status, encoder.representation.format)),
         WatchStart::Running(_) => {
-            Body::stream(StreamBody::new(frames(WatchBody::new(start, encoder, pool, finish))))
+            Body::stream(StreamBody::new(frames(WatchBody::new(start, encoder, shared, finish))))
         }
     }
 }
@@ -273,10 +271,10 @@ fn frames(state: WatchBody) -> impl Stream<Item = Result<Frame<Bytes>, Infallibl
 pub(super) fn messages(
     start: WatchStart,
     encoder: Encoder,
-    pool: EncodingPool,
+    shared: WatchShare,
     finish: OnDrop,
 ) -> impl Stream<Item = Bytes> + Send {
-    let state = WatchBody::new(start, encoder, pool, finish);
+    let state = WatchBody::new(start, encoder, shared, finish);
     stream::unfold(state, |mut state| async move {
         let event = state.next_event().await?;
         Some((message(into_buffer(event), state.encoder.representation.format), state))
@@ -295,7 +293,7 @@ struct WatchBody {
     /// None for a watch that cannot start: `ready` has its error event.
     watch_stream: Option<Box<WatchStream>>,
     encoder: Arc<Encoder>,
-    pool: EncodingPool,
+    shared: WatchShare,
     /// Whether no object has been sent yet.
     first: bool,
     /// Encoded events that are not sent yet.
@@ -333,7 +331,7 @@ const LIMIT_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_COALESCED_BYTES: usize = 16 * 1024;
 
 impl WatchBody {
-    fn new(start: WatchStart, encoder: Encoder, pool: EncodingPool, finish: OnDrop) -> Self {
+    fn new(start: WatchStart, encoder: Encoder, shared: WatchShare, finish: OnDrop) -> Self {
         let (watch_stream, ready) = match start {
             WatchStart::Running(watch_stream) => (Some(watch_stream), VecDeque::new()),
             WatchStart::Expired(status) => {
@@ -344,7 +342,7 @@ impl WatchBody {
         WatchBody {
             watch_stream,
             encoder: Arc::new(encoder),
-            pool,
+            shared,
             first: true,
             ready,
             rest: Bytes::new(),
@@ -402,7 +400,7 @@ impl WatchBody {
             if self.ready.is_empty() {
                 let notices = self.take_costly();
                 // This seldom used future is boxed, because it would enlarge the state of every idle watch.
-                let encoded = Box::pin(self.pool.encode(&self.encoder, notices)).await;
+                let encoded = Box::pin(self.shared.encode(&self.encoder, notices)).await;
                 self.ready.extend(encoded);
             }
         }
@@ -413,11 +411,11 @@ impl WatchBody {
         self.held_versions = Box::default();
         let watch_stream = self.watch_stream.as_mut()?;
         let is_behind = watch_stream.is_behind();
-        let permit = if is_behind || !self.pool.is_within_limits() {
+        let permit = if is_behind || !self.shared.is_within_limits() {
             let watch_end = watch_stream.wait_until_finished();
             let permit_or_end = async {
                 tokio::select! {
-                    permit = self.pool.begin_batch(is_behind) => permit,
+                    permit = self.shared.begin_batch(is_behind) => permit,
                     () = watch_end => None,
                 }
             };
@@ -427,7 +425,7 @@ impl WatchBody {
             None
         };
         let batch = watch_stream.next().await?;
-        self.held_versions = self.pool.hold_large_objects(&batch);
+        self.held_versions = self.shared.hold_large_objects(&batch);
         drop(permit);
         self.notices = batch.into_iter();
         Some(())

@@ -1,85 +1,56 @@
-//! Worker threads for requests whose CPU time grows with a body, an object or a list.
+//! Worker threads for the heavy steps of requests, with a queue for each flow.
 //!
 //! # Contract
 //!
-//! [`WorkPool::run`] polls a future on the worker threads and returns its output. I/O threads serve TLS
-//! handshakes, health checks, watches and small requests. A small request or a watch waits for the pool only in
-//! these cases:
+//! [`WorkPool::run`] polls work on the worker threads and returns its output. I/O threads do the rest: TLS, health
+//! checks, watches, small requests, and copies of stored bytes.
 //!
-//! - Its query is above 8 kB: the pool parses the query, and a client address counts as a user.
-//! - A step before the response head, or a chunk of the response, is costly.
-//! - An event of the watch is costly to encode.
+//! The threads serve flows in turns, one poll after the other. A flow occupies at most [`THREADS_OF_FLOW`] threads, and
+//! there are more threads than that. Work that waits, for example for a webhook or for authd, occupies no thread.
 //!
-//! The pool serves users round-robin: a request waits for at most [`PoolLimits::tasks_per_user`] tasks of each
-//! other user. A task has a cost in bytes, at most [`PoolLimits::bytes_per_user`]. The running tasks stay within
-//! [`PoolLimits::bytes`]. [`WorkPool::run`] returns [`QueueFull`] if the queue of the user is full.
-//! [`WorkPool::run_queued`] ignores this limit.
+//! A heavy request also takes a [`Slot`] of its flow before it takes a seat and memory: [`WorkPool::take_slot`]. The
+//! requests that wait for a slot hold neither, so that one flow does not fill its priority level with waiting work.
+//! [`QueueFull`] rejects a request when [`MAX_WAITING`] requests of its flow wait.
 //!
-//! A task that waits longer than [`PATIENCE`], for example for a webhook or for authd, releases its place in the pool
-//! and takes a place again before it continues. Meanwhile the task counts for its user only, so that slow webhooks
-//! of one user do not delay the requests of others.
-//!
-//! Dropping the future that [`WorkPool::run`] returns cancels the task: a waiting task at once, a running task at
-//! its next await. A cancelled task blocks no other task.
+//! Dropping the future that [`WorkPool::run`] returns cancels the work at its next poll.
 //!
 //! # Invariants
 //!
-//! INVARIANT (background priority): worker threads run at a lower scheduling priority than I/O threads, so
-//! that a busy pool does not delay small requests.
-//! INVARIANT (main runtime): tasks and timers that pooled work starts belong to the runtime that created the
-//! pool. A task that outlives its request, such as the relay of a watch cache, never runs on a worker.
+//! INVARIANT (background priority): worker threads run at a lower scheduling priority than I/O threads, so that a busy
+//! pool does not delay small requests.
+//! INVARIANT (main runtime): tasks and timers that work starts belong to the runtime that created the pool, also when
+//! the work is dropped. A task that outlives its request, such as the relay of a watch cache, never runs on a worker.
 
+use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::hash::{BuildHasher as _, Hash};
 use std::io;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
+use std::task::{Context, Wake, Waker};
 
-use parking_lot::Mutex;
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinSet;
+use futures_util::FutureExt as _;
+use futures_util::future::{AbortHandle, abortable};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Niceness added to worker threads: an I/O thread gets about ten times their CPU share.
 const NICENESS: i32 = 10;
 
-/// Time for which a task that waits keeps its place in the pool: some times that of a durable commit.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// Maximum number of threads that the work of one flow occupies, and of its requests with a slot.
+pub(super) const THREADS_OF_FLOW: usize = 4;
 
-/// The limits of the pool.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PoolLimits {
-    /// Maximum number of running tasks.
-    pub(super) tasks: usize,
-    /// Maximum number of running and suspended tasks of one user.
-    pub(super) tasks_per_user: usize,
-    /// Maximum number of waiting tasks of one user.
-    pub(super) queue: usize,
-    /// Maximum cost of all running tasks, in bytes.
-    pub(super) bytes: usize,
-    /// Maximum cost of one user's running and suspended tasks, in bytes.
-    pub(super) bytes_per_user: usize,
-    /// Maximum cost of all suspended tasks, in bytes. A task beyond the limit keeps its place while it waits.
-    pub(super) suspended_bytes: usize,
-}
+/// Maximum number of requests of one flow that wait for a slot.
+const MAX_WAITING: usize = 256;
 
-impl PoolLimits {
-    /// The limits of a server. It allows more tasks than threads, because tasks also wait for the store or
-    /// authd.
-    pub(super) const SERVER: PoolLimits = PoolLimits {
-        tasks: 32,
-        tasks_per_user: 4,
-        queue: 256,
-        bytes: 128 << 20,
-        bytes_per_user: 64 << 20,
-        suspended_bytes: 128 << 20,
-    };
-}
+/// Identifies a flow: the hash of what tells it apart ([`WorkPool::flow`]). Two flows with the same hash share their
+/// slots.
+pub(super) type Flow = u64;
 
-/// The queue of a user is full.
+/// Too many heavy requests of a flow wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many large requests of this user are queued")]
 pub(super) struct QueueFull;
@@ -89,26 +60,74 @@ pub(super) struct QueueFull;
 #[error("the server is shutting down")]
 pub(super) struct ShutDown;
 
-/// The reason why work did not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum PoolError {
-    /// The queue of the user is full.
-    #[error(transparent)]
-    QueueFull(#[from] QueueFull),
-    /// The pool is shutting down.
-    #[error(transparent)]
-    ShutDown(#[from] ShutDown),
+/// The worker threads, the ready work and the slots of flows.
+pub(super) struct WorkPool {
+    shared: Arc<Shared>,
+    slots: Mutex<HashMap<Flow, Weak<Slots>>>,
+    hasher: RandomState,
 }
 
-/// The worker threads and the task queues of users.
-pub(super) struct WorkPool {
-    /// None after shutdown.
-    workers: Option<Runtime>,
+struct Shared {
+    lanes: Mutex<Lanes>,
+    work_ready: Condvar,
     /// The runtime that created the pool.
     main: Handle,
-    fair_queue: Arc<FairQueue>,
     #[cfg(test)]
-    thread_statistics: measurement::Threads,
+    statistics: measurement::Statistics,
+}
+
+/// The ready work of all flows.
+#[derive(Default)]
+struct Lanes {
+    by_flow: HashMap<Flow, Lane>,
+    /// Flows with ready work and a free thread of their own, each once. The first flow is next.
+    order: VecDeque<Flow>,
+    is_shut_down: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    ready: VecDeque<Arc<Task>>,
+    /// Number of threads that poll tasks of the flow.
+    running: usize,
+}
+
+/// Work that a thread polls when it is woken.
+struct Task {
+    flow: Flow,
+    shared: Weak<Shared>,
+    stage: Mutex<Stage>,
+    /// None after the end of the work.
+    work: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The work waits for its waker.
+    Waiting,
+    /// The work is in the lane of its flow.
+    Ready,
+    /// A thread polls the work.
+    Polled,
+    /// A thread polls the work, which was woken meanwhile.
+    PolledAndWoken,
+}
+
+/// The slots of one flow.
+struct Slots {
+    /// Slots, and places of requests that wait for one.
+    places: Arc<Semaphore>,
+    free: Arc<Semaphore>,
+}
+
+/// The slot of a heavy request; dropping the value gives the slot to the next request of the flow.
+pub(super) struct Slot {
+    /// Whether the request waited for the slot.
+    pub(super) waited: bool,
+    _free: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
+    /// The slots of a flow exist as long as a request has or awaits one.
+    _slots: Arc<Slots>,
 }
 
 impl WorkPool {
@@ -117,48 +136,56 @@ impl WorkPool {
     /// # Errors
     ///
     /// The system cannot start a thread.
-    pub(super) fn start(threads: usize, limits: PoolLimits) -> io::Result<Self> {
-        #[cfg(test)]
-        let thread_statistics = measurement::Threads::default();
-        #[cfg(test)]
-        let record_thread = thread_statistics.recorder();
-        let workers = Builder::new_multi_thread()
-            .worker_threads(threads.max(1))
-            .thread_name("worker")
-            .on_thread_start(move || {
-                lower_priority();
-                #[cfg(test)]
-                record_thread();
-            })
-            .build()?;
-        Ok(WorkPool {
-            workers: Some(workers),
+    pub(super) fn start(threads: usize) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            lanes: Mutex::default(),
+            work_ready: Condvar::new(),
             main: Handle::current(),
-            fair_queue: Arc::new(FairQueue::new(limits)),
             #[cfg(test)]
-            thread_statistics,
-        })
+            statistics: measurement::Statistics::default(),
+        });
+        let pool = WorkPool { shared, slots: Mutex::default(), hasher: RandomState::new() };
+        for _ in 0..threads.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            std::thread::Builder::new().name("worker".to_owned()).spawn(move || shared.work())?;
+        }
+        Ok(pool)
     }
 
-    /// Runs work of a user that costs about `bytes` of memory.
+    /// Returns the flow with these properties.
+    pub(super) fn flow(&self, properties: impl Hash) -> Flow {
+        self.hasher.hash_one(properties)
+    }
+
+    /// Waits for a slot of the flow. Requests of a flow take their slots in order.
     ///
     /// # Errors
     ///
-    /// The user's queue is full, or the pool is shutting down.
-    ///
-    /// # Panics
-    ///
-    /// Propagates a panic of the work.
-    pub(super) async fn run<F>(&self, user: &Arc<str>, bytes: usize, work: F) -> Result<F::Output, PoolError>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let permit = self.fair_queue.acquire(user, bytes, self.fair_queue.limits.queue).await?;
-        Ok(self.run_with_permit(permit, work).await?)
+    /// Too many requests of the flow wait.
+    pub(super) async fn take_slot(&self, flow: Flow) -> Result<Slot, QueueFull> {
+        let slots = self.slots_of(flow);
+        let place = Arc::clone(&slots.places).try_acquire_owned().map_err(|_none_free| QueueFull)?;
+        let waited = slots.free.available_permits() == 0;
+        // The semaphore is never closed.
+        let free = Arc::clone(&slots.free).acquire_owned().await.map_err(|_closed| QueueFull)?;
+        Ok(Slot { waited, _free: free, _place: place, _slots: slots })
     }
 
-    /// Like [`WorkPool::run`], but ignores the queue limit, for the remaining steps of work that has begun.
+    fn slots_of(&self, flow: Flow) -> Arc<Slots> {
+        let mut slots = self.slots.lock();
+        if let Some(known) = slots.get(&flow).and_then(Weak::upgrade) {
+            return known;
+        }
+        slots.retain(|_, slots| slots.strong_count() > 0);
+        let new = Arc::new(Slots {
+            places: Arc::new(Semaphore::new(THREADS_OF_FLOW + MAX_WAITING)),
+            free: Arc::new(Semaphore::new(THREADS_OF_FLOW)),
+        });
+        slots.insert(flow, Arc::downgrade(&new));
+        new
+    }
+
+    /// Runs work of a flow.
     ///
     /// # Errors
     ///
@@ -167,46 +194,54 @@ impl WorkPool {
     /// # Panics
     ///
     /// Propagates a panic of the work.
-    pub(super) async fn run_queued<F>(
-        &self,
-        user: &Arc<str>,
-        bytes: usize,
-        work: F,
-    ) -> Result<F::Output, ShutDown>
+    pub(super) async fn run<F>(&self, flow: Flow, work: F) -> Result<F::Output, ShutDown>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let permit = self.fair_queue.acquire(user, bytes, usize::MAX).await.map_err(|QueueFull| ShutDown)?;
-        self.run_with_permit(permit, work).await
-    }
-
-    async fn run_with_permit<F>(&self, permit: WorkerPermit, work: F) -> Result<F::Output, ShutDown>
-    where
-        F: Future + Send + 'static,
-        F::Output: Send + 'static,
-    {
-        let workers = self.workers.as_ref().ok_or(ShutDown)?;
-        let work = MainRuntimeFuture { main: self.main.clone(), work: Some(Box::pin(work)) };
-        // A `JoinSet` aborts its task when it is dropped.
-        let mut task = JoinSet::new();
-        task.spawn_on(run_with_place(work, permit), workers.handle());
-        match task.join_next().await {
-            Some(Ok(output)) => Ok(output),
-            Some(Err(error)) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Err(ShutDown),
-            },
-            None => Err(ShutDown),
+        #[cfg(test)]
+        self.shared.statistics.count_start();
+        let (sender, output) = oneshot::channel();
+        let (work, abort) = abortable(AssertUnwindSafe(work).catch_unwind());
+        let work = async move {
+            if let Ok(output) = work.await {
+                // The receiver is gone if the work was cancelled during its last poll.
+                let _ = sender.send(output);
+            }
+        };
+        let _abort = AbortOnDrop(abort);
+        self.shared.schedule(Arc::new(Task {
+            flow,
+            shared: Arc::downgrade(&self.shared),
+            stage: Mutex::new(Stage::Ready),
+            work: Mutex::new(Some(Box::pin(work))),
+        }));
+        match output.await {
+            Ok(Ok(output)) => Ok(output),
+            Ok(Err(panic)) => std::panic::resume_unwind(panic),
+            Err(_dropped) => Err(ShutDown),
         }
     }
 }
 
 impl Drop for WorkPool {
     fn drop(&mut self) {
-        if let Some(workers) = self.workers.take() {
-            workers.shutdown_background();
-        }
+        let ended = {
+            let mut lanes = self.shared.lanes.lock();
+            std::mem::replace(&mut *lanes, Lanes { is_shut_down: true, ..Lanes::default() })
+        };
+        self.shared.work_ready.notify_all();
+        // Dropped without the lock, because a task can wake others when it is dropped.
+        drop(ended);
+    }
+}
+
+/// Cancels work when it is dropped.
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -218,304 +253,119 @@ pub(super) fn lower_priority() {
     }
 }
 
-/// Work that starts its tasks and timers on the main runtime, also when the work is dropped.
-struct MainRuntimeFuture<F> {
-    main: Handle,
-    /// None only while the value is dropped.
-    work: Option<Pin<Box<F>>>,
-}
-
-impl<F> Drop for MainRuntimeFuture<F> {
-    fn drop(&mut self) {
+impl Shared {
+    /// Polls ready work until the shutdown.
+    fn work(&self) {
+        lower_priority();
+        #[cfg(test)]
+        self.statistics.record_thread();
         let _entered = self.main.enter();
-        self.work = None;
-    }
-}
-
-impl<F: Future> Future for MainRuntimeFuture<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        let main = self.main.clone();
-        let _entered = main.enter();
-        match &mut self.work {
-            Some(work) => work.as_mut().poll(context),
-            None => Poll::Pending,
+        let mut lanes = self.lanes.lock();
+        while !lanes.is_shut_down {
+            let Some(task) = lanes.take() else {
+                self.work_ready.wait(&mut lanes);
+                continue;
+            };
+            let flow = task.flow;
+            // A panic of work is part of its output; a panic of its drop must not end the thread.
+            let poll = AssertUnwindSafe(|| task.poll());
+            MutexGuard::unlocked(&mut lanes, || drop(std::panic::catch_unwind(poll)));
+            lanes.release(flow);
         }
     }
-}
 
-/// Runs work and releases its place in the pool while the work waits longer than [`PATIENCE`].
-async fn run_with_place<F: Future>(mut work: MainRuntimeFuture<F>, permit: WorkerPermit) -> F::Output {
-    let woken = Arc::new(WakeSignal::default());
-    let waker = Waker::from(Arc::clone(&woken));
-    loop {
-        if let Poll::Ready(output) = Pin::new(&mut work).poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        let patience = {
-            // The worker runtime has no timer.
-            let _entered = work.main.enter();
-            tokio::time::timeout(PATIENCE, woken.0.notified())
-        };
-        if patience.await.is_err() {
-            permit.suspend();
-            woken.0.notified().await;
-            permit.resume().await;
-        }
-    }
-}
-
-/// Records that work can continue.
-#[derive(Default)]
-struct WakeSignal(Notify);
-
-impl Wake for WakeSignal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify_one();
-    }
-}
-
-/// A semaphore that serves users round-robin.
-struct FairQueue {
-    limits: PoolLimits,
-    state: Mutex<FairQueueState>,
-}
-
-#[derive(Default)]
-struct FairQueueState {
-    running: usize,
-    bytes: usize,
-    suspended_bytes: usize,
-    /// Suspended tasks that can continue, in order. They start before new tasks.
-    resuming: VecDeque<(usize, Arc<Suspension>)>,
-    users: HashMap<Arc<str>, UserQueue>,
-    /// Users whose queue is not empty, each once; the front user is next.
-    order: VecDeque<Arc<str>>,
-    #[cfg(test)]
-    started: usize,
-}
-
-#[derive(Default)]
-struct UserQueue {
-    /// Number of running and suspended tasks.
-    running: usize,
-    /// Cost of these tasks.
-    bytes: usize,
-    waiting: VecDeque<QueuedTask>,
-}
-
-struct QueuedTask {
-    bytes: usize,
-    grant: oneshot::Sender<WorkerPermit>,
-}
-
-/// The wait of a task for its permit; dropping it before the grant starts the tasks that the task blocked.
-struct GrantWait<'a> {
-    fair_queue: &'a Arc<FairQueue>,
-    granted: oneshot::Receiver<WorkerPermit>,
-}
-
-impl Drop for GrantWait<'_> {
-    fn drop(&mut self) {
-        if !self.granted.is_terminated() {
-            // The queue skips a task whose receiver is closed.
-            self.granted.close();
-            self.fair_queue.grant_next();
-        }
-    }
-}
-
-/// A permit to run one task; dropping it starts the next task.
-struct WorkerPermit {
-    /// None after the permit was released without [`Drop`].
-    fair_queue: Option<Arc<FairQueue>>,
-    user: Arc<str>,
-    bytes: usize,
-    suspension: Arc<Suspension>,
-}
-
-/// The state of a permit that can be suspended. Changed under the lock of the queue.
-#[derive(Default)]
-struct Suspension {
-    /// Whether the task has no place in the pool.
-    is_suspended: AtomicBool,
-    resumed: Notify,
-}
-
-impl WorkerPermit {
-    fn new(fair_queue: &Arc<FairQueue>, user: Arc<str>, bytes: usize) -> Self {
-        WorkerPermit { fair_queue: Some(Arc::clone(fair_queue)), user, bytes, suspension: Arc::default() }
-    }
-
-    /// Releases the place of the task, unless the suspended tasks have reached their limit.
-    fn suspend(&self) {
-        let Some(fair_queue) = &self.fair_queue else { return };
-        {
-            let state = &mut *fair_queue.state.lock();
-            if state.suspended_bytes + self.bytes > fair_queue.limits.suspended_bytes {
-                return;
-            }
-            state.running -= 1;
-            state.bytes -= self.bytes;
-            state.suspended_bytes += self.bytes;
-            self.suspension.is_suspended.store(true, Ordering::Relaxed);
-        }
-        fair_queue.grant_next();
-    }
-
-    /// Waits for a place if the task is suspended.
-    async fn resume(&self) {
-        let Some(fair_queue) = &self.fair_queue else { return };
-        if !self.suspension.is_suspended.load(Ordering::Relaxed) {
+    fn schedule(&self, task: Arc<Task>) {
+        let mut lanes = self.lanes.lock();
+        if lanes.is_shut_down {
+            drop(lanes);
+            // Ends the work: its caller gets an error.
+            drop(task);
             return;
         }
-        fair_queue.state.lock().resuming.push_back((self.bytes, Arc::clone(&self.suspension)));
-        fair_queue.grant_next();
-        self.suspension.resumed.notified().await;
+        lanes.push(task);
+        drop(lanes);
+        self.work_ready.notify_one();
     }
 }
 
-impl FairQueue {
-    fn new(limits: PoolLimits) -> Self {
-        FairQueue { limits, state: Mutex::default() }
-    }
-
-    async fn acquire(
-        self: &Arc<Self>,
-        user: &Arc<str>,
-        bytes: usize,
-        max_waiting: usize,
-    ) -> Result<WorkerPermit, QueueFull> {
-        let (grant, granted) = oneshot::channel();
-        {
-            let state = &mut *self.state.lock();
-            let queue = &mut state.users.entry(Arc::clone(user)).or_default().waiting;
-            // Cancelled tasks keep the user in the order.
-            let is_in_order = !queue.is_empty();
-            if queue.len() >= max_waiting {
-                queue.retain(|task| !task.grant.is_closed());
-            }
-            if queue.len() >= max_waiting {
-                return Err(QueueFull);
-            }
-            queue.push_back(QueuedTask { bytes: bytes.min(self.limits.bytes_per_user), grant });
-            if !is_in_order {
-                state.order.push_back(Arc::clone(user));
-            }
+impl Lanes {
+    fn push(&mut self, task: Arc<Task>) {
+        let flow = task.flow;
+        let lane = self.by_flow.entry(flow).or_default();
+        if lane.ready.is_empty() && lane.running < THREADS_OF_FLOW {
+            self.order.push_back(flow);
         }
-        let mut wait = GrantWait { fair_queue: self, granted };
-        self.grant_next();
-        // Never fails: the queue drops a sender only after it granted a permit or the receiver was closed.
-        (&mut wait.granted).await.map_err(|_| QueueFull)
+        lane.ready.push_back(task);
     }
 
-    /// Grants permits while the limits have room.
-    fn grant_next(self: &Arc<Self>) {
-        loop {
-            let next = {
-                let state = &mut *self.state.lock();
-                if !state.resume(&self.limits) {
-                    return;
-                }
-                state.take_next(&self.limits)
-            };
-            let Some((user, QueuedTask { bytes, grant })) = next else { return };
-            if let Err(mut permit) = grant.send(WorkerPermit::new(self, user, bytes)) {
-                // The request was cancelled. Released here, so that the drop does not call this function
-                // again.
-                permit.fair_queue = None;
-                self.state.lock().release(&permit);
-            }
+    /// Takes a task of the next flow for a thread; None if no task is ready.
+    fn take(&mut self) -> Option<Arc<Task>> {
+        let flow = self.order.pop_front()?;
+        let lane = self.by_flow.get_mut(&flow)?;
+        let task = lane.ready.pop_front();
+        lane.running += 1;
+        if !lane.ready.is_empty() && lane.running < THREADS_OF_FLOW {
+            self.order.push_back(flow);
+        }
+        task
+    }
+
+    /// Frees the thread that polled a task of the flow.
+    fn release(&mut self, flow: Flow) {
+        let Some(lane) = self.by_flow.get_mut(&flow) else { return };
+        if lane.running == THREADS_OF_FLOW && !lane.ready.is_empty() {
+            self.order.push_back(flow);
+        }
+        lane.running -= 1;
+        if lane.running == 0 && lane.ready.is_empty() {
+            self.by_flow.remove(&flow);
         }
     }
 }
 
-impl FairQueueState {
-    /// Gives places to the suspended tasks that can continue. Returns whether all of them have a place.
-    fn resume(&mut self, limits: &PoolLimits) -> bool {
-        while let Some((bytes, _)) = self.resuming.front() {
-            let exceeds_bytes = self.running > 0 && self.bytes + bytes > limits.bytes;
-            if self.running >= limits.tasks || exceeds_bytes {
-                return false;
-            }
-            let Some((bytes, suspension)) = self.resuming.pop_front() else { return true };
-            self.running += 1;
-            self.bytes += bytes;
-            self.suspended_bytes -= bytes;
-            suspension.is_suspended.store(false, Ordering::Relaxed);
-            suspension.resumed.notify_one();
+impl Task {
+    fn poll(self: Arc<Self>) {
+        *self.stage.lock() = Stage::Polled;
+        let waker = Waker::from(Arc::clone(&self));
+        let mut work = self.work.lock();
+        let is_pending = work
+            .as_mut()
+            .is_some_and(|work| work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        if !is_pending {
+            // The stage stays `Polled`, so that a later wake has no effect.
+            *work = None;
+            return;
         }
-        true
+        drop(work);
+        let is_woken = {
+            let mut stage = self.stage.lock();
+            let is_woken = *stage == Stage::PolledAndWoken;
+            *stage = if is_woken { Stage::Ready } else { Stage::Waiting };
+            is_woken
+        };
+        if is_woken {
+            self.schedule();
+        }
     }
 
-    /// Takes the next task and counts it as running; None if no task may start.
-    fn take_next(&mut self, limits: &PoolLimits) -> Option<(Arc<str>, QueuedTask)> {
-        if self.running >= limits.tasks {
-            return None;
-        }
-        for _ in 0..self.order.len() {
-            let user = self.order.pop_front()?;
-            let Some(user_queue) = self.users.get_mut(&user) else { continue };
-            while user_queue.waiting.front().is_some_and(|task| task.grant.is_closed()) {
-                user_queue.waiting.pop_front();
-            }
-            let Some(first) = user_queue.waiting.front() else {
-                if user_queue.running == 0 {
-                    self.users.remove(&user);
-                }
-                continue;
-            };
-            let exceeds_bytes = user_queue.bytes + first.bytes > limits.bytes_per_user;
-            if user_queue.running >= limits.tasks_per_user || (user_queue.running > 0 && exceeds_bytes) {
-                self.order.push_back(user);
-                continue;
-            }
-            if self.running > 0 && self.bytes + first.bytes > limits.bytes {
-                // The user stays in front, so that smaller tasks do not overtake the task forever.
-                self.order.push_front(user);
-                return None;
-            }
-            let task = user_queue.waiting.pop_front()?;
-            user_queue.running += 1;
-            user_queue.bytes += task.bytes;
-            #[cfg(test)]
-            {
-                self.started += 1;
-            }
-            self.running += 1;
-            self.bytes += task.bytes;
-            if !user_queue.waiting.is_empty() {
-                self.order.push_back(Arc::clone(&user));
-            }
-            return Some((user, task));
-        }
-        None
-    }
-
-    fn release(&mut self, permit: &WorkerPermit) {
-        let WorkerPermit { user, bytes, suspension, .. } = permit;
-        if suspension.is_suspended.load(Ordering::Relaxed) {
-            self.suspended_bytes -= bytes;
-            self.resuming.retain(|(_, other)| !Arc::ptr_eq(other, suspension));
-        } else {
-            self.running -= 1;
-            self.bytes -= bytes;
-        }
-        let Some(user_queue) = self.users.get_mut(user) else { return };
-        user_queue.running -= 1;
-        user_queue.bytes -= bytes;
-        if user_queue.running == 0 && user_queue.waiting.is_empty() {
-            self.users.remove(user);
+    fn schedule(self: Arc<Self>) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.schedule(self);
         }
     }
 }
 
-impl Drop for WorkerPermit {
-    fn drop(&mut self) {
-        if let Some(fair_queue) = self.fair_queue.take() {
-            fair_queue.state.lock().release(self);
-            fair_queue.grant_next();
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        let mut stage = self.stage.lock();
+        match *stage {
+            Stage::Waiting => {
+                *stage = Stage::Ready;
+                drop(stage);
+                self.schedule();
+            }
+            Stage::Polled => *stage = Stage::PolledAndWoken,
+            Stage::Ready | Stage::PolledAndWoken => {}
         }
     }
 }
@@ -524,32 +374,36 @@ impl Drop for WorkerPermit {
 #[cfg(test)]
 mod measurement {
     use std::path::PathBuf;
-    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use parking_lot::Mutex;
 
     use super::WorkPool;
 
-    /// The scheduler statistics of the threads of a pool.
+    /// The started work, and the scheduler statistics of the threads.
     #[derive(Default)]
-    pub(super) struct Threads(Arc<Mutex<Vec<PathBuf>>>);
+    pub(super) struct Statistics {
+        started: AtomicUsize,
+        threads: Mutex<Vec<PathBuf>>,
+    }
 
-    impl Threads {
-        /// Returns a function that records the calling thread.
-        pub(super) fn recorder(&self) -> impl Fn() + Send + Sync + 'static {
-            let threads = Arc::clone(&self.0);
-            move || {
-                let thread = std::fs::canonicalize("/proc/thread-self").unwrap();
-                threads.lock().push(thread.join("schedstat"));
-            }
+    impl Statistics {
+        pub(super) fn count_start(&self) {
+            self.started.fetch_add(1, Ordering::Relaxed);
+        }
+
+        /// Records the calling thread.
+        pub(super) fn record_thread(&self) {
+            let thread = std::fs::canonicalize("/proc/thread-self").unwrap();
+            self.threads.lock().push(thread.join("schedstat"));
         }
     }
 
     impl WorkPool {
         /// CPU time of the worker threads.
         pub(crate) fn cpu(&self) -> Duration {
-            let threads = self.thread_statistics.0.lock();
+            let threads = self.shared.statistics.threads.lock();
             let nanoseconds = threads.iter().map(|thread| {
                 let statistics = std::fs::read_to_string(thread).unwrap();
                 statistics.split_whitespace().next().unwrap().parse::<u64>().unwrap()
@@ -557,47 +411,41 @@ mod measurement {
             Duration::from_nanos(nanoseconds.sum())
         }
 
-        /// Number of started tasks.
+        /// Number of started pieces of work.
         pub(crate) fn started_tasks(&self) -> usize {
-            self.fair_queue.state.lock().started
+            self.shared.statistics.started.load(Ordering::Relaxed)
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::sync::mpsc;
 
     use super::*;
 
-    const LIMITS: PoolLimits = PoolLimits {
-        tasks: 2,
-        tasks_per_user: 1,
-        queue: 3,
-        bytes: 100,
-        bytes_per_user: 50,
-        suspended_bytes: 100,
-    };
-
-    fn name(user: &str) -> Arc<str> {
-        Arc::from(user)
+    fn start(threads: usize) -> Arc<WorkPool> {
+        Arc::new(WorkPool::start(threads).unwrap())
     }
 
     #[tokio::test]
     async fn work_runs_on_worker_threads_and_returns_its_output() {
-        let pool = WorkPool::start(1, LIMITS).unwrap();
+        let pool = start(1);
         let work = async { std::thread::current().name().map(str::to_owned) };
-        assert_eq!(pool.run(&name("a"), 1, work).await, Ok(Some("worker".to_owned())));
+        assert_eq!(pool.run(1, work).await, Ok(Some("worker".to_owned())));
     }
 
     #[tokio::test]
     async fn task_started_by_work_runs_on_the_main_runtime() {
-        let pool = WorkPool::start(1, LIMITS).unwrap();
+        let pool = start(1);
         let main = std::thread::current().id();
         let work = async { tokio::spawn(async { std::thread::current().id() }).await.unwrap() };
-        assert_eq!(pool.run(&name("a"), 1, work).await, Ok(main));
-        let sleep = tokio::time::sleep(Duration::from_millis(1));
-        assert_eq!(pool.run(&name("a"), 1, sleep).await, Ok(()));
+        assert_eq!(pool.run(1, work).await, Ok(main));
+        assert_eq!(pool.run(1, tokio::task::yield_now()).await, Ok(()));
+        let work = async { tokio::time::sleep(Duration::from_millis(1)).await };
+        assert_eq!(pool.run(1, work).await, Ok(()));
     }
 
     /// Sends whether timers work at the place where the value is dropped.
@@ -611,8 +459,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_of_a_gone_caller_is_dropped_on_the_main_runtime() {
-        let pool = WorkPool::start(1, LIMITS).unwrap();
+    async fn work_of_a_gone_caller_is_dropped_within_the_main_runtime() {
+        let pool = start(1);
         let (sender, mut has_timers) = mpsc::unbounded_channel();
         let check = TimerCheck(sender);
         let work = async move {
@@ -620,249 +468,139 @@ mod tests {
             std::future::pending::<()>().await;
         };
         let wait = Duration::from_millis(50);
-        assert!(tokio::time::timeout(wait, pool.run(&name("a"), 1, work)).await.is_err());
+        assert!(tokio::time::timeout(wait, pool.run(1, work)).await.is_err());
         assert_eq!(has_timers.recv().await, Some(true));
+        assert_eq!(pool.run(1, async { 5 }).await, Ok(5));
+        assert!(pool.shared.lanes.lock().by_flow.is_empty());
     }
 
     #[tokio::test]
-    async fn panic_of_work_reaches_caller_and_releases_permit() {
-        let pool = Arc::new(WorkPool::start(1, LIMITS).unwrap());
+    async fn panic_of_work_reaches_caller_and_frees_the_thread() {
+        let pool = start(1);
         for _ in 0..3 {
             let pool = Arc::clone(&pool);
-            let ran =
-                tokio::spawn(async move { pool.run(&name("a"), 1, async { panic!("expected") }).await });
+            let ran = tokio::spawn(async move { pool.run(1, async { panic!("expected") }).await });
             assert!(ran.await.unwrap_err().is_panic());
         }
-        assert_eq!(pool.run(&name("a"), 1, async { 5 }).await, Ok(5));
+        assert_eq!(pool.run(1, async { 5 }).await, Ok(5));
+    }
+
+    #[tokio::test]
+    async fn work_after_the_shutdown_is_rejected() {
+        let pool = start(1);
+        let (_sender, forever) = oneshot::channel::<()>();
+        let run = {
+            let pool = Arc::clone(&pool);
+            let work = async { forever.await.is_ok() };
+            tokio::spawn(async move { pool.run(1, work).await })
+        };
+        tokio::task::yield_now().await;
+        let shared = Arc::clone(&pool.shared);
+        shared.lanes.lock().is_shut_down = true;
+        assert_eq!(pool.run(1, async { 5 }).await, Err(ShutDown));
+        run.abort();
+    }
+
+    /// Work that occupies a thread until the sender is dropped.
+    fn blocking() -> (std::sync::mpsc::Sender<()>, impl Future<Output = ()> + Send + 'static) {
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        (release, async move { drop(wait.recv()) })
     }
 
     #[tokio::test]
     async fn busy_worker_does_not_block_the_main_runtime() {
-        let pool = Arc::new(WorkPool::start(1, LIMITS).unwrap());
-        let (release, wait) = std::sync::mpsc::channel::<()>();
-        let busy = tokio::spawn({
+        let pool = start(1);
+        let (release, work) = blocking();
+        let busy = {
             let pool = Arc::clone(&pool);
-            async move { pool.run(&name("a"), 1, async move { wait.recv().is_ok() }).await }
-        });
+            tokio::spawn(async move { pool.run(1, work).await })
+        };
         // The test runs on one thread, so it continues only if the worker is a separate thread.
-        tokio::task::yield_now().await;
         tokio::time::sleep(Duration::from_millis(5)).await;
-        release.send(()).unwrap();
-        assert_eq!(busy.await.unwrap(), Ok(true));
+        drop(release);
+        assert_eq!(busy.await.unwrap(), Ok(()));
     }
 
-    /// Starts a task that waits for the returned sender, then returns 7.
-    fn start_waiting(
-        pool: &Arc<WorkPool>,
-        user: &'static str,
-        bytes: usize,
-    ) -> (oneshot::Sender<()>, tokio::task::JoinHandle<Result<i32, PoolError>>) {
+    #[tokio::test]
+    async fn flow_leaves_a_thread_to_other_flows() {
+        let pool = start(THREADS_OF_FLOW + 1);
+        let mut busy = Vec::new();
+        for _ in 0..2 * THREADS_OF_FLOW {
+            let ((release, work), pool) = (blocking(), Arc::clone(&pool));
+            busy.push((release, tokio::spawn(async move { pool.run(1, work).await })));
+        }
+        let other = tokio::time::timeout(Duration::from_secs(5), pool.run(2, async { 5 })).await;
+        assert_eq!(other.expect("a thread for another flow"), Ok(5));
+        for (release, work) in busy {
+            drop(release);
+            assert_eq!(work.await.unwrap(), Ok(()));
+        }
+        assert!(pool.shared.lanes.lock().order.is_empty());
+    }
+
+    #[tokio::test]
+    async fn work_that_waits_occupies_no_thread() {
+        let pool = start(1);
         let (answer, wait) = oneshot::channel::<()>();
-        let pool = Arc::clone(pool);
-        let work = async move { wait.await.map_or(0, |()| 7) };
-        (answer, tokio::spawn(async move { pool.run(&name(user), bytes, work).await }))
-    }
-
-    #[tokio::test]
-    async fn tasks_that_wait_leave_their_places_to_other_users() {
-        let pool = Arc::new(WorkPool::start(1, LIMITS).unwrap());
-        let (first_answer, first) = start_waiting(&pool, "a", 50);
-        let (second_answer, second) = start_waiting(&pool, "b", 50);
-        tokio::time::sleep(PATIENCE * 2).await;
-        let other = name("c");
-        let next = tokio::time::timeout(Duration::from_secs(5), pool.run(&other, 50, async { 5 }));
-        assert_eq!(next.await.expect("a place for another user"), Ok(5));
-        // The task still counts for its own user.
-        let own = Arc::clone(&pool);
-        let own = tokio::spawn(async move { own.run(&name("a"), 1, async { 6 }).await });
-        tokio::time::sleep(PATIENCE * 2).await;
-        assert!(!own.is_finished());
-        first_answer.send(()).unwrap();
-        assert_eq!((first.await.unwrap(), own.await.unwrap()), (Ok(7), Ok(6)));
-        second.abort();
-        assert!(second.await.unwrap_err().is_cancelled());
-        drop(second_answer);
-        tokio::time::sleep(PATIENCE).await;
-        let state = pool.fair_queue.state.lock();
-        assert_eq!((state.running, state.bytes, state.suspended_bytes, state.users.len()), (0, 0, 0, 0));
-    }
-
-    #[tokio::test]
-    async fn task_that_continues_waits_for_a_place_before_new_tasks() {
-        let pool = Arc::new(WorkPool::start(1, PoolLimits { tasks: 1, ..LIMITS }).unwrap());
-        let (answer, resumed) = start_waiting(&pool, "a", 1);
-        tokio::time::sleep(PATIENCE * 2).await;
-        let place = pool.fair_queue.acquire(&name("b"), 1, 3).await.unwrap();
-        let new = waiter(&pool.fair_queue, "c", 1);
+        let waiting = {
+            let pool = Arc::clone(&pool);
+            tokio::spawn(async move { pool.run(1, async { wait.await.is_ok() }).await })
+        };
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert_eq!(pool.run(1, async { 5 }).await, Ok(5));
         answer.send(()).unwrap();
-        tokio::time::sleep(PATIENCE).await;
-        assert!(!resumed.is_finished() && !new.is_finished());
-        drop(place);
-        assert_eq!(resumed.await.unwrap(), Ok(7));
-        drop(new.await.unwrap().unwrap());
-        assert_eq!(pool.fair_queue.state.lock().running, 0);
+        assert_eq!(waiting.await.unwrap(), Ok(true));
     }
 
     #[tokio::test]
-    async fn suspended_tasks_stay_within_their_memory_limit() {
-        let pool = Arc::new(WorkPool::start(1, PoolLimits { suspended_bytes: 50, ..LIMITS }).unwrap());
-        let tasks = [start_waiting(&pool, "a", 50), start_waiting(&pool, "b", 50)];
-        tokio::time::sleep(PATIENCE * 3).await;
-        {
-            let state = pool.fair_queue.state.lock();
-            assert_eq!((state.running, state.bytes, state.suspended_bytes), (1, 50, 50));
-        }
-        for (answer, task) in tasks {
-            answer.send(()).unwrap();
-            assert_eq!(task.await.unwrap(), Ok(7));
-        }
-    }
-
-    #[tokio::test]
-    async fn full_user_queue_is_rejected_and_other_users_are_served() {
-        let fair_queue = Arc::new(FairQueue::new(LIMITS));
-        let running = fair_queue.acquire(&name("a"), 1, 3).await.unwrap();
-        let waiting: Vec<_> = (0..3).map(|_| waiter(&fair_queue, "a", 1)).collect();
-        settle().await;
-        assert_eq!(fair_queue.acquire(&name("a"), 1, 3).await.err(), Some(QueueFull));
-        assert!(fair_queue.acquire(&name("b"), 1, 3).await.is_ok());
-        drop(running);
-        for task in waiting {
-            drop(task.await.unwrap().unwrap());
-        }
-        assert!(fair_queue.state.lock().users.is_empty());
-    }
-
-    #[tokio::test]
-    async fn users_are_served_round_robin() {
-        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
-        let running = fair_queue.acquire(&name("z"), 1, 3).await.unwrap();
-        assert_eq!(serve(&fair_queue, running, ["a", "a", "a", "b"]).await, ["a", "b", "a", "a"]);
-    }
-
-    #[tokio::test]
-    async fn user_with_cancelled_full_queue_has_one_turn_per_round() {
-        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
-        let running = fair_queue.acquire(&name("z"), 1, 3).await.unwrap();
-        let cancelled: Vec<_> = (0..3).map(|_| waiter(&fair_queue, "a", 1)).collect();
-        settle().await;
-        for task in cancelled {
-            task.abort();
-        }
-        settle().await;
-        assert_eq!(serve(&fair_queue, running, ["a", "a", "a", "b"]).await, ["a", "b", "a", "a"]);
-    }
-
-    /// Queues a task for each of `users`, then drops `running`. Returns the users in the order of their grants.
-    async fn serve(
-        fair_queue: &Arc<FairQueue>,
-        running: WorkerPermit,
-        users: [&'static str; 4],
-    ) -> Vec<&'static str> {
-        let (order, mut started_users) = mpsc::unbounded_channel();
-        for user in users {
-            let (fair_queue, order) = (Arc::clone(fair_queue), order.clone());
-            tokio::spawn(async move {
-                let permit = fair_queue.acquire(&name(user), 1, 3).await.unwrap();
-                order.send(user).unwrap();
-                drop(permit);
-            });
-        }
-        settle().await;
-        drop((running, order));
-        let mut served = Vec::new();
-        while let Some(user) = started_users.recv().await {
-            served.push(user);
-        }
-        served
-    }
-
-    #[tokio::test]
-    async fn task_above_free_memory_waits_and_is_not_overtaken() {
-        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 9, ..LIMITS }));
-        let first = fair_queue.acquire(&name("a"), 40, 3).await.unwrap();
-        let second = fair_queue.acquire(&name("b"), 40, 3).await.unwrap();
-        // The cost counts as 50, the maximum of one user.
-        let large = waiter(&fair_queue, "c", 1000);
-        settle().await;
-        let later = waiter(&fair_queue, "d", 10);
-        settle().await;
-        assert!(!large.is_finished() && !later.is_finished());
-        drop(first);
-        drop((large.await.unwrap().unwrap(), later.await.unwrap().unwrap(), second));
-    }
-
-    #[tokio::test]
-    async fn cancelled_large_task_does_not_block_other_users() {
-        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 9, ..LIMITS }));
-        let running = [
-            fair_queue.acquire(&name("a"), 40, 3).await.unwrap(),
-            fair_queue.acquire(&name("b"), 40, 3).await.unwrap(),
-        ];
-        let large = waiter(&fair_queue, "c", 50);
-        settle().await;
-        let small = waiter(&fair_queue, "d", 10);
-        settle().await;
-        assert!(!small.is_finished());
-        large.abort();
-        settle().await;
-        assert!(small.is_finished(), "the cancellation starts the next task");
-        drop(small.await.unwrap().unwrap());
-        drop(running);
-    }
-
-    #[tokio::test]
-    async fn tasks_of_user_stay_within_user_byte_limit() {
-        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 9, tasks_per_user: 9, ..LIMITS }));
-        let running = fair_queue.acquire(&name("a"), 30, 3).await.unwrap();
-        let waiting = waiter(&fair_queue, "a", 30);
-        settle().await;
-        assert!(!waiting.is_finished());
-        drop(fair_queue.acquire(&name("b"), 30, 3).await.unwrap());
-        drop(running);
-        drop(waiting.await.unwrap().unwrap());
-    }
-
-    #[tokio::test]
-    async fn user_without_tasks_is_removed_after_cancellation() {
-        let fair_queue = Arc::new(FairQueue::new(PoolLimits { tasks: 1, ..LIMITS }));
-        let running = fair_queue.acquire(&name("a"), 1, 3).await.unwrap();
-        let cancelled = waiter(&fair_queue, "b", 1);
-        settle().await;
-        cancelled.abort();
-        settle().await;
-        drop(running);
-        assert!(fair_queue.state.lock().users.is_empty());
-    }
-
-    #[tokio::test]
-    async fn cancelled_waiter_passes_permit_to_next_task() {
-        let fair_queue = Arc::new(FairQueue::new(LIMITS));
-        let running = fair_queue.acquire(&name("a"), 1, 3).await.unwrap();
-        let cancelled = waiter(&fair_queue, "a", 1);
-        let next = waiter(&fair_queue, "a", 1);
-        settle().await;
-        cancelled.abort();
-        settle().await;
-        drop(running);
-        drop(next.await.unwrap().unwrap());
-        let state = fair_queue.state.lock();
-        assert_eq!((state.running, state.bytes, state.users.len()), (0, 0, 0));
-    }
-
-    fn waiter(
-        fair_queue: &Arc<FairQueue>,
-        user: &'static str,
-        bytes: usize,
-    ) -> tokio::task::JoinHandle<Result<WorkerPermit, QueueFull>> {
-        let fair_queue = Arc::clone(fair_queue);
-        tokio::spawn(async move { fair_queue.acquire(&name(user), bytes, 3).await })
-    }
-
-    /// Yields until every task of the test waits.
-    async fn settle() {
-        for _ in 0..20 {
+    async fn flows_are_served_in_turns() {
+        let pool = start(1);
+        let (release, work) = blocking();
+        let busy = {
+            let pool = Arc::clone(&pool);
+            tokio::spawn(async move { pool.run(9, work).await })
+        };
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut queued = Vec::new();
+        for flow in [1, 1, 1, 2] {
+            let (pool, order) = (Arc::clone(&pool), Arc::clone(&order));
+            queued.push(tokio::spawn(
+                async move { pool.run(flow, async move { order.lock().push(flow) }).await },
+            ));
             tokio::task::yield_now().await;
         }
+        drop(release);
+        assert_eq!(busy.await.unwrap(), Ok(()));
+        for work in queued {
+            assert_eq!(work.await.unwrap(), Ok(()));
+        }
+        assert_eq!(*order.lock(), [1, 2, 1, 1]);
+    }
+
+    #[tokio::test]
+    async fn requests_of_a_flow_wait_for_slots_and_a_full_queue_rejects() {
+        let pool = start(1);
+        let mut slots = Vec::new();
+        for _ in 0..THREADS_OF_FLOW {
+            slots.push(pool.take_slot(1).await.unwrap());
+        }
+        assert!(slots.iter().all(|slot| !slot.waited));
+        assert!(!pool.take_slot(2).await.unwrap().waited, "another flow has its own slots");
+        let waiting: Vec<_> = (0..MAX_WAITING)
+            .map(|_| {
+                let pool = Arc::clone(&pool);
+                tokio::spawn(async move { pool.take_slot(1).await.map(|slot| slot.waited) })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        assert_eq!(pool.take_slot(1).await.err(), Some(QueueFull));
+        drop(slots);
+        for slot in waiting {
+            assert_eq!(slot.await.unwrap(), Ok(true));
+        }
+        assert!(!pool.take_slot(1).await.unwrap().waited);
+        drop(pool.take_slot(3).await.unwrap());
+        assert_eq!(pool.slots.lock().len(), 1, "flows without requests are forgotten");
     }
 }

@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`ResponseChunks`] is the body of a chunked document. It encodes each chunk when the connection can take more.
-//! A chunk that costs more than copying is encoded on the work pool on behalf of its user. Each chunk counts as
+//! A chunk that costs more than copying is encoded on the work pool on behalf of its flow. Each chunk counts as
 //! unsent until the connection drops it, and so do the bytes and the version of a large object that the rest of the
 //! document holds.
 
@@ -20,18 +20,16 @@ use serving::body::Body;
 
 use crate::response::chunked_document::ChunkSource;
 use crate::shares::{HeldVersion, UnsentCounters, UnsentResponse, UserShare};
-use crate::work_pool::{ShutDown, WorkPool};
+use crate::work_pool::{Flow, ShutDown, WorkPool};
 
 /// Maximum size of a body or frame that does not count as unsent, in bytes. Most responses are smaller.
 const MAX_UNCOUNTED_BYTES: usize = 4096;
-
-/// Memory cost of encoding a chunk on the work pool, in bytes.
-const CHUNK_COST: usize = 256 << 10;
 
 /// Encodes and counts the response chunks of one user on one connection.
 #[derive(Clone)]
 pub(crate) struct ChunkProducer {
     pool: Arc<WorkPool>,
+    flow: Flow,
     counters: Arc<UnsentCounters>,
 }
 
@@ -41,9 +39,15 @@ pub(crate) fn is_counted(body: &Body) -> bool {
 }
 
 impl ChunkProducer {
-    /// Creates a producer for the user of `share`. `connection` counts the unsent bytes of the connection.
-    pub(crate) fn new(pool: Arc<WorkPool>, share: Arc<UserShare>, connection: Arc<AtomicUsize>) -> Self {
-        ChunkProducer { pool, counters: share.on_connection(connection) }
+    /// Creates a producer for the flow and for the user of `share`. `connection` counts the unsent bytes of the
+    /// connection.
+    pub(crate) fn new(
+        pool: Arc<WorkPool>,
+        flow: Flow,
+        share: Arc<UserShare>,
+        connection: Arc<AtomicUsize>,
+    ) -> Self {
+        ChunkProducer { pool, flow, counters: share.on_connection(connection) }
     }
 
     /// Counts a complete body as unsent until it is sent.
@@ -130,15 +134,13 @@ impl ResponseChunks {
 
     /// Encodes the next chunk on the pool.
     fn next_on_pool(&self, chunks: Box<dyn ChunkSource>) -> PendingChunk {
-        let (pool, user) = (Arc::clone(&self.producer.pool), Arc::clone(&self.producer.counters.share.user));
-        Box::pin(async move {
-            let work = async move {
-                let mut chunks = chunks;
-                let chunk = chunks.next();
-                (chunks, chunk)
-            };
-            pool.run_queued(&user, CHUNK_COST, work).await
-        })
+        let (pool, flow) = (Arc::clone(&self.producer.pool), self.producer.flow);
+        let work = async move {
+            let mut chunks = chunks;
+            let chunk = chunks.next();
+            (chunks, chunk)
+        };
+        Box::pin(async move { pool.run(flow, work).await })
     }
 
     /// Counts a chunk as unsent and keeps `chunks` for the next one. The end or an error drops `chunks`.
@@ -162,8 +164,8 @@ impl ResponseChunks {
 impl ChunkProducer {
     /// Returns a producer with a pool of one thread.
     pub(crate) fn for_tests() -> Self {
-        let pool = WorkPool::start(1, crate::work_pool::PoolLimits::SERVER).unwrap();
-        ChunkProducer::new(Arc::new(pool), crate::shares::Shares::new().share_of("a"), Arc::default())
+        let pool = WorkPool::start(1).unwrap();
+        ChunkProducer::new(Arc::new(pool), 1, crate::shares::Shares::new().share_of("a"), Arc::default())
     }
 }
 

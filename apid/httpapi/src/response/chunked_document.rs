@@ -25,16 +25,16 @@ pub(crate) const CHUNK_TARGET: usize = CHUNK_CAPACITY - CHUNK_CAPACITY / 8;
 
 /// A source of the chunks of a document, in order. After an error the document is incomplete.
 ///
-/// The caller calls [`ChunkSource::prepare`] until it returns false, then takes the chunks. Each call of
-/// `prepare` or `next` does a bounded amount of work: at most about one millisecond, or the work of one object.
+/// The caller calls [`ChunkSource::prepare`] once, then takes the chunks. Each call of `next` does a bounded amount of
+/// work: at most about one millisecond, or the work of one object. The response gives way after each chunk.
 pub(crate) trait ChunkSource: Iterator<Item = Result<Bytes, Status>> + Send {
-    /// Does one step of the work that precedes the response head. Returns true if another step remains.
+    /// Does the work that precedes the response head. Later calls have no effect.
     ///
     /// # Errors
     ///
     /// Encoding failed. The response is this Status instead of the document.
-    fn prepare(&mut self) -> Result<bool, Status> {
-        Ok(false)
+    fn prepare(&mut self) -> Result<(), Status> {
+        Ok(())
     }
 
     /// Bytes that the iterator holds now, without objects that come from the watch cache.
@@ -101,8 +101,6 @@ pub(crate) struct BufferedChunks {
     buffered: VecDeque<Bytes>,
     size: usize,
     exact_size: Option<usize>,
-    /// Whether the source is prepared.
-    prepared: bool,
     ended: bool,
     chunks: Box<dyn ChunkSource>,
 }
@@ -110,54 +108,29 @@ pub(crate) struct BufferedChunks {
 impl BufferedChunks {
     /// Wraps an unstarted document.
     pub(crate) fn new(chunks: Box<dyn ChunkSource>) -> Self {
-        BufferedChunks {
-            buffered: VecDeque::new(),
-            size: 0,
-            exact_size: None,
-            prepared: false,
-            ended: false,
-            chunks,
-        }
+        BufferedChunks { buffered: VecDeque::new(), size: 0, exact_size: None, ended: false, chunks }
     }
 
-    /// Does one step of preparing the document and encoding its first `limit` bytes.
-    ///
-    /// Returns true if another step may remain.
+    /// Prepares the document and encodes its first `limit` bytes. Later calls have no effect.
     ///
     /// # Errors
     ///
     /// Errors of the document.
-    pub(crate) fn prepare_up_to(&mut self, limit: usize) -> Result<bool, Status> {
-        if self.chunks.prepare()? {
-            return Ok(true);
-        }
-        self.prepared = true;
+    pub(crate) fn prepare_up_to(&mut self, limit: usize) -> Result<(), Status> {
+        self.chunks.prepare()?;
         if self.size == 0 {
             self.exact_size = self.chunks.exact_size();
         }
-        if self.ended || self.size.max(self.chunks.min_size()) > limit {
-            return Ok(false);
-        }
-        match self.chunks.next().transpose()? {
-            Some(chunk) => {
-                self.size += chunk.len();
-                self.buffered.push_back(chunk);
-                Ok(true)
-            }
-            None => {
-                self.ended = true;
-                Ok(false)
+        while !self.ended && self.size.max(self.chunks.min_size()) <= limit {
+            match self.chunks.next().transpose()? {
+                Some(chunk) => {
+                    self.size += chunk.len();
+                    self.buffered.push_back(chunk);
+                }
+                None => self.ended = true,
             }
         }
-    }
-
-    /// Whether the next call of [`BufferedChunks::prepare_up_to`] may take more than about 0.2 ms of CPU.
-    ///
-    /// Unlike [`ChunkSource::is_costly`] of this type, this ignores buffered chunks: preparation makes a
-    /// further chunk, while sending takes a buffered one.
-    pub(crate) fn is_preparation_costly(&self, limit: usize) -> bool {
-        let is_step_left = !self.prepared || self.size.max(self.chunks.min_size()) <= limit;
-        is_step_left && !self.ended && self.chunks.is_costly()
+        Ok(())
     }
 
     /// The size of the document in bytes, if it is known.
@@ -252,14 +225,8 @@ impl Gzip {
     /// Compresses a bounded part of the document. Returns true at the end of the document.
     fn compress(&mut self, encoder: &mut GzEncoder<Vec<u8>>) -> Result<bool, Status> {
         let mut remaining = MAX_INPUT_PER_CALL;
-        let mut is_costly = false;
         while remaining > 0 && encoder.get_ref().len() < CHUNK_TARGET {
             if self.input.is_empty() {
-                // The previous chunk was costly, which is enough work for one call.
-                if is_costly {
-                    break;
-                }
-                is_costly = self.chunks.is_costly();
                 match self.chunks.next().transpose()? {
                     Some(chunk) => self.input = chunk,
                     None => return Ok(true),
@@ -299,7 +266,7 @@ impl Iterator for Gzip {
 }
 
 impl ChunkSource for Gzip {
-    fn prepare(&mut self) -> Result<bool, Status> {
+    fn prepare(&mut self) -> Result<(), Status> {
         self.chunks.prepare()
     }
 
@@ -423,18 +390,18 @@ impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> Iterator for LazyDocument<F>
 
     fn next(&mut self) -> Option<Self::Item> {
         match self.prepare() {
-            Ok(_) => self.document.as_mut()?.next(),
+            Ok(()) => self.document.as_mut()?.next(),
             Err(status) => Some(Err(status)),
         }
     }
 }
 
 impl<F: FnOnce() -> Result<Vec<u8>, Status> + Send> ChunkSource for LazyDocument<F> {
-    fn prepare(&mut self) -> Result<bool, Status> {
+    fn prepare(&mut self) -> Result<(), Status> {
         if let Some(encode) = self.encode.take() {
             self.document = Some(copying_source(encode()?.into()));
         }
-        Ok(false)
+        Ok(())
     }
 
     fn held_bytes(&self) -> usize {
@@ -469,7 +436,7 @@ mod tests {
 
     fn begin(chunks: Box<dyn ChunkSource>, limit: usize) -> Result<BufferedChunks, Status> {
         let mut buffered = BufferedChunks::new(chunks);
-        while buffered.prepare_up_to(limit)? {}
+        buffered.prepare_up_to(limit)?;
         Ok(buffered)
     }
 
@@ -496,17 +463,15 @@ mod tests {
     }
 
     #[test]
-    fn preparation_is_costly_until_the_limit_is_reached() {
-        for (limit, steps) in [(1, 1), (usize::MAX, 3)] {
-            let mut buffered = BufferedChunks::new(Box::new(Gzip::new(chunks(&[2 * MAX_INPUT_PER_CALL]))));
-            let mut costly_steps = 0;
-            while buffered.is_preparation_costly(limit) {
-                costly_steps += 1;
-                buffered.prepare_up_to(limit).unwrap();
-                assert!(!buffered.is_costly(), "the next chunk is made");
-            }
-            assert_eq!(costly_steps, steps, "{limit}");
+    fn document_with_buffered_chunks_is_not_costly() {
+        let mut buffered = BufferedChunks::new(Box::new(Gzip::new(chunks(&[2 * MAX_INPUT_PER_CALL]))));
+        assert!(buffered.is_costly());
+        buffered.prepare_up_to(1).unwrap();
+        assert!(!buffered.is_costly(), "the next chunk is made");
+        while let Some(chunk) = buffered.buffered.pop_front() {
+            assert!(!chunk.is_empty());
         }
+        assert!(buffered.is_costly());
     }
 
     #[test]
@@ -551,7 +516,7 @@ mod tests {
     fn lazy_document_is_encoded_during_preparation() {
         let mut source = LazyDocument::new(|| Ok(vec![b'a'; 3 * CHUNK_CAPACITY]));
         assert!(source.is_costly() && source.held_bytes() == 0);
-        assert!(!source.prepare().unwrap());
+        source.prepare().unwrap();
         assert!(!source.is_costly() && source.held_bytes() == 3 * CHUNK_CAPACITY);
         assert_eq!(collect_document(Box::new(source)).unwrap().len(), 3 * CHUNK_CAPACITY);
         let mut failing = LazyDocument::new(|| Err(Status::internal("unreadable")));

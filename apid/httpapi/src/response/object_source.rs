@@ -56,12 +56,12 @@ impl Iterator for LargeObject {
 }
 
 impl ChunkSource for LargeObject {
-    fn prepare(&mut self) -> Result<bool, Status> {
+    fn prepare(&mut self) -> Result<(), Status> {
         if let Some((object, _)) = self.unprepared.take() {
             self.rest = object.split_json(&mut self.opening, true)?;
             self.size = self.opening.len() + self.rest.len();
         }
-        Ok(false)
+        Ok(())
     }
 
     fn held_bytes(&self) -> usize {

@@ -107,6 +107,20 @@ impl Representation {
         }
     }
 
+    /// Returns this representation in compact JSON, for the audit log.
+    pub(crate) fn in_json(&self) -> Self {
+        Representation { format: Format::Json, pretty: false, ..self.clone() }
+    }
+
+    /// Encodes one object as compact JSON, for the audit log.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored bytes are not a valid object.
+    pub(crate) fn audited_object(&self, source: &ResponseObject) -> Result<Vec<u8>, Status> {
+        self.in_json().whole_object(source)
+    }
+
     fn large_object(&self, source: ResponseObject, item: Arc<Item>) -> Box<dyn ChunkSource> {
         let encoding = Encoding::for_format(self.format, self.pretty);
         if encoding == Some(Encoding::Compact) && self.is_stored_form() {

@@ -5,8 +5,7 @@
 //! [`ApiResponse`] is a status code, a document and headers. [`ApiResponse::into_response`] encodes it with the
 //! negotiated options: JSON or YAML, indented, compressed; with warnings, `Retry-After` and `Audit-Id`.
 //!
-//! [`ApiResponse::prepare`] does the work that precedes the response head in steps. Costly steps may run on
-//! another thread.
+//! [`ApiResponse::prepare`] does the work that precedes the response head. It may run on another thread if it is costly.
 
 use apimachinery::status::Status;
 use bytes::Bytes;
@@ -17,7 +16,7 @@ use serving::body::Body;
 
 use crate::negotiate::{self, Format};
 use crate::query::Query;
-use crate::response::chunked_document::{self, BufferedChunks, ChunkSource, Gzip, LazyDocument};
+use crate::response::chunked_document::{self, BufferedChunks, ChunkSource, Gzip};
 use crate::response::list_encoding::Encoding;
 use crate::response::protobuf;
 use crate::response::representation::EncodedObject;
@@ -28,8 +27,8 @@ pub(crate) struct ApiResponse {
     content: Content,
     warnings: Vec<String>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// The Status of a failed request, for the audit log.
-    pub(crate) failure: Option<Box<Status>>,
+    /// The body, if it is a Status, for the audit log.
+    pub(crate) status: Option<Box<Status>>,
 }
 
 enum Content {
@@ -45,6 +44,8 @@ enum Content {
     Stream(Body, String),
     /// Bytes of unknown size that are no API document, with their media type.
     Octets(Body, String),
+    /// The response of another server, with its headers.
+    Forwarded(Body, HeaderMap),
     /// Switching protocols: the connection stops speaking HTTP.
     Upgraded,
     Empty,
@@ -114,6 +115,17 @@ impl ApiResponse {
         ApiResponse::new(200, Content::Stream(body, format.stream_media_type()))
     }
 
+    /// The response of another server: its code, its headers beside those of this server, its body.
+    pub(crate) fn forwarded(response: Response<Body>) -> Self {
+        let (head, body) = response.into_parts();
+        ApiResponse::new(head.status.as_u16(), Content::Forwarded(body, head.headers))
+    }
+
+    /// A stream of plain text with code 200, such as the log of a container.
+    pub(crate) fn plain_stream(body: Body) -> Self {
+        ApiResponse::new(200, Content::Stream(body, "text/plain".to_owned()))
+    }
+
     /// 101 Switching Protocols with these headers.
     pub(crate) fn switching_protocols(headers: Vec<(HeaderName, HeaderValue)>) -> Self {
         ApiResponse { headers, ..ApiResponse::new(101, Content::Upgraded) }
@@ -131,12 +143,12 @@ impl ApiResponse {
         if retry > 0 {
             response.headers.push((header::RETRY_AFTER, HeaderValue::from(retry)));
         }
-        response.failure = (!status.success).then(|| Box::new(status));
+        response.status = Some(Box::new(status));
         response
     }
 
     fn new(code: u16, content: Content) -> Self {
-        ApiResponse { code, content, warnings: Vec::new(), headers: Vec::new(), failure: None }
+        ApiResponse { code, content, warnings: Vec::new(), headers: Vec::new(), status: None }
     }
 
     /// Adds warnings for the client.
@@ -149,8 +161,13 @@ impl ApiResponse {
     /// Adds a header.
     #[must_use]
     pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.push((name, value));
+        self.add_header(name, value);
         self
+    }
+
+    /// Adds a header.
+    pub(crate) fn add_header(&mut self, name: HeaderName, value: HeaderValue) {
+        self.headers.push((name, value));
     }
 
     /// The HTTP status code.
@@ -160,47 +177,42 @@ impl ApiResponse {
 
     /// Whether the response body continues after the head as a stream or another protocol.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.content, Content::Stream(..) | Content::Upgraded)
+        matches!(self.content, Content::Stream(..) | Content::Forwarded(..) | Content::Upgraded)
     }
 
-    /// Does one step of the work that precedes the response head. Returns true if another step remains.
+    /// Does the work that precedes the response head. Later calls have no effect.
     ///
-    /// A step takes at most about one millisecond, or the encoding of one object. If encoding fails, the
-    /// response becomes the Status of the error.
-    pub(crate) fn prepare(&mut self, response_options: ResponseOptions) -> bool {
+    /// If encoding fails, the response becomes the Status of the error.
+    pub(crate) fn prepare(&mut self, response_options: ResponseOptions) {
         let (result, format) = match &mut self.content {
             Content::Chunks(buffered, format) => {
                 (buffered.prepare_up_to(response_options.buffer_limit()), *format)
             }
-            Content::Document(json, format)
-                if json.len() > MAX_SINGLE_BUFFER
-                    && final_encoding(*format, response_options.pretty).is_some() =>
-            {
-                let (json, format) = (std::mem::take(json), *format);
-                let encoded =
-                    LazyDocument::new(move || Ok(encode(json, format, response_options.pretty).into()));
-                self.content = Content::Chunks(BufferedChunks::new(Box::new(encoded)), format);
-                return true;
+            Content::Document(json, format) if is_converted(json, *format, response_options) => {
+                let encoded = encode(std::mem::take(json), *format, response_options.pretty);
+                let encoded = BufferedChunks::new(chunked_document::copying_source(encoded));
+                self.content = Content::Chunks(encoded, *format);
+                return self.prepare(response_options);
             }
-            _ => return false,
+            _ => return,
         };
-        result.unwrap_or_else(|status| {
+        if let Err(status) = result {
             *self = ApiResponse::status(status, format);
-            false
-        })
+        }
     }
 
-    /// Whether the next call of [`ApiResponse::prepare`] may take more than about 0.2 ms of CPU.
+    /// Whether [`ApiResponse::prepare`] may take more than about 0.2 ms of CPU.
     pub(crate) fn is_costly(&self, response_options: ResponseOptions) -> bool {
         match &self.content {
-            Content::Chunks(buffered, _) => buffered.is_preparation_costly(response_options.buffer_limit()),
+            Content::Chunks(buffered, _) => buffered.is_costly(),
+            Content::Document(json, format) => is_converted(json, *format, response_options),
             _ => false,
         }
     }
 
-    /// Builds the response, after any preparation steps that remain.
+    /// Builds the response, and prepares it first if that has not happened.
     pub(crate) fn into_response(mut self, delivery: &Delivery<'_>) -> Response<Body> {
-        while self.prepare(delivery.response_options) {}
+        self.prepare(delivery.response_options);
         let ResponseOptions { pretty, gzip } = delivery.response_options;
         let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = Response::new(Body::empty());
@@ -225,6 +237,17 @@ impl ApiResponse {
             Content::Stream(body, media_type) | Content::Octets(body, media_type) => {
                 let media_type = HeaderValue::from_str(&media_type);
                 headers.extend(media_type.ok().map(|media_type| (header::CONTENT_TYPE, media_type)));
+                if !delivery.is_head {
+                    *response.body_mut() = body;
+                }
+                return response;
+            }
+            Content::Forwarded(body, forwarded) => {
+                for (name, value) in &forwarded {
+                    if name != AUDIT_ID {
+                        headers.append(name, value.clone());
+                    }
+                }
                 if !delivery.is_head {
                     *response.body_mut() = body;
                 }
@@ -357,6 +380,11 @@ fn final_encoding(format: Format, pretty: bool) -> Option<Encoding> {
     Encoding::for_format(format, pretty).filter(|encoding| *encoding != Encoding::Compact)
 }
 
+/// Whether the document is large and must be converted.
+fn is_converted(json: &Bytes, format: Format, options: ResponseOptions) -> bool {
+    json.len() > MAX_SINGLE_BUFFER && final_encoding(format, options.pretty).is_some()
+}
+
 fn encode(json: Bytes, format: Format, pretty: bool) -> Bytes {
     let Some(encoding) = final_encoding(format, pretty) else { return json };
     match serde_json::from_slice(&json) {
@@ -455,7 +483,7 @@ mod tests {
         let id = HeaderValue::from_static("the-id");
         let response = ApiResponse::status(Status::unavailable("not now", 7), Format::Json)
             .with_warnings(vec!["unknown field \"a\"".to_owned(), "line\nbreak".to_owned()]);
-        assert!(response.failure.is_some());
+        assert!(response.status.is_some());
         let response = response.into_response(&delivery(&id));
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["audit-id"], "the-id");

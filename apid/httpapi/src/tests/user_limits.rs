@@ -176,6 +176,67 @@ async fn request_above_limit_of_its_level_gets_429_with_headers_of_its_schema() 
 }
 
 #[tokio::test]
+async fn heavy_requests_that_wait_for_a_slot_hold_no_seat() {
+    let server = Server::start_with_fairness().await;
+    assert_eq!(server.post(MAPS, map("large", &"x".repeat(100_000))).await.code, 201);
+    assert_eq!(server.post(MAPS, map("small", "v")).await.code, 201);
+    let limited = |shares: u32| {
+        let reject = json!({"type": "Reject"});
+        json!({"type": "Limited", "limited": {
+            "nominalConcurrencyShares": shares, "borrowingLimitPercent": 0, "limitResponse": reject,
+        }})
+    };
+    // Five of 600 seats.
+    let levels = [flow_object("level", limited(5)), flow_object("others", limited(595))];
+    let rule = json!({
+        "subjects": [{"kind": "User", "user": {"name": "*"}}],
+        "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"], "namespaces": ["a"]}],
+    });
+    let spec =
+        json!({"priorityLevelConfiguration": {"name": "level"}, "matchingPrecedence": 1, "rules": [rule]});
+    let schema = flow_object("a-schema", spec);
+    server.http_state.flow_control().unwrap().configure(&Configuration::from_objects([&schema], &levels));
+    // A large object that is not sent as it is stored is heavy; these requests wait for a future version.
+    let heavy = format!("{MAPS}/large?pretty=true&resourceVersion=99999999&timeout=1s");
+    let heavy = join_all((0..12).map(|_| server.get(&heavy)));
+    let small = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        server.get(&format!("{MAPS}/small")).await.code
+    };
+    let (heavy, small) = tokio::join!(heavy, small);
+    assert_eq!(small, 200, "four heavy requests have a slot and a seat, the others neither");
+    assert!(heavy.iter().all(|reply| reply.code == 504), "{heavy:?}");
+}
+
+#[tokio::test]
+async fn requests_that_wait_for_documents_hold_no_seat() {
+    let server = Server::start_with_fairness().await;
+    let limited = json!({
+        "nominalConcurrencyShares": 0, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"},
+    });
+    let level = flow_object("level", json!({"type": "Limited", "limited": limited}));
+    let rule = json!({
+        "subjects": [{"kind": "User", "user": {"name": "*"}}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    });
+    let spec =
+        json!({"priorityLevelConfiguration": {"name": "level"}, "matchingPrecedence": 1, "rules": [rule]});
+    let schema = flow_object("schema", spec);
+    server.http_state.flow_control().unwrap().configure(&Configuration::from_objects([&schema], [&level]));
+    // Another build is under way.
+    let build = Arc::clone(&server.http_state.openapi_builds).lock_owned().await;
+    let version = async {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        let version = server.get("/version").await;
+        drop(build);
+        version
+    };
+    let (document, version) = tokio::join!(server.get("/openapi/v3"), version);
+    assert_eq!((document.code, version.code), (200, 200), "the only seat of the level was free");
+    assert_eq!(version.header("x-pf-flowschema-uid"), "schema-uid");
+}
+
+#[tokio::test]
 async fn slow_bodies_above_user_limit_return_429() {
     let server = Server::start().await;
     let address = serve(&server).await;

@@ -176,7 +176,7 @@ fn list_result(items: &[Arc<Item>], continue_token: &str, remaining: Option<usiz
 
 /// Reads all chunks, and checks their size and the held memory.
 fn read(mut chunks: Box<dyn ChunkSource>, items: usize) -> Bytes {
-    while chunks.prepare().unwrap() {}
+    chunks.prepare().unwrap();
     let (exact, least) = (chunks.exact_size(), chunks.min_size());
     let mut out = Vec::new();
     loop {
@@ -230,7 +230,7 @@ async fn check(server: &Server, group: &str, version: &str, plural: &str, object
                     EncodedObject::Whole(encoded) if matches!(format, Format::Protobuf(_)) => encoded,
                     EncodedObject::Whole(json) => representation.reference_encode(json),
                     EncodedObject::Chunks(mut chunks) => {
-                        while chunks.prepare().unwrap() {}
+                        chunks.prepare().unwrap();
                         collect_document(chunks).unwrap().to_vec()
                     }
                 };
@@ -425,7 +425,7 @@ async fn unread_compressed_list_holds_no_compressor() {
     let negotiated = Negotiation { format: Format::Json, shape: Shape::Own };
     let representation = Representation::new(&server.http_state, resource, "v1", negotiated, "").unwrap();
     let mut buffered = BufferedChunks::new(representation.list(list_result(&items, "", None)).unwrap());
-    while buffered.prepare_up_to(128 * 1024).unwrap() {}
+    buffered.prepare_up_to(128 * 1024).unwrap();
     assert!(buffered.known_size().is_none());
     assert!(Gzip::new(Box::new(buffered)).held_bytes() < 1024);
 }
