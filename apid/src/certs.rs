@@ -19,8 +19,8 @@ const CLIENT_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
 ///
 /// The invalid arguments, or the file that could not be written.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Vec<String>> {
-    let (matches, mut mistakes) = match command_line::parse(CertsFlags::command(), arguments)? {
-        ParsedLine::Flags { matches, mistakes } => (matches, mistakes),
+    let (matches, mut errors) = match command_line::parse(CertsFlags::command(), arguments)? {
+        ParsedLine::Flags { matches, errors } => (matches, errors),
         ParsedLine::Text(text) => {
             print(text);
             return Ok(());
@@ -28,11 +28,11 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> Result<(), Vec<String
     };
     let flags = CertsFlags::from_arg_matches(&matches).map_err(|error| vec![error.to_string()])?;
     let Some(cert_dir) = &flags.cert_dir else {
-        mistakes.push("`--cert-dir` is missing".to_owned());
-        return Err(mistakes);
+        errors.push("`--cert-dir` is missing".to_owned());
+        return Err(errors);
     };
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+    if !errors.is_empty() {
+        return Err(errors);
     }
     flags.create(cert_dir).map_err(|error| vec![error.to_string()])
 }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn certs_reports_all_argument_errors_together() {
-        let mistakes = run(["--nope", "--client=a/b", "--group"].map(str::to_owned)).unwrap_err();
-        assert_eq!(mistakes.len(), 4, "{mistakes:?}");
+        let errors = run(["--nope", "--client=a/b", "--group"].map(str::to_owned)).unwrap_err();
+        assert_eq!(errors.len(), 4, "{errors:?}");
     }
 }

@@ -7,7 +7,7 @@ use clap::ValueEnum as _;
 use clap_complete::Shell;
 
 use crate::config::command;
-use crate::console::{fail, report_mistakes};
+use crate::console::{fail, report_errors};
 
 /// Runs `apid completion SHELL`: prints the completions of a shell.
 pub fn run_completion(arguments: impl IntoIterator<Item = String>) -> ExitCode {
@@ -23,8 +23,8 @@ pub fn run_completion(arguments: impl IntoIterator<Item = String>) -> ExitCode {
             print(&script)
         }
         Err(_) => {
-            let mistake = format!("`completion {shell}`: the shell must be one of {}", shells());
-            report_mistakes("apid", &[mistake])
+            let error = format!("`completion {shell}`: the shell must be one of {}", shells());
+            report_errors("apid", &[error])
         }
     }
 }

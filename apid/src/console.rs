@@ -19,8 +19,8 @@ pub fn fail(error: impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Prints the mistakes of a command line. Returns the exit code 64.
-pub fn report_mistakes(program: &str, mistakes: &[String]) -> ExitCode {
-    mistakes.iter().for_each(|mistake| eprintln!("{program}: {mistake}"));
+/// Prints the errors of a command line. Returns the exit code 64.
+pub fn report_errors(program: &str, errors: &[String]) -> ExitCode {
+    errors.iter().for_each(|error| eprintln!("{program}: {error}"));
     ExitCode::from(EXIT_USAGE)
 }

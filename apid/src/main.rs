@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use apid::config::{Command, Config};
-use apid::console::{print, report_mistakes};
+use apid::console::{print, report_errors};
 use processflags::command_line::text_arguments;
 use serving::arguments::most_similar;
 
@@ -14,7 +14,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let arguments = match text_arguments(std::env::args_os()) {
         Ok(arguments) => arguments,
-        Err(mistakes) => return report_mistakes("apid", &mistakes),
+        Err(errors) => return report_errors("apid", &errors),
     };
     let mut arguments = arguments.into_iter().peekable();
     let program = arguments.next().unwrap_or_default();
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     }
     if arguments.next_if(|word| word == "certs").is_some() {
         let result = apid::certs::run(arguments);
-        return result.map_or_else(|mistakes| report_mistakes("apid", &mistakes), |()| ExitCode::SUCCESS);
+        return result.map_or_else(|errors| report_errors("apid", &errors), |()| ExitCode::SUCCESS);
     }
     if arguments.next_if(|word| word == "store").is_some() {
         return apid::store_commands::run(arguments);
@@ -50,16 +50,12 @@ fn main() -> ExitCode {
         return apid::completions::run_man();
     }
     if let Some(command) = arguments.next_if(|word| !word.is_empty() && !word.starts_with('-')) {
-        return if command == "help" {
-            help(arguments)
-        } else {
-            report_mistakes("apid", &[unknown(&command)])
-        };
+        return if command == "help" { help(arguments) } else { report_errors("apid", &[unknown(&command)]) };
     }
     match Config::read(arguments) {
         Ok(Command::Serve(config)) => apid::process::run(*config),
         Ok(Command::Print(text)) => print(text),
-        Err(mistakes) => report_mistakes("apid", &mistakes),
+        Err(errors) => report_errors("apid", &errors),
     }
 }
 
@@ -93,11 +89,11 @@ fn help(arguments: impl Iterator<Item = String>) -> ExitCode {
         None => match Config::read(flag) {
             Ok(Command::Print(text)) => print(text),
             Ok(Command::Serve(_)) => ExitCode::FAILURE,
-            Err(mistakes) => report_mistakes("apid", &mistakes),
+            Err(errors) => report_errors("apid", &errors),
         },
         Some("certs") => {
             let result = apid::certs::run(flag);
-            result.map_or_else(|mistakes| report_mistakes("apid", &mistakes), |()| ExitCode::SUCCESS)
+            result.map_or_else(|errors| report_errors("apid", &errors), |()| ExitCode::SUCCESS)
         }
         Some("store") => apid::store_commands::run(flag),
         Some("convert") => apid::migration_commands::convert::run(flag),
@@ -107,6 +103,6 @@ fn help(arguments: impl Iterator<Item = String>) -> ExitCode {
         Some(command @ ("completion" | "man" | "version" | "help")) => {
             print(format!("`apid {command}` has no flags; `apid help` lists the commands\n"))
         }
-        Some(command) => report_mistakes("apid", &[unknown(command)]),
+        Some(command) => report_errors("apid", &[unknown(command)]),
     }
 }

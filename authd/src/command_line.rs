@@ -24,31 +24,31 @@ pub(crate) fn print_parse_result(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Prints mistakes to standard error, one line each, and returns the exit code [`USAGE`].
-pub(crate) fn print_mistakes(mistakes: impl IntoIterator<Item = impl Display>) -> ExitCode {
-    for mistake in mistakes {
-        eprintln!("authd: {mistake}");
+/// Prints errors to standard error, one line each, and returns the exit code [`USAGE`].
+pub(crate) fn print_errors(errors: impl IntoIterator<Item = impl Display>) -> ExitCode {
+    for error in errors {
+        eprintln!("authd: {error}");
     }
     ExitCode::from(USAGE)
 }
 
 /// Parses the flags of the server, without the program name.
-/// Returns the valid flags, and the mistakes in the other flags.
+/// Returns the valid flags, and the errors in the other flags.
 ///
 /// # Errors
 ///
-/// The exit code, after help, the version, or mistakes without any usable flags were printed.
+/// The exit code, after help, the version, or errors without any usable flags were printed.
 pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, Vec<String>), ExitCode> {
-    let (matches, mistakes) = match command_line::parse(Flags::command(), words) {
-        Ok(ParsedLine::Flags { matches, mistakes }) => (matches, mistakes),
+    let (matches, errors) = match command_line::parse(Flags::command(), words) {
+        Ok(ParsedLine::Flags { matches, errors }) => (matches, errors),
         Ok(ParsedLine::Text(text)) => {
             let _ = write!(std::io::stdout(), "{text}");
             return Err(ExitCode::SUCCESS);
         }
-        Err(mistakes) => return Err(print_mistakes(mistakes)),
+        Err(errors) => return Err(print_errors(errors)),
     };
     match Flags::from_arg_matches(&matches) {
-        Ok(flags) => Ok((flags, mistakes)),
+        Ok(flags) => Ok((flags, errors)),
         Err(error) => Err(print_parse_result(&error)),
     }
 }
@@ -58,14 +58,14 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<(Flags, V
 ///
 /// # Errors
 ///
-/// All mistakes of the file.
+/// All errors of the file.
 pub(crate) fn with_configuration_file(
     words: Vec<String>,
 ) -> Result<(Vec<String>, Option<ServerConfiguration>), Vec<String>> {
     let Some(file) = ServerConfiguration::from_arguments(&words)? else { return Ok((words, None)) };
-    let mistakes = file.check_flags(&file.authd, &Flags::command());
-    if !mistakes.is_empty() {
-        return Err(mistakes);
+    let errors = file.check_flags(&file.authd, &Flags::command());
+    if !errors.is_empty() {
+        return Err(errors);
     }
     Ok((config_file::merge(&file.authd, words), Some(file)))
 }

@@ -55,7 +55,7 @@ use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use active_config::SharedConfig;
-use command_line::{print_mistakes, with_configuration_file};
+use command_line::{print_errors, with_configuration_file};
 use config::{Config, Flags};
 use config_error::ConfigError;
 use grpc::metrics::RequestMetrics;
@@ -82,16 +82,16 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let text_arguments = text_arguments(arguments.into_iter().skip(1));
     let (words, file) = match text_arguments.and_then(with_configuration_file) {
         Ok(merged) => merged,
-        Err(mistakes) => return print_mistakes(mistakes),
+        Err(flag_errors) => return print_errors(flag_errors),
     };
-    let (flags, mut mistakes) = match command_line::parse(words) {
+    let (flags, mut flag_errors) = match command_line::parse(words) {
         Ok(parsed) => parsed,
         Err(exit_code) => return exit_code,
     };
     let names = &flags.shared.names;
     // `configure` reports invalid names.
     if let (Some(file), Ok(names)) = (file, Names::new(names.names, &names.api_domain)) {
-        mistakes.extend(file.check_version(&names).err());
+        flag_errors.extend(file.check_version(&names).err());
     }
     let clock = Arc::new(SystemClock::new());
     if serving::log::init(flags.shared.log.verbosity, flags.shared.log.logging_format, clock).is_err() {
@@ -100,11 +100,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (config, components) = match configure(flags) {
         Ok(configured) => configured,
         Err(errors) => {
-            return print_mistakes(mistakes.into_iter().chain(errors.iter().map(ToString::to_string)));
+            return print_errors(flag_errors.into_iter().chain(errors.iter().map(ToString::to_string)));
         }
     };
-    if !mistakes.is_empty() {
-        return print_mistakes(mistakes);
+    if !flag_errors.is_empty() {
+        return print_errors(flag_errors);
     }
     let build = build_info::BUILD_INFO;
     tracing::info!(

@@ -215,7 +215,7 @@ async fn admission_configuration_file_configures_plugins_and_errors_exit_64() {
         response.expect(status);
     }
 
-    for (text, mistake) in [
+    for (text, error) in [
         (format!("{head}  path: gone.yaml\n"), "plugins[0].path: No such file"),
         (format!("{head}  config: {{}}\n"), "unknown field \"plugins[0].config\""),
         (head.replace("EventRateLimit", "Nothing"), "plugin `Nothing` is unknown"),
@@ -227,7 +227,7 @@ async fn admission_configuration_file_configures_plugins_and_errors_exit_64() {
         let output = plane.command().output().expect("apid runs");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(64), "{text}: {stderr}");
-        assert!(stderr.contains(mistake), "{text}: {stderr}");
+        assert!(stderr.contains(error), "{text}: {stderr}");
     }
 }
 

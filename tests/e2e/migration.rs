@@ -135,8 +135,8 @@ async fn old_manifests_and_requests_are_found_converted_and_applied() {
 }
 
 #[tokio::test]
-async fn invalid_command_lines_of_migration_commands_exit_64_with_all_mistakes() {
-    for (arguments, mistakes) in [
+async fn invalid_command_lines_of_migration_commands_exit_64_with_all_errors() {
+    for (arguments, errors) in [
         (
             &["convert", "--output-version", "a/b/c"][..],
             &["`--filename` is missing", "`--output-version=a/b/c`"][..],
@@ -145,8 +145,8 @@ async fn invalid_command_lines_of_migration_commands_exit_64_with_all_mistakes()
     ] {
         let output = apid(arguments);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}");
-        for mistake in mistakes {
-            assert!(text(&output.stderr).contains(mistake), "{}", text(&output.stderr));
+        for error in errors {
+            assert!(text(&output.stderr).contains(error), "{}", text(&output.stderr));
         }
     }
     let output = apid(&["convert", "-f", "/nonexistent"]);

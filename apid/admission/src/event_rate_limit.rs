@@ -272,7 +272,7 @@ mod tests {
     fn invalid_event_rate_limit_configuration_names_field() {
         let fake = Fake::new(Preset::Kubernetes);
         let at = "file `f.yaml`: line 8: plugins[0].configuration";
-        for (limits, mistake) in [
+        for (limits, error) in [
             ("[]", ".limits: must have at least one entry"),
             (
                 "[{type: Pod, qps: 1, burst: 1}]",
@@ -282,11 +282,11 @@ mod tests {
             ("[{type: User, qps: 1}]", ".limits[0].burst: must be a number above 0"),
             ("[{type: User, qps: 1, burst: 1, cacheSize: -1}]", ".limits[0].cacheSize: must not be negative"),
         ] {
-            assert_eq!(plugin(&fake, limits).err(), Some(format!("{at}{mistake}")), "{limits}");
+            assert_eq!(plugin(&fake, limits).err(), Some(format!("{at}{error}")), "{limits}");
         }
         let several = plugin(&fake, "[{type: User, qps: x, burst: 1, cache: 1}]").err().unwrap();
-        for mistake in ["limits[0].qps: Invalid value: \"string\": must be an integer", "unknown field"] {
-            assert!(several.contains(mistake), "{several}");
+        for error in ["limits[0].qps: Invalid value: \"string\": must be an integer", "unknown field"] {
+            assert!(several.contains(error), "{several}");
         }
         assert!(EventRateLimit::new(&fake.environment, None).is_err());
     }

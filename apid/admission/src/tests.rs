@@ -128,7 +128,7 @@ fn invalid_plugin_flags_return_errors() {
         let list = |name: &'static str| if name.is_empty() { vec![] } else { vec![name] };
         assert_eq!(chain(&list(enabled), &list(disabled)).unwrap_err(), [error]);
     }
-    assert_eq!(chain(&["x", "y", "ImagePolicyWebhook"], &[]).unwrap_err().len(), 3, "all mistakes at once");
+    assert_eq!(chain(&["x", "y", "ImagePolicyWebhook"], &[]).unwrap_err().len(), 3, "all errors at once");
 }
 
 #[test]

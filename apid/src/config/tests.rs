@@ -301,7 +301,7 @@ fn configuration_file_sets_flags_and_command_line_wins() {
 }
 
 #[test]
-fn configuration_file_mistakes_are_reported_with_those_of_flags() {
+fn configuration_file_errors_are_reported_with_those_of_flags() {
     let dir = tempfile::tempdir().unwrap();
     let version = "apiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\n";
     for (sections, texts) in [
@@ -324,7 +324,7 @@ fn configuration_file_mistakes_are_reported_with_those_of_flags() {
 }
 
 #[test]
-fn unknown_controllers_are_reported_with_other_mistakes() {
+fn unknown_controllers_are_reported_with_other_errors() {
     let errors = read(&["--controllers=*,-garbagecollectors", "--nope"]).unwrap_err();
     for text in [
         "`--controllers`: `-garbagecollectors` is not in the list of known controllers; a similar controller is `garbagecollector`",

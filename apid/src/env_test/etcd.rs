@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &[String], parent_id: u32) -> Result<ExitCode, Vec<
             TcpListener::bind(address).map_err(|error| format!("`--listen-client-urls={url}`: {error}"))
         })
         .collect::<Result<_, String>>()
-        .map_err(|mistake| vec![mistake])?;
+        .map_err(|error| vec![error])?;
     for listener in listeners {
         let dir = dir.clone();
         std::thread::spawn(move || {

@@ -30,7 +30,7 @@ const SUBDIRECTORY: &str = "apid";
 ///
 /// # Errors
 ///
-/// All mistakes of the command line.
+/// All errors of the command line.
 pub(super) fn run(arguments: Vec<String>, parent_id: u32) -> Result<ExitCode, Vec<String>> {
     let servers = flag_value(&arguments, "etcd-servers");
     let flags = CallerFlags::read(without_flag(arguments, "etcd-servers"))?;
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: Vec<String>, parent_id: u32) -> Result<ExitCode, Ve
         FlagValues::single("spawn-authd", "true"),
         FlagValues::single("controllers", CONTROLLERS),
     ];
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     if let Some(servers) = servers
         && !flags.has("data-dir")
     {
@@ -47,12 +47,12 @@ pub(super) fn run(arguments: Vec<String>, parent_id: u32) -> Result<ExitCode, Ve
             Ok(dir) => {
                 defaults.push(FlagValues::single("data-dir", dir.join(SUBDIRECTORY).display().to_string()))
             }
-            Err(mistake) => mistakes.push(mistake.to_string()),
+            Err(error) => errors.push(error.to_string()),
         }
     }
     let is_help = flags.arguments.iter().any(|argument| argument == "--help" || argument == "-h");
-    if !is_help && !mistakes.is_empty() {
-        return Err(mistakes);
+    if !is_help && !errors.is_empty() {
+        return Err(errors);
     }
     match Config::read(flags.with_defaults(defaults))? {
         Command::Serve(config) => {

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use serving::arguments::{flag_value, has_flag};
 use serving::config_file::{FlagValues, ServerConfiguration, merge};
 
-use crate::console::report_mistakes;
+use crate::console::report_errors;
 
 mod etcd;
 mod kube_apiserver;
@@ -60,7 +60,7 @@ impl Role {
             Role::KubeApiserver => kube_apiserver::run(arguments, parent_id),
             Role::Etcd => etcd::run(&arguments, parent_id),
         });
-        result.unwrap_or_else(|mistakes| report_mistakes(self.name(), &mistakes))
+        result.unwrap_or_else(|errors| report_errors(self.name(), &errors))
     }
 
     fn name(self) -> &'static str {
@@ -76,14 +76,14 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let mut arguments = arguments.into_iter();
     let argument = arguments.next().unwrap_or_default();
     let Some(parent_id) = argument.strip_prefix("--parent-id=").and_then(|id| id.parse().ok()) else {
-        let mistake =
+        let error =
             format!("`env-test {argument}`: the first argument must be `--parent-id=PID`, then the role");
-        return report_mistakes("apid", &[mistake]);
+        return report_errors("apid", &[error]);
     };
     let role = arguments.next().unwrap_or_default();
     match Role::of_program(&role) {
         Some(role) => role.run(arguments, Some(parent_id)),
-        None => report_mistakes("apid", &[format!("`env-test {role}`: the role is kube-apiserver or etcd")]),
+        None => report_errors("apid", &[format!("`env-test {role}`: the role is kube-apiserver or etcd")]),
     }
 }
 
@@ -98,7 +98,7 @@ impl CallerFlags {
     ///
     /// # Errors
     ///
-    /// All mistakes of the file.
+    /// All errors of the file.
     fn read(arguments: Vec<String>) -> Result<Self, Vec<String>> {
         let file = ServerConfiguration::from_arguments(&arguments)?;
         Ok(CallerFlags { arguments, file })

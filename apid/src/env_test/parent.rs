@@ -32,10 +32,10 @@ pub(super) fn running_parent_id(expected_id: Option<u32>) -> Result<u32, Vec<Str
     if let Some(expected_id) = expected_id
         && expected_id != id
     {
-        let mistake = format!(
+        let error = format!(
             "the parent process {expected_id} ended before the start, or `$APID` is a script that does not use `exec`"
         );
-        return Err(vec![mistake]);
+        return Err(vec![error]);
     }
     let (own_ids, parent_ids) = (ProcessIds::read("self"), ProcessIds::read(&id.to_string()));
     if own_ids.zip(parent_ids).is_some_and(|(own_ids, parent_ids)| is_orphan(own_ids, parent_ids)) {

@@ -21,7 +21,7 @@ use serving::config_file::FlagValues;
 
 use super::CallerFlags;
 use crate::config::{Command, Config};
-use crate::console::{print, report_mistakes};
+use crate::console::{print, report_errors};
 use crate::process::{self, RunOptions, StopCondition};
 
 const HELP: &str = "\
@@ -50,10 +50,10 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let directory = match TemporaryDirectory::create() {
         Ok(directory) => directory,
         Err(error) => {
-            return report_mistakes("apid", &[format!("cannot create a temporary directory: {error}")]);
+            return report_errors("apid", &[format!("cannot create a temporary directory: {error}")]);
         }
     };
-    start(&directory, arguments).unwrap_or_else(|mistakes| report_mistakes("apid", &mistakes))
+    start(&directory, arguments).unwrap_or_else(|errors| report_errors("apid", &errors))
 }
 
 /// A private temporary directory, removed on drop.
@@ -115,9 +115,9 @@ fn start(directory: &TemporaryDirectory, arguments: Vec<String>) -> Result<ExitC
 /// Returns an error line for each flag in [`FIXED_FLAGS`] that the caller sets.
 fn reject_fixed_flags(flags: &CallerFlags) -> Result<(), Vec<String>> {
     let fixed = FIXED_FLAGS.iter().filter(|name| flags.has(name));
-    let mistakes: Vec<String> =
+    let errors: Vec<String> =
         fixed.map(|name| format!("`--{name}`: test-server sets this flag itself; remove the flag")).collect();
-    if mistakes.is_empty() { Ok(()) } else { Err(mistakes) }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 /// The kubeconfig cannot be written.
@@ -191,9 +191,9 @@ mod tests {
             CallerFlags::read(words.iter().map(|word| (*word).to_owned()).collect()).unwrap()
         };
         assert_eq!(reject_fixed_flags(&flags(&["--secure-port=1"])), Ok(()));
-        let mistakes =
+        let errors =
             reject_fixed_flags(&flags(&["--bind-address", "::", "--token-auth-file=x"])).unwrap_err();
-        assert_eq!(mistakes.len(), 2, "{mistakes:?}");
-        assert!(mistakes[0].starts_with("`--bind-address`: "), "{mistakes:?}");
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert!(errors[0].starts_with("`--bind-address`: "), "{errors:?}");
     }
 }

@@ -47,17 +47,17 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 fn convert(flags: ConvertFlags) -> Result<ExitCode, Vec<String>> {
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     if flags.filename.is_empty() {
-        mistakes.push("`--filename` is missing; use `-f FILE`, or `-f -` for standard input".to_owned());
+        errors.push("`--filename` is missing; use `-f FILE`, or `-f -` for standard input".to_owned());
     }
     let target = flags.output_version.as_deref().map(|text| (text, GroupVersion::parse(text)));
     if let Some((text, None)) = &target {
-        mistakes
+        errors
             .push(format!("`--output-version={text}`: use GROUP/VERSION, for example networking.DOMAIN/v1"));
     }
-    let names = flags.preset.names().map_err(|mistake| mistakes.push(mistake));
-    let (Ok(names), true) = (names, mistakes.is_empty()) else { return Err(mistakes) };
+    let names = flags.preset.names().map_err(|error| errors.push(error));
+    let (Ok(names), true) = (names, errors.is_empty()) else { return Err(errors) };
     let target = target.and_then(|(_, target)| target);
 
     let (clock, rng) = (SystemClock::new(), SystemRng);

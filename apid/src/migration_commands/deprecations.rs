@@ -66,15 +66,15 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
 }
 
 fn report(flags: DeprecationsFlags) -> Result<ExitCode, Vec<String>> {
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     if flags.metrics.is_empty() && flags.audit.is_empty() && flags.manifests.is_empty() {
-        mistakes.push("no source: use --metrics, --audit or --manifests".to_owned());
+        errors.push("no source: use --metrics, --audit or --manifests".to_owned());
     }
     if flags.client_certificate.is_some() != flags.client_key.is_some() {
-        mistakes.push("`--client-certificate` and `--client-key` need each other".to_owned());
+        errors.push("`--client-certificate` and `--client-key` need each other".to_owned());
     }
-    let names = flags.preset.names().map_err(|mistake| mistakes.push(mistake));
-    let (Ok(names), true) = (names, mistakes.is_empty()) else { return Err(mistakes) };
+    let names = flags.preset.names().map_err(|error| errors.push(error));
+    let (Ok(names), true) = (names, errors.is_empty()) else { return Err(errors) };
     let mut report = Report::new(&names);
     if let Err(error) = flags.read_sources(&mut report) {
         return Ok(fail(error));

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use clap::{Args, Command, FromArgMatches};
 
-use crate::console::{print, report_mistakes};
+use crate::console::{print, report_errors};
 use processflags::command_line::{self, ParsedLine};
 
 /// Flags of the names preset.
@@ -50,7 +50,7 @@ enum Format {
     Json,
 }
 
-/// Parses the flags of a command and calls `run`, which returns the exit code or all mistakes of the command
+/// Parses the flags of a command and calls `run`, which returns the exit code or all errors of the command
 /// line.
 fn run_command<F: FromArgMatches>(
     command: Command,
@@ -61,12 +61,12 @@ fn run_command<F: FromArgMatches>(
         Ok(ParsedLine::Text(text)) => {
             return print(text);
         }
-        Ok(ParsedLine::Flags { matches, mistakes }) if mistakes.is_empty() => {
+        Ok(ParsedLine::Flags { matches, errors }) if errors.is_empty() => {
             F::from_arg_matches(&matches).map_err(|error| vec![error.to_string()]).and_then(run)
         }
-        Ok(ParsedLine::Flags { mistakes, .. }) | Err(mistakes) => Err(mistakes),
+        Ok(ParsedLine::Flags { errors, .. }) | Err(errors) => Err(errors),
     };
-    result.unwrap_or_else(|mistakes| report_mistakes("apid", &mistakes))
+    result.unwrap_or_else(|errors| report_errors("apid", &errors))
 }
 
 /// Maximum size in bytes of a file with manifests or metrics.

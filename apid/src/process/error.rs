@@ -12,13 +12,13 @@ use storage::engine::fjall::OpenError;
 use tokio::task::JoinError;
 
 use super::OnReadyError;
-use crate::console::{fail, report_mistakes};
+use crate::console::{fail, report_errors};
 use crate::spawn::SpawnError;
 
 /// The failure that ends the process during start, run or shutdown.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProcessError {
-    /// The command line is invalid. Contains one text for each mistake.
+    /// The command line is invalid. Contains one text for each error.
     #[error("{}", .0.join("; "))]
     Usage(Vec<String>),
     /// The data directory cannot be created.
@@ -112,15 +112,15 @@ impl ProcessError {
         ProcessError::File { path: path.as_ref().to_owned(), error }
     }
 
-    /// Creates the error for an authd that rejected its flags; authd itself has printed the mistakes.
+    /// Creates the error for an authd that rejected its flags; authd itself has printed the errors.
     pub(super) fn authd_rejected_flags() -> Self {
         ProcessError::Usage(vec!["authd rejected its flags; see its message above".to_owned()])
     }
 
     /// Prints the error and returns the exit code: 64 for an invalid command line, 1 otherwise.
     pub(super) fn report(&self) -> ExitCode {
-        if let ProcessError::Usage(mistakes) = self {
-            return report_mistakes("apid", mistakes);
+        if let ProcessError::Usage(errors) = self {
+            return report_errors("apid", errors);
         }
         tracing::error!("{self}");
         fail(self)

@@ -190,7 +190,7 @@ impl WebhookClients {
         };
         let agent = concat!("apid/", env!("CARGO_PKG_VERSION"));
         let remote = Remote::new(target, agent, &self.names, Arc::clone(&self.clock))
-            .map_err(|mistakes| mistakes.join("; "))?;
+            .map_err(|errors| errors.join("; "))?;
         let permits = Semaphore::new(MAX_CALLS_IN_FLIGHT);
         Ok(Arc::new(WebhookClient { remote, permits, circuit: CircuitBreaker::default() }))
     }

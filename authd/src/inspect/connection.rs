@@ -39,7 +39,7 @@ impl Connection {
         let namespace = config.contexts.get(context).map(|context| context.namespace.clone());
         let agent = concat!("authd/", env!("CARGO_PKG_VERSION"));
         let remote = Remote::new(target, agent, &names, Arc::new(SystemClock::new()))
-            .map_err(|mistakes| InspectError::new(mistakes.join("; ")))?;
+            .map_err(|errors| InspectError::new(errors.join("; ")))?;
         let namespace = namespace.filter(|namespace| !namespace.is_empty());
         Ok(Connection { remote, namespace: namespace.unwrap_or_else(|| "default".to_owned()) })
     }

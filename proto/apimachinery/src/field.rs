@@ -299,7 +299,7 @@ pub const ERRORS_MAX: usize = 100;
 ///
 /// # Invariants
 ///
-/// INVARIANT (bounded): an object with a million mistakes produces a list of 100 errors.
+/// INVARIANT (bounded): an object with a million errors produces a list of 100 errors.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldErrors {
     kept: Vec<FieldError>,

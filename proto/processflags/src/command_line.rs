@@ -1,9 +1,9 @@
-//! Command lines: clap parses them, and all mistakes are reported together.
+//! Command lines: clap parses them, and all errors are reported together.
 //!
 //! # Contract
 //!
-//! clap stops at the first mistake. [`parse`] records the mistake, removes its arguments and parses the rest,
-//! until no mistake remains. Parsing ends at a missing required argument: callers that check required flags
+//! clap stops at the first error. [`parse`] records the error, removes its arguments and parses the rest,
+//! until no error remains. Parsing ends at a missing required argument: callers that check required flags
 //! themselves report them together with invalid ones.
 
 use std::error::Error as _;
@@ -15,12 +15,12 @@ use clap::{ArgMatches, Command};
 /// The result of parsing a command line.
 #[derive(Debug)]
 pub enum ParsedLine {
-    /// The valid flags, and the mistakes in the other arguments.
+    /// The valid flags, and the errors in the other arguments.
     Flags {
         /// The values of the valid flags.
         matches: ArgMatches,
-        /// One line for each mistake.
-        mistakes: Vec<String>,
+        /// One line for each error.
+        errors: Vec<String>,
     },
     /// The text of `--help` or `--version`.
     Text(String),
@@ -32,46 +32,46 @@ pub enum ParsedLine {
 ///
 /// One line for each argument that is not UTF-8.
 pub fn text_arguments(arguments: impl IntoIterator<Item = OsString>) -> Result<Vec<String>, Vec<String>> {
-    let (mut texts, mut mistakes) = (Vec::new(), Vec::new());
+    let (mut texts, mut errors) = (Vec::new(), Vec::new());
     for argument in arguments {
         match argument.into_string() {
             Ok(text) => texts.push(text),
-            Err(argument) => mistakes.push(format!("argument `{}` is not valid UTF-8", argument.display())),
+            Err(argument) => errors.push(format!("argument `{}` is not valid UTF-8", argument.display())),
         }
     }
-    if mistakes.is_empty() { Ok(texts) } else { Err(mistakes) }
+    if errors.is_empty() { Ok(texts) } else { Err(errors) }
 }
 
 /// Parses the arguments, without the program name.
 ///
 /// # Errors
 ///
-/// One line for each mistake. This is the result only if the last mistake has no argument that can be
-/// removed, such as a missing required argument; otherwise [`ParsedLine::Flags`] has the mistakes.
+/// One line for each error. This is the result only if the last error has no argument that can be
+/// removed, such as a missing required argument; otherwise [`ParsedLine::Flags`] has the errors.
 pub fn parse(
     command: Command,
     arguments: impl IntoIterator<Item = String>,
 ) -> Result<ParsedLine, Vec<String>> {
     let mut command = command.no_binary_name(true).args_override_self(true);
     let mut arguments: Vec<String> = arguments.into_iter().collect();
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     loop {
         let error = match command.try_get_matches_from_mut(&arguments) {
-            Ok(matches) => return Ok(ParsedLine::Flags { matches, mistakes }),
+            Ok(matches) => return Ok(ParsedLine::Flags { matches, errors }),
             Err(error) => error,
         };
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             return Ok(ParsedLine::Text(error.render().to_string()));
         }
-        let mistake = Mistake::new(&error);
-        mistakes.push(mistake.text.clone());
-        let Some(range) = mistake.find_argument(&arguments, &command) else { return Err(mistakes) };
+        let error = FlagError::new(&error);
+        errors.push(error.text.clone());
+        let Some(range) = error.find_argument(&arguments, &command) else { return Err(errors) };
         arguments.drain(range);
     }
 }
 
-/// A mistake and its argument, as clap names it.
-struct Mistake {
+/// An error and its argument, as clap names it.
+struct FlagError {
     text: String,
     /// The flag with its dashes, or a word that is not a flag.
     name: String,
@@ -79,7 +79,7 @@ struct Mistake {
     value: Option<String>,
 }
 
-impl Mistake {
+impl FlagError {
     fn new(error: &clap::Error) -> Self {
         let context = |kind| match error.get(kind) {
             Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -108,7 +108,7 @@ impl Mistake {
             }
             (_, None) => error.render().to_string().lines().next().unwrap_or_default().to_owned(),
         };
-        Mistake { text, name, value }
+        FlagError { text, name, value }
     }
 
     /// Returns the range of the flag and its value among the arguments; None if they are not there.
@@ -165,7 +165,7 @@ mod tests {
 
     fn parse_words(words: &[&str]) -> (ArgMatches, Vec<String>) {
         match parse(command(), words.iter().map(|word| (*word).to_owned())) {
-            Ok(ParsedLine::Flags { matches, mistakes }) => (matches, mistakes),
+            Ok(ParsedLine::Flags { matches, errors }) => (matches, errors),
             other => panic!("{other:?}"),
         }
     }
@@ -174,8 +174,8 @@ mod tests {
     fn arguments_that_are_not_utf_8_are_reported_together() {
         use std::os::unix::ffi::OsStringExt as _;
         let invalid = |byte| OsString::from_vec(vec![b'a', byte]);
-        let mistakes = text_arguments([invalid(0xff), "--port".into(), invalid(0x80)]).unwrap_err();
-        assert_eq!(mistakes, ["argument `a\u{fffd}` is not valid UTF-8"; 2]);
+        let errors = text_arguments([invalid(0xff), "--port".into(), invalid(0x80)]).unwrap_err();
+        assert_eq!(errors, ["argument `a\u{fffd}` is not valid UTF-8"; 2]);
         assert_eq!(text_arguments(["--port".into(), "é".into()]).unwrap(), ["--port", "é"]);
     }
 
@@ -183,13 +183,13 @@ mod tests {
     fn missing_required_flags_are_named() {
         let required = |name| Arg::new(name).long(name).value_name("PATH").required(true);
         let command = Command::new("x").args([required("socket"), required("dir")]);
-        let mistakes = parse(command, []).unwrap_err();
-        assert_eq!(mistakes, ["missing flag `--socket <PATH>`, `--dir <PATH>`"]);
+        let errors = parse(command, []).unwrap_err();
+        assert_eq!(errors, ["missing flag `--socket <PATH>`, `--dir <PATH>`"]);
     }
 
     #[test]
-    fn all_mistakes_are_reported_and_valid_flags_are_kept() {
-        let (matches, mistakes) = parse_words(&[
+    fn all_errors_are_reported_and_valid_flags_are_kept() {
+        let (matches, errors) = parse_words(&[
             "--nope",
             "--port=70000",
             "--unknown=5",
@@ -219,9 +219,9 @@ mod tests {
             "unknown flag `-z`",
             "`--dir` needs a value",
         ];
-        assert_eq!(mistakes.len(), prefixes.len(), "{mistakes:#?}");
+        assert_eq!(errors.len(), prefixes.len(), "{errors:#?}");
         for prefix in prefixes {
-            assert!(mistakes.iter().any(|mistake| mistake.starts_with(prefix)), "{prefix} in {mistakes:#?}");
+            assert!(errors.iter().any(|error| error.starts_with(prefix)), "{prefix} in {errors:#?}");
         }
         let list: Vec<&String> = matches.get_many("list").unwrap().collect();
         assert_eq!(list, ["a", "b"]);
@@ -230,8 +230,8 @@ mod tests {
 
     #[test]
     fn last_value_of_repeated_flag_wins() {
-        let (matches, mistakes) = parse_words(&["--port=1", "--port", "2", "-l", "3", "--level=4", "-l5"]);
-        assert_eq!(mistakes, Vec::<String>::new());
+        let (matches, errors) = parse_words(&["--port=1", "--port", "2", "-l", "3", "--level=4", "-l5"]);
+        assert_eq!(errors, Vec::<String>::new());
         assert_eq!((matches.get_one::<u16>("port"), matches.get_one::<u8>("level")), (Some(&2), Some(&5)));
     }
 

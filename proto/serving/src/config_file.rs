@@ -144,7 +144,7 @@ impl ServerConfiguration {
     /// Checks that the flags of a section belong to a command, and that lists are only for flags with several
     /// values.
     ///
-    /// The flag `config` is a mistake, too. Returns one line for each mistake. clap checks the values.
+    /// The flag `config` is an error, too. Returns one line for each error. clap checks the values.
     pub fn check_flags(&self, flags: &[FlagValues], command: &clap::Command) -> Vec<String> {
         let mut errors = Vec::new();
         for flag in flags {

@@ -33,7 +33,7 @@ async fn testenv_server_is_ready_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn testenv_server_with_invalid_flag_reports_the_mistake() {
+fn testenv_server_with_invalid_flag_reports_the_error() {
     let error = Server::start_with_flags(&["--nope"]).map(drop).expect_err("an unknown flag");
     assert!(error.to_string().contains("unknown flag `--nope`"), "{error}");
 }

@@ -215,9 +215,9 @@ impl Remote {
                         state.contents = fresh;
                         tracing::info!(server = self.base, "client configuration files reloaded");
                     }
-                    Err(mistakes) => tracing::error!(
+                    Err(errors) => tracing::error!(
                         server = self.base,
-                        error = mistakes.join("; "),
+                        error = errors.join("; "),
                         "client configuration files are invalid; using the previous files"
                     ),
                 }
@@ -272,24 +272,20 @@ fn credential_files(target: &Target) -> Vec<PathBuf> {
 
 impl FileContents {
     fn read(target: &Target) -> Result<Self, Vec<String>> {
-        let mut mistakes = Vec::new();
+        let mut errors = Vec::new();
         let (cluster, user) = (&target.cluster, &target.user);
         let trust = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
             _ if cluster.insecure_skip_tls_verify => Trust::Insecure,
-            (Some(pem), _) => {
-                record_mistake(Trust::from_pem(pem), "certificate-authority-data", &mut mistakes)
-                    .unwrap_or_default()
-            }
-            (None, Some(file)) => read_file(file, &mut mistakes)
-                .and_then(|pem| {
-                    record_mistake(Trust::from_pem(&pem), &file.display().to_string(), &mut mistakes)
-                })
+            (Some(pem), _) => record_error(Trust::from_pem(pem), "certificate-authority-data", &mut errors)
+                .unwrap_or_default(),
+            (None, Some(file)) => read_file(file, &mut errors)
+                .and_then(|pem| record_error(Trust::from_pem(&pem), &file.display().to_string(), &mut errors))
                 .unwrap_or_default(),
             (None, None) => Trust::System,
         };
         let mut pem = |data: &Option<Secret>, file: &Option<PathBuf>| match (data, file) {
             (Some(data), _) => Some(data.bytes().to_vec()),
-            (None, Some(file)) => read_file(file, &mut mistakes),
+            (None, Some(file)) => read_file(file, &mut errors),
             (None, None) => None,
         };
         let certificate = pem(&user.client_certificate_data, &user.client_certificate);
@@ -299,28 +295,28 @@ impl FileContents {
                 let names = [&user.client_certificate, &user.client_key].into_iter().flatten();
                 let source = names.map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
                 let source = if source.is_empty() { "client-certificate-data".to_owned() } else { source };
-                record_mistake(Identity::from_pem(&certificate, &key), &source, &mut mistakes)
+                record_error(Identity::from_pem(&certificate, &key), &source, &mut errors)
             }
             _ => None,
         };
-        let authorization = read_authorization(target).unwrap_or_else(|mistake| {
-            mistakes.push(mistake.to_string());
+        let authorization = read_authorization(target).unwrap_or_else(|error| {
+            errors.push(error.to_string());
             None
         });
-        if mistakes.is_empty() { Ok(FileContents { trust, identity, authorization }) } else { Err(mistakes) }
+        if errors.is_empty() { Ok(FileContents { trust, identity, authorization }) } else { Err(errors) }
     }
 }
 
-fn read_file(file: &PathBuf, mistakes: &mut Vec<String>) -> Option<Vec<u8>> {
-    record_mistake(std::fs::read(file), &file.display().to_string(), mistakes)
+fn read_file(file: &PathBuf, errors: &mut Vec<String>) -> Option<Vec<u8>> {
+    record_error(std::fs::read(file), &file.display().to_string(), errors)
 }
 
-fn record_mistake<T, E: std::fmt::Display>(
+fn record_error<T, E: std::fmt::Display>(
     read: Result<T, E>,
     source: &str,
-    mistakes: &mut Vec<String>,
+    errors: &mut Vec<String>,
 ) -> Option<T> {
-    read.map_err(|e| mistakes.push(format!("{source}: {e}"))).ok()
+    read.map_err(|e| errors.push(format!("{source}: {e}"))).ok()
 }
 
 /// Reason why the headers for a configured user cannot be built.

@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`ClientConfig::load`] reads every field of the format and reports all mistakes together. Each mistake
+//! [`ClientConfig::load`] reads every field of the format and reports all errors together. Each error
 //! names the line and the path of the field and never the value, which may be a secret. Unknown fields have
 //! no effect and are listed in [`ClientConfig::warnings`]. Relative paths start at the directory of the file.
 //! [`ClientConfig::target`] selects a server and a user and checks that they can be used together.
@@ -10,7 +10,7 @@
 //!
 //! # Reference
 //!
-//! `k8s.io/client-go/tools/clientcmd`, one file, no merging. A duplicate name in a list is a mistake in both
+//! `k8s.io/client-go/tools/clientcmd`, one file, no merging. A duplicate name in a list is an error in both
 //! implementations, and so are fields of a user or cluster that exclude each other. `tokenFile` wins over
 //! `token`. Known difference: a file without `current-context` is accepted when it leaves no choice, that is
 //! with one context, or without contexts and with one cluster and at most one user. The reference rejects
@@ -38,12 +38,12 @@ pub(crate) use target::check_proxy;
 
 /// Invalid client configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}: {}", .mistakes.join("; "), file = file.display())]
+#[error("{file}: {}", .errors.join("; "), file = file.display())]
 pub struct ConfigError {
     /// Path of the file.
     pub file: PathBuf,
-    /// All mistakes in the file, one sentence each.
-    pub mistakes: Vec<String>,
+    /// All errors in the file, one sentence each.
+    pub errors: Vec<String>,
 }
 
 /// Decoded and well-formed client configuration file.
@@ -59,7 +59,7 @@ pub struct ClientConfig {
     pub users: BTreeMap<String, User>,
     /// Contexts by name.
     pub contexts: BTreeMap<String, Context>,
-    /// Unknown and duplicate fields, which have no effect and are probably mistakes.
+    /// Unknown and duplicate fields, which have no effect and are probably errors.
     pub warnings: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ impl ClientConfig {
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         match std::fs::read(file) {
             Ok(text) => ClientConfig::parse(&text, file),
-            Err(e) => Err(ConfigError { file: file.to_owned(), mistakes: vec![e.to_string()] }),
+            Err(e) => Err(ConfigError { file: file.to_owned(), errors: vec![e.to_string()] }),
         }
     }
 
@@ -175,7 +175,7 @@ impl ClientConfig {
     ///
     /// Invalid syntax, fields of wrong types, missing or duplicate names.
     pub fn parse(text: &[u8], file: &Path) -> Result<Self, ConfigError> {
-        let config_error = |mistakes: Vec<String>| ConfigError { file: file.to_owned(), mistakes };
+        let config_error = |errors: Vec<String>| ConfigError { file: file.to_owned(), errors };
         let json = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let decode = if json { codec::json::decode } else { codec::yaml::decode };
         // A parser message may quote the document: report only the position.
@@ -198,7 +198,7 @@ impl ClientConfig {
     /// All reasons together: no such context, cluster or user, or settings that cannot be used.
     pub fn target(&self, context: Option<&str>, names: &Names) -> Result<Target, ConfigError> {
         target::select_target(self, context, names)
-            .map_err(|mistakes| ConfigError { file: self.file.clone(), mistakes })
+            .map_err(|errors| ConfigError { file: self.file.clone(), errors })
     }
 }
 

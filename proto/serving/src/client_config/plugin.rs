@@ -29,28 +29,28 @@ impl Exec {
         InteractiveMode::parse(&self.interactive_mode).unwrap_or(InteractiveMode::IfAvailable)
     }
 
-    /// Returns all mistakes in the configuration.
-    pub(crate) fn mistakes(&self, names: &Names) -> Vec<String> {
-        let mut mistakes = Vec::new();
+    /// Returns all errors in the configuration.
+    pub(crate) fn errors(&self, names: &Names) -> Vec<String> {
+        let mut errors = Vec::new();
         if self.command.is_empty() {
-            mistakes.push("command is missing".to_owned());
+            errors.push("command is missing".to_owned());
         }
         let group = names.group("client.authentication");
         let [v1, v1beta1] = [format!("{group}/v1"), format!("{group}/v1beta1")];
         match self.api_version.as_str() {
-            "" => mistakes.push(format!("apiVersion is missing: `{v1}` or `{v1beta1}`")),
+            "" => errors.push(format!("apiVersion is missing: `{v1}` or `{v1beta1}`")),
             known if known == v1 || known == v1beta1 => {}
-            other => mistakes.push(format!("apiVersion `{other}` is not known: `{v1}` or `{v1beta1}`")),
+            other => errors.push(format!("apiVersion `{other}` is not known: `{v1}` or `{v1beta1}`")),
         }
         match self.interactive_mode.as_str() {
             "" if self.api_version == v1 => {
-                mistakes.push("interactiveMode is missing: `Never`, `IfAvailable` or `Always`".to_owned());
+                errors.push("interactiveMode is missing: `Never`, `IfAvailable` or `Always`".to_owned());
             }
             "" => {}
             word if InteractiveMode::parse(word).is_some() => {}
-            other => mistakes
+            other => errors
                 .push(format!("interactiveMode `{other}` is not known: `Never`, `IfAvailable` or `Always`")),
         }
-        mistakes
+        errors
     }
 }

@@ -25,9 +25,9 @@ pub(super) fn select_target(
     names: &Names,
 ) -> Result<Target, Vec<String>> {
     let (cluster_name, user_name) = select_names(config, context).map_err(|error| vec![error.to_string()])?;
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     let cluster = config.clusters.get(&cluster_name).cloned().unwrap_or_else(|| {
-        mistakes.push(format!(
+        errors.push(format!(
             "the cluster `{cluster_name}` is not in clusters{}",
             format_names(config.clusters.keys())
         ));
@@ -36,16 +36,16 @@ pub(super) fn select_target(
     let user =
         if user_name.is_empty() { Some(User::default()) } else { config.users.get(&user_name).cloned() };
     let user = user.unwrap_or_else(|| {
-        mistakes.push(format!("the user `{user_name}` is not in users{}", format_names(config.users.keys())));
+        errors.push(format!("the user `{user_name}` is not in users{}", format_names(config.users.keys())));
         User::default()
     });
-    if mistakes.is_empty() {
-        let cluster_mistake = |mistake: String| format!("cluster `{cluster_name}`: {mistake}");
-        mistakes.extend(check_cluster(&cluster).into_iter().map(cluster_mistake));
-        let user_mistake = |mistake: String| format!("user `{user_name}`: {mistake}");
-        mistakes.extend(check_user(&user, names).into_iter().map(user_mistake));
+    if errors.is_empty() {
+        let cluster_error = |error: String| format!("cluster `{cluster_name}`: {error}");
+        errors.extend(check_cluster(&cluster).into_iter().map(cluster_error));
+        let user_error = |error: String| format!("user `{user_name}`: {error}");
+        errors.extend(check_user(&user, names).into_iter().map(user_error));
     }
-    if mistakes.is_empty() { Ok(Target { cluster_name, cluster, user_name, user }) } else { Err(mistakes) }
+    if errors.is_empty() { Ok(Target { cluster_name, cluster, user_name, user }) } else { Err(errors) }
 }
 
 /// Reason why no cluster and user are selected.
@@ -101,32 +101,32 @@ fn format_names<'a>(names: impl Iterator<Item = &'a String>) -> String {
 }
 
 fn check_cluster(cluster: &Cluster) -> Vec<String> {
-    let mut mistakes = Vec::new();
+    let mut errors = Vec::new();
     if cluster.server.is_empty() {
-        mistakes.push("server is missing".to_owned());
-    } else if let Err(mistake) = check_server(&cluster.server) {
-        mistakes.push(format!("server: {mistake}"));
+        errors.push("server is missing".to_owned());
+    } else if let Err(error) = check_server(&cluster.server) {
+        errors.push(format!("server: {error}"));
     }
     let authority = cluster.certificate_authority.is_some();
     let data = cluster.certificate_authority_data.is_some();
     if authority && data {
-        mistakes.push(
+        errors.push(
             "certificate-authority and certificate-authority-data are both given; the second would win"
                 .to_owned(),
         );
     }
     if cluster.insecure_skip_tls_verify && (authority || data) {
-        mistakes.push(
+        errors.push(
             "insecure-skip-tls-verify cannot be combined with a certificate authority: it would not be used"
                 .to_owned(),
         );
     }
     if let Some(proxy) = &cluster.proxy_url
-        && let Err(mistake) = check_proxy(proxy.text().unwrap_or_default())
+        && let Err(error) = check_proxy(proxy.text().unwrap_or_default())
     {
-        mistakes.push(format!("proxy-url: {mistake}"));
+        errors.push(format!("proxy-url: {error}"));
     }
-    mistakes
+    errors
 }
 
 /// Reason why a URL of a server or proxy is invalid, without the URL, which may contain a password.
@@ -181,8 +181,8 @@ fn check_server(url: &str) -> Result<(), UrlError> {
 }
 
 fn check_user(user: &User, names: &Names) -> Vec<String> {
-    let mut mistakes = Vec::new();
-    let mut report = |mistake: &str| mistakes.push(mistake.to_owned());
+    let mut errors = Vec::new();
+    let mut report = |error: &str| errors.push(error.to_owned());
     let token = user.token.is_some() || user.token_file.is_some();
     let basic = user.username.is_some() || user.password.is_some();
     if token && basic {
@@ -226,9 +226,9 @@ fn check_user(user: &User, names: &Names) -> Vec<String> {
         report(&format!("auth-provider `{provider}` is not supported: use exec"));
     }
     if let Some(plugin) = &user.exec {
-        mistakes.extend(plugin.mistakes(names).into_iter().map(|mistake| format!("exec: {mistake}")));
+        errors.extend(plugin.errors(names).into_iter().map(|error| format!("exec: {error}")));
     }
-    mistakes
+    errors
 }
 
 /// Whether bytes are a valid header value.

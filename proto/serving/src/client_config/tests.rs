@@ -1,4 +1,4 @@
-//! Tests of every field, of every mistake, and of arbitrary input.
+//! Tests of every field, of every error, and of arbitrary input.
 
 use super::*;
 use apimachinery::names::Preset;
@@ -8,7 +8,7 @@ fn names() -> Names {
 }
 
 fn parse(text: &str) -> Result<ClientConfig, Vec<String>> {
-    ClientConfig::parse(text.as_bytes(), Path::new("/etc/webhook/config")).map_err(|e| e.mistakes)
+    ClientConfig::parse(text.as_bytes(), Path::new("/etc/webhook/config")).map_err(|e| e.errors)
 }
 
 /// Parses a file with one cluster and one user; the arguments are their fields in YAML flow style.
@@ -17,7 +17,7 @@ fn target(cluster: &str, user: &str) -> Result<Target, Vec<String>> {
         "clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n\
          contexts: [{{name: x, context: {{cluster: c, user: u}}}}]\ncurrent-context: x\n"
     );
-    parse(&text).unwrap().target(None, &names()).map_err(|e| e.mistakes)
+    parse(&text).unwrap().target(None, &names()).map_err(|e| e.errors)
 }
 
 const WHOLE: &str = r#"
@@ -120,7 +120,7 @@ fn client_config_in_json_is_parsed() {
 }
 
 #[test]
-fn client_config_mistakes_name_field_but_not_value() {
+fn client_config_errors_name_field_but_not_value() {
     for (text, expected) in [
         ("", "the file must be an object"),
         ("[]", "the file must be an object"),
@@ -185,11 +185,11 @@ fn client_config_mistakes_name_field_but_not_value() {
             "contexts[1].name: duplicate name in contexts, so contexts[1].context is ambiguous",
         ),
     ] {
-        let mistakes = parse(text).unwrap_err();
-        assert_eq!(mistakes.len(), 1, "{text}: {mistakes:?}");
-        let mistake = mistakes[0].strip_prefix("line 1: ").unwrap_or(&mistakes[0]);
-        assert!(mistake.starts_with(expected), "{text}: {mistakes:?}");
-        assert!(!mistakes[0].contains("hunter2"), "{mistakes:?}");
+        let errors = parse(text).unwrap_err();
+        assert_eq!(errors.len(), 1, "{text}: {errors:?}");
+        let error = errors[0].strip_prefix("line 1: ").unwrap_or(&errors[0]);
+        assert!(error.starts_with(expected), "{text}: {errors:?}");
+        assert!(!errors[0].contains("hunter2"), "{errors:?}");
     }
     let all = parse("kind: Pod\nusers: 3\nclusters: 4").unwrap_err();
     assert_eq!(all.len(), 3, "all together: {all:?}");
@@ -251,7 +251,7 @@ fn client_config_context_selection_and_single_context_default() {
         (String::new(), None, Err("current-context is missing and there are several clusters or users")),
     ] {
         let actual = parse(&file(&rest)).unwrap().target(named, &names());
-        let actual = actual.map(|t| (t.cluster_name, t.user_name)).map_err(|e| e.mistakes.join("; "));
+        let actual = actual.map(|t| (t.cluster_name, t.user_name)).map_err(|e| e.errors.join("; "));
         assert_eq!(
             actual,
             expected.map(|(c, u)| (c.to_owned(), u.to_owned())).map_err(str::to_owned),
@@ -332,10 +332,10 @@ fn unusable_clusters_and_users_return_reasons() {
     ] {
         match (target(cluster, user), expected) {
             (Ok(_), None) => {}
-            (Err(mistakes), Some(expected)) => {
-                assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-                assert!(mistakes[0].starts_with(expected), "{mistakes:?} for {expected}");
-                assert!(!mistakes[0].contains("pw"), "{mistakes:?}");
+            (Err(errors), Some(expected)) => {
+                assert_eq!(errors.len(), 1, "{errors:?}");
+                assert!(errors[0].starts_with(expected), "{errors:?} for {expected}");
+                assert!(!errors[0].contains("pw"), "{errors:?}");
             }
             (actual, expected) => panic!("{cluster} {user}: {actual:?}, not {expected:?}"),
         }

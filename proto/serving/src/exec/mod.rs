@@ -119,7 +119,7 @@ impl Plugin {
     ///
     /// # Errors
     ///
-    /// All mistakes in the configuration.
+    /// All errors in the configuration.
     pub fn new(
         exec: &Exec,
         names: &Names,
@@ -128,9 +128,9 @@ impl Plugin {
         timeout: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Vec<String>> {
-        let mistakes = exec.mistakes(names);
-        if !mistakes.is_empty() {
-            return Err(mistakes);
+        let errors = exec.errors(names);
+        if !errors.is_empty() {
+            return Err(errors);
         }
         let path = exec.command.contains('/').then(|| exec.dir.join(&exec.command));
         Ok(Plugin {

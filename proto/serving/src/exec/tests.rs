@@ -90,12 +90,12 @@ fn input_file(text: &str) -> File {
 }
 
 #[test]
-fn exec_plugin_config_mistakes_are_reported() {
+fn exec_plugin_config_errors_are_reported() {
     let good = Exec { command: "c".into(), api_version: V1BETA1.into(), ..Exec::default() };
-    let mistakes_after = |change: fn(&mut Exec)| {
+    let errors_after = |change: fn(&mut Exec)| {
         let mut exec = good.clone();
         change(&mut exec);
-        exec.mistakes(&names())
+        exec.errors(&names())
     };
     for (change, expected) in [
         ((|_| ()) as fn(&mut Exec), None),
@@ -110,13 +110,13 @@ fn exec_plugin_config_mistakes_are_reported() {
         (|e| e.interactive_mode = "Sometimes".into(), Some("interactiveMode `Sometimes` is not known")),
         (|e| (e.api_version, e.interactive_mode) = (V1.into(), "Always".into()), None),
     ] {
-        let mistakes = mistakes_after(change);
-        assert_eq!(mistakes.len(), usize::from(expected.is_some()), "{mistakes:?}");
-        assert!(expected.is_none_or(|expected| mistakes[0].starts_with(expected)), "{mistakes:?}");
+        let errors = errors_after(change);
+        assert_eq!(errors.len(), usize::from(expected.is_some()), "{errors:?}");
+        assert!(expected.is_none_or(|expected| errors[0].starts_with(expected)), "{errors:?}");
     }
     let kubernetes = Names::new(Preset::Kubernetes, "").unwrap();
     let exec = Exec { api_version: "client.authentication.k8s.io/v1beta1".into(), ..good };
-    assert_eq!(exec.mistakes(&kubernetes), [""; 0]);
+    assert_eq!(exec.errors(&kubernetes), [""; 0]);
 }
 
 #[tokio::test]

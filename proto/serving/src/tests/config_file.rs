@@ -82,7 +82,7 @@ fn version_follows_names_preset() {
 }
 
 #[test]
-fn mistakes_of_a_file_are_reported_together() {
+fn errors_of_a_file_are_reported_together() {
     let (_dir, read) =
         read_text("kind: Other\nflags: {}\napid: {a: {b: [1]}, names: svc}\nauthd: {names: kubernetes}\n");
     let errors = read.unwrap_err();

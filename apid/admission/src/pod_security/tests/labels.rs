@@ -134,8 +134,8 @@ fn invalid_pod_security_configuration_is_rejected() {
         (", exemptions: {runtimeClasses: [a_b]}", "exemptions.runtimeClasses[0]"),
         (", exempt: {}", "exempt"),
     ] {
-        let mistake = read_fields(rest).unwrap_err().to_string();
-        assert!(mistake.contains(word), "{rest}: {mistake}");
+        let error = read_fields(rest).unwrap_err().to_string();
+        assert!(error.contains(word), "{rest}: {error}");
     }
     assert!(read_settings("{apiVersion: v1, kind: Pod}").is_err());
 }

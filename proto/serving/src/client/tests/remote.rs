@@ -47,7 +47,7 @@ impl RemoteFixture {
         self.write("config", &text);
         let config = ClientConfig::load(&self.dir().join("config")).unwrap();
         assert_eq!(config.warnings, [""; 0]);
-        let target = config.target(None, &self.names).map_err(|e| e.mistakes)?;
+        let target = config.target(None, &self.names).map_err(|e| e.errors)?;
         let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
         Remote::with_input(target, "tester/1", &self.names, clock, None)
     }
@@ -110,9 +110,9 @@ async fn invalid_credential_files_are_named_in_errors() {
         ("client-certificate: absent, client-key: secret", "absent: No such file"),
         ("client-certificate: ca.crt, client-key: secret", "the client key: contains no private key in PEM"),
     ] {
-        let mistakes = fixture.remote(user).unwrap_err();
-        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
-        assert!(mistakes[0].contains(expected) && !mistakes[0].contains("hunter2"), "{mistakes:?}");
+        let errors = fixture.remote(user).unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains(expected) && !errors[0].contains("hunter2"), "{errors:?}");
     }
 }
 
