@@ -30,14 +30,8 @@ fn with_file(content: &str) -> (tempfile::TempDir, PathBuf, Options) {
 
 /// Grants carol the right to list namespaces.
 async fn grant(plane: &ControlPlane) {
-    let group = plane.names().group("rbac.authorization");
     let rules = json!([{"apiGroups": [""], "resources": ["namespaces"], "verbs": ["list"]}]);
-    let rbac = plane.api("rbac.authorization", "v1");
-    let role = json!({"metadata": {"name": "look"}, "rules": rules});
-    plane.admin().post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
-    let binding = json!({"metadata": {"name": "look"}, "subjects": [{"kind": "User", "name": "carol"}],
-                         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "look"}});
-    plane.admin().post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
+    plane.grant("", "look", "User/carol", &rules).await;
 }
 
 async fn code(plane: &ControlPlane, user: &str) -> u16 {

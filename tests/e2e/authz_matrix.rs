@@ -129,12 +129,8 @@ async fn default_policy_equals_reviewed_matrix() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
     let admin = plane.admin();
     admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
-    let group = plane.names().group("rbac.authorization");
     for (user, role) in [("view", "view"), ("edit", "edit"), ("admin-of-a", "admin")] {
-        let binding = json!({"metadata": {"name": user}, "subjects": [{"kind": "User", "name": user}],
-                             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role}});
-        let path = format!("{}/namespaces/a/rolebindings", plane.api("rbac.authorization", "v1"));
-        admin.post(&path, &binding).await.expect(201);
+        plane.bind("a", user, &format!("ClusterRole/{role}"), &format!("User/{user}")).await;
     }
     let routes = Arc::new(routes(&admin).await);
     assert!(routes.len() > 100, "number of routes in discovery: {}", routes.len());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
 use jiff::Timestamp;
+use serde_json::{Value, json};
 use serving::certs::Authority;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -235,6 +236,38 @@ impl ControlPlane {
     /// Returns `/apis/<group of the stem>/<version>`.
     pub fn api(&self, stem: &str, version: &str) -> String {
         format!("/apis/{}/{version}", self.names().group(stem))
+    }
+
+    /// Creates a role and a binding of the same name: in a namespace, or cluster-wide for the namespace `""`.
+    ///
+    /// `subject` is `KIND/NAME`, such as `User/alice`.
+    pub async fn grant(&self, namespace: &str, name: &str, subject: &str, rules: &Value) {
+        let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+        let role = json!({"metadata": {"name": name}, "rules": rules});
+        self.admin().post(&self.rbac_path(namespace, &kind.to_lowercase()), &role).await.expect(201);
+        self.bind(namespace, name, &format!("{kind}/{name}"), subject).await;
+    }
+
+    /// Binds a subject to a role, both `KIND/NAME`: in a namespace, or cluster-wide for the namespace `""`.
+    pub async fn bind(&self, namespace: &str, name: &str, role: &str, subject: &str) {
+        let (role_kind, role_name) = role.split_once('/').expect("KIND/NAME");
+        let (kind, subject_name) = subject.split_once('/').expect("KIND/NAME");
+        let group = self.names().group("rbac.authorization");
+        let binding = json!({
+            "metadata": {"name": name}, "subjects": [{"kind": kind, "name": subject_name}],
+            "roleRef": {"apiGroup": group, "kind": role_kind, "name": role_name},
+        });
+        let resource = if namespace.is_empty() { "clusterrolebinding" } else { "rolebinding" };
+        self.admin().post(&self.rbac_path(namespace, resource), &binding).await.expect(201);
+    }
+
+    /// Returns the path of the roles or bindings of a namespace, or of the cluster-wide ones.
+    fn rbac_path(&self, namespace: &str, resource: &str) -> String {
+        let group = self.api("rbac.authorization", "v1");
+        match namespace {
+            "" => format!("{group}/{resource}s"),
+            _ => format!("{group}/namespaces/{namespace}/{resource}s"),
+        }
     }
 
     /// Returns the directory of this test, which is removed with the plane.
