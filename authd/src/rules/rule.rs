@@ -208,7 +208,12 @@ mod tests {
             ("get|-|pods|x", "get", "", "pods", "x", true),
             ("get|-|pods|x", "get", "", "pods", "y", false),
             ("create|-|pods|x", "create", "", "pods", "", false),
+            ("deletecollection|-|pods|x", "deletecollection", "", "pods", "", false),
             ("list|-|pods|x", "list", "", "pods", "x", true),
+            // Names are case-sensitive, and verbs without a request are granted too.
+            ("GET|-|pods", "get", "", "pods", "x", false),
+            ("get|-|Pods", "get", "", "pods", "x", false),
+            ("proxy,redirect|-|pods", "redirect", "", "pods", "x", true),
             // A request may contain wildcards itself.
             ("get|-|pods", "*", "", "pods", "", false),
             ("*|*|*", "*", "*", "*", "", true),

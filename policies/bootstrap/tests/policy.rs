@@ -217,6 +217,32 @@ fn default_bindings_have_only_expected_subjects() {
     }
 }
 
+#[test]
+fn component_roles_grant_expected_rules() {
+    for (names, policy) in policies_of_presets() {
+        let certificates = names.group("certificates");
+        let (authentication, authorization) = (names.group("authentication"), names.group("authorization"));
+        for (role, verb, group, resource) in [
+            ("system:auth-delegator", "create", authentication.as_str(), "tokenreviews"),
+            ("system:auth-delegator", "create", &authorization, "subjectaccessreviews"),
+            ("system:kubelet-api-admin", "*", "", "nodes/proxy"),
+            ("system:kubelet-api-admin", "*", "", "nodes/log"),
+            ("system:kubelet-api-admin", "*", "", "nodes/metrics"),
+            ("system:kubelet-api-admin", "*", "", "nodes/stats"),
+            ("system:node-bootstrapper", "create", &certificates, "certificatesigningrequests"),
+            ("system:node-bootstrapper", "watch", &certificates, "certificatesigningrequests"),
+        ] {
+            let object = policy.cluster_roles.iter().find(|object| object.name() == role).unwrap();
+            let is_granted = rules(object).any(|rule| {
+                strings(rule, "verbs").contains(&verb)
+                    && strings(rule, "apiGroups").contains(&group)
+                    && strings(rule, "resources").contains(&resource)
+            });
+            assert!(is_granted, "{role}: {verb} {resource}");
+        }
+    }
+}
+
 /// Each controller role has a binding to the service account with the name of the controller.
 #[test]
 fn controller_roles_are_bound_to_own_service_account() {
