@@ -1,45 +1,12 @@
-//! Client certificates (requirements A-X509): identity, several CAs, revocation and hot reload.
+//! Client certificates (requirements A-X509): several CAs, revocation and hot reload.
 
 use std::fs;
 use std::process::Command;
 
-use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
-use tests::harness::{Client, ControlPlane, Options, eventually};
+use jiff::Timestamp;
+use tests::harness::{ControlPlane, Options, eventually};
 
-use super::{Ca, path_flag, user_name, whoami};
-
-#[tokio::test]
-async fn client_certificate_maps_subject_to_user_and_groups() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let (one, two) = (Ca::new(dir.path(), "one"), Ca::new(dir.path(), "two"));
-    let both = dir.path().join("both.crt");
-    fs::write(&both, one.pem() + &two.pem()).expect("the CA bundle");
-    let plane = ControlPlane::start(Options::default().flag(&path_flag("client-ca-file", &both))).await;
-    for (ca, user) in [(&one, "jane"), (&two, "joe")] {
-        let user_info = whoami(&plane, &ca.client(&plane, user, &["a", "b"]), &[]).await.expect("a response");
-        assert_eq!(user_info["username"], user);
-        assert_eq!(
-            user_info["groups"],
-            json!(["a", "b", "system:authenticated"]),
-            "one group per organization"
-        );
-        let id =
-            user_info["extra"][plane.names().credential_id_extra().as_str()][0].as_str().unwrap_or_default();
-        assert!(id.starts_with("X509SHA256=") && id.len() == 11 + 64, "{user_info}");
-    }
-    let now = Timestamp::now();
-    let stranger = Ca::new(dir.path(), "stranger");
-    let days = |days: i64| now.saturating_add(SignedDuration::from_hours(24 * days)).expect("a day");
-    for (case, pair) in [
-        ("of an unknown CA", stranger.pair("jane", &[])),
-        ("that has expired", one.pair_at("jane", &[], days(-2))),
-        ("that is not yet valid", one.pair_at("jane", &[], days(2))),
-    ] {
-        let client = Client::with_certificate(plane.anonymous().port(), &pair.cert, &pair.key);
-        assert_eq!(user_name(&plane, &client).await, None, "certificate {case}");
-    }
-}
+use super::{Ca, path_flag, user_name};
 
 #[tokio::test]
 async fn client_ca_hot_reload_adds_and_removes_cas() {

@@ -1,7 +1,7 @@
 //! Authenticating proxies (requirements A-PROXY).
 
 use serde_json::{Value, json};
-use tests::harness::{Client, ControlPlane, Options};
+use tests::harness::{ControlPlane, Options};
 
 use super::{Ca, path_flag, whoami};
 
@@ -33,22 +33,6 @@ async fn trusted_proxy_headers_set_identity() {
         Some(user)
     };
     for (case, headers, want) in [
-        ("a user name header", vec![("x-remote-user", "jane")], user("jane", None, &[], Value::Null)),
-        (
-            "header names are case-insensitive",
-            vec![("X-REMOTE-User", "jane")],
-            user("jane", None, &[], Value::Null),
-        ),
-        (
-            "the first header that is not empty",
-            vec![("x-remote-user", ""), ("x-second-user", "joe")],
-            user("joe", None, &[], Value::Null),
-        ),
-        (
-            "headers in the order of the flag",
-            vec![("x-second-user", "joe"), ("x-remote-user", "jane")],
-            user("jane", None, &[], Value::Null),
-        ),
         (
             "a uid and the groups of all headers",
             vec![
@@ -121,21 +105,4 @@ async fn trusted_proxy_headers_set_identity() {
         (plane.admin().get(&settings_path).await.status == 200).then_some(())
     })
     .await;
-}
-
-#[tokio::test]
-async fn request_header_allowed_names_and_username_headers_defaults() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let proxies = Ca::new(dir.path(), "proxies");
-    let headers = [("x-remote-user", "jane")];
-    let name = async |flags: &[&str]| {
-        let options = flags.iter().fold(Options::default(), |options, flag| options.flag(flag));
-        let plane =
-            ControlPlane::start(options.flag(&path_flag("requestheader-client-ca-file", &proxies.cert)))
-                .await;
-        let client: Client = proxies.client(&plane, "whoever", &[]);
-        whoami(&plane, &client, &headers).await.map(|user| user["username"].clone())
-    };
-    assert_eq!(name(&["--requestheader-username-headers=X-Remote-User"]).await, Some(json!("jane")));
-    assert_eq!(name(&["--requestheader-group-headers=X-Remote-Group"]).await, None);
 }

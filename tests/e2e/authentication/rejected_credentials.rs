@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::json;
 use tests::harness::{Client, ControlPlane, Options};
 
-use super::{Ca, path_flag, whoami};
+use super::{Ca, path_flag};
 
 /// Description, client, headers, and the authenticator and check that the log line must name.
 type Case<'a> = (&'a str, Client, Vec<(&'a str, &'a str)>, &'a str, &'a str);
@@ -122,35 +122,4 @@ async fn rejected_credential_is_logged_with_reason_and_client_gets_plain_401() {
     for secret in ["nonsense", "0123456789abcdef", parts[2].as_str(), good.as_str()] {
         assert!(!log.contains(secret), "{secret} is in the log");
     }
-}
-
-#[tokio::test]
-async fn bearer_token_is_read_from_header_or_websocket_subprotocol() {
-    let plane = ControlPlane::start(Options::default()).await;
-    let anonymous = plane.anonymous();
-    let header = |value: &'static str| vec![("authorization", value)];
-    let protocols = |value: &'static str| {
-        vec![("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-protocol", value)]
-    };
-    for (headers, code) in [
-        (header("Bearer admin-token"), 200),
-        (header("bearer admin-token"), 200),
-        (header("BEARER   admin-token"), 403),
-        (header("Bearer "), 403),
-        (header("Bearer"), 403),
-        (header("Basic admin-token"), 403),
-        (header("Bearer nobody"), 401),
-        (protocols("v4.channel.k8s.io, base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"), 200),
-        (protocols("v4.channel.k8s.io"), 403),
-        (protocols("base64url.bearer.authorization.svc.internal.YWRtaW4tdG9rZW4"), 401),
-    ] {
-        let response = anonymous.request("GET", "/api/v1/namespaces", &headers, b"").await;
-        assert_eq!(response.status, code, "{headers:?}: {}", response.text());
-    }
-    // With two credentials, authd uses the identity of exactly one of them.
-    let both = whoami(&plane, &plane.certificate("jane", &[]), &header("Bearer alice-token"))
-        .await
-        .expect("a response");
-    let name = both["username"].as_str().unwrap_or_default();
-    assert!(["jane", "alice"].contains(&name), "{both}");
 }

@@ -33,13 +33,10 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
     let rs256 = |header: &str, claims: &str| key.sign_text(header, claims);
     let header = r#"{"alg":"RS256","kid":"k"}"#;
     let claims_with = |more: &str| format!("{}{more}}}", good.strip_suffix('}').unwrap());
-    let now = jiff::Timestamp::now().as_second();
-    let claims = |more: Value| issuer.claims("one", more).to_string();
     let other = Key::rsa("k");
     let der = pem(&key.public_der());
     for (case, token, reason) in [
         ("no signature", unsigned(r#"{"alg":"none"}"#), "the algorithm `none` is not supported"),
-        ("no signature, in capitals", unsigned(r#"{"alg":"NONE"}"#), "the algorithm `NONE` is not supported"),
         ("an empty signature", unsigned(header), "no key of the issuer verifies the signature"),
         ("an HMAC with the public key", hmac(&key.public_der()), "the algorithm `HS256` is not supported"),
         ("an HMAC with its PEM", hmac(der.as_bytes()), "the algorithm `HS256` is not supported"),
@@ -59,46 +56,6 @@ async fn forged_and_malformed_tokens_are_rejected_with_logged_reason() {
             rs256(r#"{"alg":"RS256","kid":"k","typ":"at+jwt"}"#, &good),
             "the type is `at+jwt`",
         ),
-        ("a critical header", rs256(r#"{"alg":"RS256","kid":"k","crit":["exp"]}"#, &good), "critical header"),
-        (
-            "duplicate algorithm",
-            rs256(r#"{"alg":"none","alg":"RS256","kid":"k"}"#, &good),
-            "the header cannot be read",
-        ),
-        ("duplicate claim", rs256(header, &claims_with(r#","sub":"admin""#)), "duplicate claim `sub`"),
-        (
-            "duplicate nested claim",
-            rs256(header, &claims_with(r#","a":{"b":1,"b":2}"#)),
-            "duplicate claim `a.b`",
-        ),
-        (
-            "claims nested 60 levels",
-            rs256(header, &claims_with(&format!(",\"a\":{}{}", "[".repeat(60), "]".repeat(60)))),
-            "the claims nest deeper than 32 levels",
-        ),
-        (
-            "claims nested 20000 levels",
-            rs256(header, &claims_with(&format!(",\"a\":{}{}", "[".repeat(20_000), "]".repeat(20_000)))),
-            "the claims nest deeper than 32 levels",
-        ),
-        (
-            "issued in the future",
-            rs256(header, &claims(json!({"iat": now + 3600}))),
-            "the token will be issued in",
-        ),
-        (
-            "not valid until after the permitted clock skew",
-            rs256(header, &claims(json!({"nbf": now + 400}))),
-            "the token will be valid in",
-        ),
-        ("expired one second ago", rs256(header, &claims(json!({"exp": now - 1}))), "the token expired"),
-        ("no expiry", rs256(header, &claims(json!({"exp": null}))), "the claim `exp` is missing"),
-        (
-            "an expiry that is not a number",
-            rs256(header, &claims(json!({"exp": "9999999999"}))),
-            "not a number of seconds",
-        ),
-        ("claims that are not an object", rs256(header, "[]"), "the claims cannot be read"),
         ("duplicate issuer", rs256(header, &claims_with(r#","iss":"https://x""#)), "duplicate field `iss`"),
         ("no issuer", rs256(header, r#"{"aud":"x"}"#), "the token has no issuer"),
         ("invalid base64", format!("{}.!.x", encode(header)), "the payload is not base64url without padding"),
