@@ -1,14 +1,11 @@
-//! End-to-end tests of admission: quotas under concurrent writers, plugin configuration, pod defaults.
+//! End-to-end tests of admission: quotas under concurrent writers, plugin configuration, default plugins.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tests::harness::{Client, ControlPlane, Options, eventually};
-
-use super::certificates;
 
 const CLIENTS: usize = 32;
 const QUOTA: usize = 100;
@@ -139,56 +136,6 @@ async fn concurrent_creates_never_exceed_quota_and_deletes_release_it() {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn concurrent_creates_and_deletes_stay_within_quota() {
-    let plane = ControlPlane::start(Options::default()).await;
-    let admin = plane.admin();
-    namespace(&admin, "team").await;
-    let quota = quota(&admin, "team", json!({"count/configmaps": "10"})).await;
-    let maps = "/api/v1/namespaces/team/configmaps";
-    let before: BTreeSet<String> = names(&admin.get(maps).await.expect(200));
-    let mut watch = admin.watch(&format!("{maps}?watch=true&resourceVersion=1")).await;
-
-    let writers = (0..CLIENTS).map(|writer| {
-        let admin = &admin;
-        async move {
-            let mut session = admin.connect().await.expect("a connection");
-            for i in 0..12 {
-                let name = format!("m-{writer}-{i}");
-                let body = json!({"metadata": {"name": name}}).to_string();
-                let made = session.request("POST", maps, body.as_bytes()).await.expect("a response");
-                if made.status == 201 {
-                    let path = format!("{maps}/{name}");
-                    assert_eq!(session.request("DELETE", &path, b"").await.expect("a response").status, 200);
-                }
-            }
-        }
-    });
-    futures_util::future::join_all(writers).await;
-    wait_for_usage(&admin, &quota, json!({"count/configmaps": before.len().to_string()})).await;
-    admin.post(maps, &json!({"metadata": {"name": "last"}})).await.expect(201);
-
-    let (mut there, mut most) = (BTreeSet::new(), 0);
-    while let Some(event) = watch.next().await {
-        let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        match event["type"].as_str() {
-            Some("ADDED") => there.insert(name.clone()),
-            Some("DELETED") => there.remove(&name),
-            _ => false,
-        };
-        most = most.max(there.len());
-        if name == "last" {
-            break;
-        }
-    }
-    assert!((1..=10).contains(&most), "maximum number of config maps at one time: {most}");
-}
-
-fn names(list: &Value) -> BTreeSet<String> {
-    let items = list["items"].as_array().into_iter().flatten();
-    items.map(|item| item["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
-}
-
 #[tokio::test]
 async fn admission_configuration_file_configures_plugins_and_errors_exit_64() {
     let dir = tempfile::Builder::new().prefix("admission-").tempdir().expect("a folder");
@@ -262,61 +209,6 @@ async fn flags_enable_and_disable_admission_plugins() {
     assert_eq!(made["spec"]["priority"], 0);
 }
 
-#[tokio::test]
-async fn always_pull_images_sets_image_pull_policy() {
-    let plane =
-        ControlPlane::start(Options::default().flag("--enable-admission-plugins=AlwaysPullImages")).await;
-    let admin = plane.admin();
-    namespace(&admin, "team").await;
-    let mut named = pod("p", "1");
-    named["spec"]["containers"][0]["imagePullPolicy"] = json!("IfNotPresent");
-    let made = admin.post("/api/v1/namespaces/team/pods", &named).await.expect(201);
-    assert_eq!(made["spec"]["containers"][0]["imagePullPolicy"], "Always");
-}
-
-#[tokio::test]
-async fn pod_gets_service_account_token_volume_at_preset_path() {
-    for (options, path) in [
-        (Options::default(), "/var/run/secrets/svc.internal/serviceaccount"),
-        (Options::kubernetes(), "/var/run/secrets/kubernetes.io/serviceaccount"),
-    ] {
-        let plane = ControlPlane::start(options).await;
-        let admin = plane.admin();
-        namespace(&admin, "team").await;
-        let plain =
-            json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "a:1"}]}});
-        let made = admin.post("/api/v1/namespaces/team/pods", &plain).await.expect(201);
-        let volume = &made["spec"]["volumes"][0];
-        let mount = json!([{"name": volume["name"], "readOnly": true, "mountPath": path}]);
-        assert_eq!(made["spec"]["containers"][0]["volumeMounts"], mount);
-        let token = json!({"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}});
-        assert_eq!(volume["projected"]["sources"][0], token);
-    }
-}
-
-#[tokio::test]
-async fn dry_run_passes_admission_and_charges_no_quota() {
-    let plane = ControlPlane::start(Options::default()).await;
-    let admin = plane.admin();
-    namespace(&admin, "team").await;
-    let range = json!({"metadata": {"name": "lr"}, "spec": {"limits": [{"type": "Container", "default": {"memory": "1Gi"}}]}});
-    admin.post("/api/v1/namespaces/team/limitranges", &range).await.expect(201);
-    let quota = quota(&admin, "team", json!({"pods": "1", "limits.memory": "1Gi"})).await;
-    let path = "/api/v1/namespaces/team/pods?dryRun=All";
-    for _ in 0..3 {
-        let stored = admin.post(path, &pod("p", "1")).await.expect(201);
-        assert_eq!(stored["spec"]["containers"][0]["resources"]["limits"]["memory"], "1Gi");
-    }
-    wait_for_usage(&admin, &quota, json!({"pods": "0", "limits.memory": "0"})).await;
-    let mut large = pod("p", "1");
-    large["spec"]["containers"][0]["resources"]["limits"] = json!({"memory": "2Gi"});
-    let rejected = admin.post(path, &large).await.expect(403);
-    assert_eq!(
-        rejected["message"],
-        "pods \"p\" is forbidden: exceeded quota: q, requested: limits.memory=2Gi, used: limits.memory=0, limited: limits.memory=1Gi"
-    );
-}
-
 /// Checks one effect of each default-enabled plugin, except webhooks and policies.
 #[tokio::test]
 async fn each_default_admission_plugin_takes_effect() {
@@ -386,131 +278,4 @@ async fn each_default_admission_plugin_takes_effect() {
     admin.post(&team("secrets"), &secret).await.expect(403);
     admin.post("/api/v1/namespaces/gone/secrets", &secret).await.expect(404);
     admin.delete("/api/v1/namespaces/default").await.expect(403);
-}
-
-/// The configuration of a webhook for new ConfigMaps that nobody serves.
-fn unreachable_webhook(kind: &str) -> Value {
-    json!({"kind": kind, "metadata": {"name": "hook"}, "webhooks": [{
-        "name": "hook.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
-        "clientConfig": {"url": "https://127.0.0.1:1/"}, "timeoutSeconds": 2,
-        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
-    }]})
-}
-
-/// The code of the creation of a ConfigMap while an object of an admission API exists.
-async fn code_beside(admin: &Client, resource: &str, object: &Value) -> u16 {
-    let objects = format!("/apis/admissionregistration.k8s.io/v1/{resource}");
-    admin.post(&objects, object).await.expect(201);
-    let map = json!({"metadata": {"generateName": "m-"}});
-    let code = admin.post("/api/v1/namespaces/default/configmaps", &map).await.status;
-    let name = object["metadata"]["name"].as_str().expect("a name");
-    admin.delete(&format!("{objects}/{name}")).await.expect(200);
-    code
-}
-
-/// A policy that rejects new ConfigMaps, with its binding.
-async fn code_beside_policy(admin: &Client) -> u16 {
-    let policy = json!({"metadata": {"name": "never"}, "spec": {
-        "matchConstraints": {"resourceRules": [
-            {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]},
-        ]},
-        "validations": [{"expression": "false"}],
-    }});
-    let policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
-    admin.post(policies, &policy).await.expect(201);
-    let binding = json!({"metadata": {"name": "never"}, "spec": {"policyName": "never", "validationActions": ["Deny"]}});
-    let code = code_beside(admin, "validatingadmissionpolicybindings", &binding).await;
-    admin.delete(&format!("{policies}/never")).await.expect(200);
-    code
-}
-
-/// The codes of an approval and of a signature of a request by a user without permission for its signer, and of the
-/// creation of a request for the group `system:masters`.
-async fn certificate_codes(plane: &ControlPlane) -> [u16; 3] {
-    let (admin, alice) = (plane.admin(), plane.user("alice"));
-    let signer = "kubernetes.io/kube-apiserver-client";
-    let (ordinary, _) = certificates::request("r", signer, &["client auth"], "joe", "team");
-    let mut created = admin.post(certificates::REQUESTS, &ordinary).await.expect(201);
-    let mut codes = Vec::new();
-    let mut conditions = Vec::new();
-    for (subresource, kind) in [("approval", "Approved"), ("status", "Failed")] {
-        conditions.push(json!({"type": kind, "status": "True", "reason": "Test"}));
-        created["status"] = json!({"conditions": conditions});
-        let path = format!("{}/r/{subresource}", certificates::REQUESTS);
-        codes.push(alice.put(&path, &created).await.status);
-        created = admin.get(&format!("{}/r", certificates::REQUESTS)).await.expect(200);
-        conditions = created["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    }
-    let (masters, _) = certificates::request("m", signer, &["client auth"], "joe", "system:masters");
-    [codes[0], codes[1], admin.post(certificates::REQUESTS, &masters).await.status]
-}
-
-/// The code of the expansion of a bound claim whose class does not allow it.
-async fn expansion_code(plane: &ControlPlane) -> u16 {
-    let admin = plane.admin();
-    let class = json!({"metadata": {"name": "fixed"}, "provisioner": "x.example.com"});
-    admin.post(&format!("{}/storageclasses", plane.api("storage", "v1")), &class).await.expect(201);
-    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
-    let claim = json!({"metadata": {"name": "c"}, "spec": {
-        "accessModes": ["ReadWriteOnce"], "storageClassName": "fixed", "volumeName": "v",
-        "resources": {"requests": {"storage": "1Gi"}},
-    }});
-    let mut made = admin.post(claims, &claim).await.expect(201);
-    made["status"] =
-        json!({"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]});
-    admin.put(&format!("{claims}/c/status"), &made).await.expect(200);
-    let larger = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
-    admin.patch(&format!("{claims}/c"), "application/merge-patch+json", &larger).await.status
-}
-
-/// The code of the creation of a trust bundle by a user who may create it and may not attest for its signer.
-async fn trust_bundle_code(plane: &ControlPlane) -> u16 {
-    let bundle = json!({"metadata": {"name": "example.com:signer:x"}, "spec": {
-        "signerName": "example.com/signer",
-        "trustBundle": std::fs::read_to_string(plane.dir().join("client-ca.crt")).expect("a CA"),
-    }});
-    let bundles = format!("{}/clustertrustbundles", plane.api("certificates", "v1beta1"));
-    plane.user("alice").post(&bundles, &bundle).await.status
-}
-
-/// Checks one effect of each default-enabled plugin for certificates, webhooks, policies and claims. The effects are
-/// missing where the plugins are disabled.
-#[tokio::test]
-async fn default_plugins_of_certificates_webhooks_and_policies_take_effect_unless_disabled() {
-    const PLUGINS: &str = "CertificateApproval,CertificateSigning,CertificateSubjectRestriction,\
-        ClusterTrustBundleAttest,MutatingAdmissionWebhook,PersistentVolumeClaimResize,ValidatingAdmissionPolicy,\
-        ValidatingAdmissionWebhook";
-    for (flag, [hook, policy, certificate, masters, resize, bundle]) in [
-        (String::new(), [500, 422, 403, 403, 403, 403]),
-        (format!("--disable-admission-plugins={PLUGINS}"), [201, 201, 200, 201, 200, 201]),
-    ] {
-        let mut options = Options::kubernetes()
-            .flag("--feature-gates=ClusterTrustBundle=true")
-            .flag("--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true");
-        options.flags.extend(Some(flag).filter(|flag| !flag.is_empty()));
-        let plane = ControlPlane::start(options).await;
-        let admin = plane.admin();
-        let role = json!({"metadata": {"name": "certificates"}, "rules": [{
-            "apiGroups": ["certificates.k8s.io"], "verbs": ["create", "update"],
-            "resources": ["certificatesigningrequests/approval", "certificatesigningrequests/status", "clustertrustbundles"],
-        }]});
-        let rbac = plane.api("rbac.authorization", "v1");
-        admin.post(&format!("{rbac}/clusterroles"), &role).await.expect(201);
-        let binding = json!({
-            "metadata": {"name": "certificates"}, "subjects": [{"kind": "User", "name": "alice"}],
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "certificates"},
-        });
-        admin.post(&format!("{rbac}/clusterrolebindings"), &binding).await.expect(201);
-
-        for (resource, kind) in [
-            ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
-            ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
-        ] {
-            assert_eq!(code_beside(&admin, resource, &unreachable_webhook(kind)).await, hook, "{kind}");
-        }
-        assert_eq!(code_beside_policy(&admin).await, policy, "ValidatingAdmissionPolicy");
-        assert_eq!(certificate_codes(&plane).await, [certificate, certificate, masters], "certificates");
-        assert_eq!(expansion_code(&plane).await, resize, "PersistentVolumeClaimResize");
-        assert_eq!(trust_bundle_code(&plane).await, bundle, "ClusterTrustBundleAttest");
-    }
 }

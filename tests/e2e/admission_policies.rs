@@ -165,53 +165,6 @@ async fn parameters_of_built_in_and_custom_kinds_are_applied() {
 }
 
 #[tokio::test]
-async fn policy_reads_authorizer_namespace_and_subresources() {
-    let plane = ControlPlane::start(Options::kubernetes()).await;
-    let policies = Policies::new(&plane).await;
-    let (admin, alice) = (plane.admin(), plane.user("alice"));
-    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/team";
-    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]});
-    let role = json!({"metadata": {"name": "maker"}, "rules": [rule]});
-    admin.post(&format!("{rbac}/roles"), &role).await.expect(201);
-    let binding = json!({"metadata": {"name": "maker"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "maker"},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}]});
-    admin.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
-    for (expression, of_alice) in [
-        ("authorizer.requestResource.check('delete').allowed()", 422),
-        ("authorizer.requestResource.check('create').allowed()", 201),
-        ("authorizer.group('').resource('secrets').namespace(request.namespace).check('get').allowed()", 422),
-        ("namespaceObject.metadata.labels['judged'] == 'yes' && has(object.metadata.uid)", 201),
-        ("request.userInfo.username in ['alice', 'admin'] && request.dryRun", 201),
-    ] {
-        policies.create("p", validation(expression), json!({})).await;
-        let path = format!("{MAPS}?dryRun=All");
-        alice.post(&path, &config_map("a", "x")).await.expect(of_alice);
-        admin.post(&path, &config_map("a", "x")).await.expect(201);
-        policies.delete("p").await;
-    }
-    let rule = json!({"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"],
-        "resources": ["deployments/scale"]});
-    let policy = json!({"matchConstraints": {"resourceRules": [rule]}, "validations": [
-        {"expression": "object.kind == 'Scale' && oldObject.kind == 'Scale' && request.subResource == 'scale'"},
-        {"expression": "object.spec.replicas <= 3", "message": "at most 3"},
-    ]});
-    policies.create("scale", policy, json!({})).await;
-    let deployments = "/apis/apps/v1/namespaces/team/deployments";
-    let pod =
-        json!({"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let deployment = json!({"metadata": {"name": "d"},
-        "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": pod}});
-    admin.post(deployments, &deployment).await.expect(201);
-    for (replicas, code) in [(4, 422), (3, 200)] {
-        let patch = json!({"spec": {"replicas": replicas}});
-        let path = format!("{deployments}/d/scale");
-        let answer = admin.patch(&path, "application/merge-patch+json", &patch).await;
-        assert_eq!(answer.status, code, "{}", answer.text());
-    }
-}
-
-#[tokio::test]
 async fn status_shows_type_errors_of_expressions() {
     let plane = ControlPlane::start(Options::default()).await;
     let policies = Policies::new(&plane).await;
