@@ -164,67 +164,6 @@ fn server_side(_: &ControlPlane, kubectl: &Kubectl) {
     assert_eq!(get(kubectl, "configmap one")["data"], json!({"b": "3"}));
 }
 
-/// A three-way merge removes fields that left the release and keeps fields that other clients added.
-#[tokio::test]
-async fn helm_like_upgrade_by_strategic_merge_patch_keeps_foreign_fields() {
-    let plane = ControlPlane::start(Options::kubernetes()).await;
-    let admin = plane.admin();
-    let all = "/apis/apps/v1/namespaces/default/deployments";
-    let one = format!("{all}/app");
-    let release = |image: &str, env: Value, replicas: u32| {
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "app", "annotations": {"release": image}},
-            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "app"}},
-                "template": {"metadata": {"labels": {"app": "app"}}, "spec": {
-                    "containers": [{"name": "main", "image": image, "env": env, "ports": [{"containerPort": 80}]}]}}}})
-    };
-    let manager = "?fieldManager=helm";
-    admin
-        .post(
-            &format!("{all}{manager}"),
-            &release("app:1", json!([{"name": "A", "value": "1"}, {"name": "B", "value": "1"}]), 2),
-        )
-        .await
-        .expect(201);
-    // An injected sidecar container, and a variable set by a second client.
-    let injected = json!({"spec": {"template": {"spec": {"containers": [
-        {"name": "proxy", "image": "proxy:1"}, {"name": "main", "env": [{"name": "MINE", "value": "1"}]}]}}}});
-    admin
-        .patch(&format!("{one}?fieldManager=injector"), "application/strategic-merge-patch+json", &injected)
-        .await
-        .expect(200);
-
-    let upgrade = json!({"metadata": {"annotations": {"release": "app:2"}}, "spec": {"replicas": 3, "template": {"spec": {
-        "$setElementOrder/containers": [{"name": "main"}],
-        "containers": [{"name": "main", "image": "app:2", "$setElementOrder/env": [{"name": "A"}, {"name": "C"}],
-            "env": [{"name": "C", "value": "2"}, {"name": "B", "$patch": "delete"}],
-            "$setElementOrder/ports": [{"containerPort": 8080}],
-            "ports": [{"containerPort": 8080}, {"containerPort": 80, "$patch": "delete"}]}]}}}});
-    let upgraded = admin
-        .patch(&format!("{one}{manager}"), "application/strategic-merge-patch+json", &upgrade)
-        .await
-        .expect(200);
-    let containers = &upgraded["spec"]["template"]["spec"]["containers"];
-    let main = containers
-        .as_array()
-        .and_then(|all| all.iter().find(|c| c["name"] == "main"))
-        .expect("the container `main`");
-    let env: Vec<&str> =
-        main["env"].as_array().expect("a list").iter().map(|v| v["name"].as_str().expect("a name")).collect();
-    assert!(env.contains(&"MINE") && !env.contains(&"B"), "{env:?}");
-    assert!(env.iter().position(|name| *name == "A") < env.iter().position(|name| *name == "C"));
-    assert_eq!(main["ports"], json!([{"containerPort": 8080, "protocol": "TCP"}]));
-    assert_eq!((main["image"].as_str(), containers.as_array().map(Vec::len)), (Some("app:2"), Some(2)));
-    assert_eq!(owners(&upgraded, &["f:spec", "f:replicas"]), ["helm"]);
-    let again = admin
-        .patch(&format!("{one}{manager}"), "application/strategic-merge-patch+json", &upgrade)
-        .await
-        .expect(200);
-    assert_eq!(
-        again["metadata"]["resourceVersion"], upgraded["metadata"]["resourceVersion"],
-        "a repeated upgrade changes nothing"
-    );
-}
-
 /// Apply needs `patch` on existing objects, and also `create` on absent objects.
 #[tokio::test]
 async fn apply_requires_patch_and_create_permissions() {

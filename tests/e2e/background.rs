@@ -1,4 +1,4 @@
-//! Controllers of apid: built-in namespaces, default service accounts, namespace deletion, audit events.
+//! Controllers of apid: default service accounts, and the audit events of controllers.
 
 use serde_json::{Value, json};
 use tests::harness::{AuditLog, Client, ControlPlane, Options, eventually};
@@ -18,19 +18,6 @@ async fn wait_until_exists(client: &Client, path: &str) -> Value {
 }
 
 #[tokio::test]
-async fn built_in_namespaces_exist_in_both_presets() {
-    for (options, prefix) in [(Options::default(), "svc"), (Options::kubernetes(), "kube")] {
-        let plane = ControlPlane::start(options).await;
-        let names = names_of(&plane.admin(), "/api/v1/namespaces").await;
-        let expected = ["system", "public", "node-lease"].map(|name| format!("{prefix}-{name}"));
-        assert!(
-            names.contains(&"default".to_owned()) && expected.iter().all(|name| names.contains(name)),
-            "{names:?}"
-        );
-    }
-}
-
-#[tokio::test]
 async fn deleted_default_service_account_is_recreated() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();
@@ -45,51 +32,6 @@ async fn deleted_default_service_account_is_recreated() {
         })
         .await;
     }
-}
-
-#[tokio::test]
-async fn namespace_deletion_removes_content_and_waits_for_finalizers() {
-    let mut plane = ControlPlane::start(Options::default()).await;
-    let admin = plane.admin();
-    let rbac = plane.api("rbac.authorization", "v1");
-    for namespace in ["a", "b"] {
-        admin.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.expect(201);
-        for i in 0..50 {
-            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-            admin.post(&path, &json!({"metadata": {"name": format!("c{i}")}})).await.expect(201);
-        }
-        let role = json!({"metadata": {"name": "r"}, "rules": []});
-        admin.post(&format!("{rbac}/namespaces/{namespace}/roles"), &role).await.expect(201);
-    }
-    admin.delete("/api/v1/namespaces/a").await.expect(200);
-    admin.wait_until_deleted("/api/v1/namespaces/a").await;
-    assert!(names_of(&admin, "/api/v1/namespaces/a/configmaps").await.is_empty());
-    assert!(names_of(&admin, &format!("{rbac}/namespaces/a/roles")).await.is_empty());
-    assert_eq!(
-        names_of(&admin, "/api/v1/namespaces/b/configmaps").await.len(),
-        50,
-        "the other namespace keeps its objects"
-    );
-
-    // A finalizer blocks the namespace deletion across a restart.
-    let map_with_finalizer = json!({"metadata": {"name": "held", "finalizers": ["example.com/hold"]}});
-    admin.post("/api/v1/namespaces/b/configmaps", &map_with_finalizer).await.expect(201);
-    admin.delete("/api/v1/namespaces/b").await.expect(200);
-    eventually("only the object with a finalizer remains", || async {
-        (names_of(&admin, "/api/v1/namespaces/b/configmaps").await == ["held"]).then_some(())
-    })
-    .await;
-    let rejected =
-        admin.post("/api/v1/namespaces/b/configmaps", &json!({"metadata": {"name": "late"}})).await;
-    rejected.expect(403);
-    plane.kill();
-    plane.launch().await;
-    let admin = plane.admin();
-    assert_eq!(wait_until_exists(&admin, "/api/v1/namespaces/b").await["status"]["phase"], "Terminating");
-    let release = json!({"metadata": {"finalizers": null}});
-    let path = "/api/v1/namespaces/b/configmaps/held";
-    admin.patch(path, "application/merge-patch+json", &release).await.expect(200);
-    admin.wait_until_deleted("/api/v1/namespaces/b").await;
 }
 
 /// Controllers write through the API: the audit log has each object that they create, and each deletion.
@@ -132,31 +74,5 @@ async fn every_write_of_controllers_is_in_the_audit_log() {
             event["user"]["username"].as_str().is_some_and(|user| user.starts_with("system:")),
             "{event}"
         );
-    }
-}
-
-#[tokio::test]
-async fn audit_log_names_controller_users() {
-    for (flag, writer) in [
-        ("", "system:kube-controller-manager"),
-        ("--use-service-account-credentials", "system:serviceaccount:svc-system:namespace-controller"),
-    ] {
-        let audit = AuditLog::new();
-        let mut options = Options::default().flag(&audit.flag());
-        if !flag.is_empty() {
-            options = options.flag(flag);
-        }
-        let plane = ControlPlane::start(options).await;
-        let admin = plane.admin();
-        admin.post("/api/v1/namespaces", &json!({"metadata": {"name": "a"}})).await.expect(201);
-        admin.delete("/api/v1/namespaces/a").await.expect(200);
-        admin.wait_until_deleted("/api/v1/namespaces/a").await;
-        let is_finalization = |event: &Value| {
-            event["objectRef"]["subresource"] == "finalize" && event["objectRef"]["name"] == "a"
-        };
-        audit.event("the finalization of the namespace", is_finalization).await;
-        for event in audit.events().iter().filter(|event| is_finalization(event)) {
-            assert_eq!(event["user"]["username"], writer);
-        }
     }
 }

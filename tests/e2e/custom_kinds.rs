@@ -82,43 +82,6 @@ async fn custom_objects_in_cbor_are_restored_and_read_without_the_gate() {
 }
 
 #[tokio::test]
-async fn custom_kind_is_served_until_its_definition_is_deleted() {
-    for options in [Options::default(), Options::kubernetes()] {
-        let mut plane = ControlPlane::start(options).await;
-        let path = define(&plane).await;
-        let admin = plane.admin();
-        let created = admin.post(WIDGETS, &widget("a")).await.expect(201);
-        assert_eq!(created["spec"], json!({"size": 1}));
-        admin
-            .patch(&format!("{WIDGETS}/a"), "application/merge-patch+json", &json!({"spec": {"size": 10}}))
-            .await
-            .expect(422);
-        admin
-            .patch(&format!("{WIDGETS}/a"), "application/merge-patch+json", &json!({"spec": {"size": 9}}))
-            .await
-            .expect(200);
-        plane.stop().await;
-        plane.launch().await;
-        let admin = plane.admin();
-        let list = admin.get(WIDGETS).await.expect(200);
-        assert_eq!(list["items"][0]["spec"]["size"], 9, "served before readiness after a restart");
-
-        admin.delete(&path).await.expect(200);
-        admin.wait_until_deleted(&path).await;
-        admin.wait_until_deleted(WIDGETS).await;
-        // A definition of the same name begins without objects.
-        let definitions = path.trim_end_matches("/widgets.shop.example.com");
-        admin.post(definitions, &definition()).await.expect(201);
-        let list = eventually("the served kind", || async {
-            let response = admin.get(WIDGETS).await;
-            (response.status == 200).then(|| response.json())
-        })
-        .await;
-        assert_eq!(list["items"], json!([]));
-    }
-}
-
-#[tokio::test]
 async fn background_tasks_take_up_custom_kinds() {
     let plane = ControlPlane::start(Options::default()).await;
     let admin = plane.admin();

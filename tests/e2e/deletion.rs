@@ -40,35 +40,6 @@ async fn delete(client: &Client, path: &str, options: Value) -> Value {
 }
 
 #[tokio::test]
-async fn propagation_policy_deletes_or_orphans_dependents() {
-    let plane = with_namespaces(Options::default()).await;
-    let admin = plane.admin();
-    for (policy, stays) in [
-        (json!("Background"), false),
-        (json!("Foreground"), false),
-        (Value::Null, false),
-        (json!("Orphan"), true),
-    ] {
-        let boss = make(&admin, MAPS, "boss", json!({})).await;
-        let owners = json!({"ownerReferences": owner("ConfigMap", &boss, true)});
-        let child = make(&admin, "/api/v1/namespaces/a/secrets", "child", owners).await;
-        let owners = json!({"ownerReferences": owner("Secret", &child, false)});
-        make(&admin, MAPS, "grandchild", owners).await;
-        delete(&admin, &format!("{MAPS}/boss"), json!({"propagationPolicy": policy})).await;
-        admin.wait_until_deleted(&format!("{MAPS}/boss")).await;
-        let child = "/api/v1/namespaces/a/secrets/child";
-        if stays {
-            let child = admin.get(child).await.expect(200);
-            assert!(child["metadata"].get("ownerReferences").is_none(), "{policy}");
-            admin.get(&format!("{MAPS}/grandchild")).await.expect(200);
-            admin.delete("/api/v1/namespaces/a/secrets/child").await.expect(200);
-        }
-        admin.wait_until_deleted(child).await;
-        admin.wait_until_deleted(&format!("{MAPS}/grandchild")).await;
-    }
-}
-
-#[tokio::test]
 async fn foreground_deletion_waits_for_blocking_dependents_across_crash() {
     let mut plane = with_namespaces(Options::default()).await;
     let admin = plane.admin();
@@ -196,18 +167,9 @@ async fn unsafe_delete_ignoring_read_errors_requires_own_verb() {
         .flag(&audit.flag());
     let plane = with_namespaces(options).await;
     let (admin, alice) = (plane.admin(), plane.user("alice"));
-    let rbac = plane.api("rbac.authorization", "v1");
-    let roles = format!("{rbac}/namespaces/a/roles");
+    let roles = format!("{}/namespaces/a/roles", plane.api("rbac.authorization", "v1"));
     let rule = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
-    let role = json!({"metadata": {"name": "r"}, "rules": rule(&["delete"])});
-    admin.post(&roles, &role).await.expect(201);
-    let group = plane.names().group("rbac.authorization");
-    let binding = json!({
-        "metadata": {"name": "r"},
-        "roleRef": {"apiGroup": group, "kind": "Role", "name": "r"},
-        "subjects": [{"apiGroup": group, "kind": "User", "name": "alice"}],
-    });
-    admin.post(&format!("{rbac}/namespaces/a/rolebindings"), &binding).await.expect(201);
+    plane.grant("a", "r", "User/alice", &rule(&["delete"])).await;
     make(&admin, MAPS, "x", json!({})).await;
     let path = format!("{MAPS}/x");
     let body = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true}).to_string();

@@ -1,7 +1,5 @@
-//! `--runtime-config` and `--emulated-version`: versions that are off by default, disabled versions, versions of later
-//! releases, and invalid values.
-
-use std::process::Stdio;
+//! `--runtime-config` and `--emulated-version`: versions that are off by default, disabled versions, and versions of
+//! later releases.
 
 use serde_json::{Value, json};
 use tests::harness::{AuditLog, ControlPlane, Options, eventually};
@@ -212,29 +210,6 @@ async fn storage_migration_rewrites_all_objects_of_resource() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn gated_kinds_are_served_only_with_their_feature_gate() {
-    let mut plane = ControlPlane::start(Options::kubernetes().flag("--runtime-config=api/all=true")).await;
-    let paths = [
-        format!("{}/clustertrustbundles", plane.api("certificates", "v1alpha1")),
-        format!("{}/clustertrustbundles", plane.api("certificates", "v1beta1")),
-        format!("{}/devicetaintrules", plane.api("resource", "v1alpha3")),
-        format!("{}/storageversionmigrations", plane.api("storagemigration", "v1alpha1")),
-    ];
-    for path in &paths {
-        plane.admin().get(path).await.expect(404);
-    }
-    let log = plane.log();
-    assert!(log.contains("the ClusterTrustBundle feature gate is disabled"), "{log}");
-    let candidates = format!("{}/leasecandidates", plane.api("coordination", "v1beta1"));
-    plane.admin().get(&candidates).await.expect(200);
-    let gates = "--feature-gates=ClusterTrustBundle=true,DRADeviceTaints=true,StorageVersionMigrator=true";
-    plane.relaunch_with(&["--runtime-config=api/all=true", gates]).await;
-    for path in &paths {
-        plane.admin().get(path).await.expect(200);
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn emulated_version_serves_versions_and_gates_of_release() {
     let mut plane = ControlPlane::start(Options::kubernetes()).await;
     let ranges = format!("{}/servicecidrs", plane.api("networking", "v1"));
@@ -261,44 +236,4 @@ async fn emulated_version_serves_versions_and_gates_of_release() {
     let beta = format!("{}/servicecidrs", plane.api("networking", "v1beta1"));
     let items = plane.admin().get(&beta).await.expect(200)["items"].clone();
     assert_eq!(items[0]["metadata"]["uid"], stored[0]["metadata"]["uid"], "the object of the later version");
-}
-
-#[test]
-fn invalid_emulated_version_is_reported_with_exit_code_64() {
-    for (flags, part) in [
-        (&["--emulated-version=1.30"][..], "emulation version 1.30 is not between [1.31, 1.33.0]"),
-        (&["--emulated-version=wardle=1.2"], "component not registered: wardle"),
-        (
-            &["--emulated-version=1.32", "--min-compatibility-version=1.33"],
-            "minCompatibilityVersion version 1.33 is not between [1.30, 1.32]",
-        ),
-        (
-            &["--emulated-version=1.32", "--feature-gates=ListFromCacheSnapshot=true"],
-            "feature is PreAlpha at emulated version 1.32",
-        ),
-        (&["--emulation-forward-compatible"], "cannot be set to true if the emulation version is the same"),
-    ] {
-        let plane = ControlPlane::new_stopped(Options::default());
-        let output = plane.command().args(flags).stdin(Stdio::null()).output().expect("the program runs");
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(64), "{text}");
-        assert!(text.contains(part), "{part}:\n{text}");
-    }
-}
-
-#[test]
-fn invalid_runtime_config_is_reported_with_exit_code_64() {
-    let plane = ControlPlane::new_stopped(Options::default());
-    let mut command = plane.command();
-    command.arg("--runtime-config=batch/v2alpha1,nosuch/v1=false,apps/v1=maybe");
-    let output = command.stdin(Stdio::null()).output().expect("the program runs");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{text}");
-    for part in [
-        "group version batch/v2alpha1 has not been registered",
-        "unknown API group nosuch",
-        "invalid value of apps/v1: maybe",
-    ] {
-        assert!(text.contains(part), "{part}:\n{text}");
-    }
 }

@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tests::harness::{Client, ControlPlane, Options, eventually};
 
-use super::policy_objects::{apply, create_mutating_policy, with_mutating_policies};
-
 /// Concurrent clients of the churn.
 const CLIENTS: usize = 32;
 /// Services of one client.
@@ -177,53 +175,4 @@ async fn further_range_serves_addresses_and_waits_for_their_release() {
     admin.delete(&record).await.expect(200);
     eventually("a restored record", || async { (admin.get(&record).await.status == 200).then_some(()) })
         .await;
-}
-
-/// As in kube-apiserver, a policy sees and changes the IPAddress objects of Services, and their deletion.
-#[tokio::test]
-async fn policies_change_and_deny_writes_of_ipaddress_objects() {
-    let plane = ControlPlane::start(with_mutating_policies(Options::default())).await;
-    let (admin, group) = (plane.admin(), plane.api("admissionregistration", "v1"));
-    let networking = plane.api("networking", "v1");
-    let rule = |operation: &str| {
-        let name = networking.trim_start_matches("/apis/").trim_end_matches("/v1");
-        json!({"apiGroups": [name], "apiVersions": ["v1"], "operations": [operation], "resources": ["ipaddresses"]})
-    };
-    let label = apply(
-        "Object{metadata: Object.metadata{labels: {'by': request.userInfo.username.replace(':', '.')}}}",
-    );
-    let matches = json!({"resourceRules": [rule("CREATE")]});
-    create_mutating_policy(
-        &plane,
-        "label",
-        json!({"mutations": [label], "matchConstraints": matches}),
-        json!({}),
-    )
-    .await;
-    let service = |name: &str| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
-    let record = eventually("a policy in effect", || async {
-        let created = admin.post(&services(""), &service("s")).await.expect(201);
-        let address = created["spec"]["clusterIP"].as_str().expect("an address").to_owned();
-        let path = format!("{networking}/ipaddresses/{address}");
-        let object = admin.get(&path).await.expect(200);
-        if object["metadata"]["labels"]["by"] == "system.apiserver" {
-            return Some(path);
-        }
-        admin.delete(&services("/s")).await.expect(200);
-        None
-    })
-    .await;
-    let policy = json!({"metadata": {"name": "keep"}, "spec": {
-        "matchConstraints": {"resourceRules": [rule("DELETE")]}, "validations": [{"expression": "false"}]}});
-    let binding =
-        json!({"metadata": {"name": "keep"}, "spec": {"policyName": "keep", "validationActions": ["Deny"]}});
-    admin.post(&format!("{group}/validatingadmissionpolicies"), &policy).await.expect(201);
-    admin.post(&format!("{group}/validatingadmissionpolicybindings"), &binding).await.expect(201);
-    eventually("a policy in effect", || async { (admin.delete(&record).await.status == 422).then_some(()) })
-        .await;
-    admin.delete(&services("/s")).await.expect(200);
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    admin.get(&record).await.expect(200);
-    admin.delete(&format!("{group}/validatingadmissionpolicybindings/keep")).await.expect(200);
-    eventually("a deleted record", || async { (admin.get(&record).await.status == 404).then_some(()) }).await;
 }
