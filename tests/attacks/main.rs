@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Each attack produces one row of a table. The row shows the requests of the attacker and their responses,
-//! the latency of the reference client, the memory and CPU time of apid and authd, and the exceeded limits. A
-//! test fails when an attack exceeds a limit. `plan` reads the environment variables that select attacks,
-//! their duration, and the programs under test.
+//! Each attack produces one row of a table. The row shows the requests of the attacker, their responses, and
+//! the latency of the reference client. It also shows the memory and CPU time of apid and authd, and the
+//! exceeded limits. A test fails when an attack exceeds a limit. `plan` reads the environment variables that
+//! select attacks, their duration, and the programs under test.
 //!
 //! # Invariants
 //!

@@ -1,8 +1,8 @@
 //! Stored objects of each release: the fixtures of all releases are restored and read by this release.
 //!
-//! `tests/golden/RELEASE` has the backup of a store of a release, and the objects in it as that release served them.
-//! `UPDATE=1 cargo test -p tests --test system stored_objects` creates the objects of `objects.jsonl` on this release and
-//! rewrites both files of this release; the fixture of an earlier release never changes.
+//! `tests/golden/RELEASE` has the backup of a store of a release, and the objects in it as that release served
+//! them. `UPDATE=1 cargo test -p tests --test system stored_objects` creates the objects of `objects.jsonl` on
+//! this release and rewrites both files of this release. The fixture of an earlier release never changes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

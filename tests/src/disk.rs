@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! Every change is visible at once and pending until it is synced: data and sizes by a sync of the file,
-//! names (created, removed, renamed) by a sync of their directory. [`Disk::cut`] returns the disk after a cut
-//! at this moment: all synced changes, and a random part of the pending changes. A rename is kept or lost as
-//! a whole. The original disk continues unchanged.
+//! Every change is visible at once and pending until it is synced. A sync of the file covers data and sizes; a
+//! sync of the directory covers created, removed and renamed names. [`Disk::cut`] returns the disk after a cut
+//! at this moment: all synced changes, and a random part of the pending changes. A rename is kept or lost as a
+//! whole. The original disk continues unchanged.
 //!
 //! A disk may have a capacity. Written pages count while a name leads to them or the file is open. When all
 //! pages are used, writes fail until pages are freed.

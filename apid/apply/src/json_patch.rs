@@ -33,8 +33,8 @@ const COPIED_MAX: usize = 3 * 1024 * 1024;
 /// nanoseconds.
 const WORK_MAX: usize = 32_000_000;
 
-/// Number of work units (see [`WORK_MAX`]) for each value in a tree that a `move` brings to a greater depth,
-/// because the depth check visits the whole tree.
+/// Number of work units (see [`WORK_MAX`]) for each value in a tree that a `move` puts at a greater depth. The
+/// depth check visits the whole tree.
 const MOVE_STEPS_PER_VALUE: usize = 32;
 
 /// The reason why a patch fails.

@@ -233,8 +233,8 @@ impl Auth {
         self.authorize_with(identity, attributes.into(), None, request_id, self.auth_metrics.get()).await
     }
 
-    /// Authorizes a further action of the same identity, for example the create by an update of a missing
-    /// object, or the delete of each object by a deletecollection.
+    /// Authorizes a further action of the same identity. Examples are the create by an update of a missing
+    /// object, and the delete of each object by a deletecollection.
     ///
     /// # Errors
     ///

@@ -63,8 +63,8 @@ impl RequestBody {
     ///
     /// # Errors
     ///
-    /// Errors of [`RequestBody::read`]; 429 for a slow body above the limits of the user or of the server; 503 for a
-    /// body that does not arrive during the shutdown. `stopping` becomes true at the shutdown.
+    /// Errors of [`RequestBody::read`]. 429 for a slow body above the limits of the user or of the server; 503
+    /// for a body that does not arrive during the shutdown. `stopping` becomes true at the shutdown.
     pub(super) async fn receive(
         self,
         share: &UserShare,

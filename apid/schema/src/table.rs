@@ -39,7 +39,7 @@ pub struct Schema {
     pub(crate) always_written: Box<[usize]>,
     /// Whether empty lists stay empty lists, for the types of groups that are stored as JSON.
     ///
-    /// In other groups an empty list in a field that is never omitted becomes null, because Protobuf does not
+    /// In other groups an empty list in a field that is never omitted becomes null. Protobuf does not
     /// distinguish an empty list from an absent one.
     pub(crate) keeps_empty_lists: bool,
     zero: OnceLock<Value>,

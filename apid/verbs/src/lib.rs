@@ -131,8 +131,8 @@ pub struct Call<'a> {
 
 /// The future of a verb.
 ///
-/// The future is boxed, so that the code of a verb is compiled in this crate: the body of an `async fn` is compiled in
-/// each crate that awaits it.
+/// The future is boxed, so that the code of a verb is compiled in this crate. The body of an `async fn` is
+/// compiled in each crate that awaits it.
 pub type VerbFuture<'a, T> = BoxFuture<'a, Result<T, Status>>;
 
 /// The memory that the responses of a user may hold.

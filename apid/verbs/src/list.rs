@@ -81,7 +81,7 @@ pub fn list<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a, 
 /// Lists converted objects. The selectors apply to the converted objects.
 ///
 /// A list with a limit and a selector converts chunks of stored objects until more objects are selected than
-/// the limit allows, so that a continue token is needed.
+/// the limit allows. Then the response needs a continue token.
 async fn list_converted(
     call: &Call<'_>,
     options: &ListOptions,

@@ -2,9 +2,10 @@
 //!
 //! # Reference
 //!
-//! With the gate AllowUnsafeMalformedObjectDeletion, the failure of a list has the reason `StorageReadError` and one
-//! cause for each key, so that an administrator can delete the objects. Without the gate, it names the first object.
-//! kube-apiserver names no key of an object that cannot be decoded; here each message has the key.
+//! With the gate AllowUnsafeMalformedObjectDeletion, the failure of a list has the reason `StorageReadError`
+//! and one cause for each key. An administrator can then delete the objects. Without the gate, it names the
+//! first object. kube-apiserver names no key of an object that cannot be decoded; here each message has the
+//! key.
 
 use apimachinery::gvk::GroupResource;
 use apimachinery::status::{Cause, Details, Reason, Status};

@@ -208,8 +208,8 @@ impl WatchStream {
         self.interrupts.wait_until_finished()
     }
 
-    /// Returns the next batch of notices, which may be empty: after a wait for an event, a read of a part of
-    /// the history, or a batch without selected objects. None when the watch has ended.
+    /// Returns the next batch of notices. It is empty after a wait for an event, a read of a part of the
+    /// history, or a batch without selected objects. None when the watch has ended.
     pub async fn next(&mut self) -> Option<Vec<WatchNotice>> {
         if self.has_ended {
             return None;

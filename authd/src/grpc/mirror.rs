@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! The first message must be a hello with the same names preset and API domain, or authd rejects the stream.
-//! authd sends its epoch and its readiness at once and after each change, and the write batches of the
-//! controllers. authd sends its `apiserver_` metrics when they have changed, at once after a change of the
+//! authd sends its epoch and its readiness at once and after each change. It also sends the write batches of
+//! the controllers. authd sends its `apiserver_` metrics when they have changed, at once after a change of the
 //! configuration and else every [`METRICS_INTERVAL`].
 
 use std::collections::BTreeSet;

@@ -6,8 +6,8 @@
 //! before those of the groups. [`Policy::decide`] stops at the first rule that allows. [`Policy::rules_of`]
 //! lists all rules. [`Policy::explain`] visits the rules in the same order and collects the nearest misses.
 //!
-//! A decision that applies to any object name also has the same reason for every name, because no rule that
-//! was visited before depends on the name.
+//! A decision that applies to any object name also has the same reason for every name. No rule that was visited
+//! before depends on the name.
 //!
 //! # Invariants
 //!

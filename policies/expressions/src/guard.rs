@@ -50,7 +50,7 @@ impl BracketLevel {
 }
 
 /// Rejects an expression that is too long or too deep. Returns the offset of a string literal that does not end
-/// before the end of the text; the rest of the text is part of no token.
+/// before the end of the text. The rest of the text is part of no token.
 pub(crate) fn inspect(source: &str) -> Result<Option<usize>, CompileError> {
     if source.chars().count() > MAX_LENGTH {
         return Err(CompileError::at_start(format!("expression is longer than {MAX_LENGTH} characters")));

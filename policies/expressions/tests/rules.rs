@@ -222,8 +222,8 @@ fn element_rule_estimate_is_multiplied_by_occurrences() {
     assert_eq!(sum.highest().count(), 4);
 }
 
-/// Property test: the cost of an evaluation on random data within the size limits of a schema exceeds the estimate
-/// only by the parts that kube-apiserver's estimate omits: comparisons of numbers, and map keys.
+/// Property test of costs on random data within the size limits of a schema. The cost of an evaluation exceeds
+/// the estimate only by the parts that kube-apiserver's estimate omits: comparisons of numbers, and map keys.
 #[test]
 fn evaluation_cost_is_near_or_below_estimate() {
     let schema = json!({"type": "object", "properties": {

@@ -1,7 +1,7 @@
 //! Limit of requests that a client cancels on one HTTP/2 connection.
 //!
 //! A client cancels a request by a reset of its stream. The server has then parsed the request and has often
-//! begun its work. So a client that opens and resets streams without pause would keep the I/O threads busy
+//! begun its work. A client that opens and resets streams without pause would keep the I/O threads busy
 //! (CVE-2023-44487). h2 itself counts only streams that are reset before the server sees them.
 //!
 //! # Contract

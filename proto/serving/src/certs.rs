@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! Files are generated once and kept. A serving certificate that the authority in the same directory has
-//! issued is reissued for its existing key if it lacks a required name or expires within a month. A serving
+//! Files are generated once and kept. A serving certificate that lacks a required name or expires within a
+//! month is reissued for its existing key. The authority in the same directory must have issued it. A serving
 //! certificate of any other issuer is used unchanged, as by kube-apiserver. An incomplete pair (a key without
 //! its certificate, or the reverse) is an error.
 //!

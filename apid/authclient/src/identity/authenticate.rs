@@ -2,9 +2,8 @@
 //!
 //! # Contract
 //!
-//! apid logs each rejection with the request id, which the client gets in `Audit-Id`; the client gets no
-//! other detail than 401. authd logs the method, and for a rejection the failed check, once for each request
-//! to authd.
+//! apid logs each rejection with the request id. The client gets this id in `Audit-Id`, and no other detail
+//! than 401. authd logs the method, and for a rejection the failed check, once for each request to authd.
 
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (fail closed): cached responses serve at most [`GRACE`] after the loss of the connection to
-//! authd. The connection exists while one process, with the names and the protocol of apid, serves the decision
-//! stream and the mirror stream and has sent its epoch.
+//! INVARIANT (fail closed): cached responses serve at most [`GRACE`] after the loss of the connection to authd.
+//! The connection exists while one process serves the decision stream and the mirror stream, and has sent its
+//! epoch. This process has the names and the protocol of apid.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -87,8 +87,8 @@ fn keep_allocated(new: &mut Fields, old: &Value) {
     }
 }
 
-/// Sets a missing node port to that of the old port with the same protocol and number, unless another port of
-/// the service uses this node port.
+/// Sets a missing node port to that of the old port with the same protocol and number. A node port that another
+/// port of the service uses is not taken.
 fn keep_node_ports(new: &mut Fields, spec: &Value, old: &Value) {
     let mut used: BTreeSet<i64> = spec.items("ports").iter().map(|port| port.integer("nodePort")).collect();
     let mut node_ports = HashMap::new();

@@ -384,8 +384,8 @@ impl Compiler {
             self.copy(&part)?;
         }
         match max {
-            // A loop through a part that matches the empty text is optional as a whole, as in RE2: a split before
-            // the loop would reach the part with the wrong priority.
+            // A loop through a part that matches the empty text is optional as a whole, as in RE2. A split
+            // before the loop would reach the part with the wrong priority.
             None => {
                 let back = -offset(part.len())?;
                 self.push_split(back, !is_lazy)?;

@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! INVARIANT (validated identity): a certificate has only the names of [`RequestedIdentity`], so the rules of a
-//! signer see each of them. Other attributes of the subject and other alternative names are left out, and an
+//! signer see each of them. Other attributes of the subject and other alternative names are left out. An
 //! attribute that is not text rejects the request, as in the signer of Kubernetes.
 
 use std::net::IpAddr;

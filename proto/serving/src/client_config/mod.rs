@@ -12,9 +12,8 @@
 //!
 //! `k8s.io/client-go/tools/clientcmd`, one file, no merging. A duplicate name in a list is an error in both
 //! implementations, and so are fields of a user or cluster that exclude each other. `tokenFile` wins over
-//! `token`. Known difference: a file without `current-context` is accepted when it leaves no choice, that is
-//! with one context, or without contexts and with one cluster and at most one user. The reference rejects
-//! such a file.
+//! `token`. Known difference: a file without `current-context` is accepted when it leaves no choice. It then
+//! has one context, or no context, one cluster and at most one user. The reference rejects such a file.
 
 mod fields;
 mod plugin;

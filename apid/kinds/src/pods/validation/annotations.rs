@@ -1,5 +1,5 @@
-//! Rules of annotations of pods and pod templates: mirror pods, the cost of a deletion, and the annotations that fields
-//! have replaced, with profiles of seccomp and AppArmor.
+//! Rules of annotations of pods and pod templates: mirror pods, the deletion cost, and profiles of seccomp and
+//! AppArmor. Fields have replaced the annotations of profiles.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;

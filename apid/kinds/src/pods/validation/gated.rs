@@ -3,7 +3,7 @@
 //! # Reference
 //!
 //! An update may add requirements to the node selector and the node affinity of such a pod. As in
-//! kube-apiserver, the validation of an update checks these two fields, restores their old values, and then
+//! kube-apiserver, the validation of an update checks these two fields and restores their old values. It then
 //! applies the rules for all pods to the result.
 
 use apimachinery::field::FieldErrors;
