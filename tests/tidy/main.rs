@@ -64,6 +64,7 @@ const PRESET_QUERIES: &[(&str, &str)] = &[
     ("proto/processflags/src/both_processes.rs", "the default of `--names`"),
     ("apid/src/migration_commands/mod.rs", "the default of `--names`"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
+    ("authd/src/inspect/audit_roles/mod.rs", "the preset of an audit log follows from its domain"),
     ("authd/src/inspect/connection.rs", "the environment of credential plugins is that of Kubernetes"),
     ("authd/src/inspect/matrix/mod.rs", "the default policy of both presets"),
     ("authd/src/inspect/policy.rs", "names of messages that no command prints"),
@@ -250,7 +251,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
         &[
             &["build_info", "config"],
             &["console", "server_source", "spawn"],
-            &["process", "certs", "store_commands", "migration_commands", "completions"],
+            &["process", "certs", "store_commands", "migration_commands", "completions", "audit_tail"],
             &["env_test"],
         ],
     ),

@@ -16,14 +16,20 @@
 //! request deadline (`deadline`), the source of its response. A watch costs a position in the event ring
 //! buffer.
 
+mod aggregated;
+mod audited_request;
 mod backup;
 mod body;
+mod client_addresses;
+mod containers;
 mod deadline;
 mod execution;
 mod flow;
+mod forwarded;
 mod handler;
 mod head_limits;
 mod in_flight;
+mod long_running;
 mod metrics;
 mod negotiate;
 mod openapi;

@@ -18,6 +18,8 @@ use crate::response::respond::ApiResponse;
 use crate::work_pool;
 use discovery::openapi::{CompressedDocument, DocumentForm, OpenApi, OpenApiError, PLAIN_MAX, TEXT_MAX};
 
+/// Beginning of the paths of all OpenAPI documents.
+pub(super) const PATH_PREFIX: &str = "/openapi/";
 /// Path of the OpenAPI v2 document.
 pub(super) const V2_PATH: &str = "/openapi/v2";
 /// Path of the index of OpenAPI v3 documents.
@@ -33,9 +35,45 @@ const PROTOBUF_REQUESTED: &str = "application/com.github.proto-openapi.spec.v2@v
 /// Cache lifetime of a document whose URL contains the hash of the document.
 const IMMUTABLE_MAX_AGE: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Media types of the OpenAPI v2 document: as requested, and as named in the response.
+const V2_MEDIA_TYPES: [(&str, &str); 3] =
+    [(JSON, JSON), (PROTOBUF_REQUESTED, PROTOBUF), (PROTOBUF, PROTOBUF)];
+
+/// Builds the documents that a request reads, unless they are built. Requests call this function before they
+/// take a seat. A build takes seconds, and the requests that wait for it occupy no seat.
+///
+/// # Errors
+///
+/// 500: no thread can be started.
+pub(super) async fn prepare(context: &RequestContext) -> Result<(), Status> {
+    let path = context.head.uri.path();
+    let form = if path == V2_PATH {
+        match accept(context, &V2_MEDIA_TYPES) {
+            Ok(PROTOBUF) => DocumentForm::V2Protobuf,
+            Ok(_) => DocumentForm::V2,
+            Err(_) => return Ok(()),
+        }
+    } else if path.starts_with(V3_PATH) {
+        DocumentForm::V3
+    } else {
+        return Ok(());
+    };
+    let api = Arc::clone(&context.documents().openapi);
+    if api.has(form) {
+        return Ok(());
+    }
+    // The request itself reports a failed build.
+    let build_documents = move |api: &OpenApi| match form {
+        DocumentForm::V2 => api.v2().map(drop),
+        DocumentForm::V2Protobuf => api.v2_protobuf().map(drop),
+        DocumentForm::V3 => api.v3_index().map(drop),
+    };
+    build(context, api, form, build_documents).await.map(drop)
+}
+
 /// Returns the OpenAPI v2 document.
 pub(super) async fn version_2(context: &RequestContext) -> Result<ApiResponse, Status> {
-    let media_type = accept(context, &[(JSON, JSON), (PROTOBUF_REQUESTED, PROTOBUF), (PROTOBUF, PROTOBUF)])?;
+    let media_type = accept(context, &V2_MEDIA_TYPES)?;
     let document = if media_type == PROTOBUF {
         read(context, DocumentForm::V2Protobuf, OpenApi::v2_protobuf).await?
     } else {
@@ -56,7 +94,8 @@ pub(super) async fn group_version(context: &RequestContext) -> Result<ApiRespons
     let requested = path.clone();
     let Some(document) = read(context, DocumentForm::V3, move |api| api.v3_document(&requested)).await?
     else {
-        return Ok(ApiResponse::not_found());
+        // As in kube-apiserver, this 404 has no body.
+        return Ok(ApiResponse::empty(StatusCode::NOT_FOUND.as_u16()));
     };
     let media_type = accept(context, &[(JSON, JSON)])?;
     match context.query.first("hash") {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use apimachinery::status::Status;
 use serving::certs::CertError;
+use serving::client::SettingsError;
 use serving::metrics::HiddenMetricsError;
 use serving::tls::TlsError;
 use storage::engine::fjall::OpenError;
@@ -51,6 +52,12 @@ pub(super) enum ProcessError {
         /// The failure of the file system.
         error: io::Error,
     },
+    /// The audit log cannot be opened.
+    #[error("{0}")]
+    Audit(String),
+    /// A file of the connections to nodes, pods and Services cannot be used.
+    #[error(transparent)]
+    Forwarding(SettingsError),
     /// authd cannot be started.
     #[error("{0}")]
     Authd(#[from] SpawnError),
@@ -81,6 +88,9 @@ pub(super) enum ProcessError {
     /// The definitions of custom kinds cannot be read.
     #[error("cannot read the definitions of custom kinds: {0}")]
     Definitions(Box<Status>),
+    /// The APIServices cannot be read.
+    #[error("cannot read the APIServices: {0}")]
+    ApiServices(Box<Status>),
     /// `--show-hidden-metrics-for-version` does not name the previous release.
     #[error("{0}")]
     Metrics(HiddenMetricsError),
