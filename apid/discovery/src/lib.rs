@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn local_version_that_nobody_serves_is_listed_if_its_author_made_it() {
+    fn local_version_without_resources_is_listed_unless_api_service_is_automatic() {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         let registry = Registry::new(&names);
         let mut announced = AnnouncedVersions::default();
