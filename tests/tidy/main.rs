@@ -79,7 +79,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("fuzzing", &[]),
     ("testenv", &[]),
     ("tidy", &[]),
-    ("backends", &["serving"]),
+    ("backends", &["forwarding", "serving"]),
     ("apimachinery", &[]),
     ("authproto", &["apimachinery"]),
     ("serving", &["apimachinery"]),

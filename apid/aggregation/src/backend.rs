@@ -36,7 +36,7 @@ const CHECKING_USER: &str = "system:kube-aggregator";
 /// The user of requests for OpenAPI documents.
 const OPENAPI_USER: &str = "system:aggregator";
 
-/// What the servers behind APIServices share.
+/// Resolver, client certificate and clock of all servers behind APIServices.
 #[derive(Clone)]
 pub(crate) struct Environment {
     pub(crate) services: Arc<ServiceResolver>,

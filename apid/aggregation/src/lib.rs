@@ -52,7 +52,7 @@ const MAX_REPORTS: usize = 64;
 
 /// The APIServices of a server and the servers behind them.
 pub struct Aggregation {
-    /// What the servers share.
+    /// Resolver, client certificate and clock of all servers.
     environment: Environment,
     names: Arc<Names>,
     routes: ArcSwap<Routes>,

@@ -15,7 +15,7 @@ use kinds::Registry;
 use crate::openapi::{OpenApi, RemoteOpenApi};
 use crate::{AnnouncedVersions, Discovery};
 
-/// What the documents are about: the kinds of this server, and the servers behind APIServices.
+/// Subjects of the documents: the kinds of this server, and the servers behind APIServices.
 #[derive(Clone)]
 pub struct Served {
     /// The registry of the kinds of this server.

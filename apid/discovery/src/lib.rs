@@ -174,7 +174,7 @@ struct Version<'a> {
     content: VersionContent<'a>,
 }
 
-/// Who serves a version, and its resources.
+/// Server of a version, with the resources.
 enum VersionContent<'a> {
     /// This server; in the order of the registry. Empty for a version that an APIService announces and nobody serves.
     Own(Vec<&'a Resource>),

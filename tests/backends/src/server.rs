@@ -60,7 +60,7 @@ impl ServingCertificate {
     }
 }
 
-/// What a server knows about the client of a connection.
+/// Properties of the client of a connection.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
     /// The certificate of the client, DER, verified against the CA bundle of the server; None without one.
