@@ -13,6 +13,7 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::codec::Limits;
 use apimachinery::names::Names;
 use authclient::Auth;
+use forwarding::Forwarding;
 use serving::gates::FeatureGates;
 use storage::Store;
 use tokio::sync::watch;
@@ -46,6 +47,8 @@ pub struct ApiState {
     pub admission: admission::Chain,
     /// Runs the declarative validation beside the hand-written validation, and compares their results.
     pub declarative_validation: DeclarativeValidation,
+    /// Connections to nodes, pods, Services and aggregated APIs.
+    pub forwarding: Arc<Forwarding>,
     /// The key that authenticates continue tokens, kept in the store.
     pub token_key: TokenKey,
     /// The metrics of lists and watches.
