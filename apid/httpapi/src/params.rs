@@ -7,14 +7,16 @@ use apimachinery::field::shorten;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
+use apimachinery::time;
 use bytes::Bytes;
 use http::{HeaderMap, header};
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use crate::negotiate::BodyFormat;
 use crate::query::Query;
 use crate::request_info::RequestInfo;
-use verbs::ConnectOptions;
+use verbs::{ConnectOptions, STREAMS};
 use verbs::decode_error_status;
 use verbs::deletion::options::{IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
 use verbs::options::{ListOptions, RawWriteOptions};
@@ -102,7 +104,7 @@ pub(super) fn connect_options(query: &Query, info: &RequestInfo) -> Result<Conne
     let port =
         |text: &str| parse_integer(text).and_then(|port| i32::try_from(port).map_err(|_| out_of_range(text)));
     Ok(ConnectOptions {
-        streams: ["stdin", "stdout", "stderr", "tty"].into_iter().filter(|name| query.switch(name)).collect(),
+        streams: STREAMS.into_iter().filter(|name| query.switch(name)).collect(),
         command: query.all("command").map(str::to_owned).collect(),
         ports: query.all("ports").map(port).collect::<Result<_, _>>()?,
         path: info.path_after_subresource(),
@@ -110,8 +112,23 @@ pub(super) fn connect_options(query: &Query, info: &RequestInfo) -> Result<Conne
         tail_lines: integer(query, "tailLines")?,
         limit_bytes: integer(query, "limitBytes")?,
         since_seconds: integer(query, "sinceSeconds")?,
-        has_since_time: !query.text("sinceTime").is_empty(),
+        since_time: since_time(query)?,
         has_stream: query.first("stream").is_some(),
+        follow: query.switch("follow"),
+        previous: query.switch("previous"),
+        timestamps: query.switch("timestamps"),
+        insecure_skip_tls_verify_backend: query.switch("insecureSkipTLSVerifyBackend"),
+    })
+}
+
+/// Reads the minimum time of log lines.
+fn since_time(query: &Query) -> Result<Option<Timestamp>, Status> {
+    let text = query.text("sinceTime");
+    if text.is_empty() || text == "null" {
+        return Ok(None);
+    }
+    time::read(text, false).map(Some).map_err(|error| {
+        Status::bad_request(format!("parsing time {text:?} as {:?}: {error}", "2006-01-02T15:04:05Z07:00"))
     })
 }
 

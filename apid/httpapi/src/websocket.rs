@@ -35,7 +35,7 @@ use http::header::{
     SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::request::Parts;
-use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_tungstenite::WebSocketStream;
@@ -102,6 +102,29 @@ impl Handshake {
         Ok(Some(Handshake { upgrade, headers: response_headers }))
     }
 
+    /// Selects a sub-protocol instead of the first one that the client names; None selects none.
+    #[must_use]
+    pub(super) fn with_protocol(mut self, protocol: Option<&str>) -> Self {
+        self.headers.retain(|(name, _)| name != SEC_WEBSOCKET_PROTOCOL);
+        if let Some(Ok(protocol)) = protocol.map(HeaderValue::from_str) {
+            self.headers.push((SEC_WEBSOCKET_PROTOCOL, protocol));
+        }
+        self
+    }
+
+    /// Waits for the connection, which the client upgrades after the response.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`, and errors of the upgrade.
+    pub(super) async fn upgrade(self) -> io::Result<TokioIo<Upgraded>> {
+        match tokio::time::timeout(UPGRADE_TIMEOUT, self.upgrade).await {
+            Ok(Ok(connection)) => Ok(TokioIo::new(connection)),
+            Ok(Err(error)) => Err(io::Error::other(error)),
+            Err(_elapsed) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
     /// Sends each item as a message after the connection upgrade.
     ///
     /// The client must take each message within `message_timeout`.
@@ -111,12 +134,10 @@ impl Handshake {
         is_text: bool,
         message_timeout: Duration,
     ) {
-        let upgrade = self.upgrade;
         tokio::spawn(async move {
-            let connection = match tokio::time::timeout(UPGRADE_TIMEOUT, upgrade).await {
-                Ok(Ok(connection)) => TokioIo::new(connection),
-                Ok(Err(error)) => return tracing::debug!(%error, "websocket upgrade failed; watch ended"),
-                Err(_) => return tracing::debug!("websocket upgrade timed out; watch ended"),
+            let connection = match self.upgrade().await {
+                Ok(connection) => connection,
+                Err(error) => return tracing::debug!(%error, "websocket upgrade failed; watch ended"),
             };
             if let Err(error) = run_connection(connection, messages, is_text, message_timeout).await {
                 tracing::debug!(%error, "websocket connection failed; watch ended");

@@ -18,6 +18,7 @@ mod health;
 mod info;
 mod series;
 mod state;
+mod streams;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -34,6 +35,7 @@ use active::InFlightRequests;
 pub(super) use health::HealthMetrics;
 use series::{Series, SeriesHandles};
 pub(crate) use state::collect_state;
+pub(crate) use streams::StreamMetrics;
 
 use super::query::Query;
 use super::request_info::RequestInfo;
@@ -74,7 +76,7 @@ const DEPRECATED: Definition = stable(
 );
 const LONG_RUNNING: Definition = stable(
     "apiserver_longrunning_requests",
-    "Number of open watches, by verb, resource, scope and component",
+    "Number of open watches, logs and streams of containers, by verb, resource, scope and component",
 );
 
 /// Upper bounds of the buckets of request durations, in seconds.

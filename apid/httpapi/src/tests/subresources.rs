@@ -232,9 +232,9 @@ async fn pod_subresources_change_only_their_fields() {
     }
 }
 
-/// Subresources with a connection are checked and then return 501; missing objects return 404.
+/// Subresources with a connection are checked before a connection; missing objects return 404.
 #[tokio::test]
-async fn connected_subresource_is_checked_and_never_connected() {
+async fn connected_subresource_is_checked_before_connection() {
     let server = Server::start().await;
     create(&server, PODS, pod("p")).await;
     let mut on_node = pod("on-node");
@@ -249,6 +249,13 @@ async fn connected_subresource_is_checked_and_never_connected() {
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "name": "web"}]}});
     create(&server, "/api/v1/namespaces/a/services", service).await;
     create(&server, "/api/v1/nodes", json!({"metadata": {"name": "n"}})).await;
+    for (name, address) in [("at-local-address", "127.0.0.1"), ("at-address", "192.0.2.1")] {
+        let status = json!({"addresses": [{"type": "InternalIP", "address": address}]});
+        create(&server, "/api/v1/nodes", json!({"metadata": {"name": name}, "status": status})).await;
+        let mut there = pod(name);
+        there["spec"]["nodeName"] = json!(name);
+        create(&server, PODS, there).await;
+    }
     for (method, path, code, text) in [
         ("GET", "pods/p/log", 204, ""),
         ("GET", "pods/p/log?container=other", 400, "container other is not valid for pod p"),
@@ -262,21 +269,25 @@ async fn connected_subresource_is_checked_and_never_connected() {
             422,
             "[]: Forbidden: at most one of",
         ),
+        ("GET", "pods/p/log?sinceTime=yesterday", 400, "parsing time \"yesterday\""),
+        ("GET", "pods/at-local-address/log", 400, "address not allowed"),
+        ("POST", "pods/at-local-address/exec?stdout=1", 400, "address not allowed"),
+        ("POST", "pods/at-address/exec?stdout=1", 400, "Upgrade request required"),
         ("GET", "pods/p/log?stream=Stdout", 422, "stream: Forbidden: may not be specified"),
-        ("GET", "pods/lost/log", 404, "nodes \"gone\" not found"),
-        ("GET", "pods/on-node/log", 501, "does not implement log"),
+        ("GET", "pods/lost/log", 404, "pods \"gone\" not found"),
+        ("GET", "pods/on-node/log", 500, "no preferred addresses found; known addresses: []"),
         ("POST", "pods/p/exec", 400, "pod p does not have a host assigned"),
-        ("POST", "pods/lost/attach", 404, "nodes \"gone\" not found"),
-        ("POST", "pods/on-node/exec", 501, "does not implement exec"),
-        ("GET", "pods/on-node/attach", 501, "does not implement attach"),
-        ("POST", "pods/on-node/portforward", 501, "does not implement portforward"),
+        ("POST", "pods/lost/attach", 404, "pods \"gone\" not found"),
+        ("POST", "pods/on-node/exec", 500, "no preferred addresses found; known addresses: []"),
+        ("GET", "pods/on-node/attach", 500, "no preferred addresses found; known addresses: []"),
+        ("POST", "pods/on-node/portforward", 500, "no preferred addresses found; known addresses: []"),
         ("GET", "pods/p/proxy/a/b", 400, "address not allowed"),
         ("DELETE", "pods/p/proxy/a/b", 400, "address not allowed"),
         ("OPTIONS", "pods/p/proxy/a/b", 400, "address not allowed"),
         ("GET", "pods/a:b:c:d/proxy", 400, "invalid pod request"),
         ("GET", "services/a:b:c:d/proxy", 400, "invalid service request"),
         ("GET", "services/s:81/proxy", 503, "no service port 81 found for service \"s\""),
-        ("GET", "services/s/proxy", 404, "endpoints \"s\" not found"),
+        ("GET", "services/s/proxy", 404, "services \"s\" not found"),
     ] {
         let reply = server.send(method, &format!("/api/v1/namespaces/a/{path}"), &[], "").await;
         assert_eq!(reply.code, code, "{method} {path}");
@@ -295,8 +306,8 @@ async fn connected_subresource_is_checked_and_never_connected() {
     let path = "/api/v1/namespaces/a/endpoints/s";
     assert_eq!(server.put(path, endpoints(subsets)).await.code, 200);
     for (name, text) in [
-        ("s:web", "error trying to reach service"),
-        ("https:s:80", "error trying to reach service"),
+        ("s:web", "no endpoints available for service \"s:web\""),
+        ("https:s:80", "no endpoints available for service \"https:s:80\""),
         ("s", "no endpoints available for service \"s\""),
         ("s:other", "no endpoints available for service \"s:other\""),
     ] {
@@ -305,7 +316,19 @@ async fn connected_subresource_is_checked_and_never_connected() {
         let message = message(reply);
         assert!(message.contains(text), "{name}: {message}");
     }
-    assert_eq!(server.get("/api/v1/nodes/n/proxy/metrics").await.code, 501);
+    let reply = server.get("/api/v1/nodes/n/proxy/metrics").await;
+    assert_eq!(
+        (reply.code, message(reply)),
+        (500, "no preferred addresses found; known addresses: []".to_owned())
+    );
+    for (name, text) in [
+        ("at-local-address", "address not allowed"),
+        ("ftp:n:1", "invalid node request \"ftp:n:1\""),
+        ("at-address:x", "invalid port \"x\" of node \"at-address\""),
+    ] {
+        let reply = server.get(&format!("/api/v1/nodes/{name}/proxy/metrics")).await;
+        assert_eq!((reply.code, message(reply)), (400, text.to_owned()), "{name}");
+    }
     for path in
         ["pods/gone/log", "services/gone/proxy/a", "pods/p/other", "pods/p/log/more", "pods/p/status/more"]
     {
