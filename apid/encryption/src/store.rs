@@ -420,7 +420,27 @@ impl Store for EncryptedStore {
         bytes: usize,
         at: Revision,
     ) -> Result<Page> {
-        self.encryption.open_page(self.engine.rows_within(prefix, start, limit, bytes, at).await?).await
+        // The engine counts the bytes of encrypted values, which are longer: one of its pages can leave room for more rows.
+        let mut page = Page { rows: Vec::new(), revision: at, more: true };
+        let (mut start, mut used) = (start.to_owned(), 0_usize);
+        loop {
+            let rest = limit.saturating_sub(page.rows.len());
+            let room = bytes.saturating_sub(used);
+            let next = self.engine.rows_within(prefix, &start, rest, room, at).await?;
+            let Page { rows, more, .. } = self.encryption.open_page(next).await?;
+            for row in rows {
+                used = used.saturating_add(row.size());
+                if used > bytes && !page.rows.is_empty() {
+                    return Ok(page);
+                }
+                start = format!("{}\0", row.key);
+                page.rows.push(row);
+            }
+            let is_full = limit > 0 && page.rows.len() >= limit;
+            if !more || is_full {
+                return Ok(Page { more, ..page });
+            }
+        }
     }
 
     async fn stored_rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {

@@ -28,7 +28,7 @@ impl Keyspace for AllSecrets {
     }
 }
 
-fn open(observer: Arc<dyn Observer>, provider: &str) -> (Arc<dyn Store>, Box<dyn Any + Send>) {
+pub(crate) fn open(observer: Arc<dyn Observer>, provider: &str) -> (Arc<dyn Store>, Box<dyn Any + Send>) {
     let key = "yCRbk8PwW8jX1xeeR3HL1Nkk/I6F6gQ2IEgScymIm7s=";
     let providers: Value = json!([{provider: {"keys": [{"name": "k", "secret": key}]}}, {"identity": {}}]);
     let file = for_secrets(&providers);
@@ -49,13 +49,13 @@ fn open(observer: Arc<dyn Observer>, provider: &str) -> (Arc<dyn Store>, Box<dyn
 }
 
 mod aesgcm {
-    storage::conformance!(|observer| super::open(observer, "aesgcm"));
+    storage::conformance!(|observer| crate::conformance::open(observer, "aesgcm"));
 }
 
 mod aescbc {
-    storage::conformance!(|observer| super::open(observer, "aescbc"));
+    storage::conformance!(|observer| crate::conformance::open(observer, "aescbc"));
 }
 
 mod secretbox {
-    storage::conformance!(|observer| super::open(observer, "secretbox"));
+    storage::conformance!(|observer| crate::conformance::open(observer, "secretbox"));
 }
