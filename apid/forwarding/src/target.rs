@@ -1,0 +1,181 @@
+//! The address of a backend, resolved and checked.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::{AddressNotAllowed, AddressPolicy};
+
+/// Protocol of a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// HTTP without TLS.
+    Http,
+    /// HTTP over TLS.
+    Https,
+}
+
+impl Scheme {
+    /// `http` or `https`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+        }
+    }
+}
+
+/// A backend to connect to. Clones are cheap.
+///
+/// INVARIANT (checked address): the addresses of a target are those that the [`AddressPolicy`] has checked. The
+/// transport connects to these addresses and resolves no name a second time. Only names of the configuration of this
+/// server and of Services of the type ExternalName are not checked, as in kube-apiserver; the transport resolves
+/// them when it connects.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Target(Arc<Parts>);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Parts {
+    scheme: Scheme,
+    host: String,
+    port: u16,
+    addresses: Addresses,
+}
+
+/// The addresses of a target.
+#[derive(PartialEq, Eq, Hash)]
+pub(crate) enum Addresses {
+    /// Addresses that the policy has checked.
+    Checked(Vec<IpAddr>),
+    /// The addresses of the host at the time of the connection.
+    OfHost,
+}
+
+/// The reason why the name of a node has no address to connect to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// An address of the name is not allowed.
+    #[error(transparent)]
+    NotAllowed(#[from] AddressNotAllowed),
+    /// The name has no address.
+    #[error("lookup {name}: {problem}")]
+    Lookup {
+        /// The name.
+        name: String,
+        /// The answer of the resolver.
+        problem: String,
+    },
+}
+
+impl Target {
+    /// Creates the target of an IP address of an object.
+    ///
+    /// # Errors
+    ///
+    /// The policy rejects the address.
+    pub fn at_address(
+        scheme: Scheme,
+        address: IpAddr,
+        port: u16,
+        policy: &AddressPolicy,
+    ) -> Result<Self, AddressNotAllowed> {
+        policy.check(address)?;
+        Ok(Target::new(scheme, address.to_string(), port, Addresses::Checked(vec![address])))
+    }
+
+    /// Creates the target of a host of an object: an IP address, or a name, which is resolved now.
+    ///
+    /// # Errors
+    ///
+    /// The name has no address, or the policy rejects one of its addresses.
+    pub async fn at_host(
+        scheme: Scheme,
+        host: &str,
+        port: u16,
+        policy: &AddressPolicy,
+    ) -> Result<Self, NameError> {
+        if let Ok(address) = host.parse() {
+            return Ok(Target::at_address(scheme, address, port, policy)?);
+        }
+        let lookup = |problem: String| NameError::Lookup { name: host.to_owned(), problem };
+        let found =
+            tokio::net::lookup_host((host, port)).await.map_err(|_| lookup("no such host".to_owned()))?;
+        let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+        if addresses.is_empty() {
+            return Err(lookup("no such host".to_owned()));
+        }
+        for address in &addresses {
+            policy.check(*address)?;
+        }
+        Ok(Target::new(scheme, host.to_owned(), port, Addresses::Checked(addresses)))
+    }
+
+    /// Creates the target of a host that the configuration of this server names, or the external name of a Service.
+    pub(crate) fn trusted(scheme: Scheme, host: &str, port: u16) -> Self {
+        Target::new(scheme, host.to_owned(), port, Addresses::OfHost)
+    }
+
+    fn new(scheme: Scheme, host: String, port: u16, addresses: Addresses) -> Self {
+        Target(Arc::new(Parts { scheme, host, port, addresses }))
+    }
+
+    /// The protocol.
+    pub fn scheme(&self) -> Scheme {
+        self.0.scheme
+    }
+
+    /// The IP address or name, without brackets.
+    pub fn host(&self) -> &str {
+        &self.0.host
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    /// `HOST:PORT`, with brackets around an IPv6 address.
+    pub fn authority(&self) -> String {
+        let Parts { host, port, .. } = &*self.0;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// `SCHEME://HOST:PORT`.
+    pub fn origin(&self) -> String {
+        format!("{}://{}", self.scheme().as_str(), self.authority())
+    }
+
+    pub(crate) fn addresses(&self) -> &Addresses {
+        &self.0.addresses
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Target({})", self.origin())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CVE-2020-8562: a second resolution could return another address than the checked one.
+    #[tokio::test]
+    async fn name_is_resolved_once_and_every_address_is_checked() {
+        let strict = AddressPolicy::default();
+        let open = AddressPolicy::new(&["127.0.0.0/8".to_owned(), "::1".to_owned()]).unwrap();
+        let at_host = |host: &'static str, policy: AddressPolicy| async move {
+            Target::at_host(Scheme::Https, host, 10250, &policy).await
+        };
+        let error = at_host("localhost", strict.clone()).await.unwrap_err();
+        assert_eq!(error, NameError::NotAllowed(AddressNotAllowed));
+        assert_eq!(error.to_string(), "address not allowed");
+        let target = at_host("localhost", open).await.unwrap();
+        assert!(matches!(target.addresses(), Addresses::Checked(found) if !found.is_empty()));
+        assert_eq!(target.origin(), "https://localhost:10250");
+        assert_eq!(at_host("fd00::1", strict.clone()).await.unwrap().authority(), "[fd00::1]:10250");
+        let error = at_host("nowhere.invalid", strict).await.unwrap_err();
+        assert_eq!(error.to_string(), "lookup nowhere.invalid: no such host");
+    }
+}

@@ -1,0 +1,280 @@
+//! New connections: TCP to the addresses of the target, then TLS if the target requires TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::TransportError;
+use crate::target::{Addresses, Scheme};
+use crate::{ClientCredentials, Target};
+
+/// Maximum number of open connections of a transport.
+const MAX_CONNECTIONS: usize = 4000;
+
+const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
+
+/// Makes connections with the same settings.
+pub(super) struct Dialer {
+    server_name: Option<ServerName<'static>>,
+    credentials: Option<Arc<ClientCredentials>>,
+    connect_timeout: Duration,
+    http2: bool,
+    tls: Mutex<CurrentTls>,
+    /// The free connections of the transport.
+    free: Arc<Semaphore>,
+}
+
+/// The TLS configurations with the current client certificate.
+struct CurrentTls {
+    /// Generation of the client certificate.
+    generation: u64,
+    /// Without client certificate and ALPN.
+    base: ClientConfig,
+    /// For connections with a choice of protocols.
+    negotiating: Arc<ClientConfig>,
+    /// For connections in HTTP/1.1.
+    http1: Arc<ClientConfig>,
+}
+
+/// A new connection to a backend.
+pub(super) struct Connection {
+    pub(super) stream: TokioIo<Stream>,
+    /// Whether the backend has chosen HTTP/2.
+    pub(super) is_http2: bool,
+    /// Generation of the client certificate that the connection presents.
+    pub(super) generation: u64,
+}
+
+/// A connection counts against the limits of its target and of the transport.
+struct ConnectionPermit {
+    _of_target: OwnedSemaphorePermit,
+    _of_transport: OwnedSemaphorePermit,
+}
+
+impl Dialer {
+    pub(super) fn new(
+        base: ClientConfig,
+        server_name: Option<ServerName<'static>>,
+        credentials: Option<Arc<ClientCredentials>>,
+        connect_timeout: Duration,
+        http2: bool,
+    ) -> Self {
+        let generation = 0;
+        let (negotiating, http1) = (Arc::new(base.clone()), Arc::new(base.clone()));
+        let mut tls = CurrentTls { generation, base, negotiating, http1 };
+        tls.configure(credentials.as_deref(), http2);
+        let free = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        Dialer { server_name, credentials, connect_timeout, http2, tls: Mutex::new(tls), free }
+    }
+
+    /// The generation of the client certificate. Connections of older generations must not be reused.
+    pub(super) fn generation(&self) -> u64 {
+        self.credentials.as_ref().map_or(0, |credentials| credentials.current().0)
+    }
+
+    /// Connects in the protocol that the backend chooses. `free`: the free connections of the target.
+    pub(super) async fn connect(
+        &self,
+        target: &Target,
+        free: &Arc<Semaphore>,
+    ) -> Result<Connection, TransportError> {
+        let permit = self.permit(target, free)?;
+        let (generation, tls) = self.tls(|tls| &tls.negotiating);
+        let io = self.connect_with(target, tls).await?;
+        let is_http2 = io.is_http2();
+        Ok(Connection { stream: TokioIo::new(Stream { io, _permit: permit }), is_http2, generation })
+    }
+
+    /// Connects in HTTP/1.1.
+    pub(super) async fn connect_http1(
+        &self,
+        target: &Target,
+        free: &Arc<Semaphore>,
+    ) -> Result<TokioIo<Stream>, TransportError> {
+        let permit = self.permit(target, free)?;
+        let (_, tls) = self.tls(|tls| &tls.http1);
+        let io = self.connect_with(target, tls).await?;
+        Ok(TokioIo::new(Stream { io, _permit: permit }))
+    }
+
+    fn permit(&self, target: &Target, free: &Arc<Semaphore>) -> Result<ConnectionPermit, TransportError> {
+        let take = |free: &Arc<Semaphore>| {
+            let permit = Arc::clone(free).try_acquire_owned();
+            permit.map_err(|_| TransportError::Busy(target.authority()))
+        };
+        Ok(ConnectionPermit { _of_target: take(free)?, _of_transport: take(&self.free)? })
+    }
+
+    /// Returns a TLS configuration with the current client certificate.
+    fn tls(&self, select: impl Fn(&CurrentTls) -> &Arc<ClientConfig>) -> (u64, Arc<ClientConfig>) {
+        let generation = self.generation();
+        let mut tls = self.tls.lock();
+        if tls.generation != generation {
+            tls.configure(self.credentials.as_deref(), self.http2);
+        }
+        (tls.generation, Arc::clone(select(&tls)))
+    }
+
+    async fn connect_with(&self, target: &Target, tls: Arc<ClientConfig>) -> Result<Io, TransportError> {
+        let dial = tokio::time::timeout(self.connect_timeout, dial(target)).await;
+        let tcp =
+            dial.unwrap_or_else(|_| Err(TransportError::of_dial(target, &io::ErrorKind::TimedOut.into())))?;
+        if target.scheme() == Scheme::Http {
+            return Ok(Io::Plain(tcp));
+        }
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(target.host().to_owned())
+                .map_err(|_| TransportError::Request(format!("`{}` is not a valid host", target.host())))?,
+        };
+        match tokio::time::timeout(self.connect_timeout, TlsConnector::from(tls).connect(name, tcp)).await {
+            Ok(Ok(session)) => Ok(Io::Tls(Box::new(session))),
+            Ok(Err(error)) => Err(TransportError::of_handshake(target, &error)),
+            Err(_) => Err(TransportError::Tls("net/http: TLS handshake timeout".to_owned())),
+        }
+    }
+}
+
+impl CurrentTls {
+    fn configure(&mut self, credentials: Option<&ClientCredentials>, http2: bool) {
+        let mut tls = self.base.clone();
+        if let Some(credentials) = credentials {
+            let (generation, identity) = credentials.current();
+            self.generation = generation;
+            identity.configure(&mut tls);
+        }
+        tls.alpn_protocols = vec![HTTP1.to_vec()];
+        self.http1 = Arc::new(tls.clone());
+        if http2 {
+            tls.alpn_protocols.insert(0, HTTP2.to_vec());
+        }
+        self.negotiating = Arc::new(tls);
+    }
+}
+
+/// Connects to the first address of the target that answers.
+async fn dial(target: &Target) -> Result<TcpStream, TransportError> {
+    let addresses: Vec<SocketAddr> = match target.addresses() {
+        Addresses::Checked(ips) => ips.iter().map(|ip| SocketAddr::new(*ip, target.port())).collect(),
+        Addresses::OfHost => {
+            let found = tokio::net::lookup_host((target.host(), target.port())).await;
+            found.map_err(|_| TransportError::Lookup(target.host().to_owned()))?.collect()
+        }
+    };
+    let connected = TcpStream::connect(addresses.as_slice()).await;
+    let stream = connected.map_err(|error| TransportError::of_dial(target, &error))?;
+    // Without Nagle's algorithm small messages of interactive streams leave at once. A failure costs time only.
+    drop(stream.set_nodelay(true));
+    Ok(stream)
+}
+
+/// A connection that is counted until it is dropped.
+pub(super) struct Stream {
+    io: Io,
+    _permit: ConnectionPermit,
+}
+
+/// A connection with or without TLS.
+enum Io {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Io {
+    fn is_http2(&self) -> bool {
+        match self {
+            Io::Plain(_) => false,
+            Io::Tls(session) => session.get_ref().1.alpn_protocol() == Some(HTTP2),
+        }
+    }
+}
+
+/// Calls a method of the stream of either kind.
+macro_rules! delegate {
+    ($self:ident, $method:ident($($argument:expr),*)) => {
+        match &mut $self.get_mut().io {
+            Io::Plain(stream) => Pin::new(stream).$method($($argument),*),
+            Io::Tls(stream) => Pin::new(stream.as_mut()).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        delegate!(self, poll_read(context, into))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        delegate!(self, poll_write(context, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        delegate!(self, poll_write_vectored(context, buffers))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match &self.io {
+            Io::Plain(stream) => stream.is_write_vectored(),
+            Io::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(self, poll_shutdown(context))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use serving::client::Trust;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::AddressPolicy;
+
+    #[tokio::test]
+    async fn connections_above_the_limit_of_a_target_are_rejected() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let policy = AddressPolicy::new(&["127.0.0.1".to_owned()]).unwrap();
+        let target = Target::at_address(Scheme::Http, Ipv4Addr::LOCALHOST.into(), port, &policy).unwrap();
+        let dialer = Dialer::new(Trust::Insecure.tls().unwrap(), None, None, Duration::from_secs(30), true);
+        let free = Arc::new(Semaphore::new(1));
+        let first = dialer.connect(&target, &free).await.ok().unwrap();
+        let error = dialer.connect_http1(&target, &free).await.err().unwrap();
+        assert_eq!(error.to_string(), format!("dial tcp 127.0.0.1:{port}: too many open connections"));
+        assert!(!error.is_connect(), "the backend is not unreachable");
+        drop(first);
+        assert!(dialer.connect_http1(&target, &free).await.is_ok());
+    }
+}

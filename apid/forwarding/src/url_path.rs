@@ -1,0 +1,102 @@
+//! Paths of backends, cleaned as kube-apiserver cleans them.
+
+/// Bytes that a path contains without percent-encoding, besides letters and digits.
+const PLAIN: &[u8] = b"-_.~$&+,/:;=@";
+
+/// Cleans a path: decodes it, joins it with `/` by the rules of Go's `path.Join`, and encodes the result.
+///
+/// Repeated and trailing slashes and `.` segments are removed, and `..` removes the segment before it. A path with
+/// an invalid percent sign is not decoded.
+pub fn clean(path: &str) -> String {
+    let decoded = decode(path).unwrap_or_else(|| path.as_bytes().to_vec());
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in decoded.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    if segments.is_empty() {
+        return "/".to_owned();
+    }
+    let mut cleaned = String::with_capacity(path.len() + 1);
+    for segment in segments {
+        cleaned.push('/');
+        encode(segment, &mut cleaned);
+    }
+    cleaned
+}
+
+/// Cleans a path as [`clean`] does, but keeps a slash at its end.
+pub fn clean_directory(path: &str) -> String {
+    let mut cleaned = clean(path);
+    if path.ends_with('/') && !cleaned.ends_with('/') {
+        cleaned.push('/');
+    }
+    cleaned
+}
+
+/// Decodes percent signs; None if two hexadecimal digits do not follow each of them.
+fn decode(path: &str) -> Option<Vec<u8>> {
+    let mut bytes = path.bytes();
+    let mut decoded = Vec::with_capacity(path.len());
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            let value = digit()? * 16 + digit()?;
+            decoded.push(u8::try_from(value).ok()?);
+        } else {
+            decoded.push(byte);
+        }
+    }
+    Some(decoded)
+}
+
+fn encode(segment: &[u8], out: &mut String) {
+    for byte in segment {
+        if byte.is_ascii_alphanumeric() || PLAIN.contains(byte) {
+            out.push(char::from(*byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_is_cleaned_as_by_the_client_of_kube_apiserver() {
+        for (path, expected) in [
+            ("", "/"),
+            ("/", "/"),
+            ("//", "/"),
+            ("//x", "/x"),
+            ("/x/", "/x"),
+            ("/a//b", "/a/b"),
+            ("/./a/./b/.", "/a/b"),
+            ("/a/../b", "/b"),
+            ("/../../a", "/a"),
+            ("/a/..", "/"),
+            ("/a%2F%2Fb", "/a/b"),
+            ("/a%2e%2e/b", "/a../b"),
+            ("/%2e%2e/b", "/b"),
+            ("/a%20b", "/a%20b"),
+            ("/a%c3%a9", "/a%C3%A9"),
+            ("/a!(b)", "/a%21%28b%29"),
+            ("/v1:check;a=b,c@d&e+f$g~h", "/v1:check;a=b,c@d&e+f$g~h"),
+            ("/a%zz//b", "/a%25zz/b"),
+        ] {
+            assert_eq!(clean(path), expected, "{path}");
+        }
+    }
+    #[test]
+    fn slash_at_the_end_of_a_directory_is_kept() {
+        for (path, expected) in [("/a%2Fb//c/../d%20e/", "/a/b/d%20e/"), ("/", "/"), ("/x", "/x"), ("", "/")]
+        {
+            assert_eq!(clean_directory(path), expected, "{path}");
+        }
+    }
+}
