@@ -5,9 +5,10 @@ use std::sync::Arc;
 use apimachinery::clock::{Clock, Rng};
 use apimachinery::codec::Limits;
 use apimachinery::names::Names;
+use forwarding::{ForwardingOptions, ServiceResolver};
 use kinds::CurrentRegistry;
 use serving::gates::FeatureGates;
-use webhooks::{ClientOptions, ServiceMap, WebhookClients};
+use webhooks::{ClientOptions, WebhookClients};
 
 use crate::quota::Reservations;
 use crate::{AdmissionMetrics, Authorizer, Reader, ReaderServices, Writer};
@@ -41,19 +42,25 @@ pub struct Environment {
     pub limits: Limits,
 }
 
-/// Returns clients of webhooks; they look up Services through the reader.
+/// Returns clients of webhooks; they look up Services through the reader. `options`: the addresses that the flags of the
+/// server allow and give to Services.
 pub fn webhook_clients(
     reader: Arc<dyn Reader>,
-    service_map: ServiceMap,
+    options: &ForwardingOptions,
     names: &Arc<Names>,
     clock: &Arc<dyn Clock>,
     rng: &Arc<dyn Rng>,
 ) -> Arc<WebhookClients> {
+    let services = ServiceResolver::new(
+        Arc::new(ReaderServices(reader)),
+        options.service_map.clone(),
+        Arc::clone(names),
+        Arc::clone(rng),
+        Arc::clone(&options.addresses),
+    );
     Arc::new(WebhookClients::new(ClientOptions {
-        lookup: Arc::new(ReaderServices(reader)),
-        service_map,
+        services: Arc::new(services),
         names: Arc::clone(names),
         clock: Arc::clone(clock),
-        rng: Arc::clone(rng),
     }))
 }

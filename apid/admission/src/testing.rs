@@ -20,8 +20,8 @@ use serving::metrics::Metrics;
 use crate::plugins::AnyPlugin;
 use crate::reinvocation::Reinvocation;
 use crate::{
-    AdmissionMetrics, Attributes, Authorizer, Environment, Interest, ListResult, LookupResult, ObjectKind,
-    Operation, Plugin, Reader, Recorder, Writer, webhook_clients,
+    AdmissionMetrics, Attributes, Authorizer, Environment, Interest, ListResult, ListedObject, LookupResult,
+    ObjectKind, Operation, Plugin, Reader, Recorder, Writer, webhook_clients,
 };
 
 /// Fake environment of one plugin call.
@@ -131,9 +131,9 @@ impl Fake {
         let clock = Arc::new(ManualClock::at("2026-01-01T00:00:00Z".parse().unwrap()));
         let backend = Arc::<FakeBackend>::default();
         let (dyn_clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) = (clock.clone(), Arc::new(SeededRng::new(1)));
-        let map = webhooks::ServiceMap::default();
+        let addresses = Default::default();
         let environment = Environment {
-            webhooks: webhook_clients(backend.clone(), map, &names, &dyn_clock, &rng),
+            webhooks: webhook_clients(backend.clone(), &addresses, &names, &dyn_clock, &rng),
             metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
             gates: serving::gates::FeatureGates::default(),
             limits: apimachinery::codec::Limits::BODY,
@@ -259,12 +259,17 @@ impl Reader for FakeBackend {
         Ok(None)
     }
 
-    async fn select(&self, resource: &Resource, namespace: &str, selector: &Value) -> ListResult {
+    async fn select(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        selector: &Value,
+    ) -> Result<Vec<ListedObject>, Status> {
         let kind = ObjectKind::of(resource).unwrap();
         let mut objects = self.cached_list(kind, namespace).unwrap()?;
         let labels = |object: &Object| object.at(&["metadata", "labels"]).cloned().unwrap_or(Value::Null);
         objects.retain(|object| labels::matches(selector, &labels(object)));
-        Ok(objects)
+        Ok(objects.into_iter().map(ListedObject::from).collect())
     }
 }
 

@@ -40,6 +40,17 @@ impl CallFailure {
         CallFailure::Transport { url: url.to_owned(), problem: problem.to_string() }
     }
 
+    /// Returns the error text for logs, which contains nothing of the response.
+    ///
+    /// Users who register a webhook choose an address. The response in a log would show answers of other servers to
+    /// readers of the log (CVE-2020-8561).
+    pub fn log_text(&self) -> String {
+        match self {
+            CallFailure::Status { code, .. } => format!("the webhook responded with the status code {code}"),
+            CallFailure::Transport { .. } | CallFailure::Timeout { .. } => self.to_string(),
+        }
+    }
+
     pub(crate) fn timeout(url: &str) -> Self {
         CallFailure::Timeout { url: url.to_owned() }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use forwarding::ServicePort;
 use serde_json::Value;
 
 /// Default port of a Service reference.
@@ -102,6 +103,11 @@ impl ClientConfiguration {
 }
 
 impl ServiceReference {
+    /// The port of the Service, for its resolution.
+    pub(crate) fn port(&self) -> ServicePort<'_> {
+        ServicePort { namespace: &self.namespace, name: &self.name, port: self.port }
+    }
+
     /// The TLS server name: `<name>.<namespace>.svc`.
     pub fn server_name(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::{Clock, Rng};
+use apimachinery::clock::Clock;
 use apimachinery::names::Names;
 use bytes::Bytes;
+use forwarding::{Routing, ServiceResolver, url_path};
 use http::{Method, Uri};
 use moka::sync::Cache;
 use serving::client::{CallError, ClientResponse, Limits, Remote};
@@ -13,10 +14,8 @@ use serving::client_config::{Cluster, Target, User};
 use tokio::sync::Semaphore;
 
 use crate::circuit_breaker::CircuitBreaker;
-use crate::service_resolver::ServiceResolver;
-use crate::url_path;
 use crate::users::FileId;
-use crate::{CallFailure, ClientConfiguration, ServiceLookup, ServiceMap, WebhookAddress, WebhookUsers};
+use crate::{CallFailure, ClientConfiguration, WebhookAddress, WebhookUsers};
 
 /// Maximum number of concurrent calls of one client. Further calls wait, and fail if their timeout ends
 /// first.
@@ -29,16 +28,12 @@ const CLIENT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Dependencies of the clients.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// Reads Services and EndpointSlices.
-    pub lookup: Arc<dyn ServiceLookup>,
-    /// Addresses of `--service-resolver-file`.
-    pub service_map: ServiceMap,
+    /// Finds the addresses of Services.
+    pub services: Arc<ServiceResolver>,
     /// Names of the preset of this server.
     pub names: Arc<Names>,
     /// Clock of the back-off and of the checks of credential files.
     pub clock: Arc<dyn Clock>,
-    /// Random number generator for the choice of an endpoint.
-    pub rng: Arc<dyn Rng>,
 }
 
 /// One call of a webhook.
@@ -56,7 +51,7 @@ pub struct WebhookCall {
 
 /// Pool of the clients of webhooks.
 pub struct WebhookClients {
-    resolver: ServiceResolver,
+    services: Arc<ServiceResolver>,
     names: Arc<Names>,
     clock: Arc<dyn Clock>,
     clients: Cache<ClientKey, Arc<WebhookClient>>,
@@ -91,10 +86,9 @@ struct CallUrl {
 impl WebhookClients {
     /// Creates an empty pool.
     pub fn new(options: ClientOptions) -> Self {
-        let ClientOptions { lookup, service_map, names, clock, rng } = options;
-        let resolver = ServiceResolver { lookup, map: service_map, names: Arc::clone(&names), rng };
+        let ClientOptions { services, names, clock } = options;
         let clients = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(CLIENT_IDLE_TIMEOUT).build();
-        WebhookClients { resolver, names, clock, clients }
+        WebhookClients { services, names, clock, clients }
     }
 
     /// Posts a JSON body to a webhook and returns the body of a response with a status of 2xx.
@@ -132,7 +126,8 @@ impl WebhookClients {
         let origin = match &configuration.address {
             WebhookAddress::Url(_) => url.origin().to_owned(),
             WebhookAddress::Service(service) => {
-                self.resolver.resolve(service).await.map_err(|error| failure(&error))?
+                let target = self.services.resolve(service.port(), Routing::Endpoints).await;
+                target.map_err(|error| failure(&error))?.origin()
             }
         };
         let client = self.client(configuration, origin, users, url).map_err(|error| failure(&error))?;

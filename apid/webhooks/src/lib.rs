@@ -12,7 +12,7 @@
 //! let response: Bytes = clients.post(&configuration, None, call).await?;
 //! ```
 //!
-//! A Service reference is resolved for each call, without a cluster network: by the [`ServiceMap`] of
+//! A Service reference is resolved for each call, without a cluster network ([`forwarding::ServiceResolver`]): by
 //! `--service-resolver-file`, by the external name of the Service, or by a ready address of its EndpointSlices.
 //! The TLS server name of a Service is always `<name>.<namespace>.svc`. The path of a URL or Service is cleaned as
 //! kube-apiserver cleans it: `//a/../b/` is sent as `/b`.
@@ -30,16 +30,11 @@ mod call_failure;
 mod circuit_breaker;
 mod client_configuration;
 mod clients;
-mod service_map;
-mod service_resolver;
-mod url_path;
 mod users;
 
 pub use call_failure::CallFailure;
 pub use client_configuration::{ClientConfiguration, InvalidConfiguration, ServiceReference, WebhookAddress};
 pub use clients::{ClientOptions, MAX_CALLS_IN_FLIGHT, WebhookCall, WebhookClients};
-pub use service_map::{ServiceMap, ServiceMapError};
-pub use service_resolver::ServiceLookup;
 pub use users::WebhookUsers;
 
 #[cfg(test)]

@@ -90,7 +90,13 @@ pub(super) struct HookCall<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum HookFailure {
     /// The webhook could not be called or its response is unusable; the failure policy applies.
-    Calling { reason: String, code: u16 },
+    Calling {
+        /// The reason, for the client.
+        reason: String,
+        /// The reason without the response of the webhook, for the log.
+        logged: String,
+        code: u16,
+    },
     /// The webhook denied the write.
     Denied(Status),
     /// Another error, to which the failure policy does not apply: an unusable patch, or no support of dry
@@ -106,8 +112,9 @@ impl HookCall<'_> {
 }
 
 impl HookFailure {
-    fn calling(reason: impl Into<String>, code: u16) -> Self {
-        HookFailure::Calling { reason: reason.into(), code }
+    pub(super) fn calling(reason: impl Into<String>, code: u16) -> Self {
+        let reason = reason.into();
+        HookFailure::Calling { logged: reason.clone(), reason, code }
     }
 }
 
@@ -298,7 +305,8 @@ impl Webhooks {
                 webhooks::CallFailure::Status { code, .. } => *code,
                 _ => 503,
             };
-            HookFailure::calling(format!("failed to call webhook: {failure}"), code)
+            let text = |reason: String| format!("failed to call webhook: {reason}");
+            HookFailure::Calling { reason: text(failure.to_string()), logged: text(failure.log_text()), code }
         })?;
         let is_mutating = self.phase == Phase::Mutating;
         let response = review::read_response(&bytes, &uid, names, version, is_mutating)
@@ -347,18 +355,18 @@ impl Webhooks {
                 metrics.observe_call(hook, kind, operation, 200, false, took);
                 return None;
             }
-            Some(HookFailure::Calling { reason, code }) if hook.ignores_failures => {
+            Some(HookFailure::Calling { logged, code, .. }) if hook.ignores_failures => {
                 metrics.observe_call(hook, kind, operation, code, false, took);
                 metrics.count_fail_open(hook, kind);
-                log(&reason, "the write continues");
+                log(&logged, "the write continues");
                 let group = format!("failed-open.{}.webhook.admission", self.phase.annotation_part());
                 attributes
                     .recorder
                     .annotate(call.annotation_key(&environment.names, &group), hook.name.clone());
                 return None;
             }
-            Some(HookFailure::Calling { reason, code }) => {
-                log(&reason, "the write is rejected");
+            Some(HookFailure::Calling { reason, logged, code }) => {
+                log(&logged, "the write is rejected");
                 let error = format!("failed calling webhook {:?}: {reason}", hook.name);
                 (ErrorType::CallingWebhook, code, Status::internal(error))
             }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::dispatcher::{HookCall, HookFailure, Webhooks};
 use super::hook::Hooks;
+use crate::matching::WriteNamespace;
 use crate::reinvocation::Reinvocation;
 use crate::representation::Representation;
 use crate::turn::Turn;
@@ -31,10 +32,11 @@ impl Webhooks {
         if is_second_round {
             calls.begin_second_round(object.as_deref());
         }
+        let namespace = WriteNamespace::default();
         let mut turn = Turn::new(&*environment.clock);
         for (index, hook) in hooks.candidates(&attributes.served.group_resource.resource) {
             turn.pause().await;
-            let matched = hook.constraints.matches(attributes, object.as_deref()).await?;
+            let matched = hook.constraints.matches(attributes, object.as_deref(), &namespace).await?;
             let Some(matched) = matched else { continue };
             // The review has a copy, because the response of the webhook can change the object.
             let copy = object.as_deref().map(|object| Cow::Owned(object.clone()));
@@ -90,7 +92,7 @@ impl Webhooks {
         };
         if response.patch_type != "JSONPatch" {
             let reason = format!("unsupported patch type {:?}", response.patch_type);
-            return Err(HookFailure::Calling { reason, code: 400 });
+            return Err(HookFailure::calling(reason, 400));
         }
         let environment = attributes.environment;
         let (names, limits) = (&environment.names, environment.limits);
@@ -99,6 +101,17 @@ impl Webhooks {
         let representation = Representation::for_match(&call.matched, attributes);
         let restored = mutation::to_stored(patched, object, &representation, attributes)
             .map_err(HookFailure::Internal)?;
+        if attributes.recorder.records_request_object() {
+            // Only audit events with the object of the request contain patches.
+            let key = call.annotation_key(names, "patch.webhook.admission");
+            let value = json!({
+                "configuration": call.hook.configuration,
+                "webhook": call.hook.name,
+                "patch": serde_json::from_slice::<serde_json::Value>(patch).unwrap_or_default(),
+                "patchType": response.patch_type,
+            });
+            attributes.recorder.annotate(key, value.to_string());
+        }
         if restored.object == *object {
             return Ok(false);
         }

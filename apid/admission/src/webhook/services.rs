@@ -1,11 +1,11 @@
-//! Services and EndpointSlices for the resolution of webhook addresses.
+//! Services and EndpointSlices for the resolution of the addresses of webhooks and aggregated APIs.
 
 use std::sync::Arc;
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use async_trait::async_trait;
-use webhooks::ServiceLookup;
+use forwarding::ServiceLookup;
 
 use crate::{ObjectKind, Reader};
 

@@ -113,9 +113,9 @@ async fn setup() -> TestSetup {
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
         (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(1)));
-    let map = webhooks::ServiceMap::default();
+    let addresses = Default::default();
     let metrics = Metrics::default();
-    let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
+    let webhooks = admission::webhook_clients(backend.clone(), &addresses, &names, &clock, &rng);
     let environment = Environment {
         webhooks,
         metrics: Arc::new(AdmissionMetrics::new(&metrics)),
@@ -207,6 +207,37 @@ async fn loaded_kind_is_read_from_cache_and_decoded_once() {
     assert!(reader.get_fresh(QUOTA, "other", "q").await.is_err(), "no state is attached");
     let nothing = ObjectKind::new("", "Nothing");
     assert!(matches!(reader.cached(nothing, "", "x"), Some(Err(_))));
+}
+
+#[tokio::test]
+async fn object_of_a_long_list_is_decoded_for_each_use_alone() {
+    let setup = setup().await;
+    let commit = async |name: &str, label: &str| {
+        let metadata = json!({"name": name, "namespace": "team", "labels": {"list": label}});
+        let object = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata});
+        let row = kinds::entry::encode(&Object::from_value(object).unwrap());
+        setup.store.commit(&format!("core/configmaps/team/{name}"), Op::Create(row)).await.unwrap();
+    };
+    for number in 0..100 {
+        commit(&format!("m{number:03}"), "long").await;
+    }
+    commit("s", "short").await;
+    setup.store.commit("core/configmaps/team/z", Op::Create("not an object".into())).await.unwrap();
+
+    let reader: &dyn Reader = &*setup.backend;
+    let resource = setup.registry.find("", "v1", "configmaps").unwrap();
+    let select =
+        async |label: &str| reader.select(resource, "team", &json!({"matchLabels": {"list": label}})).await;
+    let long = select("long").await.unwrap();
+    assert_eq!(long.len(), 101);
+    let first = &long[0];
+    assert_eq!((first.namespace.as_str(), first.name.as_str()), ("team", "m000"));
+    let (once, again) = (first.decode().unwrap(), first.decode().unwrap());
+    assert!(once == again && !Arc::ptr_eq(&once, &again), "the list keeps no decoded object");
+    assert!(long[100].decode().is_err(), "only the object that cannot be decoded fails");
+
+    let short = select("short").await.unwrap();
+    assert!(Arc::ptr_eq(&short[0].decode().unwrap(), &short[0].decode().unwrap()), "short lists are cached");
 }
 
 #[tokio::test]

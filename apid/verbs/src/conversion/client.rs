@@ -49,6 +49,16 @@ pub enum ConversionCallError {
     Response(#[from] DecodeError),
 }
 
+impl ConversionCallError {
+    /// Returns the error text for logs, which contains nothing of the response.
+    pub(super) fn log_text(&self) -> String {
+        match self {
+            ConversionCallError::Call(failure) => failure.log_text(),
+            other => other.to_string(),
+        }
+    }
+}
+
 /// Sends ConversionReviews to webhooks.
 #[async_trait]
 pub trait ConversionClient: Send + Sync {

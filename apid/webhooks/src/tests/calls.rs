@@ -248,3 +248,31 @@ fn client_configuration_without_address_or_with_defects_is_rejected() {
     let service = ClientConfiguration::read(&json!({"service": {"namespace": "n", "name": "s"}})).unwrap();
     assert_eq!(service.url(), "https://s.n.svc:443/");
 }
+
+#[tokio::test]
+async fn log_text_of_failure_contains_nothing_of_the_response() {
+    let hook = Webhook::start(|request| match request.path.split('?').next() {
+        Some("/forbidden") => Some((403, b"internal secret".to_vec())),
+        _ => Some((500, b"internal secret".to_vec())),
+    })
+    .await;
+    for (path, code) in [("/forbidden", 403), ("/broken", 500)] {
+        let (clients, _) = clients(FixedServices::default(), "");
+        let failure = clients.post(&hook.url(path), None, call(LONG_TIMEOUT)).await.unwrap_err();
+        assert!(
+            failure.to_string().contains("internal secret"),
+            "the client sees the text, as in kube-apiserver"
+        );
+        assert_eq!(failure.log_text(), format!("the webhook responded with the status code {code}"));
+    }
+}
+
+/// CVE-2020-8561: a webhook must not lead apid to other servers.
+#[tokio::test]
+async fn redirect_of_webhook_is_not_followed() {
+    let hook = Webhook::start(|_| Some((302, b"/elsewhere".to_vec()))).await;
+    let (clients, _) = clients(FixedServices::default(), "");
+    let error = post(&clients, &hook.url("/x"), LONG_TIMEOUT).await.unwrap_err();
+    assert!(error.contains("status code 302"), "{error}");
+    assert_eq!(hook.received().len(), 1);
+}

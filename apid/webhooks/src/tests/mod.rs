@@ -15,6 +15,7 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use forwarding::{AddressPolicy, ServiceLookup, ServiceMap, ServiceResolver};
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use jiff::Timestamp;
@@ -78,7 +79,12 @@ impl Webhook {
                 log.lock().push(received.clone());
                 match script(&received) {
                     Some((status, body)) => {
-                        Response::builder().status(status).body(Body::from(body)).unwrap()
+                        let mut response = Response::builder().status(status);
+                        if body.starts_with(b"/") {
+                            // A path in the body is also the target of a redirect.
+                            response = response.header("location", body.as_slice());
+                        }
+                        response.body(Body::from(body)).unwrap()
                     }
                     None => std::future::pending().await,
                 }
@@ -147,13 +153,13 @@ impl ServiceLookup for FixedServices {
 /// Creates clients whose clock moves only when the test moves it.
 fn clients(stored: FixedServices, map: &str) -> (WebhookClients, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(Timestamp::UNIX_EPOCH));
-    let clients = WebhookClients::new(ClientOptions {
-        lookup: Arc::new(stored),
-        service_map: ServiceMap::parse("map", map.as_bytes()).unwrap(),
-        names: Arc::new(Names::new(Preset::Kubernetes, "").unwrap()),
-        clock: clock.clone(),
-        rng: Arc::new(SeededRng::new(1)),
-    });
+    let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
+    let map = ServiceMap::parse("map", map.as_bytes()).unwrap();
+    let addresses = AddressPolicy::new(&["127.0.0.0/8".to_owned()]).unwrap();
+    let rng = Arc::new(SeededRng::new(1));
+    let services = ServiceResolver::new(Arc::new(stored), map, names.clone(), rng, Arc::new(addresses));
+    let options = ClientOptions { services: Arc::new(services), names, clock: clock.clone() };
+    let clients = WebhookClients::new(options);
     (clients, clock)
 }
 

@@ -48,8 +48,8 @@ pub(crate) async fn run() {
     let backend = Arc::new(AdmissionBackend::new(&registry, &cache));
     let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
         (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(1)));
-    let map = webhooks::ServiceMap::default();
-    let webhooks = admission::webhook_clients(backend.clone(), map, &names, &clock, &rng);
+    let addresses = Default::default();
+    let webhooks = admission::webhook_clients(backend.clone(), &addresses, &names, &clock, &rng);
     let environment = Environment {
         webhooks,
         metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),

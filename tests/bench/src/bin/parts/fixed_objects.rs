@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use admission::plugins::PLUGINS;
 use admission::{
-    AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, ListResult, LookupResult,
+    AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, ListResult, ListedObject,
+    LookupResult,
     ObjectKind, Operation, Reader, Recorder, Writer,
 };
 use apimachinery::attributes::Attributes as RequestAttributes;
@@ -37,9 +38,9 @@ impl FixedObjects {
         let objects = Arc::new(self);
         let (clock, rng): (Arc<dyn Clock>, Arc<dyn Rng>) =
             (Arc::new(SystemClock::new()), Arc::new(SeededRng::new(1)));
-        let map = webhooks::ServiceMap::default();
+        let addresses = Default::default();
         let environment = Environment {
-            webhooks: admission::webhook_clients(objects.clone(), map, names, &clock, &rng),
+            webhooks: admission::webhook_clients(objects.clone(), &addresses, names, &clock, &rng),
             metrics: Arc::new(AdmissionMetrics::new(&Metrics::default())),
             gates: serving::gates::FeatureGates::default(),
             limits: apimachinery::codec::Limits::BODY,
@@ -120,7 +121,7 @@ impl Reader for FixedObjects {
         Ok(None)
     }
 
-    async fn select(&self, _: &Resource, _: &str, _: &Value) -> ListResult {
+    async fn select(&self, _: &Resource, _: &str, _: &Value) -> Result<Vec<ListedObject>, Status> {
         Ok(Vec::new())
     }
 }
