@@ -58,6 +58,13 @@ pub(super) fn is_long_running(attributes: &Attributes) -> bool {
 }
 
 impl RequestInfo {
+    /// Whether no time limit applies to the head of the response, which another server makes.
+    pub(super) fn is_unlimited(&self) -> bool {
+        let subresource = self.attributes.subresource.as_str();
+        self.attributes.resource_request
+            && matches!(subresource, "attach" | "exec" | "log" | "portforward" | "proxy")
+    }
+
     /// Whether the request is long-running: see [`is_long_running`].
     pub(super) fn is_long_running(&self) -> bool {
         is_long_running(&self.attributes)
@@ -79,7 +86,8 @@ impl RequestInfo {
             malformed,
             segments: segments.into_iter().map(Cow::into_owned).collect(),
         };
-        let segments = match split(path) {
+        let routed = path_to_proxy(path).unwrap_or(path);
+        let segments = match split(routed) {
             Ok(segments) => segments,
             Err(reason) => return non_resource(Some(reason), Vec::new()),
         };
@@ -165,7 +173,7 @@ impl RequestInfo {
                 field_selector,
                 label_selector,
             }),
-            has_extra_segments: parts.len() > 3,
+            has_extra_segments: parts.len() > 3 || routed.len() < path.trim_end_matches('/').len(),
             namespace: namespace.to_owned(),
             name_from_selector,
             labels,
@@ -183,19 +191,36 @@ impl RequestInfo {
     /// Returns the decoded path after the subresource, with a leading slash; `""` if the path ends with the
     /// subresource.
     pub(super) fn path_after_subresource(&self) -> String {
+        percent_decode_str(self.path_in_proxy()).decode_utf8_lossy().into_owned()
+    }
+
+    /// Returns the encoded path after the subresource, with a leading slash; `""` if the path ends with the
+    /// subresource.
+    pub(super) fn path_in_proxy(&self) -> &str {
         let attributes = &self.attributes;
         let group_segments = if attributes.group.is_empty() { 2 } else { 3 };
         let segments = group_segments + if self.namespace.is_empty() { 3 } else { 5 };
-        let path = attributes.path.strip_prefix('/').unwrap_or(&attributes.path);
-        let rest = path.splitn(segments + 1, '/').nth(segments);
-        let decode = |rest| percent_decode_str(rest).decode_utf8_lossy();
-        rest.map(|rest| format!("/{}", decode(rest))).unwrap_or_default()
+        let end = attributes.path.match_indices('/').nth(segments).map(|(position, _)| position);
+        end.and_then(|end| attributes.path.get(end..)).unwrap_or_default()
     }
 }
 
 /// Whether a name is a valid path segment; the RBAC kinds use this rule for names.
 pub(super) fn is_path_segment(name: &str) -> bool {
     !matches!(name, "" | "." | "..") && !name.contains(['/', '%'])
+}
+
+/// Returns the path up to `proxy` of a request to a pod, a Service or a node. The rest is for the backend.
+///
+/// Authorization does not depend on the rest, so the rest may have empty segments, encoded slashes and `..`.
+fn path_to_proxy(path: &str) -> Option<&str> {
+    let segments = match path.split('/').skip(1).take(7).collect::<Vec<_>>().as_slice() {
+        ["api", "v1", "nodes", _, "proxy", ..] => 5,
+        ["api", "v1", "namespaces", _, "pods" | "services", _, "proxy", ..] => 7,
+        _ => return None,
+    };
+    let end = path.match_indices('/').nth(segments).map(|(position, _)| position)?;
+    path.get(..end)
 }
 
 /// Returns the decoded segments of a path. A trailing slash adds no segment.
@@ -360,6 +385,30 @@ mod tests {
             let info = resolve(method, url);
             assert!(!info.attributes.resource_request && info.malformed.is_none(), "{url}");
             assert_eq!((info.attributes.verb.as_str(), info.attributes.path.as_str()), (verb, url));
+        }
+    }
+
+    #[test]
+    fn path_in_proxy_is_for_the_backend() {
+        for (path, expected, decoded) in [
+            ("/api/v1/nodes/n/proxy", "", ""),
+            ("/api/v1/nodes/n/proxy/", "/", "/"),
+            ("/api/v1/nodes/n/proxy//a/../%2e%2E/%zz/", "//a/../%2e%2E/%zz/", "//a/../../%zz/"),
+            ("/api/v1/namespaces/a/pods/p:80/proxy/a%2Fb", "/a%2Fb", "/a/b"),
+            ("/api/v1/namespaces/a/services/s/proxy/%00", "/%00", "/\0"),
+        ] {
+            let info = resolve("GET", path);
+            assert!(info.malformed.is_none(), "{path}");
+            assert_eq!(
+                (info.attributes.subresource.as_str(), info.attributes.verb.as_str()),
+                ("proxy", "get")
+            );
+            assert_eq!((info.path_in_proxy(), info.path_after_subresource().as_str()), (expected, decoded));
+        }
+        for path in
+            ["/api/v1/nodes/../proxy/a", "/api/v1/namespaces/a%2Fb/pods/p/proxy/x", "/api/v1/nodes//proxy/a"]
+        {
+            assert!(resolve("GET", path).malformed.is_some(), "{path}");
         }
     }
 
