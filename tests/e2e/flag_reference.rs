@@ -116,7 +116,8 @@ fn table_of_flags_names_state_and_reason() {
     let table = reference_table(&help("apid"));
     for row in [
         "| `--secure-port` | implemented |",
-        "| `--kubelet-timeout` | not needed | Timeout of kubelets; apid connects to none |",
+        "| `--kubelet-timeout` | implemented |",
+        "| `--apiserver-count` | not needed | Number of API servers; a store has one apid |",
         "| `--emulated-version` | implemented |",
         "| `--disable-http2-serving` | rejected |",
     ] {

@@ -13,14 +13,17 @@
 use std::path::PathBuf;
 
 use apimachinery::names::Names;
+use forwarding::ForwardingOptions;
 use kinds::EnabledVersions;
 use serving::compatibility::CompatibilityVersions;
 use serving::gates::FeatureGates;
 
 use authclient::ProxyHeaders;
 
+mod audit_flags;
 mod availability;
 mod flags;
+mod forwarding_flags;
 mod published_config;
 mod read;
 mod reference_flags;
@@ -80,8 +83,8 @@ pub struct Config {
     pub certificate_signing: Option<CertificateSigning>,
     /// Configuration of the admission plugins.
     pub admission_configuration: admission::Configuration,
-    /// Addresses of Services that webhooks name.
-    pub service_map: webhooks::ServiceMap,
+    /// Options of connections to Services, pods, nodes and aggregated APIs.
+    pub forwarding: ForwardingOptions,
     /// Feature gates.
     pub gates: FeatureGates,
     /// The emulated release and the oldest compatible release.

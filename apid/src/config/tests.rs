@@ -34,6 +34,38 @@ fn flag_defaults_match_kube_apiserver() {
     );
 }
 
+/// Each recorded line has a policy file or flags, and whether kube-apiserver starts with them.
+#[test]
+fn recorded_audit_policies_and_flags_are_rejected_like_in_kube_apiserver() {
+    let Some(folder) = prerequisites::audit() else { return };
+    let text = std::fs::read_to_string(folder.join("bad.jsonl")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let log = format!("--audit-log-path={}", directory.path().join("audit.log").display());
+    for line in text.lines() {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let policy = format!("--audit-policy-file={}", folder.join(row["file"].as_str().unwrap()).display());
+        let flags = row["flags"].as_array().into_iter().flatten().map(|flag| flag.as_str().unwrap());
+        let common = ["--data-dir=/d", "--spawn-authd", "--names=kubernetes", &log, &policy];
+        let arguments: Vec<&str> = common.into_iter().chain(flags).collect();
+        let result = read(&arguments).map(drop);
+        assert_eq!(result.is_ok(), row["starts"].as_bool().unwrap(), "{row}: {result:?}");
+        let Err(errors) = result else { continue };
+        // Errors of values have the texts of kube-apiserver, those of types and flags have not.
+        let error = row["error"].as_str().unwrap();
+        let error = error.strip_prefix("loading audit policy file: ").unwrap_or_default();
+        let expected = error.split(": from file").next().unwrap_or_default();
+        for expected in expected.trim_matches(['[', ']']).split(", rules[") {
+            let expected = expected.trim_start_matches("rules[");
+            if expected.contains("value: ") {
+                assert!(
+                    errors.iter().any(|error| error.contains(expected)),
+                    "{expected}: {errors:?}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn invalid_flags_are_reported_together() {
     let errors = read(&[
@@ -341,12 +373,12 @@ fn flags_of_the_reference_without_an_effect_have_a_reason() {
         "--data-dir=/d",
         "--spawn-authd",
         "--allow-privileged=true",
-        "--kubelet-timeout=5s",
+        "--apiserver-count=1",
         "--vmodule=a=1",
     ]);
     let config = config.unwrap();
     let names: Vec<&str> = config.unneeded_flags.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["allow-privileged", "kubelet-timeout"]);
+    assert_eq!(names, ["allow-privileged", "apiserver-count"]);
     assert_eq!(config.unimplemented_flags, ["vmodule"]);
     let errors = read(&["--data-dir=/d", "--spawn-authd", "--disable-http2-serving"]).unwrap_err();
     assert!(errors.iter().any(|error| error.contains("`--disable-http2-serving`")), "{errors:?}");
