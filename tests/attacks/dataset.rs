@@ -271,6 +271,11 @@ pub async fn fill(port: u16, objects: usize) {
         let answer = link.call(&Prepared::post(path.as_str(), object.to_string())).await;
         expect_code(&path, &answer, &[200, 201, 409]);
     }
+    let status = json!({"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}});
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{TARGET}/status");
+    let patch =
+        Prepared::with_body("PATCH", path.as_str(), "application/merge-patch+json", status.to_string());
+    expect_code(&path, &link.call(&patch).await, &[200]);
     for number in 0..REPLACED_OBJECT_COUNT {
         let object = json!({"metadata": {"name": replaced_name(number)}});
         let answer = link.call(&Prepared::post(replaced_collection(), object.to_string())).await;

@@ -29,6 +29,7 @@ mod catalog;
 mod client;
 mod dataset;
 mod generator;
+mod hostile_backend;
 mod limits;
 mod plan;
 mod process;

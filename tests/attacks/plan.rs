@@ -15,9 +15,9 @@ const SHORT_ATTACK: Duration = Duration::from_millis(1_000);
 /// Duration of one attack in a long run.
 const LONG_ATTACK: Duration = Duration::from_secs(10);
 /// Time after which a short run starts no further attack.
-const SHORT_BUDGET: Duration = Duration::from_secs(40);
+const SHORT_BUDGET: Duration = Duration::from_secs(55);
 /// Number of generated bodies in a short run.
-const SHORT_SAMPLE: usize = 60;
+const SHORT_SAMPLE: usize = 24;
 
 /// Plan of a run.
 #[derive(Clone, Debug)]

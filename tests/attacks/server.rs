@@ -64,6 +64,8 @@ impl ServerHome {
             .arg(self.programs.join("authd"))
             .args(["--names", "kubernetes", "--authorization-mode", "Node,RBAC"])
             .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
+            // Attacks through proxies have a backend on this machine.
+            .args(["--forwarding-address-exceptions", "127.0.0.1"])
             .args(["--feature-gates", "CBORServingAndStorage=true,WatchList=true"])
             .arg("--data-dir")
             .arg(&data)

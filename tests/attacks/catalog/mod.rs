@@ -1,6 +1,7 @@
 //! Catalog of attacks with names. The generator adds attacks that follow from the OpenAPI schemas.
 
 mod admission;
+mod backends;
 mod bodies;
 mod documents;
 mod heads;
@@ -47,6 +48,7 @@ pub fn all() -> Vec<Attack> {
     attacks.extend(patterns::attacks());
     attacks.extend(admission::attacks());
     attacks.extend(documents::attacks());
+    attacks.extend(backends::attacks());
     attacks
 }
 
