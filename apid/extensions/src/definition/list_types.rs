@@ -253,8 +253,35 @@ mod tests {
             ],
         );
         check(
+            map(json!(["a"]), json!({"type": "object", "properties": {"a": {"type": "string"}}})),
+            &[
+                "s.items.properties[a].default: Required value: this property is in x-svc-list-map-keys, so it must have a default or be a required property",
+            ],
+        );
+        check(
             json!({"type": "array", "x-kubernetes-list-map-keys": ["a"]}),
             &["s.x-svc-list-type: Required value: must be map if x-svc-list-map-keys is non-empty"],
+        );
+        check(
+            json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["a"]}),
+            &["s.x-svc-list-type: Invalid value: \"set\": must be map if x-svc-list-map-keys is non-empty"],
+        );
+    }
+
+    #[test]
+    fn unknown_list_and_map_types_are_rejected() {
+        for map_type in ["atomic", "granular"] {
+            check(json!({"type": "object", "x-kubernetes-map-type": map_type}), &[]);
+        }
+        check(
+            json!({"type": "object", "x-kubernetes-map-type": "foo"}),
+            &["s.x-svc-map-type: Unsupported value: \"foo\": supported values: \"atomic\", \"granular\""],
+        );
+        check(
+            json!({"type": "array", "x-kubernetes-list-type": "foo"}),
+            &[
+                "s.x-svc-list-type: Unsupported value: \"foo\": supported values: \"atomic\", \"map\", \"set\"",
+            ],
         );
     }
 

@@ -8,7 +8,7 @@ use apimachinery::object::Object;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 
-use super::Server;
+use super::{MAPS, Server, map};
 use controllers::DefinitionController;
 
 pub(super) const DEFINITIONS: &str = "/apis/apiextensions.example.test/v1/customresourcedefinitions";
@@ -181,14 +181,24 @@ async fn established_kind_is_served_by_every_endpoint() {
     let list = server.get(&format!("{WIDGETS}?fieldSelector=spec.color%3Dblue")).await.json();
     assert_eq!((&list["kind"], &list["items"][0]["metadata"]["name"]), (&json!("WidgetList"), &json!("y")));
     assert_eq!(list["items"][0]["kind"], "Widget", "items of custom lists have a type");
+    assert_eq!(server.post(MAPS, map("m", "v")).await.code, 201);
+    let maps = server.get(MAPS).await.json();
+    assert!(maps["items"][0]["metadata"].is_object() && maps["items"][0]["kind"].is_null(), "{maps}");
     assert_eq!(server.get(&format!("{WIDGETS}?fieldSelector=spec.size%3D1")).await.code, 400);
+    let named = server.get(&format!("{WIDGETS}?fieldSelector=metadata.name%3Dx")).await.json();
+    assert_eq!(named["items"].as_array().map(Vec::len), Some(1));
     let table = server.send("GET", WIDGETS, &[TABLE], "").await.json();
+    assert_eq!(table["columnDefinitions"][1]["name"], "Color");
     assert_eq!(table["rows"][0]["cells"], json!(["x", "red"]));
 
     let strategic = ("content-type", "application/strategic-merge-patch+json");
     assert_eq!(server.send("PATCH", &format!("{WIDGETS}/x"), &[strategic], "{}").await.code, 415);
-    let protobuf = ("accept", "application/vnd.svc.protobuf");
-    assert_eq!(server.send("GET", WIDGETS, &[protobuf], "").await.code, 406);
+    let protobuf = "application/vnd.svc.protobuf";
+    assert_eq!(server.send("GET", WIDGETS, &[("accept", protobuf)], "").await.code, 406);
+    assert_eq!(server.send("POST", WIDGETS, &[("content-type", protobuf)], &b"k8s\0"[..]).await.code, 415);
+    let either = format!("{protobuf}, application/json");
+    let fallback = server.send("GET", WIDGETS, &[("accept", &either)], "").await;
+    assert_eq!((fallback.code, fallback.header("content-type")), (200, "application/json"));
 
     let listed = server.get("/apis/shop.example.com/v1").await.json();
     let names: Vec<&Value> = listed["resources"].as_array().unwrap().iter().map(|r| &r["name"]).collect();
@@ -379,6 +389,7 @@ async fn removed_fields_and_missing_required_fields_of_definitions_are_rejected(
         (change("/spec/versions/0/schema", Value::Null), 422, "spec.versions[0].schema.openAPIV3Schema"),
         (change(&format!("{root}/properties/spec/type"), Value::Null), 422, "properties[spec].type"),
         (change("/spec/preserveUnknownFields", json!(true)), 422, "spec.preserveUnknownFields"),
+        (change(&format!("{root}/x-svc-list-map-keys"), json!("k")), 400, "list-map-keys of type []string"),
         (change("/spec/version", json!("v1")), 400, "unknown field \\\"spec.version\\\""),
         (change("/spec/validation", json!({"openAPIV3Schema": {"type": "object"}})), 400, "spec.validation"),
         (change("/spec/subresources", json!({"status": {}})), 400, "spec.subresources"),
@@ -454,6 +465,11 @@ async fn deleted_definition_deletes_objects_and_honours_their_finalizers() {
         deleted["metadata"]["finalizers"],
         json!(["customresourcecleanup.apiextensions.example.test"])
     );
+    let terminating = deleted["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!(
+        (&terminating["type"], &terminating["reason"]),
+        (&json!("Terminating"), &json!("InstanceDeletionPending"))
+    );
     eventually("the deletion of objects", || async {
         let terminating = server.get(&format!("{WIDGETS}/kept")).await.json();
         let is_gone = server.get(&format!("{WIDGETS}/x")).await.code == 404;
@@ -481,27 +497,4 @@ async fn deleted_definition_deletes_objects_and_honours_their_finalizers() {
     assert!(received.iter().any(|event| event["type"] == "DELETED"), "{received:?}");
     assert_eq!(server.get("/apis/shop.example.com/v1").await.code, 404);
     assert_eq!(server.get("/openapi/v3/apis/shop.example.com/v1").await.code, 404);
-}
-
-#[tokio::test]
-async fn conflicting_names_wait_for_other_definition() {
-    let server = start().await;
-    define(&server, definition(&[version("v1", true)])).await;
-    let mut second = definition(&[version("v1", true)]);
-    second["metadata"]["name"] = json!("gadgets.shop.example.com");
-    second["spec"]["names"] =
-        json!({"plural": "gadgets", "singular": "gadget", "kind": "Widget", "listKind": "GadgetList"});
-    assert_eq!(server.post(DEFINITIONS, second).await.code, 201);
-    let url = format!("{DEFINITIONS}/gadgets.shop.example.com");
-    eventually("the refusal of the kind", || async {
-        (condition(&server.get(&url).await.json(), "NamesAccepted") == "False").then_some(())
-    })
-    .await;
-    assert_eq!(server.get("/apis/shop.example.com/v1/namespaces/a/gadgets").await.code, 404);
-    server.delete(&format!("{DEFINITIONS}/widgets.shop.example.com"), Value::Null).await;
-    eventually("the acceptance of the kind", || async {
-        (condition(&server.get(&url).await.json(), "Established") == "True").then_some(())
-    })
-    .await;
-    assert_eq!(server.get("/apis/shop.example.com/v1/namespaces/a/gadgets").await.code, 200);
 }

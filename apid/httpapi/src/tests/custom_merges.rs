@@ -45,69 +45,37 @@ async fn change_schema(server: &Server, group: &str, spec: Value) {
 #[tokio::test]
 async fn applied_fields_merge_by_the_types_of_the_schema() {
     let server = start().await;
-    let free = json!({"type": "object", "x-svc-preserve-unknown-fields": true});
+    let group = "merge.example.com";
+    let mut schema = list_schema(json!({}));
+    let properties = &mut schema["properties"];
+    properties["keyed"] = list_with_key()["properties"]["list"].clone();
+    properties["free"] = json!({"type": "object", "x-svc-preserve-unknown-fields": true});
     let part = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
-    let mut atomic = part.clone();
-    atomic["x-svc-map-type"] = json!("atomic");
-    let schema_of_part = |schema: &Value| json!({"type": "object", "properties": {"part": schema}});
+    properties["part"] = part.clone();
+    properties["atomic"] = part;
+    properties["atomic"]["x-svc-map-type"] = json!("atomic");
+    define(&server, definition_of_thing(group, schema)).await;
     let item = |k: &str, v: i64| json!({"k": k, "v": v});
-    for (i, (row, schema, first, second, result)) in [
-        (
-            "D-MRG-20",
-            schema_of_part(&free),
-            json!({"part": {"a": 1}}),
-            json!({"part": {"b": 2}}),
-            Ok(json!({"part": {"a": 1, "b": 2}})),
-        ),
-        (
-            "D-MRG-21",
-            list_schema(json!({})),
-            json!({"list": [item("x", 1)]}),
-            json!({"list": [item("y", 1)]}),
-            Err(".spec.list"),
-        ),
-        (
-            "D-MRG-22",
-            list_with_key(),
-            json!({"list": [item("x", 1)]}),
-            json!({"list": [item("y", 1)]}),
-            Ok(json!({"list": [item("x", 1), item("y", 1)]})),
-        ),
-        (
-            "D-MRG-22",
-            list_with_key(),
-            json!({"list": [item("x", 1)]}),
-            json!({"list": [item("x", 2)]}),
-            Err(".spec.list[k=\"x\"].v"),
-        ),
-        (
-            "D-MRG-23",
-            schema_of_part(&part),
-            json!({"part": {"a": 1}}),
-            json!({"part": {"b": 2}}),
-            Ok(json!({"part": {"a": 1, "b": 2}})),
-        ),
-        (
-            "D-MRG-23",
-            schema_of_part(&atomic),
-            json!({"part": {"a": 1}}),
-            json!({"part": {"b": 2}}),
-            Err(".spec.part"),
-        ),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let group = format!("merge{i}.example.com");
-        define(&server, definition_of_thing(&group, schema)).await;
-        let created = apply(&server, &group, "first", first).await;
-        assert_eq!(created.code, 201, "{row}: {}", created.json());
-        let applied = apply(&server, &group, "second", second).await;
+    let items = json!([item("x", 1)]);
+    let first =
+        json!({"list": items, "keyed": items, "free": {"a": 1}, "part": {"a": 1}, "atomic": {"a": 1}});
+    assert_eq!(apply(&server, group, "first", first).await.code, 201);
+    for (row, field, value, result) in [
+        ("D-MRG-20", "free", json!({"b": 2}), Ok(json!({"a": 1, "b": 2}))),
+        ("D-MRG-21", "list", json!([item("y", 1)]), Err(".spec.list")),
+        ("D-MRG-22", "keyed", json!([item("x", 2)]), Err(".spec.keyed[k=\"x\"].v")),
+        ("D-MRG-22", "keyed", json!([item("y", 1)]), Ok(json!([item("x", 1), item("y", 1)]))),
+        ("D-MRG-23", "part", json!({"b": 2}), Ok(json!({"a": 1, "b": 2}))),
+        ("D-MRG-23", "atomic", json!({"b": 2}), Err(".spec.atomic")),
+    ] {
+        let applied = apply(&server, group, field, json!({(field): value})).await;
         match result {
-            Ok(spec) => assert_eq!((applied.code, &applied.json()["spec"]), (200, &spec), "{row}"),
-            Err(field) => {
+            Ok(merged) => {
+                assert_eq!((applied.code, &applied.json()["spec"][field]), (200, &merged), "{row}");
+            }
+            Err(path) => {
                 let causes = applied.json()["details"]["causes"].clone();
-                assert_eq!((applied.code, &causes[0]["field"]), (409, &json!(field)), "{row}: {causes}");
+                assert_eq!((applied.code, &causes[0]["field"]), (409, &json!(path)), "{row}: {causes}");
             }
         }
     }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use apimachinery::codec::{Limits, cbor};
 use serde_json::{Value, json};
 
-use super::custom_kinds::{DEFINITIONS, define, definition_of_thing, eventually, start, with_controller};
+use super::custom_kinds::{DEFINITIONS, define, definition_of_thing, eventually, start};
 use super::{MAPS, Server, map};
 
 const THINGS: &str = "/apis/shop.example.com/v1/namespaces/a/things";
@@ -147,21 +146,6 @@ async fn names_of_built_in_kind_are_not_served() {
 }
 
 #[tokio::test]
-async fn deletion_of_definition_begins_with_condition() {
-    let server = start().await;
-    define(&server, definition_of_thing("shop.example.com", spec())).await;
-    let mut object = thing("x", 1);
-    object["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    assert_eq!(server.post(THINGS, object).await.code, 201);
-    let deleted = server.delete(&format!("{DEFINITIONS}/things.shop.example.com"), json!({})).await;
-    let terminating = deleted.json()["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
-    assert_eq!(
-        (&terminating["type"], &terminating["reason"]),
-        (&json!("Terminating"), &json!("InstanceDeletionPending"))
-    );
-}
-
-#[tokio::test]
 async fn defaults_beyond_the_decode_limits_return_413() {
     let server = start().await;
     let items =
@@ -296,21 +280,4 @@ async fn requests_during_changes_of_the_definition_succeed() {
         client.await.unwrap();
     }
     assert!(requests.load(Ordering::Relaxed) > 40);
-}
-
-#[tokio::test]
-async fn custom_objects_are_read_and_written_as_cbor() {
-    let server = with_controller(Server::start_with_gates("CBORServingAndStorage=true").await).await;
-    define(&server, definition_of_thing("shop.example.com", spec())).await;
-    let headers = [("content-type", "application/cbor"), ("accept", "application/cbor")];
-    let created = server.send("POST", THINGS, &headers, cbor::encode(&thing("x", 1))).await;
-    assert_eq!((created.code, created.header("content-type")), (201, "application/cbor"));
-    let list = server.send("GET", THINGS, &headers, "").await;
-    let list = cbor::decode(&list.body, Limits::BODY).unwrap().value;
-    assert_eq!(list["items"][0]["spec"]["size"], 1);
-    let apply = [("content-type", "application/apply-patch+cbor"), ("accept", "application/cbor")];
-    let url = format!("{THINGS}/x?fieldManager=m&force=true");
-    let applied = server.send("PATCH", &url, &apply, cbor::encode(&thing("x", 2))).await;
-    assert_eq!(applied.code, 200, "{}", String::from_utf8_lossy(&applied.body));
-    assert_eq!(cbor::decode(&applied.body, Limits::BODY).unwrap().value["spec"]["size"], 2);
 }

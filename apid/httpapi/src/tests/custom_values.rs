@@ -1,4 +1,4 @@
-//! Values of custom objects: numbers, nulls and empty maps under server-side apply, answers of dry runs.
+//! Values of custom objects: numbers and nulls under server-side apply, answers of dry runs.
 
 use serde_json::{Value, json};
 
@@ -133,36 +133,6 @@ async fn applied_null_of_non_nullable_field_returns_422() {
     server.delete(&format!("{}/x", collection("v1")), Value::Null).await;
     let applied = apply(&server, "one", r#"{"d":null,"n":null}"#).await;
     assert_eq!((applied.code, &applied.json()["spec"]), (201, &json!({"d": "x", "n": null})));
-}
-
-#[tokio::test]
-async fn emptied_map_of_apply_keeps_fields_around_it() {
-    let server = start().await;
-    let spec = json!({"type": "object", "properties": {
-        "policy": {"type": "object", "properties": {
-            "automated": {"type": "object", "properties": {"heal": {"type": "boolean"}}}}},
-        "project": {"type": "string", "default": "main"}, "mode": {"type": "string", "default": "auto"},
-        "gone": {"type": "object", "nullable": true, "properties": {"v": {"type": "integer"}}}}});
-    define(&server, definition_of_thing(GROUP, spec)).await;
-    let url = format!("{}/x", collection("v1"));
-    let heal = r#"{"policy":{"automated":{"heal":true}}}"#;
-    let defaults = json!({"project": "main", "mode": "auto"});
-    let with_policy = json!({"project": "main", "mode": "auto", "policy": {"automated": {}}});
-    let null = json!({"project": "main", "mode": "auto", "gone": null});
-    for (steps, expected) in [
-        (vec![("one", heal), ("one", r#"{"policy":{"automated":{}}}"#)], &with_policy),
-        (vec![("one", heal), ("one", "{}")], &defaults),
-        (vec![("one", r#"{"project":"other"}"#), ("one", "{}")], &defaults),
-        (vec![("one", r#"{"gone":{"v":1}}"#), ("one", r#"{"gone":null}"#)], &null),
-        (vec![("one", heal), ("two", r#"{"policy":{"automated":{}}}"#), ("one", "{}")], &with_policy),
-    ] {
-        let mut applied = apply(&server, steps[0].0, steps[0].1).await;
-        for (manager, spec) in &steps[1..] {
-            applied = apply(&server, manager, spec).await;
-        }
-        assert_eq!((applied.code, &applied.json()["spec"]), (200, expected), "{steps:?}");
-        server.delete(&url, Value::Null).await;
-    }
 }
 
 #[tokio::test]
