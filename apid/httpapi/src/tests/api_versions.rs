@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Reply, Server};
+use super::Server;
 
 /// Removed versions by group stem, with their resources (D-RM132 to D-RM116, appendix (a.4)).
 const REMOVED: &[(&str, &str, &[&str])] = &[
@@ -241,82 +241,6 @@ async fn only_stable_api_versions_are_served_by_default() {
     assert_eq!(seen, want);
     assert_eq!(server.get("/apis/autoscaling").await.json()["preferredVersion"]["version"], "v2");
     assert_eq!(server.get("/version").await.json()["minor"], "33");
-}
-
-fn autoscaler(name: &str) -> Value {
-    json!({"metadata": {"name": name}, "spec": {"maxReplicas": 5, "scaleTargetRef": {"kind": "Deployment", "name": "web"}}})
-}
-
-#[tokio::test]
-async fn horizontal_pod_autoscaler_converts_between_v1_and_v2() {
-    let server = Server::start().await;
-    let [v1, v2] =
-        ["v1", "v2"].map(|v| format!("/apis/autoscaling/{v}/namespaces/a/horizontalpodautoscalers"));
-    let since = server.get(&v2).await.json()["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-    let created = server.post(&v2, autoscaler("h")).await.json();
-    let converted = server.get(&format!("{v1}/h")).await.json();
-    assert_eq!(converted["apiVersion"], "autoscaling/v1");
-    assert_eq!(converted["spec"]["targetCPUUtilizationPercentage"], 80);
-    for field in ["uid", "resourceVersion", "creationTimestamp"] {
-        assert_eq!(converted["metadata"][field], created["metadata"][field], "{field}");
-    }
-    let same = server.put(&format!("{v1}/h"), converted.clone()).await.json();
-    assert_eq!(
-        same["metadata"]["resourceVersion"], created["metadata"]["resourceVersion"],
-        "update without changes keeps the resourceVersion"
-    );
-
-    let list = server.get(&v1).await.json();
-    assert_eq!(
-        (&list["kind"], &list["apiVersion"]),
-        (&json!("HorizontalPodAutoscalerList"), &json!("autoscaling/v1"))
-    );
-    assert_eq!(list["items"][0]["spec"], converted["spec"]);
-    assert_eq!(list["items"][0].get("kind"), None);
-    let changed =
-        server.merge(&format!("{v1}/h"), json!({"spec": {"targetCPUUtilizationPercentage": 50}})).await;
-    assert_eq!(changed.json()["spec"]["targetCPUUtilizationPercentage"], 50);
-    let now = server.get(&format!("{v2}/h")).await.json();
-    assert_eq!(
-        now["spec"]["metrics"][0]["resource"]["target"],
-        json!({"type": "Utilization", "averageUtilization": 50})
-    );
-
-    // A patch may set the apiVersion of another version; a request body may not.
-    let other = json!({"apiVersion": "autoscaling/v1", "spec": {"targetCPUUtilizationPercentage": 40}});
-    let patched = server.merge(&format!("{v2}/h"), other).await.json();
-    assert_eq!(patched["apiVersion"], "autoscaling/v2");
-    assert_eq!(patched["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 40);
-    let mut wrong = autoscaler("i");
-    wrong["apiVersion"] = json!("autoscaling/v1");
-    assert_eq!(server.post(&v2, wrong).await.code, 400);
-    let elsewhere = server.merge(&format!("{v2}/h"), json!({"apiVersion": "apps/v1"})).await;
-    assert_eq!(elsewhere.code, 422);
-
-    // Strict validation uses the schema of the version in the path.
-    let strict = "?fieldValidation=Strict&dryRun=All";
-    let mut body = autoscaler("i");
-    body["spec"]["targetCPUUtilizationPercentage"] = json!(1);
-    assert_eq!(server.post(&format!("{v1}{strict}"), body.clone()).await.code, 201);
-    assert_eq!(server.post(&format!("{v2}{strict}"), body).await.code, 400);
-
-    let table = ("accept", "application/json;as=Table;v=v1;g=meta.example.test");
-    let first = server.send("GET", &format!("{v1}?includeObject=Object"), &[table], "").await.json();
-    let second = server.send("GET", &v2, &[table], "").await.json();
-    assert_eq!(first["rows"][0]["cells"], second["rows"][0]["cells"]);
-    assert_eq!(first["rows"][0]["object"]["apiVersion"], "autoscaling/v1");
-
-    let events = server.get(&format!("{v1}?watch=1&resourceVersion={since}&timeoutSeconds=1")).await;
-    let events = lines(&events);
-    assert_eq!(events.len(), 3);
-    assert!(events.iter().all(|event| event["object"]["apiVersion"] == "autoscaling/v1"), "{events:?}");
-    assert_eq!(server.delete(&format!("{v1}/h"), Value::Null).await.code, 200);
-    assert_eq!(server.get(&format!("{v2}/h")).await.code, 404);
-}
-
-fn lines(reply: &Reply) -> Vec<Value> {
-    let text = std::str::from_utf8(&reply.body).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn event(name: &str) -> Value {

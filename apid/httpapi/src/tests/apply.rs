@@ -362,16 +362,3 @@ async fn kubectl_apply_migrates_client_side_fields() {
     let fresh = server.apply(&format!("{MAPS}/two"), "kubectl", two).await;
     assert_eq!(fresh["metadata"].get("annotations"), None);
 }
-
-#[tokio::test]
-async fn apply_to_object_without_managed_fields_adds_before_first_apply() {
-    let server = Server::start().await;
-    server.post(&format!("{MAPS}?fieldManager=m1"), map(json!({"a": "1", "b": "1"}))).await;
-    server.merge(&object_url(), json!({"metadata": {"managedFields": [{}]}})).await;
-    let applied = server.apply(&object_url(), "m2", map(json!({"a": "1"}))).await;
-    assert_eq!(
-        owned_fields(&applied, "before-first-apply"),
-        json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}})
-    );
-    assert_eq!(owned_fields(&applied, "m2"), json!({"f:data": {"f:a": {}}}));
-}

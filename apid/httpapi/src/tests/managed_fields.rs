@@ -230,55 +230,6 @@ async fn empty_managed_fields_entry_resets_ownership() {
 }
 
 #[tokio::test]
-async fn managed_fields_can_be_replaced_and_are_validated() {
-    let server = Server::start().await;
-    let object_url = format!("{MAPS}/one");
-    let created = server.post(&format!("{MAPS}?fieldManager=old"), map("one", "1")).await.json();
-    let mut body = created.clone();
-    body["metadata"]["managedFields"][0]["manager"] = json!("new");
-    body["metadata"]["managedFields"][0]["operation"] = json!("Apply");
-    let put = server.put(&object_url, body).await.json();
-    assert_eq!(
-        entry(&put, "new", "Apply").unwrap()["fieldsV1"],
-        created["metadata"]["managedFields"][0]["fieldsV1"]
-    );
-    // Invalid entries are ignored.
-    for broken in [
-        json!([{"manager": "x", "operation": "Steal", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}]),
-        json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"data": {}}}]),
-        json!([{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV2", "fieldsV1": {}}]),
-    ] {
-        let reply = server.merge(&object_url, json!({"metadata": {"managedFields": broken}})).await;
-        assert_eq!((reply.code, managers(&reply.json())), (200, vec!["new"]), "{broken}");
-    }
-}
-
-#[tokio::test]
-async fn managed_fields_merge_old_update_entries() {
-    let server = Server::start().await;
-    let object_url = format!("{MAPS}/one");
-    server.post(&format!("{MAPS}?fieldManager=m0"), map("one", "1")).await;
-    for i in 1..=9 {
-        server
-            .merge(&format!("{object_url}?fieldManager=m{i}"), json!({"data": {format!("k{i}"): "1"}}))
-            .await;
-    }
-    let full = server.get(&object_url).await.json();
-    assert_eq!(managers(&full).len(), 10);
-    let capped =
-        server.merge(&format!("{object_url}?fieldManager=m10"), json!({"data": {"k10": "1"}})).await.json();
-    assert_eq!(managers(&capped).len(), 10);
-    assert!(managers(&capped).contains(&"ancient-changes") && managers(&capped).contains(&"m10"), "{capped}");
-    let applied =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"z": "1"}});
-    assert_eq!(
-        managers(&server.apply(&object_url, "m11", applied).await).len(),
-        11,
-        "Apply entries do not count"
-    );
-}
-
-#[tokio::test]
 async fn managed_fields_entry_has_api_version_of_write() {
     let server = Server::start().await;
     let all = "/apis/autoscaling/v2/namespaces/a/horizontalpodautoscalers";
@@ -344,33 +295,4 @@ async fn scale_replicas_are_owned_in_parent_object() {
     );
     let wrong = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web"}, "spec": {"replicas": -1}});
     assert_eq!(server.apply_with(&scale, "scaler", "&force=true", &wrong).await.code, 422);
-}
-
-#[tokio::test]
-async fn managed_fields_conflict_across_api_versions() {
-    let server = Server::start().await;
-    let path = |version: &str| format!("/apis/autoscaling/{version}/namespaces/a/horizontalpodautoscalers/h");
-    let intent = |version: &str, spec: Value| json!({"apiVersion": format!("autoscaling/{version}"), "kind": "HorizontalPodAutoscaler", "metadata": {"name": "h"}, "spec": spec});
-    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    server.apply(&path("v2"), "two", intent("v2", json!({"maxReplicas": 3, "scaleTargetRef": target}))).await;
-    let rejected = server.apply_with(&path("v1"), "one", "", &intent("v1", json!({"maxReplicas": 4}))).await;
-    assert_eq!(
-        (rejected.code, &rejected.json()["details"]["causes"][0]["field"]),
-        (409, &json!(".spec.maxReplicas")),
-        "{rejected:?}"
-    );
-    let shared =
-        server.apply(&path("v1"), "one", intent("v1", json!({"maxReplicas": 3, "minReplicas": 2}))).await;
-    assert_eq!(entry(&shared, "one", "Apply").unwrap()["apiVersion"], "autoscaling/v1");
-    assert_eq!(entry(&shared, "two", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
-    // A manager has one entry. Applying in another version removes the fields that it no longer applies.
-    let moved = server.apply(&path("v2"), "one", intent("v2", json!({"maxReplicas": 3}))).await;
-    assert_eq!(entry(&moved, "one", "Apply").unwrap()["apiVersion"], "autoscaling/v2");
-    assert_eq!(moved["spec"]["minReplicas"], 1, "a field without owner returns to its default");
-    let written = server
-        .merge(&format!("{}?fieldManager=hand", path("v1")), json!({"spec": {"maxReplicas": 9}}))
-        .await
-        .json();
-    assert_eq!(owned_fields(&written, "hand"), json!({"f:spec": {"f:maxReplicas": {}}}));
-    assert_eq!(owned_fields(&written, "one"), Value::Null, "ownership changes in all versions");
 }

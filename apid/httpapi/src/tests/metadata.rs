@@ -91,39 +91,6 @@ async fn generate_name_retries_on_collision() {
     );
 }
 
-/// The name format of each kind.
-#[tokio::test]
-async fn object_name_format_is_validated_by_kind() {
-    let server = Server::start().await;
-    let roles = format!("/apis/{}/v1/namespaces/a/roles", server.api_state.names.group("rbac.authorization"));
-    let (label, subdomain) = ("l".repeat(63), "s".repeat(253));
-    let (long_label, long_subdomain) = ("l".repeat(64), "s".repeat(254));
-    let services = "/api/v1/namespaces/a/services";
-    for (url, good, bad) in [
-        (MAPS, vec!["a.b-c", "0", &subdomain], vec!["Bad_Name", "a/b", ".", "-a", "a..b", &long_subdomain]),
-        ("/api/v1/namespaces", vec!["n-1", &label], vec!["a.b", "N", &long_label, &subdomain]),
-        (services, vec!["s-1", &label], vec!["1s", "a.b", "S", &long_label]),
-        (&roles, vec!["system:x", "Team X", "..."], vec!["a/b", "a%b", ".", ".."]),
-    ] {
-        for name in good {
-            let body = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
-            assert_eq!(server.post(url, body).await.code, 201, "{url} {name}");
-        }
-        for name in bad {
-            let body = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
-            let reply = server.post(url, body).await;
-            assert_eq!(reply.code, 422, "{url} {name}");
-            assert!(
-                causes(&reply).contains(&"metadata.name".to_owned()),
-                "{url} {name}: {:?}",
-                causes(&reply)
-            );
-        }
-    }
-    let unnamed = server.post(MAPS, json!({})).await;
-    assert_eq!((unnamed.code, causes(&unnamed)), (422, vec!["metadata.name".to_owned()]));
-}
-
 /// Every resource has a scope in discovery and is served only in that scope.
 #[tokio::test]
 async fn resources_are_served_only_in_their_scope() {
@@ -362,43 +329,6 @@ async fn generation_increments_only_on_spec_changes() {
         (&now["spec"]["replicas"], &now["status"]),
         (&json!(4), &json!({"replicas": 2, "observedGeneration": 2}))
     );
-}
-
-/// Finalizers are a set; their order does not matter.
-#[tokio::test]
-async fn finalizers_can_be_reordered_and_removed_in_any_order() {
-    let server = Server::start().await;
-    let body = json!({"metadata": {"name": "x", "finalizers": ["a.b/one", "a.b/two", "a.b/three"]}});
-    server.post(MAPS, body).await;
-    let url = format!("{MAPS}/x");
-    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
-    let reordered = server.merge(&url, finalizers(json!(["a.b/three", "a.b/one", "a.b/two"]))).await;
-    assert_eq!((reordered.code, &reordered.json()["metadata"]["finalizers"][0]), (200, &json!("a.b/three")));
-
-    assert_eq!(server.get(&url).await.json()["metadata"].get("deletionTimestamp"), None);
-    let leaving = server.delete(&url, Value::Null).await;
-    assert_eq!(leaving.code, 200);
-    let first = server.get(&url).await.json()["metadata"]["deletionTimestamp"].clone();
-    assert!(first.is_string());
-    server.delete(&url, Value::Null).await;
-    assert_eq!(
-        server.get(&url).await.json()["metadata"]["deletionTimestamp"],
-        first,
-        "a second delete keeps the deletion timestamp"
-    );
-    let cleared = server.merge(&url, json!({"metadata": {"deletionTimestamp": null}})).await;
-    assert_eq!(
-        cleared.json()["metadata"]["deletionTimestamp"],
-        first,
-        "clients cannot clear the deletion timestamp"
-    );
-
-    let added = server.merge(&url, finalizers(json!(["a.b/three", "a.b/one", "a.b/two", "a.b/four"]))).await;
-    assert_eq!((added.code, &causes(&added)[0]), (422, &"metadata.finalizers".to_owned()));
-    for left in [json!(["a.b/three", "a.b/two"]), json!(["a.b/three"]), json!([])] {
-        assert_eq!(server.merge(&url, finalizers(left.clone())).await.code, 200, "{left}");
-    }
-    assert_eq!(server.get(&url).await.code, 404);
 }
 
 /// Responses without an object have no name, and reviews support neither list nor apply.

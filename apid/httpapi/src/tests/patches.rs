@@ -23,18 +23,6 @@ impl Server {
         let reply = self.post("/apis/apps/v1/namespaces/a/deployments", body).await;
         assert_eq!(reply.code, 201, "{reply:?}");
     }
-
-    /// Applies a strategic merge patch to the pod template spec.
-    async fn strategic(&self, spec: Value) -> Value {
-        let body = json!({"spec": {"template": {"spec": spec}}});
-        let reply = self.patch(DEPLOYMENT, "strategic-merge-patch", &body).await;
-        assert_eq!(reply.code, 200, "{body}: {reply:?}");
-        reply.json()["spec"]["template"]["spec"].clone()
-    }
-}
-
-fn names(list: &Value) -> Vec<&str> {
-    list.as_array().map_or(&[][..], Vec::as_slice).iter().map(|item| item["name"].as_str().unwrap()).collect()
 }
 
 #[tokio::test]
@@ -109,55 +97,6 @@ async fn merge_patch_replaces_lists_and_removes_nulls() {
         "a value of the wrong type"
     );
     assert_eq!(server.merge(&format!("{MAPS}/none"), json!({})).await.code, 404);
-}
-
-#[tokio::test]
-async fn strategic_merge_patch_merges_lists_by_key_and_directives() {
-    let server = Server::start().await;
-    server.deployment().await;
-    // Containers merge by name, new ones first; lists without a merge key are replaced.
-    let spec = server
-        .strategic(
-            json!({"containers": [{"name": "app", "args": ["-b"]}, {"name": "new", "image": "new:1"}]}),
-        )
-        .await;
-    assert_eq!(names(&spec["containers"]), ["app", "new", "side"]);
-    assert_eq!(
-        (&spec["containers"][0]["args"], &spec["containers"][0]["image"]),
-        (&json!(["-b"]), &json!("app:1"))
-    );
-    // Items are deleted by key, and the order directive is respected.
-    let spec = server
-        .strategic(json!({
-            "$setElementOrder/containers": [{"name": "side"}, {"name": "app"}],
-            "containers": [{"name": "new", "$patch": "delete"}, {"name": "app", "image": "app:2"}],
-        }))
-        .await;
-    assert_eq!(names(&spec["containers"]), ["side", "app"]);
-    assert_eq!(spec["containers"][1]["image"], "app:2");
-    // `$patch: replace` and `$retainKeys` replace a list, a map and a value in a map.
-    let spec = server
-        .strategic(json!({"containers": [{"$patch": "replace"}, {"name": "only", "image": "only:1"}]}))
-        .await;
-    assert_eq!(names(&spec["containers"]), ["only"]);
-    let spec = server.strategic(json!({"securityContext": {"runAsUser": 1, "fsGroup": 2}})).await;
-    assert_eq!(spec["securityContext"], json!({"runAsUser": 1, "fsGroup": 2}));
-    let spec = server.strategic(json!({"securityContext": {"$patch": "replace", "runAsUser": 3}})).await;
-    assert_eq!(spec["securityContext"], json!({"runAsUser": 3}));
-    let volume = json!([{"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "m"}}]);
-    let spec = server.strategic(json!({"volumes": volume})).await;
-    assert_eq!(spec["volumes"], json!([{"name": "v", "configMap": {"name": "m", "defaultMode": 420}}]));
-    // A list of primitives merges as a set.
-    let added = server
-        .patch(DEPLOYMENT, "strategic-merge-patch", &json!({"metadata": {"finalizers": ["example.test/c"]}}))
-        .await;
-    assert_eq!(added.json()["metadata"]["finalizers"].as_array().map(Vec::len), Some(3));
-    let deletion =
-        json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.test/a", "example.test/c"]}});
-    let deletion = server.patch(DEPLOYMENT, "strategic-merge-patch", &deletion).await;
-    assert_eq!(deletion.json()["metadata"]["finalizers"], json!(["example.test/b"]));
-    // Fields that the patch does not name are kept.
-    assert_eq!(deletion.json()["spec"]["selector"], json!({"matchLabels": {"app": "web"}}));
 }
 
 #[tokio::test]

@@ -86,22 +86,6 @@ async fn writes_of_ipaddress_objects_are_admitted() {
 }
 
 #[tokio::test]
-async fn address_cannot_be_changed_or_taken_twice() {
-    let server = dual_stack(Preset::Kubernetes).await;
-    server.post(SERVICES, body("one", json!({"clusterIP": "10.0.0.9"}))).await;
-    let rejected = server.post(SERVICES, body("two", json!({"clusterIP": "10.0.0.9"}))).await;
-    assert_eq!(
-        rejected.json()["message"],
-        "Service \"two\" is invalid: spec.clusterIPs: Invalid value: [\"10.0.0.9\"]: failed to allocate IP 10.0.0.9: provided IP is already allocated"
-    );
-    let changed =
-        server.put(&format!("{SERVICES}/one"), body("one", json!({"clusterIP": "10.0.0.10"}))).await;
-    assert_eq!(changed.code, 422);
-    server.delete(&format!("{SERVICES}/one"), json!({})).await;
-    assert_eq!(server.post(SERVICES, body("two", json!({"clusterIP": "10.0.0.9"}))).await.code, 201);
-}
-
-#[tokio::test]
 async fn second_family_is_added_and_released() {
     for preset in [Preset::Svc, Preset::Kubernetes] {
         let server = dual_stack(preset).await;
@@ -129,18 +113,6 @@ async fn health_check_port_is_allocated_for_local_load_balancers() {
     let created = server.post(SERVICES, body("s", local)).await.json();
     let (check, port) = (&created["spec"]["healthCheckNodePort"], &created["spec"]["ports"][0]["nodePort"]);
     assert!(check.is_u64() && port.is_u64() && check != port, "{created}");
-}
-
-#[tokio::test]
-async fn dry_run_leaves_the_pool_unchanged() {
-    let server = Server::start().await;
-    let url = format!("{SERVICES}?dryRun=All");
-    for i in 0..300 {
-        assert_eq!(server.post(&url, body(&format!("s{i}"), json!({"type": "NodePort"}))).await.code, 201);
-    }
-    let records = server.get(&addresses_path(&server)).await.json();
-    assert_eq!(records["items"], json!([]));
-    assert_eq!(server.post(SERVICES, body("s", json!({"type": "NodePort"}))).await.code, 201);
 }
 
 #[tokio::test]
