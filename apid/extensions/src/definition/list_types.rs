@@ -280,7 +280,7 @@ mod tests {
         check(
             json!({"type": "array", "x-kubernetes-list-type": "foo"}),
             &[
-                "s.x-svc-list-type: Unsupported value: \"foo\": supported values: \"atomic\", \"map\", \"set\"",
+                "s.x-svc-list-type: Unsupported value: \"foo\": supported values: \"atomic\", \"set\", \"map\"",
             ],
         );
     }
