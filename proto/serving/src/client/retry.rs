@@ -57,6 +57,20 @@ impl Backoff {
     pub async fn call<F, AttemptFuture>(
         &self,
         rng: &dyn Rng,
+        attempt: F,
+    ) -> (Result<ClientResponse, CallError>, u32)
+    where
+        F: FnMut() -> AttemptFuture,
+        AttemptFuture: Future<Output = Result<ClientResponse, CallError>>,
+    {
+        self.call_while(is_transient, rng, attempt).await
+    }
+
+    /// Calls while `is_retried` is true for the outcome; returns the last outcome and the number of attempts.
+    pub async fn call_while<F, AttemptFuture>(
+        &self,
+        is_retried: impl Fn(&Result<ClientResponse, CallError>) -> bool,
+        rng: &dyn Rng,
         mut attempt: F,
     ) -> (Result<ClientResponse, CallError>, u32)
     where
@@ -67,7 +81,7 @@ impl Backoff {
         loop {
             let outcome = attempt().await;
             attempts_made += 1;
-            if attempts_made >= self.attempts || !is_transient(&outcome) {
+            if attempts_made >= self.attempts || !is_retried(&outcome) {
                 return (outcome, attempts_made);
             }
             let retry_after = outcome.as_ref().ok().and_then(ClientResponse::retry_after).unwrap_or_default();
