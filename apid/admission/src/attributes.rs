@@ -127,6 +127,8 @@ impl<'a> Attributes<'a> {
 pub struct Recorder {
     /// Whether the request has an audit event.
     has_audit_event: bool,
+    /// Whether the audit event contains the object of the request.
+    records_request_object: bool,
     /// Warnings for the client.
     warnings: Mutex<Vec<String>>,
     /// Annotations of the audit event.
@@ -135,6 +137,8 @@ pub struct Recorder {
     guards: Mutex<Vec<Box<dyn Any + Send>>>,
     /// Object reference of the audit event.
     reference: Mutex<ObjectReference>,
+    /// Object of the request for the audit event, as JSON.
+    request_object: Mutex<Option<Vec<u8>>>,
 }
 
 /// Parts of the audit object reference that the URL path does not contain; unknown fields are empty.
@@ -169,6 +173,27 @@ impl Recorder {
     /// The recorder keeps the object reference only if the request has an audit event.
     pub fn new(has_audit_event: bool) -> Self {
         Recorder { has_audit_event, ..Recorder::default() }
+    }
+
+    /// Sets whether the audit event contains the object of the request.
+    #[must_use]
+    pub fn recording_request_object(self, is_recorded: bool) -> Self {
+        Recorder { records_request_object: is_recorded, ..self }
+    }
+
+    /// Whether the audit event contains the object of the request.
+    pub fn records_request_object(&self) -> bool {
+        self.records_request_object
+    }
+
+    /// Sets the object of the request for the audit event, as JSON.
+    pub fn set_request_object(&self, json: Vec<u8>) {
+        *self.request_object.lock() = Some(json);
+    }
+
+    /// Takes the object of the request for the audit event.
+    pub fn take_request_object(&self) -> Option<Vec<u8>> {
+        self.request_object.lock().take()
     }
 
     /// Adds a warning for the client. Empty and repeated texts are ignored.

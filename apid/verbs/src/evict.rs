@@ -16,6 +16,7 @@ use kinds::eviction::{self, DISRUPTION_BUDGET, EvictionDecision};
 use storage::{Error, Op, Revision};
 
 use super::create::resolve_namespace;
+use super::audited_object;
 use super::decode::decode;
 use super::delete::delete_evicted;
 use super::deletion::options::{DeleteOptions, IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
@@ -39,6 +40,7 @@ pub fn evict<'a>(
 ) -> VerbFuture<'a, (Status, Vec<String>)> {
     Box::pin(async move {
         let (mut body, warnings) = read(kind, payload, options, call.api_state)?;
+        audited_object::record(call.recorder, kind, kind, &body, &call.context());
         if body.name() != call.name {
             return Err(Status::bad_request("name in URL does not match name in Eviction object"));
         }

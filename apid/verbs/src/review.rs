@@ -5,11 +5,13 @@
 //! INVARIANT (limited reviews): apid forwards to authd only reviews within the limits of
 //! [`apimachinery::review`].
 
+use admission::Recorder;
 use apimachinery::object::Object;
 use apimachinery::review::check_sizes;
 use apimachinery::status::Status;
 use kinds::Resource;
 
+use super::audited_object;
 use super::create::set_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
@@ -30,16 +32,20 @@ pub fn review<'a>(
     payload: Payload<'a>,
     options: &'a WriteOptions,
     request_id: &'a str,
+    recorder: &'a Recorder,
 ) -> VerbFuture<'a, (Object, Vec<String>)> {
     Box::pin(async move {
         let attributes = authorized.attributes();
         let (mut object, warnings) =
             decode(resource, &attributes.version, payload, options.field_validation, api_state)?;
+        let ctx = context(api_state, "");
+        recorder.set_reference(&object);
+        audited_object::record(recorder, resource, resource, &object, &ctx);
         check_sizes(&api_state.names, &object).map_err(|status| *status)?;
         if resource.kind.namespaced() {
             set_namespace(&mut object, &attributes.namespace)?;
         }
-        resource.default(&mut object, &context(api_state, ""));
+        resource.default(&mut object, &ctx);
         let request = serde_json::to_vec(&object.0).map_err(Status::internal)?;
         let response =
             api_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;

@@ -11,6 +11,7 @@ use apimachinery::status::Status;
 use apply::managers::ManagedFields;
 use kinds::{Resource, scale};
 
+use super::audited_object;
 use super::create::resolve_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
@@ -50,6 +51,7 @@ pub(super) async fn update(
     let version = body.kind.version();
     let (mut scale, warnings) = decode(body, version, payload, options.field_validation, call.api_state)?;
     call.recorder.set_reference(&scale);
+    audited_object::record(call.recorder, body, body, &scale, &call.context());
     resolve_namespace(call, &mut scale)?;
     call.check_name(&scale)?;
     write(call, body, options, |_| Ok((scale.clone(), warnings.clone(), None))).await

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::connect::find_core_object;
 use super::create::resolve_namespace;
+use super::audited_object;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::{Call, Payload};
@@ -40,6 +41,7 @@ pub fn token_request<'a>(
         let version = kind.kind.version();
         let (mut request, mut warnings) =
             decode(kind, version, payload, options.field_validation, call.api_state)?;
+        audited_object::record(call.recorder, kind, kind, &request, &call.context());
         check_sizes(&call.api_state.names, &request).map_err(|status| *status)?;
         resolve_namespace(call, &mut request)?;
         if request.name().is_empty() {
