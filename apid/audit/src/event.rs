@@ -1,33 +1,32 @@
-//! An audit event and its JSON line.
+//! An audit event: what is known about a request so far.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::{ObjectReference, Recorder};
 use apimachinery::attributes::Attributes;
-use apimachinery::names::Names;
-use apimachinery::printable;
 use apimachinery::status::Status;
-use apimachinery::time::micro_time;
 use apimachinery::user::UserInfo;
+use bytes::Bytes;
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-/// The stage of the request at which the event was generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The head of a long-running response has been sent.
-    ResponseStarted,
-    /// The response is complete.
-    ResponseComplete,
-}
+use crate::policy::Decision;
+use crate::stage::Level;
 
-impl Stage {
-    fn as_str(self) -> &'static str {
-        match self {
-            Stage::ResponseStarted => "ResponseStarted",
-            Stage::ResponseComplete => "ResponseComplete",
-        }
-    }
+/// Maximum size of an object in an event, in bytes. An event with a larger object is truncated.
+pub const MAX_OBJECT_BYTES: usize = 16 << 20;
+
+/// Maximum length of a user agent in bytes; a longer one is cut.
+const MAX_USER_AGENT: usize = 1024;
+
+/// The response of a request, or the part of it that is known at the stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'a> {
+    /// The HTTP status code.
+    pub code: u16,
+    /// The body, if it is a Status.
+    pub status: Option<&'a Status>,
 }
 
 /// The audit data of a request; the handlers fill it in.
@@ -41,21 +40,66 @@ pub struct Event {
     pub uri: String,
     /// The `User-Agent` header.
     pub user_agent: String,
-    /// The IP address of the client.
-    pub source: String,
+    /// The IP addresses of the client and of the proxies that forwarded the request.
+    pub sources: Vec<String>,
     /// The request attributes. None when the request could not be parsed.
     pub attributes: Option<Arc<Attributes>>,
     /// The fields of the object reference that the attributes do not contain.
     pub object: ObjectReference,
     /// The authenticated user. None without authentication.
-    pub user: Option<UserInfo>,
+    pub user: Option<Arc<UserInfo>>,
     /// The impersonated user. None without impersonation.
-    pub impersonated: Option<UserInfo>,
+    pub impersonated: Option<Arc<UserInfo>>,
     /// The audit annotations, such as `authorization.DOMAIN/decision`.
     pub annotations: Vec<(String, String)>,
+    /// The panic message of the handler. None without a panic.
+    pub panic: Option<String>,
+    /// The decision of the policy. None before the policy is evaluated.
+    pub decision: Option<Decision>,
+    /// The object in the request, as JSON; None unless the level asks for it.
+    pub(crate) request_object: Option<Bytes>,
+    /// The object in the response, as JSON; None unless the level asks for it.
+    pub(crate) response_object: Option<Bytes>,
+    /// Whether an object exceeds [`MAX_OBJECT_BYTES`].
+    pub(crate) has_oversized_object: bool,
 }
 
 impl Event {
+    /// Creates the event of a request that was received at the time `received`.
+    pub fn new(id: String, received: Timestamp, uri: String, attributes: Arc<Attributes>) -> Self {
+        Event {
+            id,
+            received,
+            uri,
+            user_agent: String::new(),
+            sources: Vec::new(),
+            attributes: Some(attributes),
+            object: ObjectReference::default(),
+            user: None,
+            impersonated: None,
+            annotations: Vec::new(),
+            panic: None,
+            decision: None,
+            request_object: None,
+            response_object: None,
+            has_oversized_object: false,
+        }
+    }
+
+    /// Sets the user agent, cut to the length that kube-apiserver writes.
+    pub fn set_user_agent(&mut self, agent: Cow<'_, str>) {
+        let end = (0..=MAX_USER_AGENT).rev().find(|end| agent.is_char_boundary(*end)).unwrap_or_default();
+        self.user_agent = match agent.get(..end) {
+            Some(start) if agent.len() > MAX_USER_AGENT => format!("{start}...TRUNCATED"),
+            _ => agent.into_owned(),
+        };
+    }
+
+    /// The level of the policy; [`Level::None`] before the policy is evaluated.
+    pub fn level(&self) -> Level {
+        self.decision.map_or(Level::None, |decision| decision.level)
+    }
+
     /// Adds an annotation, unless the event already has an annotation with this key.
     pub fn annotate(&mut self, key: String, value: &str) {
         if self.annotations.iter().all(|(other, _)| *other != key) {
@@ -63,131 +107,80 @@ impl Event {
         }
     }
 
-    /// Moves the annotations and the object reference, which admission and the verb have set, into the event.
+    /// Moves the annotations, the object reference and the object of the request, which admission and the verb have
+    /// set, into the event.
     pub fn take_record(&mut self, recorder: &Recorder) {
         self.annotations.extend(recorder.take_annotations());
         self.object = recorder.take_reference();
+        if let Some(object) = recorder.take_request_object() {
+            self.set_request_object(object);
+        }
     }
 
-    /// Returns the JSON line of a stage that was reached at the time `at`. `failure` is the Status of a
-    /// failed request.
-    pub fn line(
-        &self,
-        names: &Names,
-        stage: Stage,
-        at: Timestamp,
-        code: u16,
-        failure: Option<&Status>,
-    ) -> Vec<u8> {
-        let attributes = self.attributes.as_ref();
-        let resource_attributes = attributes.filter(|attributes| attributes.resource_request);
-        let annotations: Map<String, Value> =
-            self.annotations.iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
-        let event = object([
-            ("kind", Some("Event".into())),
-            ("apiVersion", Some(format!("{}/v1", names.group("audit")).into())),
-            ("level", Some("Metadata".into())),
-            ("auditID", Some(self.id.as_str().into())),
-            ("stage", Some(stage.as_str().into())),
-            ("requestURI", Some(self.uri.as_str().into())),
-            ("verb", Some(attributes.map_or("", |attributes| attributes.verb.as_str()).into())),
-            ("user", Some(self.user.as_ref().map_or_else(|| json!({}), UserInfo::to_value))),
-            ("impersonatedUser", self.impersonated.as_ref().map(UserInfo::to_value)),
-            ("sourceIPs", (!self.source.is_empty()).then(|| json!([self.source]))),
-            ("userAgent", non_empty(&self.user_agent)),
-            ("objectRef", resource_attributes.map(|attributes| object_ref(attributes, &self.object))),
-            ("responseStatus", Some(response_status(code, failure))),
-            ("requestReceivedTimestamp", Some(micro_time(self.received).into())),
-            ("stageTimestamp", Some(micro_time(at).into())),
-            ("annotations", (!annotations.is_empty()).then_some(Value::Object(annotations))),
-        ]);
-        let mut line = printable::escape_json(event.to_string()).into_bytes();
-        line.push(b'\n');
-        line
+    /// Sets the object of the request, encoded as JSON, if the level asks for it.
+    pub fn set_request_object(&mut self, json: Vec<u8>) {
+        if self.level() >= Level::Request {
+            let json = self.without_managed_fields(Bytes::from(json));
+            self.request_object = self.bounded(json);
+        }
+    }
+
+    /// Sets the patch of the request if the level asks for it. A patch that is not JSON is omitted.
+    ///
+    /// Managed fields in a patch stay, as in kube-apiserver.
+    pub fn set_patch(&mut self, json: Bytes) {
+        if self.level() >= Level::Request {
+            self.request_object = self.bounded(json);
+        }
+    }
+
+    /// Sets the object of the response, encoded as JSON, if the level asks for it.
+    pub fn set_response_object(&mut self, json: Bytes) {
+        if self.level() >= Level::RequestResponse {
+            let json = self.without_managed_fields(json);
+            self.response_object = self.bounded(json);
+        }
+    }
+
+    /// Marks the event as truncated, because an object is too large to be encoded for it.
+    pub fn set_oversized(&mut self) {
+        self.has_oversized_object = true;
+    }
+
+    fn bounded(&mut self, json: Bytes) -> Option<Bytes> {
+        self.has_oversized_object |= json.len() > MAX_OBJECT_BYTES;
+        (json.len() <= MAX_OBJECT_BYTES).then_some(json)
+    }
+
+    fn without_managed_fields(&self, json: Bytes) -> Bytes {
+        if !self.decision.is_some_and(|decision| decision.omit_managed_fields) {
+            return json;
+        }
+        let Ok(Value::Object(mut object)) = serde_json::from_slice(&json) else { return json };
+        remove_managed_fields(&mut object);
+        // The items of a list, and the objects of a Table.
+        for (list, part) in [("items", None), ("rows", Some("object"))] {
+            for item in object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                let item = match part {
+                    Some(part) => item.get_mut(part),
+                    None => Some(item),
+                };
+                if let Some(item) = item.and_then(Value::as_object_mut) {
+                    remove_managed_fields(item);
+                }
+            }
+        }
+        Bytes::from(Value::Object(object).to_string())
+    }
+
+    /// The request attributes of a request for a resource.
+    pub(crate) fn resource_attributes(&self) -> Option<&Attributes> {
+        self.attributes.as_deref().filter(|attributes| attributes.resource_request)
     }
 }
 
-/// Builds an object of the fields that have a value.
-fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let present = fields.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?)));
-    Value::Object(present.collect())
-}
-
-fn non_empty(text: &str) -> Option<Value> {
-    (!text.is_empty()).then(|| text.into())
-}
-
-/// Builds the object reference. Without a name in the path, the reference has the name of the object.
-fn object_ref(attributes: &Attributes, reference: &ObjectReference) -> Value {
-    object([
-        ("resource", non_empty(&attributes.resource)),
-        ("namespace", non_empty(&attributes.namespace)),
-        ("name", non_empty(&attributes.name).or_else(|| non_empty(&reference.name))),
-        ("uid", non_empty(&reference.uid)),
-        ("apiGroup", non_empty(&attributes.group)),
-        ("apiVersion", non_empty(&attributes.version)),
-        ("resourceVersion", non_empty(&reference.resource_version)),
-        ("subresource", non_empty(&attributes.subresource)),
-    ])
-}
-
-fn response_status(code: u16, failure: Option<&Status>) -> Value {
-    object([
-        ("metadata", Some(json!({}))),
-        ("status", failure.map(|_| "Failure".into())),
-        ("message", failure.map(|status| status.message.as_str().into())),
-        ("reason", failure.and_then(|status| non_empty(status.reason.as_str()))),
-        ("code", Some(code.into())),
-    ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use apimachinery::names::Preset;
-
-    #[test]
-    fn audit_line_contains_one_event() {
-        let names = Names::new(Preset::Svc, "example.test").unwrap();
-        let received: Timestamp = "2025-01-02T03:04:05.123456Z".parse().unwrap();
-        let mut event = Event {
-            id: "the-id".into(),
-            received,
-            uri: "/api/v1/namespaces/a/configmaps/x?pretty=1".into(),
-            user_agent: "tool/1".into(),
-            source: "127.0.0.1".into(),
-            attributes: Some(Arc::new(Attributes {
-                verb: "get".into(),
-                resource_request: true,
-                version: "v1".into(),
-                resource: "configmaps".into(),
-                namespace: "a".into(),
-                name: "x".into(),
-                ..Attributes::default()
-            })),
-            object: ObjectReference { name: "other".into(), uid: "u-1".into(), ..ObjectReference::default() },
-            user: Some(UserInfo { name: "alice".into(), groups: vec!["team".into()], ..UserInfo::default() }),
-            impersonated: Some(UserInfo { name: "bob".into(), ..UserInfo::default() }),
-            annotations: Vec::new(),
-        };
-        event.annotate("authorization.example.test/decision".to_owned(), "forbid");
-        event.annotate("authorization.example.test/decision".to_owned(), "allow");
-        let hidden = "ja\u{202e}ne\u{1b}[2J\u{7f}\u{9b}\n";
-        event.impersonated = Some(UserInfo { name: hidden.into(), ..UserInfo::default() });
-        let line = event.line(&names, Stage::ResponseComplete, received, 401, Some(&Status::unauthorized()));
-        assert_eq!(line.iter().filter(|b| **b == b'\n').count(), 1);
-        let text = std::str::from_utf8(&line).unwrap().trim_end();
-        assert!(!text.chars().any(printable::is_unprintable), "{text}");
-        let value: Value = serde_json::from_slice(&line).unwrap();
-        assert_eq!(value["apiVersion"], "audit.example.test/v1");
-        assert_eq!(
-            value["objectRef"],
-            json!({"resource": "configmaps", "namespace": "a", "name": "x", "uid": "u-1", "apiVersion": "v1"})
-        );
-        assert_eq!(value["user"], json!({"username": "alice", "groups": ["team"]}));
-        assert_eq!(value["impersonatedUser"], json!({"username": hidden}));
-        assert_eq!(value["responseStatus"]["reason"], "Unauthorized");
-        assert_eq!(value["requestReceivedTimestamp"], "2025-01-02T03:04:05.123456Z");
-        assert_eq!(value["annotations"]["authorization.example.test/decision"], "forbid");
+fn remove_managed_fields(object: &mut Map<String, Value>) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
     }
 }

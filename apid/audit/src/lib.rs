@@ -1,28 +1,39 @@
-//! The audit log: one JSON line per request, an `Event` of the audit group at level `Metadata`.
+//! The audit log: events of the audit group about requests, as a policy asks for them.
 //!
 //! # Contract
 //!
-//! Every response carries an `Audit-Id`. With `--audit-log-path` apid writes a line of stage
-//! `ResponseComplete` for each request, and before it a line of stage `ResponseStarted` for a watch or a
-//! backup. Lines never contain bodies, tokens or certificates.
+//! Every response carries an `Audit-Id`. [`AuditLog`] evaluates the policy for each request, encodes the events of its
+//! stages, and sends them to the log file and to the webhook. Without a policy file the built-in policy applies: level
+//! `Metadata` for all requests, without the stage `RequestReceived`.
+//!
+//! Events contain bodies only if a rule of the policy asks for them. They never contain the credentials of a request.
 //!
 //! The file is rotated by size and opened again at SIGHUP (`rotation`).
 //!
 //! # Invariants
 //!
-//! INVARIANT (no silent loss): a request waits until its line is in the queue. Only the last line of a watch
-//! and the line of a disconnected client do not wait. When they find a full queue, or when a write to the
-//! file fails, apid counts and logs the lost lines.
-//!
-//! # Reference
-//!
-//! The audit policy file and its levels are not implemented yet. The lines are as with a policy
-//! that sets the level `Metadata` for all requests.
+//! INVARIANT (no silent loss): a lost event is counted and logged. In the blocking modes a request waits until its
+//! events are in the queue of the file, or with the webhook. Only the last event of a watch and of a disconnected client
+//! does not wait.
+//! INVARIANT (bounded memory): queues and buffers are limited by their number of events and by bytes.
 
+mod audit_log;
+mod backend;
+mod batch;
+mod counts;
+mod encode;
 mod event;
+mod policy;
 mod rotation;
+mod stage;
+mod webhook;
 mod writer;
 
-pub use event::{Event, Stage};
+pub use audit_log::{AuditLog, EncodedEvent};
+pub use backend::{BackendOptions, Format, Mode};
+pub use batch::{Batching, Throttle};
+pub use event::{Event, MAX_OBJECT_BYTES, Outcome};
+pub use policy::{Decision, Policy, PolicyError};
 pub use rotation::Rotation;
-pub use writer::AuditLog;
+pub use stage::{Level, Stage, Stages};
+pub use webhook::{Webhook, WebhookError};

@@ -1,8 +1,9 @@
-//! Writes audit lines on a separate thread, outside the request path.
+//! Writes the lines of the audit log on a separate thread, outside the request path.
 //!
 //! # Contract
 //!
-//! [`AuditLog::reopen`] and lines go through one queue, so a line queued before a reopening goes to the old file.
+//! [`LogWriter::reopen`] and lines go through one queue, so a line queued before a reopening goes to the old file. A line
+//! of [`LogWriter::write_confirmed`] is confirmed when the system has accepted it.
 //!
 //! # Errors
 //!
@@ -11,32 +12,44 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
-use serving::metrics::{Counter, Counters, Definition, Metrics, Stability};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::rotation::{LogFile, Rotation};
+use crate::counts::{Counts, Plugin};
 
 /// Maximum number of queued lines. While the queue is full, requests wait.
 const QUEUE: usize = 4096;
+/// Size in bytes of a line above which the line also waits for a share of [`LARGE_LINES`].
+const LARGE_LINE: usize = 16 * 1024;
+/// Maximum total size in bytes of queued large lines. A longer line waits until no other large line is queued.
+const LARGE_LINES: usize = 64 << 20;
 
-/// The audit log: the queue of its lines, and the thread that writes them.
-pub struct AuditLog {
+/// The queue of the lines of the audit log, and the thread that writes them.
+pub(crate) struct LogWriter {
     queue: Mutex<Option<mpsc::Sender<Command>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    large_lines: Arc<Semaphore>,
     counts: Arc<Counts>,
+}
+
+/// A line, and what depends on its end.
+struct Line {
+    bytes: Vec<u8>,
+    /// Receives whether the line is written.
+    confirmation: Option<oneshot::Sender<bool>>,
+    _share: Option<OwnedSemaphorePermit>,
 }
 
 /// A command to the audit thread.
 enum Command {
     /// Write a line.
-    Line(Vec<u8>),
+    Line(Line),
     /// Open the file again, after the lines before this command.
     Reopen,
 }
@@ -58,141 +71,82 @@ impl Sink for LogFile {
     }
 }
 
-/// The counter of lost lines, and the metrics after their registration.
-#[derive(Default)]
-struct Counts {
-    lost_lines: AtomicU64,
-    metrics: OnceLock<AuditMetrics>,
-}
-
-impl Counts {
-    fn add_lost(&self, lines: u64) {
-        self.lost_lines.fetch_add(lines, Ordering::Relaxed);
-        if let Some(metrics) = self.metrics.get() {
-            metrics.lost_lines.inc_by(lines);
-        }
-    }
-}
-
-const ERRORS: Definition = Definition::new(
-    "apiserver_audit_error_total",
-    Stability::Alpha,
-    "Number of audit events that could not be written, by backend",
-);
-const EVENTS: Definition =
-    Definition::new("apiserver_audit_event_total", Stability::Alpha, "Number of audit events");
-const LEVELS: Definition = Definition::new(
-    "apiserver_audit_level_total",
-    Stability::Alpha,
-    "Number of audited requests, by the level of the audit policy",
-);
-const REJECTED: Definition = Definition::new(
-    "apiserver_audit_requests_rejected_total",
-    Stability::Alpha,
-    "Number of requests rejected because of an audit error; apid rejects none, so that it stays 0",
-);
-
-/// The counters of lost lines, of audit events and of audited requests.
-struct AuditMetrics {
-    lost_lines: Counter,
-    events: Counter,
-    metadata_level: Counter,
-}
-
-impl AuditLog {
-    /// Returns a disabled log, which drops all lines.
-    pub fn off() -> Self {
-        AuditLog { queue: Mutex::new(None), thread: Mutex::new(None), counts: Arc::default() }
-    }
-
+impl LogWriter {
     /// Opens a log in a file, created with mode 0600; `-` is the standard output, which is never rotated.
     ///
     /// # Errors
     ///
     /// The file cannot be opened.
-    pub fn open(path: &str, rotation: Rotation, clock: Arc<dyn Clock>) -> io::Result<Self> {
+    pub(crate) fn open(
+        path: &str,
+        rotation: Rotation,
+        clock: Arc<dyn Clock>,
+        counts: Arc<Counts>,
+    ) -> io::Result<Self> {
         match path {
-            "-" => Self::start(io::stdout()),
-            path => Self::start(LogFile::open(Path::new(path), rotation, clock)?),
+            "-" => Self::start(io::stdout(), counts),
+            path => Self::start(LogFile::open(Path::new(path), rotation, clock)?, counts),
         }
     }
 
-    fn start(sink: impl Sink) -> io::Result<Self> {
+    fn start(sink: impl Sink, counts: Arc<Counts>) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let log = AuditLog { queue: Mutex::new(Some(sender)), ..AuditLog::off() };
-        let counts = Arc::clone(&log.counts);
+        let counts_of_thread = Arc::clone(&counts);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write_queued_lines(receiver, sink, &counts))?;
-        *log.thread.lock() = Some(thread);
-        Ok(log)
-    }
-
-    /// Whether the log is enabled. If the log is disabled, callers construct no lines.
-    pub fn is_on(&self) -> bool {
-        self.queue.lock().is_some()
-    }
-
-    /// Counts a request that is audited.
-    pub fn count_request(&self) {
-        if let Some(metrics) = self.counts.metrics.get() {
-            metrics.metadata_level.inc();
-        }
+            .spawn(move || write_queued_lines(receiver, sink, &counts_of_thread))?;
+        Ok(LogWriter {
+            queue: Mutex::new(Some(sender)),
+            thread: Mutex::new(Some(thread)),
+            large_lines: Arc::new(Semaphore::new(LARGE_LINES)),
+            counts,
+        })
     }
 
     /// Queues a line; waits while the queue is full.
-    pub async fn write(&self, line: Vec<u8>) {
+    pub(crate) async fn write(&self, bytes: Vec<u8>) {
+        self.queue_line(bytes, None).await;
+    }
+
+    /// Queues a line and waits until it is written. Returns false if it cannot be written now.
+    pub(crate) async fn write_confirmed(&self, bytes: Vec<u8>) -> bool {
+        let (confirmation, confirmed) = oneshot::channel();
+        self.queue_line(bytes, Some(confirmation)).await;
+        confirmed.await.unwrap_or(false)
+    }
+
+    async fn queue_line(&self, bytes: Vec<u8>, confirmation: Option<oneshot::Sender<bool>>) {
         let Some(queue) = self.queue.lock().clone() else { return };
-        self.count_event();
-        if queue.send(Command::Line(line)).await.is_err() {
-            self.counts.add_lost(1);
+        let share = match bytes.len() {
+            0..=LARGE_LINE => None,
+            size => {
+                let share = u32::try_from(size.min(LARGE_LINES)).unwrap_or(u32::MAX);
+                Arc::clone(&self.large_lines).acquire_many_owned(share).await.ok()
+            }
+        };
+        if queue.send(Command::Line(Line { bytes, confirmation, _share: share })).await.is_err() {
+            self.counts.lose(Plugin::Log, 1, &"the audit thread has ended");
         }
     }
 
     /// Queues a line without waiting, for code that cannot wait. If the queue is full, the line is lost and
     /// counted.
-    pub fn write_now(&self, line: Vec<u8>) {
+    pub(crate) fn write_now(&self, bytes: Vec<u8>) {
         let Some(queue) = self.queue.lock().clone() else { return };
-        self.count_event();
-        if queue.try_send(Command::Line(line)).is_err() {
-            self.counts.add_lost(1);
-            tracing::error!("audit queue full; the line is lost");
+        if queue.try_send(Command::Line(Line { bytes, confirmation: None, _share: None })).is_err() {
+            self.counts.lose(Plugin::Log, 1, &"the queue of the audit log is full");
         }
     }
 
     /// Opens the file again after the queued lines, because another program may have renamed it.
-    pub async fn reopen(&self) {
+    pub(crate) async fn reopen(&self) {
         let Some(queue) = self.queue.lock().clone() else { return };
         // A closed queue means that the log ends.
         let _ = queue.send(Command::Reopen).await;
     }
 
-    /// The number of lost lines.
-    pub fn lost_lines(&self) -> u64 {
-        self.counts.lost_lines.load(Ordering::Relaxed)
-    }
-
-    /// Registers the metrics.
-    pub fn register_metrics(&self, metrics: &Metrics) {
-        let errors: Counters<[(&'static str, &'static str); 1]> = metrics.counter(&ERRORS);
-        let lost_lines = errors.get_or_create(&[("plugin", "log")]).clone();
-        lost_lines.inc_by(self.lost_lines());
-        metrics.single_counter(&REJECTED);
-        let levels: Counters<[(&'static str, &'static str); 1]> = metrics.counter(&LEVELS);
-        let metadata_level = levels.get_or_create(&[("level", "Metadata")]).clone();
-        let events = metrics.single_counter(&EVENTS);
-        // A second call changes nothing: the series of the first call stay.
-        drop(self.counts.metrics.set(AuditMetrics { lost_lines, events, metadata_level }));
-    }
-
-    fn count_event(&self) {
-        if let Some(metrics) = self.counts.metrics.get() {
-            metrics.events.inc();
-        }
-    }
-
     /// Writes the queued lines and ends the thread. Blocks.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         drop(self.queue.lock().take());
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
@@ -282,10 +236,15 @@ fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, count
     let mut lines = LineBuffer::new(sink);
     while let Some(command) = queue.blocking_recv() {
         match command {
-            Command::Line(line) => {
-                if let Err(error) = lines.add(&line) {
-                    counts.add_lost(1);
-                    tracing::error!(%error, "audit write failed; the line is lost");
+            Command::Line(Line { bytes, confirmation, .. }) => {
+                let added = lines.add(&bytes);
+                if let Err(error) = &added {
+                    counts.lose(Plugin::Log, 1, error);
+                }
+                if let Some(confirmation) = confirmation {
+                    // The request waits, so the line is written at once. A request that ended no longer waits.
+                    let _ = confirmation.send(added.is_ok() && flush(&mut lines));
+                    continue;
                 }
             }
             Command::Reopen => match lines.reopen() {
@@ -296,21 +255,24 @@ fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, count
             },
         }
         if queue.is_empty() {
-            if let Err(error) = lines.flush() {
-                tracing::error!(
-                    %error,
-                    lines = lines.pending_lines(),
-                    "audit write failed; the lines stay in the buffer"
-                );
-            }
+            flush(&mut lines);
             std::thread::sleep(WRITE_PAUSE);
         }
     }
     if let Err(error) = lines.flush() {
         let lost = lines.pending_lines();
-        counts.add_lost(u64::try_from(lost).unwrap_or(u64::MAX));
-        tracing::error!(%error, lines = lost, "audit flush failed; lines are lost");
+        counts.lose(Plugin::Log, u64::try_from(lost).unwrap_or(u64::MAX), &error);
     }
+}
+
+/// Writes the lines. Returns false if some of them stay in the buffer.
+fn flush(lines: &mut LineBuffer<impl Sink>) -> bool {
+    let flushed = lines.flush();
+    if let Err(error) = &flushed {
+        let lines = lines.pending_lines();
+        tracing::error!(%error, lines, "audit write failed; the lines stay in the buffer");
+    }
+    flushed.is_ok()
 }
 
 #[cfg(test)]
@@ -319,9 +281,13 @@ mod tests {
 
     use super::*;
 
-    fn open(path: &Path) -> AuditLog {
+    fn counts() -> Arc<Counts> {
+        Arc::new(Counts::new(Arc::new(SystemClock::new())))
+    }
+
+    fn open(path: &Path) -> LogWriter {
         let clock = Arc::new(SystemClock::new());
-        AuditLog::open(path.to_str().unwrap(), Rotation::default(), clock).unwrap()
+        LogWriter::open(path.to_str().unwrap(), Rotation::default(), clock, counts()).unwrap()
     }
 
     #[tokio::test]
@@ -343,13 +309,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
         let log = open(&path);
-        assert!(log.is_on());
         for i in 0..3 * QUEUE {
             log.write(format!("{i}\n").into_bytes()).await;
         }
         log.close();
-        assert!(!log.is_on());
-        assert_eq!(log.lost_lines(), 0);
+        assert_eq!(log.counts.lost(), 0);
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.lines().enumerate().all(|(i, line)| line == i.to_string()));
         assert_eq!(text.lines().count(), 3 * QUEUE);
@@ -394,18 +358,18 @@ mod tests {
 
     #[tokio::test]
     async fn audit_write_failure_counts_each_lost_line_once() {
-        let log = AuditLog::start(disk(0)).unwrap();
+        let log = LogWriter::start(disk(0), counts()).unwrap();
         for _ in 0..3 {
             log.write(b"line\n".to_vec()).await;
         }
         log.close();
-        assert_eq!(log.lost_lines(), 3);
-        let log = AuditLog::start(disk(0)).unwrap();
+        assert_eq!(log.counts.lost(), 3);
+        let log = LogWriter::start(disk(0), counts()).unwrap();
         let long = [vec![b'x'; MAX_PENDING], b"\n".to_vec()].concat();
         log.write(long.clone()).await;
         log.write(long).await;
         log.close();
-        assert_eq!(log.lost_lines(), 2, "one exceeds the buffer, one waits at the end");
+        assert_eq!(log.counts.lost(), 2, "one exceeds the buffer, one waits at the end");
     }
 
     #[test]
@@ -432,5 +396,32 @@ mod tests {
         disk.0.lock().space = usize::MAX;
         lines.flush().unwrap();
         assert_eq!(disk.0.lock().files, [b"one\ntw".to_vec(), b"two\n".to_vec()]);
+    }
+
+    #[tokio::test]
+    async fn confirmed_line_reports_a_full_disk_and_free_space_again() {
+        let disk = disk(8);
+        let log = LogWriter::start(disk.clone(), counts()).unwrap();
+        assert!(log.write_confirmed(b"one\n".to_vec()).await);
+        assert!(!log.write_confirmed(b"too long\n".to_vec()).await);
+        disk.0.lock().space = usize::MAX;
+        assert!(log.write_confirmed(b"two\n".to_vec()).await);
+        log.close();
+        assert!(!log.write_confirmed(b"three\n".to_vec()).await, "the log is closed");
+        assert_eq!(disk.0.lock().files.concat(), b"one\ntoo long\ntwo\n");
+        assert_eq!(log.counts.lost(), 0);
+    }
+
+    #[tokio::test]
+    async fn large_lines_are_written_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.log");
+        let log = open(&path);
+        let line = [vec![b'x'; 4 * LARGE_LINE], b"\n".to_vec()].concat();
+        for _ in 0..20 {
+            log.write(line.clone()).await;
+        }
+        log.close();
+        assert_eq!(std::fs::read(&path).unwrap(), line.repeat(20));
     }
 }

@@ -1,0 +1,269 @@
+//! The audit log: the policy, and the backends to which events go.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use apimachinery::attributes::Attributes;
+use apimachinery::clock::{Clock, SystemClock};
+use apimachinery::names::Names;
+use apimachinery::user::UserInfo;
+use parking_lot::RwLock;
+use serving::metrics::Metrics;
+use serving::reload::{Snapshot, Watch};
+
+use crate::backend::{Backend, BackendOptions, Destination, Encoded, Format};
+use crate::counts::Counts;
+use crate::encode::{EventNames, StageEvent};
+use crate::event::{Event, Outcome};
+use crate::policy::{Decision, Policy, PolicyError};
+use crate::rotation::Rotation;
+use crate::stage::Stage;
+use crate::webhook::Webhook;
+use crate::writer::LogWriter;
+
+/// The policy and the backends of the audit log.
+pub struct AuditLog {
+    policy: RwLock<Arc<Policy>>,
+    policy_file: Option<PolicyFile>,
+    log: Option<Backend>,
+    webhook: Option<Backend>,
+    /// Whether a backend receives events.
+    is_open: AtomicBool,
+    names: EventNames,
+    clock: Arc<dyn Clock>,
+    counts: Arc<Counts>,
+}
+
+/// The file of the policy, with its content before the first read.
+struct PolicyFile {
+    path: PathBuf,
+    names: Names,
+    snapshot: RwLock<Option<Snapshot>>,
+}
+
+/// An event in the forms of the backends.
+pub struct EncodedEvent {
+    log: Option<Encoded>,
+    webhook: Option<Encoded>,
+    /// Whether this is the first event of a request.
+    is_receipt: bool,
+}
+
+impl AuditLog {
+    /// Returns an audit log without backends, which has no events.
+    pub fn off() -> Self {
+        AuditLog::with_names(EventNames::default(), Arc::new(SystemClock::new()))
+    }
+
+    /// Returns an audit log with the built-in policy, to which the caller adds backends.
+    pub fn new(names: &Names, clock: Arc<dyn Clock>) -> Self {
+        AuditLog::with_names(EventNames::new(names), clock)
+    }
+
+    fn with_names(names: EventNames, clock: Arc<dyn Clock>) -> Self {
+        AuditLog {
+            policy: RwLock::new(Arc::new(Policy::built_in())),
+            policy_file: None,
+            log: None,
+            webhook: None,
+            is_open: AtomicBool::new(false),
+            names,
+            counts: Arc::new(Counts::new(Arc::clone(&clock))),
+            clock,
+        }
+    }
+
+    /// Loads the policy from a file.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or is not a valid policy.
+    pub fn with_policy_file(self, path: &Path, names: &Names) -> Result<Self, PolicyError> {
+        let snapshot = Snapshot::new([path.to_owned()]);
+        let policy = load_policy(path, names)?;
+        let policy_file =
+            PolicyFile { path: path.to_owned(), names: names.clone(), snapshot: RwLock::new(Some(snapshot)) };
+        Ok(AuditLog { policy: RwLock::new(Arc::new(policy)), policy_file: Some(policy_file), ..self })
+    }
+
+    /// Sets the policy.
+    #[must_use]
+    pub fn with_policy(self, policy: Policy) -> Self {
+        AuditLog { policy: RwLock::new(Arc::new(policy)), ..self }
+    }
+
+    /// Adds a log in a file, created with mode 0600; `-` is the standard output, which is never rotated.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn with_log(
+        self,
+        path: &str,
+        rotation: Rotation,
+        format: Format,
+        options: BackendOptions,
+    ) -> io::Result<Self> {
+        let writer = LogWriter::open(path, rotation, Arc::clone(&self.clock), Arc::clone(&self.counts))?;
+        let log = self.backend(Destination::Log(writer, format), options);
+        Ok(AuditLog { log: Some(log), is_open: AtomicBool::new(true), ..self })
+    }
+
+    /// Adds a webhook. [`Mode::Batch`](crate::Mode::Batch) needs a runtime, in which the caller is.
+    #[must_use]
+    pub fn with_webhook(self, webhook: Webhook, options: BackendOptions) -> Self {
+        let webhook = self.backend(Destination::Webhook(Box::new(webhook)), options);
+        AuditLog { webhook: Some(webhook), is_open: AtomicBool::new(true), ..self }
+    }
+
+    fn backend(&self, destination: Destination, options: BackendOptions) -> Backend {
+        Backend::new(destination, options, &self.names.api_version, Arc::clone(&self.counts))
+    }
+
+    fn backends(&self) -> impl Iterator<Item = &Backend> {
+        self.log.iter().chain(&self.webhook)
+    }
+
+    /// Whether a backend receives events. If not, callers create no events.
+    pub fn is_on(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
+    /// Evaluates the policy for a request, and counts the request. `user`: the authenticated user; None if
+    /// authentication failed.
+    pub fn evaluate(&self, attributes: &Attributes, user: Option<&UserInfo>) -> Decision {
+        let policy = Arc::clone(&self.policy.read());
+        let decision = policy.evaluate(attributes, user);
+        self.counts.count_request(decision.level);
+        decision
+    }
+
+    /// Encodes an event at a stage. None: the policy omits the stage.
+    pub fn encode(&self, event: &Event, stage: Stage, outcome: Option<Outcome<'_>>) -> Option<EncodedEvent> {
+        if event.decision.is_none_or(|decision| decision.omit_stages.contains(stage)) {
+            return None;
+        }
+        self.counts.count_event();
+        let event = StageEvent {
+            names: &self.names,
+            event,
+            stage,
+            at: self.clock.now(),
+            outcome,
+            is_truncated: false,
+        };
+        let form = |backend: &Option<Backend>| backend.as_ref().map(|backend| backend.encode(&event));
+        Some(EncodedEvent {
+            log: form(&self.log),
+            webhook: form(&self.webhook),
+            is_receipt: stage == Stage::RequestReceived,
+        })
+    }
+
+    /// Sends an event to the backends, and waits as their modes require. Returns false if the request of the event
+    /// must be rejected.
+    pub async fn send(&self, event: EncodedEvent) -> bool {
+        let EncodedEvent { log, webhook, is_receipt } = event;
+        let mut is_accepted = true;
+        for (backend, encoded) in [(&self.log, log), (&self.webhook, webhook)] {
+            if let (Some(backend), Some(encoded)) = (backend, encoded) {
+                is_accepted &= backend.send(encoded, is_receipt).await;
+            }
+        }
+        is_accepted
+    }
+
+    /// Counts a request that is rejected because [`AuditLog::send`] returned false.
+    pub fn count_rejected(&self) {
+        self.counts.count_rejected();
+    }
+
+    /// Sends an event without waiting, for code that cannot wait. An event that does not fit into a queue is lost and
+    /// counted.
+    pub fn send_now(&self, event: EncodedEvent) {
+        for (backend, encoded) in [(&self.log, event.log), (&self.webhook, event.webhook)] {
+            if let (Some(backend), Some(encoded)) = (backend, encoded) {
+                backend.send_now(encoded);
+            }
+        }
+    }
+
+    /// Encodes and sends an event; see [`AuditLog::encode`] and [`AuditLog::send`].
+    pub async fn write(&self, event: &Event, stage: Stage, outcome: Outcome<'_>) {
+        if let Some(encoded) = self.encode(event, stage, Some(outcome)) {
+            self.send(encoded).await;
+        }
+    }
+
+    /// Encodes and sends an event without waiting; see [`AuditLog::send_now`].
+    pub fn write_now(&self, event: &Event, stage: Stage, outcome: Outcome<'_>) {
+        if let Some(encoded) = self.encode(event, stage, Some(outcome)) {
+            self.send_now(encoded);
+        }
+    }
+
+    /// Reloads the policy file after each change, until the returned watch is dropped. None without a policy file.
+    ///
+    /// If the new content is invalid, the earlier policy stays in use.
+    pub fn watch_policy(self: &Arc<Self>) -> Option<Watch> {
+        let snapshot = self.policy_file.as_ref()?.snapshot.write().take()?;
+        let audit = Arc::clone(self);
+        Some(snapshot.watch(move || {
+            audit.reload_policy();
+            true
+        }))
+    }
+
+    fn reload_policy(&self) {
+        let Some(PolicyFile { path, names, .. }) = &self.policy_file else { return };
+        let policy = load_policy(path, names);
+        self.counts.set_policy_rejected(policy.is_err());
+        match policy {
+            Ok(policy) => {
+                *self.policy.write() = Arc::new(policy);
+                tracing::info!(file = %path.display(), "audit policy reloaded");
+            }
+            Err(error) => tracing::error!(%error, "audit policy is invalid; using the previous policy"),
+        }
+    }
+
+    /// Opens the file of the log again after the queued lines, because another program may have renamed it.
+    pub async fn reopen(&self) {
+        for backend in self.backends() {
+            backend.reopen().await;
+        }
+    }
+
+    /// The number of lost events.
+    pub fn lost_events(&self) -> u64 {
+        self.counts.lost()
+    }
+
+    /// Registers the metrics.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        self.counts.register(metrics);
+    }
+
+    /// Delivers the buffered events of all backends, within a time limit. Later events are lost.
+    pub async fn finish_batches(&self) {
+        for backend in self.backends() {
+            backend.finish_batches().await;
+        }
+    }
+
+    /// Writes the queued lines of the log and ends its thread. Blocks.
+    pub fn close(&self) {
+        self.is_open.store(false, Ordering::Relaxed);
+        self.backends().for_each(Backend::close);
+    }
+}
+
+fn load_policy(path: &Path, names: &Names) -> Result<Policy, PolicyError> {
+    let (policy, warnings) = Policy::load(path, names)?;
+    for warning in warnings {
+        tracing::warn!(file = %path.display(), %warning, "audit policy");
+    }
+    Ok(policy)
+}
