@@ -8,14 +8,15 @@ use apimachinery::codec::Limits;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
 use apimachinery::user::{APISERVER, AUTHENTICATED, MASTERS, UserInfo};
+use bytes::Bytes;
 
 use super::state::ControllerState;
-use audit::{Event, Stage};
+use audit::{Event, Level, Outcome, Stage};
 use authclient::Authorized;
 use verbs::deletion::options::DeleteOptions;
 use verbs::options::{ListOptions, WriteOptions};
 use verbs::patch::{self, Patch};
-use verbs::{self, BatchLimits, Call, DeleteResult, Payload, WriteResult};
+use verbs::{self, BatchLimits, Call, DeleteResult, Payload, ResponseObject, WriteResult};
 use verbs::{ApiState, Collection, ServedKinds};
 
 /// Shared identity of controllers without their own service accounts (requirements A-DEF-54, -55).
@@ -137,7 +138,8 @@ impl Actor {
 
     /// Applies a JSON merge patch to an object.
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
-        let action = self.begin("patch", target);
+        let mut action = self.begin("patch", target);
+        action.event.set_patch(Bytes::copy_from_slice(patch));
         let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
             Ok(patch) => patch::patch(&action.call(), patch, &self.options()).await,
             Err(status) => Err(status),
@@ -156,6 +158,7 @@ impl Actor {
         let options = self.options();
         let field_manager = options.manager().to_owned();
         action.event.uri.push_str(&format!("?fieldManager={field_manager}&force=true"));
+        action.event.set_patch(Bytes::copy_from_slice(configuration));
         let options = WriteOptions { field_manager, force: true, ..options };
         let result = match Patch::parse(patch::Kind::Apply, configuration, Limits::NONE) {
             Ok(patch) => patch::patch(&action.call(), patch, &options).await,
@@ -193,22 +196,18 @@ impl Actor {
 
     fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Action<'a> {
         let attributes = Arc::new(attributes(verb, &target));
-        let event = Event {
-            id: self.state.api_state.rng.uuid(),
-            received: self.state.api_state.clock.now(),
-            uri: attributes.path.clone(),
-            user_agent: self.user_agent.clone(),
-            source: String::new(),
-            attributes: Some(Arc::clone(&attributes)),
-            object: admission::ObjectReference::default(),
-            user: Some((*self.user).clone()),
-            impersonated: None,
-            annotations: Vec::new(),
-        };
+        let (api_state, audit) = (&self.state.api_state, &self.state.audit);
+        let (id, uri) = (api_state.rng.uuid(), attributes.path.clone());
+        let mut event = Event::new(id, api_state.clock.now(), uri, Arc::clone(&attributes));
+        event.user_agent.clone_from(&self.user_agent);
+        event.user = Some(Arc::clone(&self.user));
+        event.decision = audit.is_on().then(|| audit.evaluate(&attributes, Some(&*self.user)));
+        let level = event.level();
         let authorized =
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
         let kinds = self.state.api_state.kinds.get();
-        let recorder = Recorder::new(self.state.audit.is_on());
+        let recorder =
+            Recorder::new(level >= Level::Metadata).recording_request_object(level >= Level::Request);
         Action { actor: self, target, kinds, authorized, event, recorder }
     }
 }
@@ -231,30 +230,77 @@ impl Action<'_> {
         }
     }
 
-    /// Writes the audit event and returns the result. `success` is the HTTP status code in the event if the
+    /// Writes the audit events and returns the result. `success` is the HTTP status code in the event if the
     /// write succeeded.
-    async fn end<T>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
+    async fn end<T: Written>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
         let state = &self.actor.state;
-        let api_state = &state.api_state;
-        if state.audit.is_on() {
-            let domain = api_state.names.group("authorization");
-            self.event.annotations = vec![
-                (format!("{domain}/decision"), "allow".to_owned()),
-                (format!("{domain}/reason"), self.authorized.reason().to_owned()),
-            ];
-            self.event.take_record(&self.recorder);
-            let failure = result.as_ref().err();
-            let code = failure.map_or(success, |status| status.code);
-            let line = self.event.line(
-                &api_state.names,
-                Stage::ResponseComplete,
-                api_state.clock.now(),
-                code,
-                failure,
-            );
-            state.audit.write(line).await;
+        if self.event.level() == Level::None {
+            return result;
         }
+        // A write of apid itself is not rejected when its first event cannot be written.
+        if let Some(receipt) = state.audit.encode(&self.event, Stage::RequestReceived, None) {
+            state.audit.send(receipt).await;
+        }
+        let domain = state.api_state.names.group("authorization");
+        self.event.annotations = vec![
+            (format!("{domain}/decision"), "allow".to_owned()),
+            (format!("{domain}/reason"), self.authorized.reason().to_owned()),
+        ];
+        self.event.take_record(&self.recorder);
+        let status = result.as_ref().map_or_else(Some, T::status);
+        let code = result.as_ref().map_or_else(|status| status.code, |_| success);
+        if self.event.level() == Level::RequestResponse {
+            let object = match (status, &result) {
+                (Some(status), _) => Some(status.to_value().to_string().into_bytes()),
+                (None, Ok(written)) => written.object().and_then(|object| {
+                    let mut json = Vec::new();
+                    object.write_json(&mut json, true).ok().map(|()| json)
+                }),
+                (None, Err(_)) => None,
+            };
+            if let Some(object) = object {
+                self.event.set_response_object(object.into());
+            }
+        }
+        state.audit.write(&self.event, Stage::ResponseComplete, Outcome { code, status }).await;
         result
+    }
+}
+
+/// The result of a write, for its audit event.
+trait Written {
+    /// The object in the response, if any.
+    fn object(&self) -> Option<&ResponseObject> {
+        None
+    }
+
+    /// The response, if it is a Status.
+    fn status(&self) -> Option<&Status> {
+        None
+    }
+}
+
+impl Written for () {}
+
+impl Written for WriteResult {
+    fn object(&self) -> Option<&ResponseObject> {
+        Some(&self.object)
+    }
+}
+
+impl Written for DeleteResult {
+    fn object(&self) -> Option<&ResponseObject> {
+        match self {
+            DeleteResult::Object(object) | DeleteResult::Terminating(object) => Some(object),
+            DeleteResult::Status(_) => None,
+        }
+    }
+
+    fn status(&self) -> Option<&Status> {
+        match self {
+            DeleteResult::Status(status) => Some(&**status),
+            DeleteResult::Object(_) | DeleteResult::Terminating(_) => None,
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 //! Audit events of requests for objects: the object reference.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use apimachinery::clock::{Rng, SeededRng};
 use serde_json::{Value, json};
 
-use super::{MAPS, Server, audit_log, map};
+use super::{MAPS, Server, Settings, audit_log, map};
 use authclient::Auth;
 
 /// A server with an audit log, and the directory of its file.
@@ -124,4 +128,38 @@ async fn rejected_request_event_has_reason_of_rejection() {
     }
     assert_eq!(events[2]["annotations"][key("authorization", "decision")], "forbid");
     assert!(events[2]["responseStatus"]["message"].as_str().unwrap().contains("/version"));
+}
+
+/// A random source that panics after the switch is on.
+struct FailingRng {
+    rng: SeededRng,
+    is_failing: AtomicBool,
+}
+
+impl Rng for FailingRng {
+    fn bits(&self) -> u128 {
+        assert!(!self.is_failing.load(Ordering::Relaxed), "no random bits");
+        self.rng.bits()
+    }
+}
+
+#[tokio::test]
+async fn panic_of_handler_is_audited_at_its_own_stage() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.log");
+    let rng = Arc::new(FailingRng { rng: SeededRng::new(1), is_failing: AtomicBool::new(false) });
+    let settings = Settings { rng: rng.clone(), ..Settings::default() };
+    let server = Server::with_settings(|clock| Auth::allow_all(clock), audit_log(&file), settings).await;
+    let server = server.with_namespaces().await;
+    rng.is_failing.store(true, Ordering::Relaxed);
+    let headers = [("content-type", "application/json"), ("audit-id", "panicking")];
+    assert_eq!(server.send("POST", MAPS, &headers, map("one", "1").to_string()).await.code, 500);
+    rng.is_failing.store(false, Ordering::Relaxed);
+    server.http_state.audit.close();
+    let text = std::fs::read_to_string(file).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events: Vec<Value> = events.filter(|event| event["auditID"] == "panicking").collect();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0]["stage"], "Panic");
+    assert_eq!(events[0]["responseStatus"]["message"], "APIServer panic'd: no random bits");
 }
