@@ -2,7 +2,7 @@
 """CPU instructions of apid for one get, create or list of ConfigMaps of 1 kB, counted by callgrind in user mode.
 
     PROFILE_DIR=target/release tests/bench/request_instructions.py [--request get|create|list] [--count N] [--caches]
-        [--profile FILE]
+        [--profile FILE] [--flag FLAG]...
 
 The count depends on the build and hardly on the machine, so two builds compare without paired runs. One HTTP/1.1
 connection sends the requests. FILE receives the profile for `callgrind_annotate`. Needs valgrind.
@@ -28,7 +28,7 @@ LISTED = 100
 START_SECONDS = 120
 
 
-def start(programs, data, caches, profile, log):
+def start(programs, data, options, profile, log):
     """Starts apid under callgrind, with authd beside it."""
     data.mkdir()
     tokens = data / "tokens.csv"
@@ -36,10 +36,10 @@ def start(programs, data, caches, profile, log):
     # Fair scheduling: otherwise one thread can keep valgrind's lock while the others wait.
     valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--fair-sched=yes",
                 f"--callgrind-out-file={profile}"]
-    if caches:
+    if options.caches:
         valgrind += ["--cache-sim=yes", "--branch-sim=yes"]
     flags = ["--spawn-authd", f"--data-dir={data / 'store'}", "--bind-address=127.0.0.1", "--secure-port=0",
-             "--authorization-mode=RBAC", f"--token-auth-file={tokens}"]
+             "--authorization-mode=RBAC", f"--token-auth-file={tokens}", *options.flag]
     return subprocess.Popen([*valgrind, str(programs / "apid"), *flags], stdout=log, stderr=log)
 
 
@@ -109,13 +109,14 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--caches", action="store_true")
     parser.add_argument("--profile", type=pathlib.Path)
+    parser.add_argument("--flag", action="append", default=[], help="a further flag of apid; repeatable")
     options = parser.parse_args()
     programs = ROOT / os.environ.get("PROFILE_DIR", "target/release")
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         log_file = folder / "log"
         with log_file.open("w") as log:
-            process = start(programs, folder / "data", options.caches, options.profile or folder / "profile", log)
+            process = start(programs, folder / "data", options, options.profile or folder / "profile", log)
             try:
                 measure(process, folder / "data", options.request, options.count)
             finally:
