@@ -552,7 +552,7 @@ fn document_above_the_limit_is_not_built() {
     let schema = json!({"type": "object", "description": "x".repeat(20_000)});
     let api = api_with_custom_kinds(&["Widget", "Gadget"], &schema);
     for (text_max, is_built) in [(60_000, true), (50_000, false)] {
-        let api = OpenApi { text_max, ..api.with_registry(Arc::clone(&api.registry)) };
+        let api = OpenApi { text_max, ..api.with_state(Arc::clone(&api.registry), Arc::clone(&api.remote)) };
         assert!(!api.has(DocumentForm::V2) && !api.has(DocumentForm::V3));
         let results =
             [api.v2(), api.v2_protobuf(), api.v3_document("apis/example.com/v1").map(Option::unwrap)];
