@@ -6,6 +6,7 @@
 //! the work of crate `httpapi`, background tasks of crate `controllers`; this crate constructs their states and
 //! connects them.
 
+pub mod audit_tail;
 pub mod build_info;
 pub mod certs;
 

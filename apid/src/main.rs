@@ -37,6 +37,9 @@ fn main() -> ExitCode {
     if arguments.next_if(|word| word == "store").is_some() {
         return apid::store_commands::run(arguments);
     }
+    if arguments.next_if(|word| word == "audit-tail").is_some() {
+        return apid::audit_tail::run(arguments);
+    }
     if arguments.next_if(|word| word == "convert").is_some() {
         return apid::migration_commands::convert::run(arguments);
     }
@@ -60,7 +63,8 @@ fn main() -> ExitCode {
 }
 
 /// Names of the commands, which precede all flags.
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
+    "audit-tail",
     "certs",
     "completion",
     "convert",
@@ -95,6 +99,7 @@ fn help(arguments: impl Iterator<Item = String>) -> ExitCode {
             let result = apid::certs::run(flag);
             result.map_or_else(|errors| report_errors("apid", &errors), |()| ExitCode::SUCCESS)
         }
+        Some("audit-tail") => apid::audit_tail::run(flag),
         Some("store") => apid::store_commands::run(flag),
         Some("convert") => apid::migration_commands::convert::run(flag),
         Some("deprecations") => apid::migration_commands::deprecations::run(flag),
