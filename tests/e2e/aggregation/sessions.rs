@@ -1,6 +1,6 @@
 //! Sessions of kubectl with an extension API server and a metrics server.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::harness::{ControlPlane, Options, eventually};
 
 use super::{Flavors, SERVICES, api_service, flavor};
@@ -19,10 +19,13 @@ async fn kubectl_works_with_an_extension_api_server() {
         let node = json!({"metadata": {"name": "node-1"},
             "status": {"allocatable": {"cpu": "1", "memory": "1Gi"}, "capacity": {"cpu": "1", "memory": "1Gi"}}});
         admin.post("/api/v1/nodes", &node).await.expect(201);
-        // The documents of the servers follow their conditions.
+        // The documents of a server follow its condition, all at once.
+        let aggregated = [("accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")];
         eventually("the documents of the server", || async {
-            let paths = admin.get("/openapi/v3").await.json()["paths"].clone();
-            paths.get("apis/flavors.example.com/v1").map(drop)
+            let list = admin.request("GET", "/apis", &aggregated, b"").await.json();
+            let named = |item: &&Value| item["metadata"]["name"] == "flavors.example.com";
+            let found = list["items"].as_array()?.iter().find(named)?;
+            (found["versions"][0]["freshness"] == "Current").then_some(())
         })
         .await;
         let kubectl = Kubectl::new(program, release, flavors.plane(), "admin");
