@@ -10,6 +10,7 @@
 mod access;
 mod changes;
 mod cluster_scope;
+mod containers;
 mod definitions;
 mod first_ports;
 mod generators;
