@@ -125,7 +125,7 @@ mod tests {
         }
         let in_steps = async || {
             for _ in 0..4 {
-                clock.advance(THRESHOLD / 2);
+                clock.advance(THRESHOLD);
                 work(THRESHOLD / 2);
                 tokio::task::yield_now().await;
             }

@@ -293,7 +293,8 @@ struct WatchBody {
     /// None for a watch that cannot start: `ready` has its error event.
     watch_stream: Option<Box<WatchStream>>,
     encoder: Arc<Encoder>,
-    shared: WatchShare,
+    /// Boxed, because most watches are idle and do not need it.
+    shared: Box<WatchShare>,
     /// Whether no object has been sent yet.
     first: bool,
     /// Encoded events that are not sent yet.
@@ -342,7 +343,7 @@ impl WatchBody {
         WatchBody {
             watch_stream,
             encoder: Arc::new(encoder),
-            shared,
+            shared: Box::new(shared),
             first: true,
             ready,
             rest: Bytes::new(),
