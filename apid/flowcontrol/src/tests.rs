@@ -317,11 +317,11 @@ async fn busy_level_borrows_seats_of_idle_ones() {
 #[tokio::test]
 async fn schema_of_missing_level_is_ignored_and_catch_all_gets_the_rest() {
     let fixture = Fixture::new(&[schema_of("bob", "missing")], &[]);
-    let user = UserInfo { name: "bob".to_owned(), ..UserInfo::default() };
+    let user = Arc::new(UserInfo { name: "bob".to_owned(), ..UserInfo::default() });
     let request = Attributes { verb: "get".to_owned(), path: "/x".to_owned(), ..Attributes::default() };
     let schema = fixture.control.classify(&user, &request).unwrap();
     assert_eq!((schema.name(), schema.level(), schema.uid()), ("catch-all", "catch-all", ""));
-    let masters = UserInfo { groups: vec!["system:masters".to_owned()], ..user };
+    let masters = Arc::new(UserInfo { groups: vec!["system:masters".to_owned()], ..UserInfo::default() });
     assert_eq!(fixture.control.classify(&masters, &request).unwrap().name(), "exempt");
 }
 
@@ -332,7 +332,7 @@ async fn object_of_a_mandatory_level_changes_uids_and_keeps_requests() {
     assert_eq!((permit.schema_name(), fixture.load("catch-all")), ("catch-all", (1, 0)));
     fixture.configure(&[], &[object("catch-all", limited(5, None, json!({"type": "Reject"})))]);
     assert_eq!(fixture.load("catch-all"), (1, 0), "one level has the request");
-    let (user, request) = (UserInfo::default(), Attributes::default());
+    let (user, request) = (Arc::<UserInfo>::default(), Attributes::default());
     let schema = fixture.control.classify(&user, &request).unwrap();
     assert_eq!((schema.uid(), schema.level_uid()), ("", "uid of catch-all"));
     assert_eq!(fixture.control.plan.load().levels.len(), 2);

@@ -3,6 +3,8 @@
 //! The model divides the seats at each instant evenly among the flows with requests, without regard to whole requests.
 //! A flow of the queues may be ahead of or behind the model by a few requests, however long the run.
 
+use std::collections::BTreeMap;
+
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 

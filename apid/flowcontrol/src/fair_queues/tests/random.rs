@@ -1,5 +1,7 @@
 //! The invariants of the queues after random operations.
 
+use std::collections::BTreeMap;
+
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 
