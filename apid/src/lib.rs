@@ -19,3 +19,4 @@ pub mod process;
 mod server_source;
 pub mod spawn;
 pub mod store_commands;
+mod stored_keys;

@@ -250,7 +250,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
         "apid/src",
         &[
             &["build_info", "config"],
-            &["console", "server_source", "spawn"],
+            &["console", "server_source", "spawn", "stored_keys"],
             &["process", "certs", "store_commands", "migration_commands", "completions", "audit_tail"],
             &["env_test"],
         ],

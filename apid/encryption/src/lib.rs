@@ -15,6 +15,7 @@
 //! INVARIANT (secrets stay secret): no error, log line, metric or `Debug` output contains a key or a plain value.
 
 mod configuration;
+mod decryption;
 pub mod kms;
 mod metrics;
 mod providers;

@@ -22,9 +22,9 @@ use storage::{
 use tokio::runtime::Handle;
 
 use crate::configuration::{Configuration, ConfigurationError};
+use crate::decryption::{Plain, ReadError};
 use crate::kms::KmsEnvironment;
 use crate::metrics::EncryptionMetrics;
-use crate::providers::{Plain, ReadError};
 use crate::transformers::{Keyspace, Transformers};
 
 /// Number of rows that are decrypted without a pause for other tasks.

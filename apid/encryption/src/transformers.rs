@@ -23,9 +23,10 @@ use parking_lot::RwLock;
 use storage::ENCRYPTED_PREFIX;
 
 use crate::configuration::Configuration;
+use crate::decryption::{Plain, ReadError, join};
 use crate::kms::{KmsEnvironment, KmsProvider};
 use crate::metrics::{Direction, EncryptionMetrics, TransformationMetrics};
-use crate::providers::{NO_PREFIX, Plain, Provider, ReadError, join};
+use crate::providers::{NO_PREFIX, Provider};
 
 /// The resources of storage keys.
 pub trait Keyspace: Send + Sync + 'static {

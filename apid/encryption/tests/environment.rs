@@ -1,4 +1,4 @@
-//! What the tests share: names, a key space with the keys of kube-apiserver, and encryption with a configuration.
+//! Parts that the tests share: names, a key space with the keys of kube-apiserver, and encryption with a configuration.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Encryption at rest in the process: its key space, start, reload and effects of its recovery.
+//! Encryption at rest in the process: its start, reload and effects of its recovery.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +6,7 @@ use std::time::Duration;
 use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use encryption::kms::{KmsEnvironment, PollIntervals};
-use encryption::{
-    Configuration, Encryption, EncryptionMetrics, Keyspace, ReloadOptions, Reloader, StoredResource,
-};
+use encryption::{Configuration, Encryption, EncryptionMetrics, ReloadOptions, Reloader};
 use serving::metrics::Metrics;
 use serving::reload::Watch;
 use tokio::runtime::Handle;
@@ -16,26 +14,10 @@ use verbs::Cache;
 
 use super::error::ProcessError;
 use crate::config::Config;
+use crate::stored_keys::StoredKeys;
 
 /// Pause before a read at the start is repeated, while a KMS plugin is not healthy.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The keys of the store.
-pub(crate) struct StoredKeys(pub(crate) Names);
-
-impl Keyspace for StoredKeys {
-    fn prefix<'k>(&self, key: &'k str) -> Option<&'k str> {
-        kinds::resource_prefix(key)
-    }
-
-    fn resource(&self, prefix: &str) -> Option<StoredResource> {
-        let (group_resource, reference) = kinds::resource_of_prefix(prefix, &self.0)?;
-        Some(StoredResource {
-            group_resource,
-            reference_prefix: [kinds::REFERENCE_ROOT, &reference].concat(),
-        })
-    }
-}
 
 /// Encryption at rest, with the watch of its file if `--encryption-provider-config-automatic-reload` is set.
 pub(super) struct ProcessEncryption {

@@ -19,7 +19,7 @@
 
 mod authd;
 mod components;
-pub(crate) mod encryption_at_rest;
+mod encryption_at_rest;
 mod error;
 mod health_checks;
 mod monitoring;

@@ -17,7 +17,7 @@ use storage::{Observers, Store};
 
 use super::DAMAGED;
 use crate::console::{fail, print};
-use crate::process::encryption_at_rest::StoredKeys;
+use crate::stored_keys::StoredKeys;
 
 /// Time between two lines of progress.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use apimachinery::clock::{Clock, Rng};
 use arc_swap::ArcSwapOption;
+use async_trait::async_trait;
 use aws_lc_rs::digest::{Context, SHA256};
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk};
 use parking_lot::Mutex;
@@ -42,9 +43,9 @@ use self::protocol::{
     StatusRequest, StatusResponse, code_name, error_text,
 };
 use crate::configuration::{KmsConfiguration, hash};
+use crate::decryption::{MissingDek, Plain, ReadError, TOO_SHORT, join};
 use crate::metrics::EncryptionMetrics;
 use crate::providers::ciphers::{AesGcm, fill};
-use crate::providers::{Plain, ReadError, TOO_SHORT, join};
 
 /// Time after the last successful call of `Status` during which the provider encrypts.
 pub const STATE_LIFETIME: Duration = Duration::from_secs(3 * 60);
@@ -122,20 +123,20 @@ enum DekSource {
 }
 
 /// A stored value whose key the plugin must decrypt.
-pub(crate) struct MissingDek {
+struct EncryptedDek {
     provider: Arc<KmsProvider>,
     object: EncryptedObject,
 }
 
-impl std::fmt::Debug for MissingDek {
+impl std::fmt::Debug for EncryptedDek {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MissingDek").field("key_id", &self.object.key_id).finish_non_exhaustive()
+        f.debug_struct("EncryptedDek").field("key_id", &self.object.key_id).finish_non_exhaustive()
     }
 }
 
-impl MissingDek {
-    /// Lets the plugin decrypt the key. The next decryption of the value then finds the key.
-    pub(crate) async fn load(&self) -> Result<(), ReadError> {
+#[async_trait]
+impl MissingDek for EncryptedDek {
+    async fn load(&self) -> Result<(), ReadError> {
         self.provider.load(&self.object).await
     }
 }
@@ -404,7 +405,7 @@ impl KmsProvider {
         let state = state.as_ref().ok_or_else(|| ReadError::Unavailable(self.no_state()))?;
         let source = self.deks.lock().get(&dek_digest(&object));
         let Some(source) = source else {
-            return Err(ReadError::MissingDek(Box::new(MissingDek { provider: Arc::clone(self), object })));
+            return Err(ReadError::MissingDek(Box::new(EncryptedDek { provider: Arc::clone(self), object })));
         };
         let plain = source.decrypt(&object.encrypted_data, context.as_bytes());
         let plain = plain.map_err(|error| damaged(format!("failed to decrypt data: {error}")))?;

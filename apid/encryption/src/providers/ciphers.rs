@@ -13,7 +13,7 @@ use crypto_secretbox::aead::AeadInPlace as _;
 use crypto_secretbox::aead::generic_array::GenericArray;
 use crypto_secretbox::{KeyInit as _, XSalsa20Poly1305};
 
-use super::TOO_SHORT;
+use crate::decryption::TOO_SHORT;
 
 /// Maximum number of bytes that a cipher adds to a value.
 pub(super) const MAX_OVERHEAD: usize = SECRETBOX_NONCE + SECRETBOX_TAG;

@@ -13,31 +13,11 @@ use storage::ENCRYPTED_PREFIX;
 
 use self::ciphers::Cipher;
 use crate::configuration::{NamedKey, ProviderConfiguration};
-use crate::kms::{KmsProvider, MissingDek};
+use crate::decryption::{Plain, ReadError, join};
+use crate::kms::KmsProvider;
 
 /// The text about a stored value that no provider for its resource reads.
 pub(crate) const NO_PREFIX: &str = "no matching prefix found";
-/// The text about a value without encryption or with fewer bytes than its format has.
-pub(crate) const TOO_SHORT: &str = "the stored data was shorter than the required size";
-
-/// The reason why a value was not decrypted.
-#[derive(Debug)]
-pub(crate) enum ReadError {
-    /// The value is damaged, or its key is not configured.
-    Damaged(String),
-    /// The provider is not available. A later read may succeed.
-    Unavailable(String),
-    /// The data encryption key must be decrypted by a KMS plugin first.
-    MissingDek(Box<MissingDek>),
-}
-
-/// A decrypted value.
-#[derive(Debug)]
-pub(crate) struct Plain {
-    pub(crate) value: Bytes,
-    /// Whether the next write encrypts the object in another way.
-    pub(crate) is_stale: bool,
-}
 
 /// A provider of a rule.
 #[derive(Clone)]
@@ -158,16 +138,5 @@ impl KeyProvider {
             }
         }
         Err(ReadError::Damaged(join(errors).unwrap_or_else(|| self.no_key.to_owned())))
-    }
-}
-
-/// Joins error texts as kube-apiserver does; None without errors.
-pub(crate) fn join(mut errors: Vec<String>) -> Option<String> {
-    let mut seen = std::collections::BTreeSet::new();
-    errors.retain(|error| seen.insert(error.clone()));
-    match errors.as_slice() {
-        [] => None,
-        [error] => Some(error.clone()),
-        errors => Some(format!("[{}]", errors.join(", "))),
     }
 }
