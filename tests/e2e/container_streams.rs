@@ -88,7 +88,7 @@ fn websocket(protocol: &str) -> String {
 
 /// CVE-2018-1002105: after a refused upgrade, requests of the client must not reach the node as requests of the server.
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_upgrade_leaves_no_connection_to_node() {
+async fn rejected_upgrade_leaves_no_connection_to_node() {
     let node = ClusterNode::start(Options::kubernetes()).await;
     for (code, path, headers, expected) in [
         (200, format!("{EXEC}?command=ls&stdout=1"), SPDY.to_owned(), 500),

@@ -5,7 +5,7 @@ use http::header::{CONNECTION, HeaderName, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 
 use super::TUNNEL_PREFIX;
 
-/// What the server does with the streams of a client.
+/// The treatment of the streams of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientProtocol {
     /// Forwards the upgrade to the node.

@@ -9,7 +9,7 @@ const NON_ZERO_EXIT_CODE: &str = "NonZeroExitCode";
 /// Reason of the cause with the exit code.
 const EXIT_CODE: &str = "ExitCode";
 
-/// What a node sends on its error stream.
+/// The encoding of the error stream of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ErrorEncoding {
     /// A text, from version 2 and 3 of the channel protocol.

@@ -269,7 +269,7 @@ async fn node_that_goes_away_is_an_error_and_client_that_goes_away_ends_command(
 }
 
 #[tokio::test]
-async fn refused_command_and_invalid_client_get_reasons() {
+async fn rejected_command_and_invalid_client_get_reasons() {
     let (mut client, server) = tokio::io::duplex(PIPE_BYTES);
     let refused = async { Err::<NodeConnection<DuplexStream>, _>(Outcome::internal("container not found")) };
     tokio::spawn(translate(server, refused, CommandStreams::default()));

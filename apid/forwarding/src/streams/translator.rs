@@ -124,7 +124,7 @@ impl NodeStreams {
     }
 }
 
-/// What both directions of a session share.
+/// The state that both directions of a session share.
 #[derive(Debug, Default)]
 struct Shared {
     for_client: Replies,

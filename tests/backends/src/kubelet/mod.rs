@@ -37,7 +37,7 @@ pub struct Kubelet {
     state: Arc<State>,
 }
 
-/// What all requests share.
+/// The state that all requests share.
 #[derive(Default)]
 struct State {
     /// Logs of containers, by `NAMESPACE/POD/CONTAINER`.

@@ -21,7 +21,7 @@ pub(super) const ERROR: u8 = 3;
 /// The main process of a container, to which attach connects.
 const MAIN_PROCESS: &str = "echo attached; cat";
 
-/// What a client sends to a command.
+/// Input of a client for a command.
 pub(super) enum Input {
     Data(Bytes),
     /// The end of standard input.
