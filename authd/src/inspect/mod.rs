@@ -1,16 +1,19 @@
-//! Commands that explain the access control of a running server: `why`, `why-token`, `who-can` and `matrix`.
+//! Commands that explain the access control of a running server: `why`, `why-token`, `who-can`, `matrix` and
+//! `audit-roles`.
 //!
 //! # Contract
 //!
 //! Each command talks to the API with the credentials of a kubeconfig and needs no access to authd. `why` and
 //! `why-token` create explanations, which the server evaluates with all its authorizers or authenticators.
-//! `who-can` and `matrix` read roles and bindings and evaluate RBAC alone.
+//! `who-can` and `matrix` read roles and bindings and evaluate RBAC alone. `audit-roles` reads audit logs and needs no
+//! server.
 //! Results go to standard output, errors to standard error.
 //! The exit code is 0, or 1 if the command failed, or 64 if the command line is wrong.
 //! `why` exits with 2 if a request is denied, `why-token` with 2 if no authenticator accepts the token.
 //! Names in the output are free texts of clients: control and bidirectional characters are escaped.
 
 mod access;
+mod audit_roles;
 mod connection;
 mod matrix;
 mod policy;
@@ -129,6 +132,9 @@ enum Command {
     Subjects(CommandArguments<subjects::SubjectsFlags>),
     /// Prints subjects, verbs and resources that RBAC allows, as text, CSV, JSON or an HTML page.
     Matrix(CommandArguments<matrix::MatrixFlags>),
+    /// Prints the smallest roles and bindings for the requests of a user in audit logs.
+    #[command(name = "audit-roles")]
+    AuditRoles(audit_roles::AuditRolesFlags),
 }
 
 impl Command {
@@ -143,7 +149,7 @@ impl Command {
 
 /// Whether the first argument names a command of this module.
 pub(crate) fn is_command(argument: &OsString) -> bool {
-    ["why", "why-token", "who-can", "matrix"].iter().any(|command| argument == command)
+    ["why", "why-token", "who-can", "matrix", "audit-roles"].iter().any(|command| argument == command)
 }
 
 /// Runs a command. `arguments` is the command line with the program name.
@@ -170,6 +176,7 @@ pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Command::Matrix(CommandArguments { server, flags }) => {
                 matrix::run(&Connection::open(&server)?, flags).await
             }
+            Command::AuditRoles(flags) => audit_roles::run(flags).await,
         }
     });
     match result {
