@@ -169,7 +169,7 @@ async fn input_waits_until_node_accepts_streams() {
     let (mut client, mut node, _session) = start(ALL);
     client.write_all(&masked(0x82, b"\x00early")).await.unwrap();
     let streams = node.opened(4).await;
-    let early = timeout(Duration::from_millis(50), node.reader.next()).await;
+    let early = timeout(Duration::from_millis(50), node.next()).await;
     assert!(early.is_err(), "{early:?}");
     for (_, stream) in &streams {
         node.send(&frame::syn_reply(*stream, b"")).await;
