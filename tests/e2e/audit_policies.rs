@@ -121,7 +121,7 @@ fn normalize(event: &mut Value, expected_reason: Option<&str>) {
         event[field] = "<time>".into();
     }
     event["sourceIPs"] = json!(["<ip>"]);
-    if let Some(reference) = event["objectRef"].as_object_mut() {
+    if let Some(reference) = event.get_mut("objectRef").and_then(Value::as_object_mut) {
         // apid also names the created object.
         reference.remove("uid");
         let is_generated =
@@ -130,7 +130,7 @@ fn normalize(event: &mut Value, expected_reason: Option<&str>) {
             reference.remove("name");
         }
     }
-    if let Some(annotations) = event["annotations"].as_object_mut() {
+    if let Some(annotations) = event.get_mut("annotations").and_then(Value::as_object_mut) {
         annotations.remove("authentication.k8s.io/reason");
         // apid explains decisions for which kube-apiserver has no reason, and rejected impersonation.
         match expected_reason {
