@@ -80,7 +80,7 @@ pub use environment::{Environment, webhook_clients};
 pub use metrics::AdmissionMetrics;
 pub use plugin_configuration::{PluginConfiguration, PluginConfigurationError};
 
-pub use reader::{Authorizer, ListResult, LookupResult, ObjectKind, Reader, Writer};
+pub use reader::{Authorizer, ListResult, ListedObject, LookupResult, ObjectKind, Reader, Writer};
 pub use webhook::ReaderServices;
 
 pub(crate) use compiled_objects::CompiledObjects;

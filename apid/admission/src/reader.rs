@@ -47,6 +47,42 @@ pub type LookupResult = Result<Option<Arc<Object>>, Status>;
 /// The objects of a list, or an error if the read failed.
 pub type ListResult = Result<Vec<Arc<Object>>, Status>;
 
+/// A stored object of a long list. The object is decoded when a plugin needs it, so that a list takes little memory.
+pub struct ListedObject {
+    /// Namespace of the object; `""` for a cluster-scoped object.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    decode: Box<dyn Fn() -> Result<Arc<Object>, Status> + Send + Sync>,
+}
+
+impl ListedObject {
+    /// Creates the object of a list; `decode` reads the object in its storage version.
+    pub fn new(
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        decode: impl Fn() -> Result<Arc<Object>, Status> + Send + Sync + 'static,
+    ) -> Self {
+        ListedObject { namespace: namespace.into(), name: name.into(), decode: Box::new(decode) }
+    }
+
+    /// Decodes the object.
+    ///
+    /// # Errors
+    ///
+    /// 500: the stored object cannot be decoded.
+    pub fn decode(&self) -> Result<Arc<Object>, Status> {
+        (self.decode)()
+    }
+}
+
+impl From<Arc<Object>> for ListedObject {
+    fn from(object: Arc<Object>) -> Self {
+        let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+        ListedObject::new(namespace, name, move || Ok(Arc::clone(&object)))
+    }
+}
+
 /// Reads other objects. The implementation decodes an object once and shares it.
 ///
 /// Plugins call the methods of `dyn Reader`, which wait only until the watch cache holds a kind.
@@ -80,7 +116,12 @@ pub trait Reader: Send + Sync + 'static {
 
     /// Lists the objects of a served resource, even of a custom kind, that a label selector selects, in their
     /// storage version.
-    async fn select(&self, resource: &Resource, namespace: &str, selector: &Value) -> ListResult;
+    async fn select(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        selector: &Value,
+    ) -> Result<Vec<ListedObject>, Status>;
 }
 
 impl dyn Reader {

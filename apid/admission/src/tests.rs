@@ -13,7 +13,7 @@ use kinds::{Registry, Resource};
 use crate::plugins::{AnyPlugin, PLUGINS};
 use crate::testing::Fake;
 use crate::{
-    Attributes, Chain, ConfigError, Configuration, Environment, Interest, ListResult, LookupResult,
+    Attributes, Chain, ConfigError, Configuration, Environment, Interest, ListResult, ListedObject, LookupResult,
     ObjectKind, Operation, Plugin, Reader, Recorder,
 };
 
@@ -69,7 +69,7 @@ impl Reader for ByLetter {
         Ok(None)
     }
 
-    async fn select(&self, _: &Resource, _: &str, _: &Value) -> ListResult {
+    async fn select(&self, _: &Resource, _: &str, _: &Value) -> Result<Vec<ListedObject>, Status> {
         Ok(Vec::new())
     }
 }

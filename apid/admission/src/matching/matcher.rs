@@ -1,6 +1,6 @@
 //! Decision whether constraints match a write.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
@@ -35,6 +35,23 @@ impl MatchedResource {
     }
 }
 
+/// The namespace of a write, which is read once for all constraints that are compared with the write.
+#[derive(Default)]
+pub(crate) struct WriteNamespace(OnceLock<Arc<Object>>);
+
+impl WriteNamespace {
+    /// Reads the namespace `name`, or returns the namespace of the first call.
+    async fn get(&self, attributes: &Attributes<'_>, name: &str) -> Result<&Object, Status> {
+        if let Some(read) = self.0.get() {
+            return Ok(read);
+        }
+        match attributes.environment.reader.get(ObjectKind::NAMESPACE, "", name).await? {
+            Some(found) => Ok(self.0.get_or_init(|| found)),
+            None => Err(namespace_not_found(name)),
+        }
+    }
+}
+
 impl Constraints {
     /// Compares the constraints with a write. Returns the matched resource, None without a match.
     ///
@@ -45,10 +62,11 @@ impl Constraints {
         &self,
         attributes: &Attributes<'_>,
         object: Option<&Object>,
+        namespace: &WriteNamespace,
     ) -> Result<Option<MatchedResource>, Status> {
         let Some(matched) = self.rules_match(attributes) else { return Ok(None) };
         let is_selected = selects_object(&self.object_selector, attributes, object)
-            && selects_namespace(&self.namespace_selector, attributes, object).await?;
+            && selects_namespace(&self.namespace_selector, attributes, object, namespace).await?;
         Ok(is_selected.then_some(matched))
     }
 
@@ -108,20 +126,18 @@ async fn selects_namespace(
     selector: &Value,
     attributes: &Attributes<'_>,
     object: Option<&Object>,
+    namespace: &WriteNamespace,
 ) -> Result<bool, Status> {
-    let namespace = attributes.request_namespace();
+    let name = attributes.request_namespace();
     let is_namespace = attributes.is_of(ObjectKind::NAMESPACE);
-    if selector.is_null() || (namespace.is_empty() && !is_namespace) {
+    if selector.is_null() || (name.is_empty() && !is_namespace) {
         return Ok(true);
     }
     let writes_labels = matches!(attributes.operation, Operation::Create | Operation::Update);
     if is_namespace && attributes.subresource.is_empty() && writes_labels {
         return Ok(object.is_some_and(|object| labels_match(selector, object)));
     }
-    match attributes.environment.reader.get(ObjectKind::NAMESPACE, "", namespace).await? {
-        Some(found) => Ok(labels_match(selector, &found)),
-        None => Err(namespace_not_found(namespace)),
-    }
+    Ok(labels_match(selector, namespace.get(attributes, name).await?))
 }
 
 /// Whether a label selector selects the new or the old object of a write.

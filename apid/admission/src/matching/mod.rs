@@ -24,7 +24,7 @@ mod rule;
 
 pub(crate) use constraints::{Constraints, MatchPolicy};
 pub(crate) use index::IndexedItems;
-pub(crate) use matcher::MatchedResource;
+pub(crate) use matcher::{MatchedResource, WriteNamespace};
 pub(crate) use rule::{Rule, RuleTarget};
 
 #[cfg(test)]

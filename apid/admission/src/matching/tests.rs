@@ -35,7 +35,7 @@ async fn find(
     old: Option<&Value>,
 ) -> Result<Option<String>, String> {
     let fake = fake();
-    let environment = fake.environment;
+    let environment = fake.environment.clone();
     let registry = Registry::new(&fake.names);
     let parts: Vec<&str> = path.split('/').collect();
     let served = registry.find(parts[0], parts[1], parts[2]).unwrap();
@@ -60,7 +60,14 @@ async fn find(
         recorder: &recorder,
         environment: &environment,
     };
-    let matched = constraints.matches(&attributes, object.as_ref()).await;
+    let write_namespace = WriteNamespace::default();
+    let matched = constraints.matches(&attributes, object.as_ref(), &write_namespace).await;
+    // Further constraints see the same namespace, which is read once.
+    if let Ok(found) = &matched {
+        fake.backend.put("", "Namespace", json!({"metadata": {"name": namespace}}));
+        let again = constraints.matches(&attributes, object.as_ref(), &write_namespace).await.unwrap();
+        assert_eq!(found.is_some(), again.is_some(), "the namespace was read again");
+    }
     matched.map_err(|status| format!("{} {}", status.code, status.message)).map(|matched| {
         matched.map(|matched| {
             let (resource, version) = matched.resource_and_version(&attributes);

@@ -34,8 +34,8 @@ use crate::match_condition_metrics::ConditionsOwner;
 use crate::match_conditions::ConditionsError;
 use crate::matching::MatchedResource;
 use crate::policy::{
-    ConfigurationError, Denial, FixedValues, Invocation, Invocations, Policies, Policy, PolicySource,
-    PolicyWrite,
+    ConfigurationError, Denial, FixedValues, Invocation, Invocations, Parameter, Policies, Policy,
+    PolicySource, PolicyWrite, ReadInvocation,
 };
 use crate::reinvocation::{PluginCalls, Reinvocation};
 use crate::representation::Representation;
@@ -145,7 +145,11 @@ struct PolicyContext<'m> {
 
 impl PolicyContext<'_> {
     /// The data of an evaluation.
-    fn data<'o>(&'o self, invocation: &'o Invocation<'_>, new: Option<&'o Object>) -> ExpressionInputs<'o> {
+    fn data<'o>(
+        &'o self,
+        invocation: &'o ReadInvocation<'_>,
+        new: Option<&'o Object>,
+    ) -> ExpressionInputs<'o> {
         self.fixed.with_objects(new, self.old.as_deref(), invocation.param.as_deref())
     }
 }
@@ -180,17 +184,24 @@ impl<'w> WriteMutation<'w> {
             if !is_applied && !has_conditions {
                 continue;
             }
+            let invocation = match invocation.read() {
+                Ok(invocation) => invocation,
+                Err(error) => {
+                    self.deny_configuration(policy, &error);
+                    continue;
+                }
+            };
             let context = match &mut context {
                 Some(context) => context,
                 empty => empty.insert(self.context(policy, matched).await?),
             };
             let visible = object.as_deref().map(|object| self.visible_object(context, object)).transpose()?;
             if has_conditions {
-                match self.conditions_match(policy, context, invocation, visible.as_deref()).await {
+                match self.conditions_match(policy, context, &invocation, visible.as_deref()).await {
                     Ok(true) => {}
                     Ok(false) => continue,
                     Err(error) => {
-                        self.deny(policy, invocation, &error.to_string());
+                        self.deny(policy, &invocation, &error.to_string());
                         continue;
                     }
                 }
@@ -200,7 +211,7 @@ impl<'w> WriteMutation<'w> {
             }
             let changed = match (object.as_deref(), visible) {
                 (Some(object), Some(visible)) => {
-                    self.mutate(policy, context, invocation, visible, object).await?
+                    self.mutate(policy, context, &invocation, visible, object).await?
                 }
                 _ => None,
             };
@@ -245,7 +256,7 @@ impl<'w> WriteMutation<'w> {
         &self,
         policy: &Policy<CompiledMutatingPolicy>,
         context: &PolicyContext<'_>,
-        invocation: &Invocation<'_>,
+        invocation: &ReadInvocation<'_>,
         visible: Option<&Object>,
     ) -> Result<bool, ConditionsError> {
         let common = &policy.compiled().common;
@@ -266,7 +277,7 @@ impl<'w> WriteMutation<'w> {
         &mut self,
         policy: &Policy<CompiledMutatingPolicy>,
         context: &PolicyContext<'_>,
-        invocation: &Invocation<'_>,
+        invocation: &ReadInvocation<'_>,
         visible: Cow<'o, Object>,
         object: &'o Object,
     ) -> Result<Option<Object>, Status> {
@@ -332,7 +343,12 @@ impl<'w> WriteMutation<'w> {
         }
     }
 
-    fn deny(&mut self, policy: &Policy<CompiledMutatingPolicy>, invocation: &Invocation<'_>, reason: &str) {
+    fn deny(
+        &mut self,
+        policy: &Policy<CompiledMutatingPolicy>,
+        invocation: &ReadInvocation<'_>,
+        reason: &str,
+    ) {
         if policy.denies_errors {
             let message = denial_text(policy.name(), &invocation.binding.name, reason);
             self.denials.push(Denial { message, reason: Reason::Invalid });
@@ -356,8 +372,7 @@ fn denial_text(policy: &str, binding: &str, reason: &str) -> String {
 
 /// Identity of an invocation among the invocations of all policies.
 fn invocation_id(policy: &Policy<CompiledMutatingPolicy>, invocation: &Invocation<'_>) -> String {
-    let (namespace, param) =
-        invocation.param.as_deref().map_or(("", ""), |param| (param.namespace(), param.name()));
+    let (namespace, param) = invocation.param.as_ref().map_or(("", ""), Parameter::key);
     format!("{}/{}/{namespace}/{param}", policy.name(), invocation.binding.name)
 }
 

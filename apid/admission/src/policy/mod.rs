@@ -28,7 +28,10 @@ pub(crate) use denial::Denial;
 pub(crate) use expression_group::{BudgetExceeded, ExpressionGroup};
 pub(crate) use expressions::{CommonExpressions, PolicyExpressions, items};
 pub(crate) use metrics::PolicyMetrics;
+pub(crate) use parameters::Parameter;
 
 pub(crate) use policies::{Binding, Policies, Policy};
 pub(crate) use source::PolicySource;
-pub(crate) use write::{ConfigurationError, FixedValues, Invocation, Invocations, PolicyWrite};
+pub(crate) use write::{
+    ConfigurationError, FixedValues, Invocation, Invocations, PolicyWrite, ReadInvocation,
+};

@@ -9,7 +9,7 @@ use kinds::{Registry, Resource};
 use schema::TypeError;
 
 use super::policies::{ParamKind, ParamRef};
-use crate::Environment;
+use crate::{Environment, ListedObject};
 
 /// The error of a `paramKind` that is not served, with the text of kube-apiserver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +53,30 @@ impl ParamKind {
     }
 }
 
+/// A parameter of a binding. The object is decoded for its evaluation alone, so that thousands of parameters take
+/// little memory.
+pub(crate) struct Parameter {
+    object: ListedObject,
+    resource: Arc<Resource>,
+    names: Arc<Names>,
+}
+
+impl Parameter {
+    /// Namespace and name of the parameter.
+    pub(crate) fn key(&self) -> (&str, &str) {
+        (&self.object.namespace, &self.object.name)
+    }
+
+    /// Reads the object in the version of `paramKind`, with the names of the preset as in responses.
+    ///
+    /// # Errors
+    ///
+    /// The object cannot be decoded, or the version cannot represent the object.
+    pub(super) fn read(&self) -> Result<Arc<Object>, ParametersError> {
+        Ok(represent(&self.resource, self.object.decode()?, &self.names)?)
+    }
+}
+
 /// Collects the parameters of a binding. The single item None means one evaluation without a parameter.
 ///
 /// # Errors
@@ -63,7 +87,7 @@ pub(super) async fn collect(
     reference: Option<&ParamRef>,
     namespace: &str,
     environment: &Environment,
-) -> Result<Vec<Option<Arc<Object>>>, ParametersError> {
+) -> Result<Vec<Option<Parameter>>, ParametersError> {
     let (Some(resource), Some(reference)) = (resource, reference) else { return Ok(vec![None]) };
     let namespace = match (resource.kind.namespaced(), reference.namespace.as_str()) {
         (true, "") if namespace.is_empty() => return Err(ParametersError::NoNamespace),
@@ -75,13 +99,18 @@ pub(super) async fn collect(
     let reader = &environment.reader;
     let found = match &reference.selector {
         Some(selector) => reader.select(resource, namespace, selector).await?,
-        None => reader.get_of(resource, namespace, &reference.name).await?.into_iter().collect(),
+        None => {
+            let found = reader.get_of(resource, namespace, &reference.name).await?;
+            found.into_iter().map(ListedObject::from).collect()
+        }
     };
     if found.is_empty() && reference.denies_without_parameters {
         return Err(ParametersError::NotFound);
     }
-    let convert = |object: Arc<Object>| Ok(represent(resource, object, &environment.names).map(Some)?);
-    found.into_iter().map(convert).collect()
+    let parameter = |object: ListedObject| {
+        Some(Parameter { object, resource: Arc::clone(resource), names: Arc::clone(&environment.names) })
+    };
+    Ok(found.into_iter().map(parameter).collect())
 }
 
 /// Converts a stored object to the version of a resource, with the names of the preset as in responses.

@@ -7,12 +7,12 @@ use apimachinery::status::Status;
 use kinds::admission_expressions::REQUEST;
 
 use super::expressions::{CommonExpressions, PolicyExpressions};
-use super::parameters;
+use super::parameters::{self, Parameter, ParametersError};
 use super::policies::{Binding, Policy};
 use crate::admission_request::{condition_request, request_fields};
 use crate::authorization::AuthorizationAnswers;
 use crate::expression_inputs::ExpressionInputs;
-use crate::matching::MatchedResource;
+use crate::matching::{MatchedResource, WriteNamespace};
 use crate::representation::Representation;
 use crate::turn::Turn;
 use crate::{Attributes, ObjectKind};
@@ -21,12 +21,32 @@ use crate::{Attributes, ObjectKind};
 pub(crate) struct PolicyWrite<'w> {
     pub(crate) attributes: &'w Attributes<'w>,
     answers: Arc<AuthorizationAnswers>,
+    namespace: WriteNamespace,
 }
 
 /// One evaluation of a policy: by a binding, with one parameter or without any.
 pub(crate) struct Invocation<'p> {
     pub(crate) binding: &'p Binding,
+    pub(crate) param: Option<Parameter>,
+}
+
+/// An invocation with the object of its parameter.
+pub(crate) struct ReadInvocation<'p> {
+    pub(crate) binding: &'p Binding,
     pub(crate) param: Option<Arc<Object>>,
+}
+
+impl<'p> Invocation<'p> {
+    /// Reads the parameter.
+    ///
+    /// # Errors
+    ///
+    /// A configuration error of the binding: the parameter cannot be read.
+    pub(crate) fn read(&self) -> Result<ReadInvocation<'p>, ConfigurationError<'p>> {
+        let param = self.param.as_ref().map(Parameter::read).transpose();
+        let error = |error: ParametersError| ConfigurationError::new(Some(self.binding), &error.to_string());
+        Ok(ReadInvocation { binding: self.binding, param: param.map_err(error)? })
+    }
 }
 
 /// A configuration error of a policy or binding, to which the failure policy applies.
@@ -82,7 +102,7 @@ impl FixedValues {
 
 impl<'w> PolicyWrite<'w> {
     pub(crate) fn new(attributes: &'w Attributes<'w>) -> Self {
-        PolicyWrite { attributes, answers: Arc::default() }
+        PolicyWrite { attributes, answers: Arc::default(), namespace: WriteNamespace::default() }
     }
 
     /// Compares a policy and its bindings with the write. Returns None if the constraints of the policy do
@@ -102,7 +122,7 @@ impl<'w> PolicyWrite<'w> {
         }
         let (attributes, environment) = (self.attributes, self.attributes.environment);
         let configuration_error = |reason: &str| ConfigurationError::new(None, reason);
-        let matched = policy.constraints.matches(attributes, object).await;
+        let matched = policy.constraints.matches(attributes, object, &self.namespace).await;
         let Some(matched) = matched.map_err(|status| configuration_error(&status.message))? else {
             return Ok(None);
         };
@@ -114,7 +134,7 @@ impl<'w> PolicyWrite<'w> {
         for binding in bindings {
             turn.pause().await;
             let configuration_error = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
-            match binding.constraints.matches(attributes, object).await {
+            match binding.constraints.matches(attributes, object, &self.namespace).await {
                 Ok(Some(_)) => {}
                 Ok(None) => continue,
                 Err(status) => {

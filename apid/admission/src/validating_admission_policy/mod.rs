@@ -21,7 +21,8 @@ use self::evaluate::{Failure, Outcome, evaluate};
 use crate::expression_inputs::ExpressionInputs;
 use crate::match_condition_metrics::ConditionsOwner;
 use crate::policy::{
-    Binding, ConfigurationError, Denial, FixedValues, Invocation, Policies, Policy, PolicySource, PolicyWrite,
+    Binding, ConfigurationError, Denial, FixedValues, Policies, Policy, PolicySource, PolicyWrite,
+    ReadInvocation,
 };
 use crate::reviewed_objects::ReviewedObjects;
 use crate::turn::Turn;
@@ -114,7 +115,7 @@ impl<'w> WriteValidation<'w> {
         let mut turn = Turn::new(&*environment.clock);
         for invocation in invocations.all {
             turn.pause().await;
-            let Invocation { binding, param } = match invocation {
+            let ReadInvocation { binding, param } = match invocation.and_then(|found| found.read()) {
                 Ok(invocation) => invocation,
                 Err(error) => {
                     self.deny_configuration(policy, &error);

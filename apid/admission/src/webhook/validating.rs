@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::dispatcher::Webhooks;
 use super::hook::Hooks;
 use crate::Attributes;
+use crate::matching::WriteNamespace;
 use crate::turn::Turn;
 
 /// Maximum total size of the objects in the bodies of parallel calls for one write, in bytes. Further calls
@@ -36,10 +37,11 @@ impl Webhooks {
         let mut calls = Vec::new();
         // The objects are converted and serialized once for each matched group and version.
         let mut objects_by_version = HashMap::new();
+        let namespace = WriteNamespace::default();
         let mut turn = Turn::new(&**clock);
         for (index, hook) in hooks.candidates(&attributes.served.group_resource.resource) {
             turn.pause().await;
-            let matched = hook.constraints.matches(attributes, object).await?;
+            let matched = hook.constraints.matches(attributes, object, &namespace).await?;
             let Some(matched) = matched else { continue };
             let (resource, version) = matched.resource_and_version(attributes);
             let objects =

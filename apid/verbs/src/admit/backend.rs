@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock, Weak};
 
-use admission::{Authorizer, ListResult, LookupResult, ObjectKind, Reader};
+use admission::{Authorizer, ListResult, ListedObject, LookupResult, ObjectKind, Reader};
 use apimachinery::attributes::Attributes;
 use apimachinery::decision::Decision;
 use apimachinery::object::{Object, Value};
@@ -122,12 +122,7 @@ impl Objects {
     }
 
     fn decode(&self, item: &Item) -> Result<Arc<Object>, Status> {
-        if let Some(object) = self.decoded.get(item) {
-            return Ok(object);
-        }
-        let object = Arc::new(tree(item, item.revision())?);
-        self.decoded.insert(item, &object);
-        Ok(object)
+        decode(item, Some(&self.decoded))
     }
 
     /// Decodes the objects under the key prefix `scope`.
@@ -136,8 +131,8 @@ impl Objects {
             return Ok(Vec::new());
         }
         let items = selected_items(snapshot, scope, None);
-        let is_cached = items.len() <= CACHED_LIST_MAX;
-        items.iter().map(|item| self.decode_listed(item, is_cached)).collect()
+        let cache = (items.len() <= CACHED_LIST_MAX).then_some(&*self.decoded);
+        items.iter().map(|item| decode(item, cache)).collect()
     }
 
     /// Reads an object; waits until the watch cache holds the kind.
@@ -148,27 +143,30 @@ impl Objects {
     }
 
     /// Lists the objects that a label selector selects; waits until the watch cache holds the kind.
-    async fn select(&self, namespace: &str, selector: &Value) -> ListResult {
+    async fn select(&self, namespace: &str, selector: &Value) -> Result<Vec<ListedObject>, Status> {
         let snapshot = self.items.snapshot().await.map_err(unavailable)?;
         let items = self.with_key(namespace, "", |scope| selected_items(&snapshot, scope, Some(selector)));
-        let is_cached = items.len() <= CACHED_LIST_MAX;
-        let mut objects = Vec::with_capacity(items.len());
-        for part in items.chunks(CACHED_LIST_MAX) {
-            for item in part {
-                objects.push(self.decode_listed(item, is_cached)?);
-            }
-            if !is_cached {
-                // Decoding a part takes about a millisecond; other tasks of the thread run in between.
-                tokio::task::yield_now().await;
-            }
-        }
-        Ok(objects)
+        let cache = (items.len() <= CACHED_LIST_MAX).then_some(&self.decoded);
+        let listed = items.into_iter().map(|item| {
+            let path = item.key().strip_prefix(&*self.resource.key_prefix).unwrap_or_default();
+            let (namespace, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let (namespace, name, cache) = (namespace.to_owned(), name.to_owned(), cache.cloned());
+            ListedObject::new(namespace, name, move || decode(&item, cache.as_deref()))
+        });
+        Ok(listed.collect())
     }
+}
 
-    /// Decodes an item of a list; `is_cached`: through the cache of decoded objects.
-    fn decode_listed(&self, item: &Arc<Item>, is_cached: bool) -> Result<Arc<Object>, Status> {
-        if is_cached { self.decode(item) } else { tree(item, item.revision()).map(Arc::new) }
+/// Decodes an item, through the cache of decoded objects if there is one.
+fn decode(item: &Item, cache: Option<&DecodedObjects>) -> Result<Arc<Object>, Status> {
+    if let Some(object) = cache.and_then(|cache| cache.get(item)) {
+        return Ok(object);
     }
+    let object = Arc::new(tree(item, item.revision())?);
+    if let Some(cache) = cache {
+        cache.insert(item, &object);
+    }
+    Ok(object)
 }
 
 /// The items under the key prefix `scope`; with a selector, only those whose labels match.
@@ -228,7 +226,12 @@ impl Reader for AdmissionBackend {
         self.custom_objects(resource)?.get(namespace, name).await
     }
 
-    async fn select(&self, resource: &Resource, namespace: &str, selector: &Value) -> ListResult {
+    async fn select(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        selector: &Value,
+    ) -> Result<Vec<ListedObject>, Status> {
         match ObjectKind::of(resource) {
             Some(kind) => self.objects(kind)?.select(namespace, selector).await,
             None => self.custom_objects(resource)?.select(namespace, selector).await,
