@@ -5,13 +5,15 @@ use kinds::Resource;
 use crate::request_context::RequestContext;
 use crate::stream::OnDrop;
 
-/// Counts a long-running request and writes its audit event of the response head. The returned guard ends both when the
-/// response ends.
+/// Counts a long-running request and its connection, and writes its audit event of the response head. The returned guard
+/// ends them when the response ends.
 pub(super) async fn begin(context: &RequestContext, served: &Resource, code: u16) -> OnDrop {
     let (info, query, head) = (&context.info, &context.query, &context.head);
     let active_request = context.http_state.request_metrics.begin_long_running(info, query, head, served);
     let stream_audit = context.begin_stream_audit(code).await;
+    let connection = context.connection.slot.keep();
     OnDrop::new(move || {
+        drop(connection);
         drop(active_request);
         drop(stream_audit);
     })

@@ -212,6 +212,31 @@ impl ConnectionPermit {
 #[derive(Debug)]
 pub(crate) struct RequestInProgress(Arc<Mutex<Usage>>);
 
+/// The slot of the connection of a request, for handlers whose stream outlasts HTTP.
+///
+/// After an upgrade the server no longer knows the connection. A handler keeps the slot with [`ConnectionSlot::keep`] until
+/// the stream ends, so that upgraded connections count like all others.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionSlot(Weak<ConnectionPermit>);
+
+impl ConnectionSlot {
+    pub(crate) fn of(permit: &Arc<ConnectionPermit>) -> Self {
+        ConnectionSlot(Arc::downgrade(permit))
+    }
+
+    /// Keeps the slot, and the connection from giving way to others, until the returned value is dropped.
+    pub fn keep(&self) -> KeptConnection {
+        KeptConnection(self.0.upgrade().map(|permit| (permit.begin_request(), permit)))
+    }
+}
+
+/// A connection that still counts; see [`ConnectionSlot::keep`].
+#[derive(Debug)]
+pub struct KeptConnection(
+    #[allow(dead_code, reason = "held for its drop; tests read it")]
+    Option<(RequestInProgress, Arc<ConnectionPermit>)>,
+);
+
 impl Drop for RequestInProgress {
     fn drop(&mut self) {
         let mut usage = self.0.lock();
@@ -388,6 +413,23 @@ mod tests {
         drop(first);
         assert!(acquire(a).is_some());
         assert_eq!(connections.open.lock().by_peer.len(), 3);
+    }
+
+    #[test]
+    fn kept_connection_counts_after_the_end_of_http() {
+        let [a, _, _] = PEERS;
+        let connections = Connections::new(2);
+        let acquire = || connections.acquire(a, &ConnectionCloser::default());
+        let permit = Arc::new(acquire().unwrap());
+        let slot = ConnectionSlot::of(&permit);
+        let kept = slot.keep();
+        // The server forgets an upgraded connection.
+        drop(permit);
+        assert!(acquire().is_none(), "the stream still occupies the slot of its peer");
+        assert_eq!(kept.0.as_ref().unwrap().1.usage.lock().requests, 1, "the connection is not silent");
+        drop(kept);
+        assert!(acquire().is_some());
+        assert!(slot.keep().0.is_none(), "the slot of an ended connection cannot be kept");
     }
 
     /// Whether a connection was told to end.

@@ -40,6 +40,7 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -55,6 +56,7 @@ use crate::body::Body;
 use crate::cancellations::Cancellations;
 pub use crate::connection_closer::ConnectionCloser;
 use crate::connection_limits::{self, ConnectionPermit, Connections, Handshakes};
+pub use crate::connection_limits::{ConnectionSlot, KeptConnection};
 use crate::fair_stream::FairStream;
 use crate::listener::{AcceptedConnection, Listener};
 use crate::metrics::Counter;
@@ -81,29 +83,35 @@ pub struct ConnectionInfo {
     pub unsent_bytes: Arc<AtomicUsize>,
     /// Ends the connection.
     pub cut: ConnectionCloser,
+    /// The slot of the connection, for streams that outlast HTTP.
+    pub slot: ConnectionSlot,
 }
 
 /// Request handler. Closures of the same shape are handlers.
+///
+/// The future is boxed. The server is compiled once for all handlers, and the memory of a future is freed when
+/// the future ends. hyper would keep the memory of an unboxed future until the response is sent, which may take
+/// an hour.
 pub trait Handler: Send + Sync + 'static {
     /// Responds to one request.
     fn handle(
         &self,
         request: Request<Incoming>,
         connection: Arc<ConnectionInfo>,
-    ) -> impl Future<Output = Response<Body>> + Send;
+    ) -> BoxFuture<'_, Response<Body>>;
 }
 
 impl<F, A> Handler for F
 where
     F: Fn(Request<Incoming>, Arc<ConnectionInfo>) -> A + Send + Sync + 'static,
-    A: Future<Output = Response<Body>> + Send,
+    A: Future<Output = Response<Body>> + Send + 'static,
 {
     fn handle(
         &self,
         request: Request<Incoming>,
         connection: Arc<ConnectionInfo>,
-    ) -> impl Future<Output = Response<Body>> + Send {
-        self(request, connection)
+    ) -> BoxFuture<'_, Response<Body>> {
+        Box::pin(self(request, connection))
     }
 }
 
@@ -205,12 +213,33 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const FAILURE_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Serves until `shutdown` is ready and all connections have ended, at most [`ServerOptions::drain`] later.
-pub async fn serve<H: Handler>(
+pub fn serve(
     listener: Listener,
     tls: Option<Arc<ServingTls>>,
-    handler: Arc<H>,
+    handler: Arc<dyn Handler>,
     options: ServerOptions,
-    shutdown: impl Future<Output = ()>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> BoxFuture<'static, ShutdownResult> {
+    serve_until(listener, tls, handler, options, Box::pin(shutdown))
+}
+
+/// Boxed like the future of a handler, so that the code of all connections is compiled in this crate.
+fn serve_until(
+    listener: Listener,
+    tls: Option<Arc<ServingTls>>,
+    handler: Arc<dyn Handler>,
+    options: ServerOptions,
+    shutdown: BoxFuture<'static, ()>,
+) -> BoxFuture<'static, ShutdownResult> {
+    Box::pin(accept_until(listener, tls, handler, options, shutdown))
+}
+
+async fn accept_until(
+    listener: Listener,
+    tls: Option<Arc<ServingTls>>,
+    handler: Arc<dyn Handler>,
+    options: ServerOptions,
+    mut shutdown: BoxFuture<'static, ()>,
 ) -> ShutdownResult {
     let (phase, phases) = watch::channel(Phase::Serving);
     let drain = options.drain;
@@ -221,7 +250,6 @@ pub async fn serve<H: Handler>(
     let connections = Connections::new(max_connections);
     let handshakes = Handshakes::new();
     let server = Arc::new(Server { tls, handler, handshakes, options });
-    let mut shutdown = pin!(shutdown);
     let mut failures = AcceptFailures::default();
     loop {
         let accepted = tokio::select! {
@@ -248,7 +276,7 @@ pub async fn serve<H: Handler>(
             tracing::debug!(peer, "connection closed: too many connections");
             continue;
         };
-        let (server, phases) = (Arc::clone(&server), phases.clone());
+        let (server, phases, permit) = (Arc::clone(&server), phases.clone(), Arc::new(permit));
         tokio::spawn(async move {
             server.serve_connection(accepted, cut, &permit, phases.clone()).await;
             // The server ends when the handlers of all connections are dropped.
@@ -298,23 +326,24 @@ fn affects_one_connection(error: &std::io::Error) -> bool {
 }
 
 /// State shared by all connections.
-struct Server<H> {
+struct Server {
     tls: Option<Arc<ServingTls>>,
-    handler: Arc<H>,
+    handler: Arc<dyn Handler>,
     handshakes: Handshakes,
     options: ServerOptions,
 }
 
-impl<H: Handler> Server<H> {
+impl Server {
     /// Serves one connection from its first byte to its last.
     async fn serve_connection(
         &self,
         accepted: AcceptedConnection,
         cut: ConnectionCloser,
-        permit: &ConnectionPermit,
+        permit: &Arc<ConnectionPermit>,
         phase: watch::Receiver<Phase>,
     ) {
-        let info = ConnectionInfo { peer: accepted.peer(), cut, ..ConnectionInfo::default() };
+        let slot = ConnectionSlot::of(permit);
+        let info = ConnectionInfo { peer: accepted.peer(), cut, slot, ..ConnectionInfo::default() };
         match accepted {
             AcceptedConnection::Tcp(stream, _) => self.serve_stream(stream, info, permit, phase).await,
             AcceptedConnection::Unix(stream) => self.serve_stream(stream, info, permit, phase).await,
@@ -430,9 +459,7 @@ impl<H: Handler> Server<H> {
                 let is_http2 = request.version() == Version::HTTP_2;
                 let cancellations = is_http2.then(|| Arc::clone(&cancellations));
                 let send_limit = is_http2.then(|| send_limit.clone());
-                // The future is boxed, so that its memory is freed when it ends. hyper would keep the memory of
-                // an unboxed future until the response is sent, which may take an hour.
-                Box::pin(async move {
+                async move {
                     let running = cancellations.as_ref().map(|cancellations| cancellations.begin_request());
                     // After this wait, hyper drops a request that is already reset. hyper would run up to 16 pipelined
                     // HTTP/1.1 requests in one turn.
@@ -456,7 +483,7 @@ impl<H: Handler> Server<H> {
                         };
                         body.of_request(in_progress)
                     }))
-                })
+                }
             });
             let stream = FairStream::new(stream, Arc::clone(&turn));
             let activity = Activity {

@@ -4,8 +4,6 @@ use super::*;
 use crate::body;
 use crate::certs::{Authority, ensure_serving_pair};
 use crate::tls::TlsFiles;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioExecutor;
 use rustls_pki_types::pem::PemObject;
@@ -35,28 +33,13 @@ pub(super) async fn start<H: Handler>(
     tls: Option<Arc<ServingTls>>,
     options: ServerOptions,
 ) -> Running {
-    let handler = Arc::new(handler);
-    let boxed = move |request, connection| {
-        let handler = Arc::clone(&handler);
-        async move { handler.handle(request, connection).await }.boxed()
-    };
-    start_boxed(Box::new(boxed), tls, options).await
-}
-
-/// The one type of handlers of all tests, so that the code of the server is compiled once.
-type BoxedHandler =
-    Box<dyn Fn(Request<Incoming>, Arc<ConnectionInfo>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
-
-async fn start_boxed(handler: BoxedHandler, tls: Option<Arc<ServingTls>>, options: ServerOptions) -> Running {
     let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
     let address = listener.address().unwrap();
     let (stop, stopped) = oneshot::channel();
-    let ended = tokio::spawn(async move {
-        serve(listener, tls, Arc::new(handler), options, async {
-            let _ = stopped.await;
-        })
-        .await
-    });
+    let shutdown = async {
+        let _ = stopped.await;
+    };
+    let ended = tokio::spawn(serve(listener, tls, Arc::new(handler), options, shutdown));
     Running { address, stop, ended }
 }
 
