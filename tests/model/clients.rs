@@ -398,6 +398,11 @@ impl Client {
                     list.ending = ListEnding::Expired(end, revision);
                     return list;
                 }
+                // A page of a compacted version would begin a list that its client cannot compare (D-ERR-13).
+                (410, At::NotOlderThan(revision)) if list.pages.is_empty() && limit > 0 => {
+                    list.ending = ListEnding::Expired(end, revision);
+                    return list;
+                }
                 (410, _) if !list.pages.is_empty() => {
                     list.ending = ListEnding::Expired(end, list.pages[0].revision);
                     return list;
