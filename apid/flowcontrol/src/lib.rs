@@ -119,7 +119,7 @@ impl Schema {
         &self.level_uid
     }
 
-    /// What tells the flow of the request from other flows of the schema. The users of a level without limits have a flow
+    /// Returns the key of the flow of the request among the flows of the schema. The users of a level without limits have a flow
     /// each.
     pub fn flow_of<'a>(&'a self, user: &'a UserInfo, request: &'a Attributes) -> &'a str {
         match self.level.is_exempt() {

@@ -162,7 +162,8 @@ impl From<Bytes> for EncodedEvent {
 /// The bytes after the object of a JSON event.
 const CLOSING: &[u8] = b"}\n";
 
-/// What a watch shares with the other requests of its flow and user: the threads of the work pool and the byte limits.
+/// The resources that a watch shares with other requests of its flow and user: the threads of the work pool and the
+/// byte limits.
 pub(super) struct WatchShare {
     pool: Arc<WorkPool>,
     flow: Flow,

@@ -198,22 +198,22 @@ async fn allow_slowly(request: Request<Incoming>) -> Result<ServerResponse, Erro
 
 /// Latencies of the polite clients.
 #[derive(Default)]
-struct Polite {
+struct Figures {
     gets: Figure,
     creates: Figure,
 }
 
 /// Measures the polite clients, which send requests at a fixed rate.
-async fn measure_polite(accounts: &[Target], length: Duration) -> Result<Polite, Error> {
+async fn measure_polite(accounts: &[Target], length: Duration) -> Result<Figures, Error> {
     let begin = Instant::now();
     let mut tasks = Vec::new();
     for (client, target) in accounts.iter().take(POLITE).enumerate() {
         let target = target.clone();
         tasks.push(tokio::spawn(async move { send_politely(&target, client, begin, length).await }));
     }
-    let mut all = Polite::default();
+    let mut all = Figures::default();
     for task in tasks {
-        let Polite { gets, creates } = task.await??;
+        let Figures { gets, creates } = task.await??;
         all.gets.times.extend(gets.times);
         all.creates.times.extend(creates.times);
     }
@@ -225,9 +225,9 @@ async fn send_politely(
     client: usize,
     begin: Instant,
     length: Duration,
-) -> Result<Polite, Error> {
+) -> Result<Figures, Error> {
     let mut connection = target.connect().await?;
-    let mut figures = Polite::default();
+    let mut figures = Figures::default();
     let period = Duration::from_secs(1) / RATE;
     // The clients do not send at the same time.
     let offset = period.mul_f64(client as f64 / POLITE as f64);
@@ -332,7 +332,7 @@ async fn be_greedy(target: &Target) -> Result<(), Error> {
     std::process::exit(0);
 }
 
-/// What a connection of the greedy client sends.
+/// The requests of a connection of the greedy client.
 #[derive(Clone, Copy)]
 enum Role {
     List,
