@@ -25,7 +25,6 @@ use serving::metrics::Metrics;
 
 use crate::in_flight::{InFlightLimits, LimitReached, PlainPermit};
 use crate::request_context::RequestContext;
-use crate::request_cost;
 use crate::response::respond::ApiResponse;
 
 /// The limits of requests at once.
@@ -144,7 +143,7 @@ fn work(context: &RequestContext, schema: &Schema) -> Work {
             Work::SMALL
         }
         "create" | "update" | "patch" | "delete" => {
-            let Some(collection) = request_cost::stored_collection(context) else { return Work::SMALL };
+            let Some(collection) = context.stored_collection() else { return Work::SMALL };
             let key = collection.resource.key(&attributes.namespace, &attributes.name);
             let watches = collection.items.watchers_of(&key);
             schema.observe_watches(watches);

@@ -29,6 +29,7 @@ mod forwarded;
 mod handler;
 mod head_limits;
 mod in_flight;
+mod list_scope;
 mod long_running;
 mod metrics;
 mod negotiate;

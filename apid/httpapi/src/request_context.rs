@@ -17,23 +17,23 @@ use flowcontrol::Schema;
 use http::header;
 use http::request::Parts;
 use jiff::Timestamp;
-use kinds::Resource;
+use kinds::{Resource, Storage};
 use parking_lot::Mutex;
 use serving::body::Body;
 use serving::server::ConnectionInfo;
 
-use crate::client_addresses;
 use crate::body::RequestBody;
+use crate::client_addresses;
 use crate::deadline::TimeLimit;
 use crate::head_limits;
 use crate::in_flight::{self, too_many_requests};
+use crate::list_scope::ListScope;
 use crate::metrics::ActiveRequest;
 use crate::negotiate::{self, EncodingSupport};
 use crate::query::Query;
-use crate::request_cost::ListScope;
 use crate::request_info::RequestInfo;
 use crate::response::respond::{ApiResponse, ResponseOptions};
-use crate::shares::{UnsentResponse, UserShare};
+use crate::shares::{ForwardedRequest, MAX_FORWARDED_OF_USER, UnsentResponse, UserShare};
 use crate::slow_writes::WritesKey;
 use crate::state::HttpState;
 use crate::work_pool::{Flow, WorkPool};
@@ -41,7 +41,7 @@ use audit::{Event, Level};
 use authclient::HeaderCredentials;
 use discovery::Documents;
 use verbs::MemoryLimit;
-use verbs::{ApiState, ServedKinds};
+use verbs::{ApiState, Collection, ServedKinds};
 
 /// The health check endpoints.
 pub(super) const HEALTH_ENDPOINTS: [&str; 3] = ["livez", "readyz", "healthz"];
@@ -78,6 +78,8 @@ pub(super) struct RequestContext {
     pub(super) list_scope: OnceLock<Option<ListScope>>,
     /// The bytes that the verb holds for the response.
     pub(super) reserved: Mutex<Option<UnsentResponse>>,
+    /// The place of a request that another server answers, in the limit of its user.
+    pub(super) forwarded: Mutex<Option<ForwardedRequest>>,
     /// The body of a request that another server answers.
     pub(super) unread_body: Mutex<Option<RequestBody>>,
     /// The work pool, for work that outlives the handler.
@@ -132,10 +134,18 @@ impl RequestContext {
         Some(self.pool.flow((self.flow(), &resource.key_prefix)))
     }
 
+    /// Returns the collection of a resource with stored objects.
+    pub(super) fn stored_collection(&self) -> Option<&Arc<Collection>> {
+        let resource = self.resource.as_ref()?;
+        let is_stored = matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_));
+        is_stored.then(|| self.kinds.collection(resource))?
+    }
+
     /// Returns what a list, or the deletion of a collection, examines; None while the collection is not loaded.
     /// Computed at the first call.
     pub(super) fn list_scope(&self) -> Option<&ListScope> {
-        self.list_scope.get_or_init(|| ListScope::for_request(self)).as_ref()
+        let scope = || ListScope::new(&self.info.attributes, &self.query, self.stored_collection()?);
+        self.list_scope.get_or_init(scope).as_ref()
     }
 
     /// Returns the response to a request that fails with a Status.
@@ -164,6 +174,22 @@ impl RequestContext {
         if self.share.get().is_some_and(is_over_limit) {
             return Err(too_many_requests("too many bytes of earlier responses are unread"));
         }
+        Ok(())
+    }
+
+    /// Counts the request as one that another server answers, until the context or the response ends.
+    ///
+    /// # Errors
+    ///
+    /// 429: the user has too many such requests and streams.
+    pub(super) fn begin_forwarded(&self) -> Result<(), Status> {
+        let Some(share) = self.share.get() else { return Ok(()) };
+        let too_many = || {
+            too_many_requests(&format!(
+                "the user has {MAX_FORWARDED_OF_USER} open requests and streams to nodes, pods, Services and aggregated APIs"
+            ))
+        };
+        *self.forwarded.lock() = Some(share.begin_forwarded().ok_or_else(too_many)?);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The size of a request: the objects of a list, and whether the request is heavy.
+//! The expected cost of a request: whether it is heavy, and how much memory it takes.
 //!
 //! # Contract
 //!
@@ -7,23 +7,14 @@
 //! handles, and uses no parser. The costs of values are those of the decode limit, which also stops requests that the
 //! estimate misses, such as long lists of nulls. For binary formats the estimate assumes the densest content.
 //!
-//! [`ListScope`] is computed once for a request, for its seats and for its cost.
-//!
-//! The work of a list depends on its scope, its limit and its selectors: a list without a selector stops at its
-//! limit and counts the remaining objects; a selector compares the labels of every object in scope. A list that may
-//! read an old revision from the store always has a cost: the number and size of its objects are not known.
+//! A list that may read an old revision from the store is always heavy: the number and size of its objects are not
+//! known.
 
-use std::sync::Arc;
-
-use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::codec::Cost;
-use flowcontrol::ListSize;
-use kinds::Storage;
 
 use crate::negotiate::{self, BodySyntax};
 use crate::query::Query;
 use crate::request_context::RequestContext;
-use verbs::Collection;
 use verbs::STORE_PAGE_COST;
 
 /// Maximum number of values in a body that an I/O thread handles: about 0.5 ms for the costliest kinds.
@@ -34,20 +25,6 @@ const MAX_INLINE_TEXT_BYTES: usize = 32 << 10;
 const MAX_INLINE_BINARY_BYTES: usize = 4 << 10;
 /// Maximum size of a stored object that an I/O thread handles, in bytes.
 const MAX_INLINE_OBJECT_BYTES: usize = 64 << 10;
-/// Maximum number of objects that an I/O thread lists.
-const MAX_INLINE_LIST_ITEMS: usize = 1_000;
-
-/// Work of examining an object without a selector: the unit of [`ListScope::work`], about 15 ns.
-const EXAMINE_WORK: usize = 1;
-/// Work of one comparison of a selector with an object, in the unit of [`EXAMINE_WORK`].
-const COMPARISON_WORK: usize = 2;
-/// Work of returning an object: reading it from the cache and copying it.
-const RETURN_WORK: usize = 32;
-/// Stored bytes that one unit of work decodes. A selector decodes an object that was not read before.
-const BYTES_PER_DECODE_WORK: usize = 16;
-/// Maximum work of a list that an I/O thread handles: about 0.5 ms.
-const MAX_INLINE_LIST_WORK: usize = MAX_INLINE_LIST_ITEMS * (EXAMINE_WORK + RETURN_WORK);
-
 /// Bytes of memory per byte of a text body: the body, the tree and the encoded object.
 const TEXT_FACTOR: usize = 4;
 /// Bytes of memory per byte of a binary body that consists of empty messages.
@@ -127,11 +104,11 @@ fn heavy_object_bytes(context: &RequestContext) -> Option<usize> {
             if may_read_store(&context.query) {
                 return Some(STORE_PAGE_COST + items);
             }
-            (list?.work() > MAX_INLINE_LIST_WORK).then_some(items)
+            list?.is_heavy().then_some(items)
         }
         _ if attributes.name.is_empty() => None,
         _ => {
-            let collection = stored_collection(context)?;
+            let collection = context.stored_collection()?;
             let key = collection.resource.key(&attributes.namespace, &attributes.name);
             let bytes = collection.items.get_now(&key)??.value().len();
             (bytes > MAX_INLINE_OBJECT_BYTES).then_some(bytes * OBJECT_FACTOR)
@@ -150,109 +127,13 @@ fn may_read_store(query: &Query) -> bool {
         }
 }
 
-/// The properties of a list request that decide its work.
-pub(super) struct ListScope {
-    /// Number of objects in scope. If the scope has more than [`MAX_INLINE_LIST_ITEMS`] objects, this is the
-    /// number of all objects of the kind.
-    objects: usize,
-    /// Stored bytes of the objects in scope; in a large scope, of the first [`MAX_INLINE_LIST_ITEMS`] objects and one
-    /// more.
-    bytes: usize,
-    /// Stored bytes of the objects in scope that are not decoded yet; a selector needs them decoded. In a large
-    /// scope, only the first [`MAX_INLINE_LIST_ITEMS`] objects and one more are counted.
-    undecoded_bytes: usize,
-    /// Number of comparisons of the selectors with one object; 0 without a selector.
-    comparisons: usize,
-    /// Maximum number of returned objects; None without a limit.
-    limit: Option<usize>,
-}
-
-impl ListScope {
-    /// Returns the scope of a list request; None for resources without stored objects, and while the collection is not
-    /// loaded.
-    pub(super) fn for_request(context: &RequestContext) -> Option<Self> {
-        let collection = stored_collection(context)?;
-        let attributes = &context.info.attributes;
-        let comparisons = comparisons(attributes);
-        let snapshot = collection.items.snapshot_now()?;
-        let resource = &collection.resource;
-        let key_prefix = match (attributes.namespace.as_str(), attributes.name.as_str()) {
-            ("", "") => resource.key_prefix.clone(),
-            (namespace, name) => resource.key(namespace, name),
-        };
-        let (mut objects, mut bytes, mut undecoded_bytes) = (0, 0, 0);
-        for item in snapshot.scope(&key_prefix, "").take(MAX_INLINE_LIST_ITEMS + 1) {
-            objects += 1;
-            bytes += item.value().len();
-            undecoded_bytes += if item.is_decoded() { 0 } else { item.value().len() };
-        }
-        if objects > MAX_INLINE_LIST_ITEMS {
-            objects = snapshot.len();
-        }
-        // A list of the state at resourceVersion 0 ignores the limit.
-        let has_limit = attributes.verb == "list" && context.query.text("resourceVersion") != "0";
-        let limit = context.query.first("limit").filter(|_| has_limit).and_then(|limit| limit.parse().ok());
-        let limit = limit.filter(|limit| *limit > 0);
-        Some(ListScope { objects, bytes, undecoded_bytes, comparisons, limit })
-    }
-
-    /// Returns the number of objects that the list examines, and their stored bytes.
-    pub(super) fn size(&self) -> ListSize {
-        let objects = if self.comparisons > 0 { self.objects } else { self.returned() };
-        // A large scope counts the bytes of its first objects only.
-        let counted = self.objects.clamp(1, MAX_INLINE_LIST_ITEMS + 1);
-        ListSize { objects, bytes: self.bytes / counted * objects }
-    }
-
-    /// Returns the number of returned objects.
-    fn returned(&self) -> usize {
-        self.limit.map_or(self.objects, |limit| limit.min(self.objects))
-    }
-
-    /// Estimates the work of the list, in units of [`EXAMINE_WORK`].
-    fn work(&self) -> usize {
-        let decoding = if self.comparisons == 0 { 0 } else { self.undecoded_bytes / BYTES_PER_DECODE_WORK };
-        let examining = self.objects * (EXAMINE_WORK + self.comparisons * COMPARISON_WORK);
-        examining + decoding + self.returned() * RETURN_WORK
-    }
-}
-
-/// Returns the number of comparisons of all selectors with one object.
-///
-/// The values of a requirement are sorted, so a binary search compares about the logarithm of their number.
-fn comparisons(attributes: &Attributes) -> usize {
-    let comparisons_of = |selector: &ParsedSelector| match selector {
-        ParsedSelector::Requirements(requirements) => {
-            requirements.iter().map(|requirement| 1 + bits(requirement.values.len())).sum()
-        }
-        // The verb rejects the request.
-        ParsedSelector::Unparsable(_) => 0,
-    };
-    let by_field: usize = comparisons_of(&attributes.field_selector);
-    let by_label: usize = comparisons_of(&attributes.label_selector);
-    by_field + by_label
-}
-
-/// Returns the number of bits of a number: the maximum number of comparisons of a binary search.
-fn bits(number: usize) -> usize {
-    usize::try_from(usize::BITS - number.leading_zeros()).unwrap_or_default()
-}
-
 /// Whether the response to a GET is the stored JSON.
 fn returns_stored_json(context: &RequestContext) -> bool {
     !context.response_options.pretty && negotiate::accepts_stored_json(&context.head.headers)
 }
 
-pub(super) fn stored_collection(context: &RequestContext) -> Option<&Arc<Collection>> {
-    let resource = context.resource.as_ref()?;
-    let is_stored = matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_));
-    is_stored.then(|| context.kinds.collection(resource))?
-}
-
 #[cfg(test)]
 mod tests {
-    use apimachinery::selector::label::LabelSelector;
-
     use super::*;
 
     #[test]
@@ -279,41 +160,6 @@ mod tests {
         assert!(body_cost(&[0; MAX_INLINE_BINARY_BYTES + 1], true).is_some());
     }
 
-    /// Whether an I/O thread handles a list with these properties.
-    fn is_inline(objects: usize, comparisons: usize, limit: Option<usize>) -> bool {
-        let scope = ListScope { objects, bytes: 0, undecoded_bytes: 0, comparisons, limit };
-        scope.work() <= MAX_INLINE_LIST_WORK
-    }
-
-    #[test]
-    fn list_work_depends_on_scope_limit_and_selectors() {
-        for (objects, comparisons, limit, expected) in [
-            (1_000, 0, None, true),
-            (1_001, 0, None, false),
-            (10_000, 0, Some(500), true),
-            (10_000, 0, Some(1_000), false),
-            (50_000, 0, Some(1), false),
-            (1_000, 2, Some(500), true),
-            (10_000, 2, Some(500), false),
-            (1_000, 50, None, false),
-            (100, 50, None, true),
-            (100, 500, None, false),
-        ] {
-            let inline = is_inline(objects, comparisons, limit);
-            assert_eq!(inline, expected, "{objects} {comparisons} {limit:?}");
-        }
-        let scope = |undecoded_bytes, comparisons| ListScope {
-            objects: 10,
-            bytes: undecoded_bytes,
-            undecoded_bytes,
-            comparisons,
-            limit: None,
-        };
-        assert!(scope(1 << 20, 1).work() > MAX_INLINE_LIST_WORK, "a selector decodes");
-        assert!(scope(1 << 20, 0).work() <= MAX_INLINE_LIST_WORK);
-        assert_eq!(ListScope { limit: Some(3), ..scope(0, 0) }.returned(), 3);
-    }
-
     #[test]
     fn list_at_an_old_revision_may_read_the_store() {
         for (query, expected) in [
@@ -328,20 +174,6 @@ mod tests {
         ] {
             assert_eq!(may_read_store(&Query::parse(Some(query))), expected, "{query}");
         }
-    }
-
-    #[test]
-    fn comparisons_of_selector_grow_with_requirements_and_values() {
-        let comparisons_of = |text: &str| {
-            let selector = LabelSelector::parse(text).unwrap();
-            comparisons(&Attributes { label_selector: selector.requirements(), ..Attributes::default() })
-        };
-        assert_eq!(
-            (comparisons_of(""), comparisons_of("a"), comparisons_of("a,b"), comparisons_of("a=1")),
-            (0, 1, 2, 2)
-        );
-        let values: Vec<String> = (0..1_000).map(|value| value.to_string()).collect();
-        assert_eq!(comparisons_of(&format!("a in ({})", values.join(","))), 11);
     }
 
     #[test]
