@@ -5,7 +5,8 @@
 //! [`HeaderCredentials::take`] removes these headers (requirements A-BEAR, A-PROXY-18):
 //!
 //! - `Authorization`;
-//! - the headers that an authenticating proxy may set, whichever client sent them;
+//! - the headers that an authenticating proxy may set, whichever client sent them, and headers whose names differ from
+//!   them only by `_` for `-`: some servers read both as one name;
 //! - the bearer token among the sub-protocols of a WebSocket client.
 //!
 //! A WebSocket client must send the token once, beside a sub-protocol that the server can select. A malformed
@@ -39,6 +40,17 @@ impl ProxyHeaders {
             || self.prefixes.iter().any(|p| name.as_str().starts_with(p.as_str()))
     }
 
+    /// Whether a server that reads `_` and `-` as one character takes the name for one of these headers.
+    fn resembles(&self, name: &HeaderName) -> bool {
+        let name = name.as_str();
+        let begins_with = |text: &str| {
+            let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
+            name.len() >= text.len() && name.bytes().zip(text.bytes()).all(|(a, b)| dashed(a) == dashed(b))
+        };
+        self.names.iter().any(|n| n.len() == name.len() && begins_with(n))
+            || self.prefixes.iter().any(|p| begins_with(p))
+    }
+
     fn is_empty(&self) -> bool {
         self.names.is_empty() && self.prefixes.is_empty()
     }
@@ -62,10 +74,13 @@ impl HeaderCredentials {
         };
         if !proxies.is_empty() {
             let proxy_names: Vec<HeaderName> =
-                headers.keys().filter(|name| proxies.matches(name)).cloned().collect();
+                headers.keys().filter(|name| proxies.resembles(name)).cloned().collect();
             for name in proxy_names {
                 let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
                 headers.remove(&name);
+                if !proxies.matches(&name) {
+                    continue;
+                }
                 header_credentials.proxy.extend(values.into_iter().map(|value| (name.clone(), value)));
             }
         }
@@ -212,6 +227,25 @@ mod tests {
             [("x-remote-extra-a", &b"1"[..]), ("x-remote-extra-a", b"2"), ("x-remote-user", b"root")]
         );
         assert_eq!(all, headers(&[("accept", "*/*")]));
+    }
+
+    #[test]
+    fn names_with_underscores_are_removed_and_no_credentials() {
+        let proxies =
+            ProxyHeaders { names: vec!["x-custom-user".into()], prefixes: vec!["x-custom_extra-".into()] };
+        let mut sent = headers(&[
+            ("x_custom_user", "root"),
+            ("x-custom_user", "root"),
+            ("x-custom-user", "alice"),
+            ("x_custom_extra_a", "1"),
+            ("x-custom_extra-a", "2"),
+            ("x_custom", "kept"),
+        ]);
+        let header_credentials = take(&mut sent, &proxies);
+        let mut taken: Vec<_> = header_credentials.proxy_headers().collect();
+        taken.sort_unstable();
+        assert_eq!(taken, [("x-custom-user", &b"alice"[..]), ("x-custom_extra-a", b"2")]);
+        assert_eq!(sent, headers(&[("x_custom", "kept")]));
     }
 
     #[test]
