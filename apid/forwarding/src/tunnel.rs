@@ -12,8 +12,10 @@ use crate::UpgradedStream;
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time that the backend has after the end of the client.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that the client has after the end of the backend to read the rest and to close its connection.
+/// Time that a side has after the end of the other side to take the rest.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+/// Time that the client has to close its connection when no output is left to send.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of the buffer of each direction in bytes.
 const BUFFER_BYTES: usize = 16 * 1024;
 
@@ -45,7 +47,8 @@ impl Tunnel {
     }
 
     /// Copies bytes in both directions until one side ends. After the end of the client, the backend has a few seconds to
-    /// end. After the end of the backend, the client has the time to read all bytes and to close its connection.
+    /// end. After the end of the backend, the client has 15 minutes to take all bytes, and then a few seconds to close its
+    /// connection.
     ///
     /// A slow reader stops the reads from the other side: [`BUFFER_BYTES`] wait in each direction.
     pub async fn run(self) -> TunnelBytes {
@@ -79,7 +82,7 @@ where
         // A direction that does not end in time is cut.
         tokio::select! {
             () = &mut upward => drop(tokio::time::timeout(HALF_CLOSED_TIMEOUT, downward).await),
-            () = &mut downward => drop(tokio::time::timeout(FINISH_TIMEOUT, upward).await),
+            () = &mut downward => drop(tokio::time::timeout(CLOSE_TIMEOUT, upward).await),
         }
     }
     bytes
@@ -106,8 +109,8 @@ async fn copy(
             (false, false) => break,
         }
     }
-    // A failure means that the other side has ended already.
-    drop(writer.shutdown().await);
+    // The shutdown waits for bytes that the writer has not sent. A failure means that the other side has ended already.
+    drop(tokio::time::timeout(FINISH_TIMEOUT, writer.shutdown()).await);
 }
 
 #[cfg(test)]
@@ -131,6 +134,18 @@ mod tests {
         drop(client);
         let bytes = tokio::time::timeout(Duration::from_secs(10), running).await.unwrap().unwrap();
         assert_eq!(bytes.to_client, 14);
+    }
+
+    #[tokio::test]
+    async fn client_that_has_taken_all_bytes_has_seconds_to_close() {
+        let (client, server) = tokio::io::duplex(64);
+        let (mut backend, stream) = tokio::io::duplex(64);
+        let running = tokio::spawn(pipe(server, stream));
+        backend.write_all(b"the last bytes").await.unwrap();
+        drop(backend);
+        let bytes = tokio::time::timeout(2 * CLOSE_TIMEOUT, running).await.unwrap().unwrap();
+        assert_eq!(bytes.to_client, 14);
+        drop(client);
     }
 
     #[tokio::test]

@@ -18,9 +18,9 @@ use super::websocket::{self, ClientFrame, ClientReader};
 /// Maximum number of replies that wait to be sent. Later replies displace earlier ones.
 const MAX_PENDING_REPLIES: usize = 16;
 
-/// Maximum time that a client may take to read the rest of a session and to close its connection.
+/// Maximum time that a client may take to read the rest of a session.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// Maximum time for a close frame of a session that fails.
+/// Maximum time for a close frame of a session that fails, and for the end of a connection whose output is sent.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A session without any bytes ends after this time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(4 * 3600);
@@ -88,31 +88,39 @@ pub(super) async fn write<W: AsyncWrite + Unpin>(
     connection.flush().await
 }
 
-/// Sends the last frames of a session, then waits until the client closes its connection. Discards what the client
-/// still sends.
+/// Sends the last frames of a session, then waits a few seconds until the client closes its connection. Discards what the
+/// client still sends.
 pub(super) async fn finish<R, W>(client: &mut ClientReader<R>, connection: &mut W, last: &[u8])
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    let end = async {
-        let close = websocket::close(websocket::CLOSE_NORMAL);
-        // The client may send while it reads: both must go on.
-        let send = write(connection, last, &close);
-        let receive = async {
-            while let Ok(Some(frame)) = client.next().await {
-                if frame == ClientFrame::Close {
-                    break;
-                }
+    let close = websocket::close(websocket::CLOSE_NORMAL);
+    let mut receive = std::pin::pin!(async {
+        while let Ok(Some(frame)) = client.next().await {
+            if frame == ClientFrame::Close {
+                break;
             }
-        };
-        let (sent, ()) = tokio::join!(send, receive);
-        sent?;
-        connection.shutdown().await
+        }
+    });
+    let mut is_closed = false;
+    let send = async {
+        let mut send = std::pin::pin!(write(connection, last, &close));
+        // The client may send while it reads: both must go on.
+        tokio::select! {
+            sent = &mut send => return sent,
+            () = &mut receive => is_closed = true,
+        }
+        send.await
     };
-    if let Ok(Err(error)) = tokio::time::timeout(FINISH_TIMEOUT, end).await {
-        tracing::debug!(%error, "client closed the connection before the end of its streams");
+    let sent = tokio::time::timeout(FINISH_TIMEOUT, send).await;
+    if let Err(error) = sent.map_err(io::Error::from).flatten() {
+        return tracing::debug!(%error, "client closed the connection before the end of its streams");
     }
+    if !is_closed {
+        drop(tokio::time::timeout(CLOSE_TIMEOUT, receive).await);
+    }
+    drop(tokio::time::timeout(CLOSE_TIMEOUT, connection.shutdown()).await);
 }
 
 /// Sends a close frame for an error of the session.
@@ -122,4 +130,19 @@ pub(super) async fn fail<W: AsyncWrite + Unpin>(connection: &mut W, error: &io::
         drop(tokio::time::timeout(CLOSE_TIMEOUT, write(connection, &frame, b"")).await);
     }
     drop(tokio::time::timeout(CLOSE_TIMEOUT, connection.shutdown()).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn client_that_has_taken_all_output_has_seconds_to_close() {
+        let (client, server) = tokio::io::duplex(1024);
+        let (read, mut write) = tokio::io::split(server);
+        let mut reader = ClientReader::new(read);
+        let finished = finish(&mut reader, &mut write, b"last");
+        tokio::time::timeout(3 * CLOSE_TIMEOUT, finished).await.unwrap();
+        drop(client);
+    }
 }
