@@ -37,6 +37,20 @@ pub fn clean_directory(path: &str) -> String {
     cleaned
 }
 
+/// Returns the path of [`clean_directory`] decoded, with U+FFFD for bytes that are not UTF-8.
+pub fn decoded_directory(path: &str) -> String {
+    let cleaned = clean_directory(path);
+    let decoded = decode(&cleaned).unwrap_or_else(|| cleaned.into_bytes());
+    String::from_utf8_lossy(&decoded).into_owned()
+}
+
+/// Encodes a decoded path without cleaning it.
+pub fn encode_path(path: &str) -> String {
+    let mut encoded = String::with_capacity(path.len());
+    encode(path.as_bytes(), &mut encoded);
+    encoded
+}
+
 /// Decodes percent signs; None if two hexadecimal digits do not follow each of them.
 fn decode(path: &str) -> Option<Vec<u8>> {
     let mut bytes = path.bytes();
@@ -53,8 +67,8 @@ fn decode(path: &str) -> Option<Vec<u8>> {
     Some(decoded)
 }
 
-fn encode(segment: &[u8], out: &mut String) {
-    for byte in segment {
+fn encode(path: &[u8], out: &mut String) {
+    for byte in path {
         if byte.is_ascii_alphanumeric() || PLAIN.contains(byte) {
             out.push(char::from(*byte));
         } else {
@@ -92,6 +106,20 @@ mod tests {
             assert_eq!(clean(path), expected, "{path}");
         }
     }
+
+    #[test]
+    fn decoded_path_is_the_cleaned_one() {
+        for (path, expected) in [
+            ("/%2e%2e/a/../secret%20x/", "/secret x/"),
+            ("//a//b", "/a/b"),
+            ("/%2573", "/%73"),
+            ("/a%zz", "/a%zz"),
+            ("/%ff", "/\u{fffd}"),
+        ] {
+            assert_eq!(decoded_directory(path), expected, "{path}");
+        }
+    }
+
     #[test]
     fn slash_at_the_end_of_a_directory_is_kept() {
         for (path, expected) in [("/a%2Fb//c/../d%20e/", "/a/b/d%20e/"), ("/", "/"), ("/x", "/x"), ("", "/")]

@@ -56,13 +56,14 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.'
 ///
 /// # Errors
 ///
-/// Those of [`verbs::node_request`]. 400 for streams without an upgrade. 500 if the node cannot be reached or does not
+/// Those of [`verbs::node_request`]. 429 above the limit of the user. 400 for streams without an upgrade. 500 if the node cannot be reached or does not
 /// upgrade.
 pub(super) async fn handle(
     context: &RequestContext,
     call: &Call<'_>,
     options: &ConnectOptions,
 ) -> Result<ApiResponse, Status> {
+    context.begin_forwarded()?;
     let request = verbs::node_request(call, options).await?;
     let forwarding = &call.api_state.forwarding;
     let Some(request) = request else { return Ok(ApiResponse::empty(204)) };
@@ -71,7 +72,8 @@ pub(super) async fn handle(
         let is_unverified = options.insecure_skip_tls_verify_backend;
         context.http_state.stream_metrics.count_log(is_unverified);
         let transport = if is_unverified { &forwarding.insecure_kubelets } else { &forwarding.kubelets };
-        return log(context, call, transport, &request, &path_and_query).await;
+        let at_shutdown = if options.follow { AtShutdown::End } else { AtShutdown::Fail };
+        return log(context, call, transport, &request, &path_and_query, at_shutdown).await;
     }
     let names = &call.api_state.names;
     let channels = names.group("channel");
@@ -104,13 +106,15 @@ async fn log(
     transport: &Transport,
     request: &NodeRequest,
     path_and_query: &str,
+    at_shutdown: AtShutdown,
 ) -> Result<ApiResponse, Status> {
     let failure = |error: &dyn std::fmt::Display| {
         let url = format!("{}{path_and_query}", request.target.origin());
         Status::failure(Reason::Unknown, format!("Get {url:?}: {error}"))
     };
     let get = Request::get(path_and_query).body(Body::empty()).map_err(|error| failure(&error))?;
-    let response = transport.send(&request.target, get).await.map_err(|error| {
+    let answer = until_stopped(call.api_state, transport.send(&request.target, get)).await?;
+    let response = answer.map_err(|error| {
         if matches!(error, TransportError::Tls(_)) {
             context.http_state.stream_metrics.count_log_tls_failure();
         }
@@ -121,7 +125,8 @@ async fn log(
     }
     let finish = long_running::begin(context, &call.collection.served, 200).await;
     let stopping = call.api_state.stopping.clone();
-    Ok(ApiResponse::plain_stream(Body::stream(StoppableBody::new(response.into_body(), finish, stopping))))
+    let body = StoppableBody::new(response.into_body(), finish, stopping, at_shutdown);
+    Ok(ApiResponse::plain_stream(Body::stream(body)))
 }
 
 /// Returns the Status for an unsuccessful response to a request for a log.
@@ -182,9 +187,21 @@ async fn read_error(response: Response<Body>) -> Result<String, BodyError> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+/// What a client sees of a response body that the shutdown of the server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AtShutdown {
+    /// A clean end, for bodies that have no end of their own, such as watches.
+    End,
+    /// A broken transfer, so that no client takes a part for the whole.
+    Fail,
+}
+
 /// The body of a backend as a response body, which ends at the shutdown of the server.
 pub(super) struct StoppableBody {
     body: Body,
+    at_shutdown: AtShutdown,
+    /// Whether the shutdown has ended the body.
+    is_cut: bool,
     stopping: Pin<Box<dyn Future<Output = ()> + Send>>,
     /// Dropped with the body.
     _finish: OnDrop,
@@ -192,8 +209,14 @@ pub(super) struct StoppableBody {
 
 impl StoppableBody {
     /// `finish` is dropped with the body.
-    pub(super) fn new(body: Body, finish: OnDrop, stopping: watch::Receiver<bool>) -> Self {
-        StoppableBody { body, stopping: Box::pin(stopped(stopping)), _finish: finish }
+    pub(super) fn new(
+        body: Body,
+        finish: OnDrop,
+        stopping: watch::Receiver<bool>,
+        at_shutdown: AtShutdown,
+    ) -> Self {
+        let stopping = Box::pin(stopped(stopping));
+        StoppableBody { body, at_shutdown, is_cut: false, stopping, _finish: finish }
     }
 }
 
@@ -205,10 +228,24 @@ impl http_body::Body for StoppableBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if self.stopping.as_mut().poll(context).is_ready() {
+        if self.is_cut {
             return Poll::Ready(None);
         }
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        // A body that is complete before the shutdown ends cleanly.
+        if matches!(frame, Poll::Ready(None)) {
+            return frame;
+        }
+        if self.stopping.as_mut().poll(context).is_pending() {
+            return frame;
+        }
+        self.is_cut = true;
+        match self.at_shutdown {
+            AtShutdown::End => Poll::Ready(None),
+            AtShutdown::Fail => {
+                Poll::Ready(Some(Err("the server stopped before the end of the response".into())))
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -217,6 +254,25 @@ impl http_body::Body for StoppableBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::default()
+    }
+}
+
+/// Waits for the answer of a backend.
+///
+/// # Errors
+///
+/// 503: the server stops first. The backend may have received the request, so the client is not told to repeat it.
+pub(super) async fn until_stopped<T>(
+    api_state: &ApiState,
+    answer: impl Future<Output = T>,
+) -> Result<T, Status> {
+    tokio::select! {
+        biased;
+        answer = answer => Ok(answer),
+        () = stopped(api_state.stopping.clone()) => {
+            let text = "the server is stopping and the backend has not answered";
+            Err(Status::failure(Reason::ServiceUnavailable, text))
+        }
     }
 }
 
@@ -260,7 +316,8 @@ async fn pass_through(
         user: None,
         extra_headers: Vec::new(),
     };
-    match forwarding::forward(&context.head, Body::empty(), forward).await? {
+    let answer = forwarding::forward(&context.head, Body::empty(), forward);
+    match until_stopped(call.api_state, answer).await?? {
         Forwarded::Response(response) => Ok(ApiResponse::forwarded(response)),
         Forwarded::Upgraded { head, tunnel } => {
             let finish = long_running::begin(context, &call.collection.served, 101).await;
@@ -363,7 +420,8 @@ async fn tunnel(
     }
     let upgrade = node_upgrade(path_and_query, headers, protocols)?;
     let counter = &context.http_state.stream_metrics;
-    let answer = call.api_state.forwarding.kubelets.upgrade(&request.target, upgrade).await;
+    let answer = call.api_state.forwarding.kubelets.upgrade(&request.target, upgrade);
+    let answer = until_stopped(call.api_state, answer).await?;
     let (head, stream) = match answer {
         Err(error) => {
             counter.count_tunnelled(500);
@@ -443,6 +501,9 @@ fn upgrade_required() -> Status {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{StreamExt as _, stream};
+    use http_body_util::StreamBody;
+
     use super::*;
 
     #[test]
@@ -453,6 +514,28 @@ mod tests {
         {
             let encoded = utf8_percent_encode(text, QUERY).to_string().replace(' ', "+");
             assert_eq!(encoded, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn shutdown_cuts_a_body_and_ends_a_followed_one() {
+        for (at_shutdown, is_complete, is_error) in [
+            (AtShutdown::End, false, false),
+            (AtShutdown::Fail, false, true),
+            (AtShutdown::Fail, true, false),
+        ] {
+            let (stop, stopping) = watch::channel(false);
+            let first = stream::iter([Ok::<_, BodyError>(Frame::data(Bytes::from_static(b"part")))]);
+            let body = match is_complete {
+                true => Body::stream(StreamBody::new(first)),
+                false => Body::stream(StreamBody::new(first.chain(stream::pending()))),
+            };
+            let mut body = StoppableBody::new(body, OnDrop::new(|| ()), stopping, at_shutdown);
+            assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "part");
+            stop.send_replace(true);
+            let last = body.frame().await;
+            assert_eq!(last.is_some_and(|last| last.is_err()), is_error, "{at_shutdown:?}");
+            assert!(body.frame().await.is_none(), "{at_shutdown:?}");
         }
     }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use apimachinery::attributes::{Attributes, ParsedSelector};
 use apimachinery::selector::{field::FieldSelector, label::LabelSelector};
+use forwarding::url_path;
 use http::Method;
 use percent_encoding::percent_decode_str;
 
@@ -183,15 +184,32 @@ impl RequestInfo {
         }
     }
 
+    /// Makes the watch of one object a get, unless the path begins the watch.
+    ///
+    /// Other API servers ignore `watch` on the path of an object, as the resolver of Kubernetes does.
+    pub(super) fn read_object_watch_as_get(&mut self) {
+        let attributes = &self.attributes;
+        let is_of_object = attributes.verb == "watch" && !self.path_name().is_empty();
+        let position = if attributes.group.is_empty() { 2 } else { 3 };
+        let segment = attributes.path.split('/').skip(1).nth(position).unwrap_or_default();
+        let is_watch_path = percent_decode_str(segment).decode_utf8_lossy() == "watch";
+        if is_of_object && !is_watch_path {
+            "get".clone_into(&mut Arc::make_mut(&mut self.attributes).verb);
+        }
+    }
+
     /// Returns the name in the path, `""` if the name came from the field selector.
     pub(super) fn path_name(&self) -> &str {
         if self.name_from_selector { "" } else { &self.attributes.name }
     }
 
-    /// Returns the decoded path after the subresource, with a leading slash; `""` if the path ends with the
-    /// subresource.
+    /// Returns the decoded path after the subresource as the backend gets it: cleaned, with a leading slash; `""` if
+    /// the path ends with the subresource.
     pub(super) fn path_after_subresource(&self) -> String {
-        percent_decode_str(self.path_in_proxy()).decode_utf8_lossy().into_owned()
+        match self.path_in_proxy() {
+            "" => String::new(),
+            path => url_path::decoded_directory(path),
+        }
     }
 
     /// Returns the encoded path after the subresource, with a leading slash; `""` if the path ends with the
@@ -272,6 +290,24 @@ mod tests {
 
     /// Verb, group, version, attribute namespace, URL namespace, resource, subresource, name.
     type Row = (&'static str, &'static str, [&'static str; 8]);
+
+    #[test]
+    fn watch_of_object_becomes_get_unless_the_path_or_a_selector_begins_it() {
+        for (path, verb) in [
+            ("/apis/e.com/v1/namespaces/n/things/a?watch=1", "get"),
+            ("/apis/e.com/v1/things/a?watch=true", "get"),
+            ("/apis/e.com/v1/things?watch=1", "watch"),
+            ("/apis/e.com/v1/things?watch=1&fieldSelector=metadata.name%3Da", "watch"),
+            ("/apis/e.com/v1/watch/things/a", "watch"),
+            ("/apis/e.com/v1/%77atch/things/a", "watch"),
+            ("/api/v1/watch/namespaces/n/pods/a", "watch"),
+            ("/api/v1/namespaces/n/pods/a?watch", "get"),
+        ] {
+            let mut info = resolve("GET", path);
+            info.read_object_watch_as_get();
+            assert_eq!(info.attributes.verb, verb, "{path}");
+        }
+    }
 
     #[test]
     fn resource_paths_resolve_to_attributes() {
@@ -393,7 +429,7 @@ mod tests {
         for (path, expected, decoded) in [
             ("/api/v1/nodes/n/proxy", "", ""),
             ("/api/v1/nodes/n/proxy/", "/", "/"),
-            ("/api/v1/nodes/n/proxy//a/../%2e%2E/%zz/", "//a/../%2e%2E/%zz/", "//a/../../%zz/"),
+            ("/api/v1/nodes/n/proxy//a/../%2e%2E/%zz/", "//a/../%2e%2E/%zz/", "/%2e%2E/%zz/"),
             ("/api/v1/namespaces/a/pods/p:80/proxy/a%2Fb", "/a%2Fb", "/a/b"),
             ("/api/v1/namespaces/a/services/s/proxy/%00", "/%00", "/\0"),
         ] {

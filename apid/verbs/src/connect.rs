@@ -22,7 +22,7 @@ pub struct ConnectOptions {
     pub command: Vec<String>,
     /// The ports of a port-forward.
     pub ports: Vec<i32>,
-    /// The path after `proxy`, with a leading slash; `""` if there is none.
+    /// The decoded and cleaned path after `proxy`, with a leading slash; `""` if there is none.
     pub path: String,
     /// Name of the container; `""` for the default or only container of the pod.
     pub container: String,
@@ -105,6 +105,9 @@ impl ConnectOptions {
                 let port = |value: &Value| i32::try_from(value.as_i64()?).ok();
                 options.ports = ports.filter_map(port).collect();
             }
+            "PodProxyOptions" | "ServiceProxyOptions" | "NodeProxyOptions" => {
+                options.path = object.get("path").and_then(Value::as_str).unwrap_or_default().to_owned();
+            }
             _ => {}
         }
         options
@@ -126,4 +129,23 @@ pub(super) async fn find_core_object(
 ) -> Result<Object, Status> {
     let collection = call.collection_of("", kind).ok_or_else(Status::unknown_resource)?;
     find_object(&Call { collection, namespace, name, ..*call }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admission_sees_and_changes_the_path_of_a_proxy() {
+        for kind in ["PodProxyOptions", "ServiceProxyOptions", "NodeProxyOptions"] {
+            let options = ConnectOptions { path: "/a b".to_owned(), ..ConnectOptions::default() };
+            let mut object = options.to_object(kind);
+            assert_eq!(object.get("path").and_then(Value::as_str), Some("/a b"), "{kind}");
+            assert_eq!(options.with_object(kind, &object).path, "/a b", "{kind}");
+            object.0.insert("path".to_owned(), "/c".into());
+            assert_eq!(options.with_object(kind, &object).path, "/c", "{kind}");
+            object.0.remove("path");
+            assert_eq!(options.with_object(kind, &object).path, "", "{kind}");
+        }
+    }
 }

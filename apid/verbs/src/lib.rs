@@ -76,7 +76,7 @@ pub use evict::evict;
 pub use get::get;
 pub use list::{ListResult, STORE_PAGE_COST, list};
 pub use metrics::{ReadMetrics, WatchEventMetrics};
-pub use proxies::{ProxyTarget, proxy_target};
+pub use proxies::{ProxyRequest, ProxyTarget, proxy_request};
 pub use response_object::ResponseObject;
 pub use review::review;
 pub use served_kinds::{Collection, CurrentKinds, ServedKinds};

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! [`proxy_target`] checks a request as kube-apiserver does before it connects, in the same order: admission with the
+//! [`proxy_request`] checks a request as kube-apiserver does before it connects, in the same order: admission with the
 //! operation `CONNECT`, the name, the object, the address. The name is `NAME`, `NAME:PORT` or `SCHEME:NAME:PORT`. The
-//! result says where to connect; the caller connects.
+//! result says where to connect and what to ask for; the caller connects.
 //!
 //! # Invariants
 //!
@@ -36,21 +36,31 @@ pub struct ProxyTarget {
     pub is_kubelet: bool,
 }
 
-/// Checks a request for the subresource `proxy`, and returns its backend.
+/// A request to a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyRequest {
+    /// The backend.
+    pub backend: ProxyTarget,
+    /// The decoded path at the backend after admission; equal to [`ConnectOptions::path`] if admission left it alone.
+    pub path: String,
+}
+
+/// Checks a request for the subresource `proxy`, and returns its backend and path.
 ///
 /// # Errors
 ///
 /// 403 from admission, 404 for a missing object, 400 for an invalid name or an address that is not allowed, 503 for a
 /// Service without the port or without endpoints. 500 for a node without an address.
-pub fn proxy_target<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFuture<'a, ProxyTarget> {
+pub fn proxy_request<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFuture<'a, ProxyRequest> {
     Box::pin(async move {
-        admitted_options(call, options).await?;
-        match call.collection.resource.group_resource.resource.as_str() {
+        let path = admitted_options(call, options).await?.path;
+        let backend = match call.collection.resource.group_resource.resource.as_str() {
             "services" => service(call).await,
             "pods" => pod(call).await,
             "nodes" => node(call).await,
             _ => Err(Status::not_implemented(&call.collection.resource.group_resource, call.subresource)),
-        }
+        }?;
+        Ok(ProxyRequest { backend, path })
     })
 }
 

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::shares::MAX_FORWARDED_OF_USER;
 
 /// Starts a backend that answers each request with its head and the bytes of its body that have arrived.
 async fn start_backend() -> u16 {
@@ -177,4 +178,80 @@ async fn proxy_to_endpoint_needs_a_pod_with_its_address_in_the_namespace() {
         let message = reply.json()["message"].as_str().unwrap_or_default().to_owned();
         assert!(reply.code == 503 && message.contains(text), "{reference}: {message}");
     }
+}
+
+/// Starts a backend that answers each request with the same bytes, and keeps the connection open.
+async fn start_stalling_backend(answer: &'static [u8]) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut connections = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            stream.write_all(answer).await.unwrap();
+            connections.push(stream);
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn shutdown_ends_the_wait_for_a_backend_with_503() {
+    let server = start(start_stalling_backend(b"").await).await;
+    let (reply, ()) = tokio::join!(server.get("/api/v1/namespaces/a/pods/p/proxy/x"), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        server.stop.send_replace(true);
+    });
+    assert_eq!((reply.code, reply.header("retry-after")), (503, ""));
+    assert_eq!(reply.json()["message"], "the server is stopping and the backend has not answered");
+}
+
+#[tokio::test]
+async fn shutdown_breaks_a_proxied_body() {
+    let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n";
+    let server = start(start_stalling_backend(answer).await).await;
+    let response = server.open("GET", "/api/v1/namespaces/a/pods/p/proxy/x", &[], Bytes::new()).await;
+    let mut body = response.into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "part");
+    server.stop.send_replace(true);
+    assert!(body.frame().await.unwrap().is_err(), "a part is not the whole");
+}
+
+/// Starts a backend that reads the head of a request, and answers with a part of a body and no end.
+async fn start_endless_backend() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut received = Vec::new();
+                while !received.ends_with(b"\r\n\r\n") {
+                    received.push(stream.read_u8().await.unwrap());
+                }
+                let answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n";
+                stream.write_all(answer).await.unwrap();
+                // The connection stays open until apid closes it.
+                drop(stream.read_u8().await);
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn open_responses_of_backends_count_against_the_limit_of_the_user() {
+    let server = start(start_endless_backend().await).await;
+    let url = "/api/v1/namespaces/a/pods/p/proxy/x";
+    let mut open = Vec::new();
+    for _ in 0..MAX_FORWARDED_OF_USER {
+        let response = server.open("GET", url, &[], Bytes::new()).await;
+        assert_eq!(response.status(), 200);
+        open.push(response);
+    }
+    let rejected = server.get(url).await;
+    assert_eq!((rejected.code, rejected.header("retry-after")), (429, "1"));
+    let message = rejected.json()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("256 open requests"), "{message}");
+    assert_eq!(server.get("/api/v1/namespaces/a/pods/p").await.code, 200, "apid answers");
+    drop(open);
+    assert_eq!(server.open("GET", url, &[], Bytes::new()).await.status(), 200);
 }
