@@ -13,6 +13,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::codec::yaml;
 use apimachinery::status::{Reason, Status};
@@ -21,6 +22,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use serving::body::Body;
+use tokio::sync::watch;
 use verbs::patch::Kind;
 use verbs::{ListResult, UnreadableObjects};
 
@@ -45,6 +47,21 @@ pub(super) fn rejection(context: &RequestContext) -> ApiResponse {
     ApiResponse::text(500, format!("Internal Server Error: {uri}: failed to store audit event\n"))
 }
 
+/// The number of streams whose last event is not written yet.
+#[derive(Debug, Default)]
+pub(crate) struct AuditedStreams(watch::Sender<usize>);
+
+impl AuditedStreams {
+    /// Waits until each stream has its last event, at most for `timeout`.
+    pub(crate) async fn finish(&self, timeout: Duration) {
+        let mut open = self.0.subscribe();
+        if tokio::time::timeout(timeout, open.wait_for(|open| *open == 0)).await.is_err() {
+            let open = *self.0.borrow();
+            tracing::warn!(open, "streams have not ended in time; the audit log lacks their last events");
+        }
+    }
+}
+
 /// The last event of a stream, which is written when the guard is dropped.
 pub(super) struct StreamAudit {
     http_state: Arc<HttpState>,
@@ -66,6 +83,7 @@ impl Drop for StreamAudit {
     fn drop(&mut self) {
         let outcome = Outcome { code: self.code, status: None };
         self.http_state.audit.write_now(&self.event, Stage::ResponseComplete, outcome);
+        self.http_state.audited_streams.0.send_modify(|open| *open -= 1);
     }
 }
 
@@ -119,11 +137,12 @@ impl RequestContext {
             event.set_response_object(Bytes::from(status.to_value().to_string()));
         }
         let has_no_credentials = outcome.code == 401 && event.user.is_none();
-        if has_no_credentials || self.info.is_long_running() {
-            audit.write(&event, Stage::ResponseStarted, outcome).await;
-        }
-        if !has_no_credentials {
-            audit.write(&event, Stage::ResponseComplete, outcome).await;
+        let is_started = has_no_credentials || self.info.is_long_running();
+        let started = is_started.then(|| audit.write(&event, Stage::ResponseStarted, outcome));
+        let complete = (!has_no_credentials).then(|| audit.write(&event, Stage::ResponseComplete, outcome));
+        // If the client disconnects meanwhile, the drop of the futures sends the remaining events.
+        for sending in [started, complete].into_iter().flatten() {
+            sending.await;
         }
     }
 
@@ -134,6 +153,7 @@ impl RequestContext {
         if !self.decide_audit(&mut event) {
             return None;
         }
+        self.http_state.audited_streams.0.send_modify(|open| *open += 1);
         let audit = StreamAudit { http_state: Arc::clone(&self.http_state), event, code };
         let outcome = Outcome { code, status: None };
         self.http_state.audit.write(&audit.event, Stage::ResponseStarted, outcome).await;

@@ -17,6 +17,7 @@ use serving::metrics::Metrics;
 use tokio::sync::Semaphore;
 use verbs::ApiState;
 
+use crate::audited_request::AuditedStreams;
 use crate::flow::{RequestFlow, RequestLimits};
 use crate::metrics::{self, RequestMetrics, StreamMetrics};
 use crate::response::protobuf::MessageCache;
@@ -45,6 +46,8 @@ pub struct HttpState {
     pub(crate) request_metrics: RequestMetrics,
     /// The metrics of the streams and logs of containers.
     pub(crate) stream_metrics: StreamMetrics,
+    /// The streams whose last audit event is not written yet.
+    pub(crate) audited_streams: AuditedStreams,
     /// Cache of the Protobuf encodings of objects in the watch cache.
     pub(crate) messages: MessageCache,
     /// The semaphore with one permit, because only one backup may run at a time.
@@ -102,6 +105,7 @@ impl HttpState {
         HttpState {
             request_metrics: RequestMetrics::new(&metrics),
             stream_metrics: StreamMetrics::new(&metrics),
+            audited_streams: AuditedStreams::default(),
             flow: RequestFlow::new(settings.request_limits, &api_state.clock, &metrics),
             flow_headers: <[_; 2]>::from(api_state.names.flow_control_headers()).map(HeaderName::from_static),
             documents,
@@ -126,6 +130,12 @@ impl HttpState {
     /// Flow control by schemas and levels; None without `--enable-priority-and-fairness`.
     pub fn flow_control(&self) -> Option<&Arc<FlowControl>> {
         self.flow.control()
+    }
+
+    /// Waits until the last audit events of all streams are written, at most for `timeout`. For the shutdown, after
+    /// [`ApiState::stopping`] has ended the streams.
+    pub async fn finish_streams(&self, timeout: Duration) {
+        self.audited_streams.finish(timeout).await;
     }
 
     /// Returns the task that measures the peak number of concurrent requests. It runs until the process ends.

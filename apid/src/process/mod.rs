@@ -60,6 +60,8 @@ use verbs::{
 
 /// Maximum time for which the shutdown waits for open requests.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time for streams to write their last audit events after the end of all connections that speak HTTP.
+const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for which the exit waits for blocking tasks.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -335,6 +337,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let (ready_error_sender, ready_error) = oneshot::channel();
     let service_manager = ServiceManager::from_environment();
     let readiness = Arc::clone(&progress);
+    let streams = Arc::clone(&http_state);
     let ready = async move {
         readiness.wait_until_ready(&http_state.health.readyz, &http_state.api_state.auth).await;
     };
@@ -363,6 +366,7 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     stop.send_replace(true);
     let _ = drain.send(());
     let _ = server.await;
+    streams.finish_streams(STREAM_END_TIMEOUT).await;
     store.close().await;
     audit.finish_batches().await;
     audit.close();

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use apimachinery::clock::{Rng, SeededRng};
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{MAPS, Server, Settings, audit_log, map};
@@ -162,4 +164,21 @@ async fn panic_of_handler_is_audited_at_its_own_stage() {
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(events[0]["stage"], "Panic");
     assert_eq!(events[0]["responseStatus"]["message"], "APIServer panic'd: no random bits");
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_the_last_events_of_streams() {
+    let audited = AuditedServer::start().await;
+    let url = format!("{MAPS}?watch=1&audited");
+    let watch = audited.server.open("GET", &url, &[], Bytes::new()).await;
+    let http_state = Arc::clone(&audited.server.http_state);
+    let finished = http_state.finish_streams(Duration::from_secs(60));
+    assert!(tokio::time::timeout(Duration::from_millis(50), finished).await.is_err(), "the stream is open");
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        drop(watch);
+    });
+    http_state.finish_streams(Duration::from_secs(60)).await;
+    let stages: Vec<_> = audited.events("&audited").iter().map(|event| event["stage"].clone()).collect();
+    assert_eq!(stages, ["ResponseStarted", "ResponseComplete"]);
 }
