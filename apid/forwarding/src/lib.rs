@@ -32,6 +32,7 @@ mod address_policy;
 mod credentials;
 mod forward;
 pub mod headers;
+mod lookup;
 mod nodes;
 mod process;
 mod rewriting;

@@ -7,6 +7,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
@@ -26,6 +27,7 @@ pub const DEFAULT_ADDRESS_TYPES: [&str; 5] =
 pub struct NodeResolver {
     preferred_types: Vec<String>,
     addresses: Arc<AddressPolicy>,
+    lookup_timeout: Duration,
 }
 
 /// The reason why a node cannot be reached.
@@ -49,9 +51,14 @@ impl From<NodeError> for Status {
 }
 
 impl NodeResolver {
-    /// Creates a resolver. `preferred_types`: `--kubelet-preferred-address-types`.
-    pub fn new(preferred_types: Vec<String>, addresses: Arc<AddressPolicy>) -> Self {
-        NodeResolver { preferred_types, addresses }
+    /// Creates a resolver. `preferred_types`: `--kubelet-preferred-address-types`. `lookup_timeout`: maximum time to
+    /// find the addresses of a name.
+    pub fn new(
+        preferred_types: Vec<String>,
+        addresses: Arc<AddressPolicy>,
+        lookup_timeout: Duration,
+    ) -> Self {
+        NodeResolver { preferred_types, addresses, lookup_timeout }
     }
 
     /// Returns the target of the kubelet of a node.
@@ -70,7 +77,7 @@ impl NodeResolver {
     /// See [`NodeError`].
     pub async fn at_port(&self, node: &Object, scheme: Scheme, port: u16) -> Result<Target, NodeError> {
         let host = self.preferred_address(node)?;
-        Ok(Target::at_host(scheme, &host, port, &self.addresses).await?)
+        Ok(Target::at_host(scheme, &host, port, &self.addresses, self.lookup_timeout).await?)
     }
 
     fn preferred_address(&self, node: &Object) -> Result<String, NodeError> {
@@ -132,7 +139,11 @@ mod tests {
     }
 
     fn resolver(types: &[&str]) -> NodeResolver {
-        NodeResolver::new(types.iter().map(|kind| (*kind).to_owned()).collect(), Arc::default())
+        NodeResolver::new(
+            types.iter().map(|kind| (*kind).to_owned()).collect(),
+            Arc::default(),
+            Duration::from_secs(30),
+        )
     }
 
     #[tokio::test]

@@ -110,7 +110,11 @@ impl Forwarding {
             http2: true,
         };
         Ok(Forwarding {
-            nodes: NodeResolver::new(options.kubelet_address_types, Arc::clone(&options.addresses)),
+            nodes: NodeResolver::new(
+                options.kubelet_address_types,
+                Arc::clone(&options.addresses),
+                options.kubelet_timeout,
+            ),
             addresses: options.addresses,
             service_map: options.service_map,
             routing: if options.aggregator_routing {

@@ -1,9 +1,12 @@
 //! The address of a backend, resolved and checked.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::lookup::lookup;
 use crate::{AddressNotAllowed, AddressPolicy};
 
 /// Protocol of a backend.
@@ -87,23 +90,18 @@ impl Target {
     ///
     /// # Errors
     ///
-    /// The name has no address, or the policy rejects one of its addresses.
+    /// The name has no address, or none within the maximum time, or the policy rejects one of its addresses.
     pub async fn at_host(
         scheme: Scheme,
         host: &str,
         port: u16,
         policy: &AddressPolicy,
+        max_time: Duration,
     ) -> Result<Self, NameError> {
         if let Ok(address) = host.parse() {
             return Ok(Target::at_address(scheme, address, port, policy)?);
         }
-        let lookup = |problem: String| NameError::Lookup { name: host.to_owned(), problem };
-        let found =
-            tokio::net::lookup_host((host, port)).await.map_err(|_| lookup("no such host".to_owned()))?;
-        let addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
-        if addresses.is_empty() {
-            return Err(lookup("no such host".to_owned()));
-        }
+        let addresses = found_addresses(host, lookup(host, port), max_time).await?;
         for address in &addresses {
             policy.check(*address)?;
         }
@@ -150,6 +148,20 @@ impl Target {
     }
 }
 
+/// Returns the addresses that a look-up of a name finds within the maximum time.
+async fn found_addresses(
+    name: &str,
+    lookup: impl Future<Output = io::Result<Vec<SocketAddr>>>,
+    max_time: Duration,
+) -> Result<Vec<IpAddr>, NameError> {
+    let problem = match tokio::time::timeout(max_time, lookup).await {
+        Ok(Ok(found)) if !found.is_empty() => return Ok(found.iter().map(SocketAddr::ip).collect()),
+        Ok(_) => "no such host",
+        Err(_elapsed) => "i/o timeout",
+    };
+    Err(NameError::Lookup { name: name.to_owned(), problem: problem.to_owned() })
+}
+
 impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Target({})", self.origin())
@@ -166,7 +178,7 @@ mod tests {
         let strict = AddressPolicy::default();
         let open = AddressPolicy::new(&["127.0.0.0/8".to_owned(), "::1".to_owned()]).unwrap();
         let at_host = |host: &'static str, policy: AddressPolicy| async move {
-            Target::at_host(Scheme::Https, host, 10250, &policy).await
+            Target::at_host(Scheme::Https, host, 10250, &policy, Duration::from_secs(30)).await
         };
         let error = at_host("localhost", strict.clone()).await.unwrap_err();
         assert_eq!(error, NameError::NotAllowed(AddressNotAllowed));
@@ -177,5 +189,13 @@ mod tests {
         assert_eq!(at_host("fd00::1", strict.clone()).await.unwrap().authority(), "[fd00::1]:10250");
         let error = at_host("nowhere.invalid", strict).await.unwrap_err();
         assert_eq!(error.to_string(), "lookup nowhere.invalid: no such host");
+    }
+
+    #[tokio::test]
+    async fn name_without_answer_in_time_is_an_error() {
+        let found = found_addresses("slow", std::future::pending(), Duration::from_millis(20)).await;
+        assert_eq!(found.unwrap_err().to_string(), "lookup slow: i/o timeout");
+        let found = found_addresses("empty", async { Ok(Vec::new()) }, Duration::from_secs(30)).await;
+        assert_eq!(found.unwrap_err().to_string(), "lookup empty: no such host");
     }
 }

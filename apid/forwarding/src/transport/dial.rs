@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use rustix::net::sockopt;
 use rustls::ClientConfig;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,11 +19,15 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::TransportError;
+use crate::lookup::lookup;
 use crate::target::{Addresses, Scheme};
 use crate::{ClientCredentials, Target};
 
 /// Maximum number of open connections of a transport.
 const MAX_CONNECTIONS: usize = 4000;
+/// Time without data before the first TCP keep-alive probe, and between two probes. A backend that is gone without a
+/// reset must not keep a connection forever.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
 const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
@@ -60,7 +65,7 @@ pub(super) struct Connection {
 }
 
 /// A connection counts against the limits of its target and of the transport.
-struct ConnectionPermit {
+pub(super) struct ConnectionPermit {
     _of_target: OwnedSemaphorePermit,
     _of_transport: OwnedSemaphorePermit,
 }
@@ -86,13 +91,12 @@ impl Dialer {
         self.credentials.as_ref().map_or(0, |credentials| credentials.current().0)
     }
 
-    /// Connects in the protocol that the backend chooses. `free`: the free connections of the target.
+    /// Connects in the protocol that the backend chooses.
     pub(super) async fn connect(
         &self,
         target: &Target,
-        free: &Arc<Semaphore>,
+        permit: ConnectionPermit,
     ) -> Result<Connection, TransportError> {
-        let permit = self.permit(target, free)?;
         let (generation, tls) = self.tls(|tls| &tls.negotiating);
         let io = self.connect_with(target, tls).await?;
         let is_http2 = io.is_http2();
@@ -103,20 +107,25 @@ impl Dialer {
     pub(super) async fn connect_http1(
         &self,
         target: &Target,
-        free: &Arc<Semaphore>,
+        permit: ConnectionPermit,
     ) -> Result<TokioIo<Stream>, TransportError> {
-        let permit = self.permit(target, free)?;
         let (_, tls) = self.tls(|tls| &tls.http1);
         let io = self.connect_with(target, tls).await?;
         Ok(TokioIo::new(Stream { io, _permit: permit }))
     }
 
-    fn permit(&self, target: &Target, free: &Arc<Semaphore>) -> Result<ConnectionPermit, TransportError> {
-        let take = |free: &Arc<Semaphore>| {
-            let permit = Arc::clone(free).try_acquire_owned();
-            permit.map_err(|_| TransportError::Busy(target.authority()))
-        };
-        Ok(ConnectionPermit { _of_target: take(free)?, _of_transport: take(&self.free)? })
+    /// Takes a free connection of a target and of the transport; None if the target or the transport has none.
+    /// `free`: the free connections of the target.
+    pub(super) fn permit(&self, free: &Arc<Semaphore>) -> Option<ConnectionPermit> {
+        let take = |free: &Arc<Semaphore>| Arc::clone(free).try_acquire_owned().ok();
+        Some(ConnectionPermit { _of_target: take(free)?, _of_transport: take(&self.free)? })
+    }
+
+    /// Waits for a free connection of a target and of the transport.
+    pub(super) async fn wait_for_permit(&self, free: &Arc<Semaphore>) -> Option<ConnectionPermit> {
+        let _of_target = Arc::clone(free).acquire_owned().await.ok()?;
+        let _of_transport = Arc::clone(&self.free).acquire_owned().await.ok()?;
+        Some(ConnectionPermit { _of_target, _of_transport })
     }
 
     /// Returns a TLS configuration with the current client certificate.
@@ -171,15 +180,26 @@ async fn dial(target: &Target) -> Result<TcpStream, TransportError> {
     let addresses: Vec<SocketAddr> = match target.addresses() {
         Addresses::Checked(ips) => ips.iter().map(|ip| SocketAddr::new(*ip, target.port())).collect(),
         Addresses::OfHost => {
-            let found = tokio::net::lookup_host((target.host(), target.port())).await;
-            found.map_err(|_| TransportError::Lookup(target.host().to_owned()))?.collect()
+            let found = lookup(target.host(), target.port()).await;
+            found.map_err(|_| TransportError::Lookup(target.host().to_owned()))?
         }
     };
     let connected = TcpStream::connect(addresses.as_slice()).await;
     let stream = connected.map_err(|error| TransportError::of_dial(target, &error))?;
     // Without Nagle's algorithm small messages of interactive streams leave at once. A failure costs time only.
     drop(stream.set_nodelay(true));
+    if let Err(error) = keep_alive(&stream) {
+        tracing::debug!(%error, "TCP keep-alive of a connection to a backend could not be set");
+    }
     Ok(stream)
+}
+
+/// Turns on TCP keep-alive. The connection ends after a number of probes without answer, which the system sets.
+fn keep_alive(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE_INTERVAL)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
 }
 
 /// A connection that is counted until it is dropped.
@@ -263,18 +283,22 @@ mod tests {
     use crate::AddressPolicy;
 
     #[tokio::test]
-    async fn connections_above_the_limit_of_a_target_are_rejected() {
+    async fn connection_counts_until_it_ends_and_probes_a_silent_backend() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let policy = AddressPolicy::new(&["127.0.0.1".to_owned()]).unwrap();
         let target = Target::at_address(Scheme::Http, Ipv4Addr::LOCALHOST.into(), port, &policy).unwrap();
         let dialer = Dialer::new(Trust::Insecure.tls().unwrap(), None, None, Duration::from_secs(30), true);
         let free = Arc::new(Semaphore::new(1));
-        let first = dialer.connect(&target, &free).await.ok().unwrap();
-        let error = dialer.connect_http1(&target, &free).await.err().unwrap();
-        assert_eq!(error.to_string(), format!("dial tcp 127.0.0.1:{port}: too many open connections"));
-        assert!(!error.is_connect(), "the backend is not unreachable");
+        let permit = dialer.permit(&free).unwrap();
+        let first = dialer.connect(&target, permit).await.ok().unwrap();
+        assert!(dialer.permit(&free).is_none());
+        let Io::Plain(stream) = &first.stream.inner().io else { panic!("a connection without TLS") };
+        assert!(sockopt::socket_keepalive(stream).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(stream).unwrap(), KEEP_ALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepintvl(stream).unwrap(), KEEP_ALIVE_INTERVAL);
         drop(first);
-        assert!(dialer.connect_http1(&target, &free).await.is_ok());
+        let permit = dialer.permit(&free).unwrap();
+        assert!(dialer.connect_http1(&target, permit).await.is_ok());
     }
 }

@@ -14,7 +14,8 @@
 //! INVARIANT (bounded heads): a response head is at most [`MAX_HEAD_BYTES`] long and has at most
 //! [`MAX_HEAD_FIELDS`] fields. Trailers have the same limit.
 //! INVARIANT (bounded connections): a transport has at most 4,000 open connections, at most 1,000 of them to one
-//! target, so that a backend that does not answer leaves connections to the others.
+//! target, so that a backend that does not answer leaves connections to the others. Idle connections count too; at
+//! a limit they are closed.
 //! INVARIANT (bounded memory): a connection buffers at most [`MAX_HEAD_BYTES`] in HTTP/1.1, and
 //! [`STREAM_WINDOW`] for each stream in HTTP/2. A slow reader stops only its own stream: the window of an HTTP/2
 //! connection is the sum of the windows of [`MAX_STREAMS`].
@@ -37,7 +38,7 @@ use serving::body::Body;
 use serving::client::{SettingsError, Trust};
 
 use crate::{ClientCredentials, Target, headers};
-use dial::{Connection, Dialer};
+use dial::{Connection, ConnectionPermit, Dialer};
 pub use error::TransportError;
 use pool::Pool;
 
@@ -54,6 +55,8 @@ pub const MAX_STREAMS: u32 = 32;
 const MAX_TARGETS: u64 = 4096;
 /// Time after which the connections of an unused target are closed.
 const TARGET_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Maximum time to wait for a connection while idle connections close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Settings of a transport.
 #[derive(Clone, Debug)]
@@ -139,7 +142,22 @@ impl Transport {
     ) -> Result<Response<Body>, TransportError> {
         prepare(&mut request, target)?;
         let pool = self.pools.get_with_by_ref(target, Arc::default);
-        pool.send(&self.dialer, target, request).await
+        pool.send(self, target, request).await
+    }
+
+    /// Takes a free connection of a target; closes the idle connections of all targets if there is none.
+    async fn permit(&self, target: &Target, pool: &Pool) -> Result<ConnectionPermit, TransportError> {
+        if let Some(permit) = self.dialer.permit(&pool.free) {
+            return Ok(permit);
+        }
+        let busy = || TransportError::Busy(target.authority());
+        let closed: usize = self.pools.iter().map(|(_, pool)| pool.close_idle()).sum();
+        if closed == 0 {
+            return Err(busy());
+        }
+        // The tasks of the idle connections end them.
+        let wait = tokio::time::timeout(CLOSE_TIMEOUT, self.dialer.wait_for_permit(&pool.free));
+        wait.await.ok().flatten().ok_or_else(busy)
     }
 
     /// Sends an upgrade request on a connection of its own in HTTP/1.1.
@@ -155,7 +173,8 @@ impl Transport {
         prepare(&mut request, target)?;
         let broken = |error: hyper::Error| TransportError::of_exchange(target, &error);
         let pool = self.pools.get_with_by_ref(target, Arc::default);
-        let stream = self.dialer.connect_http1(target, &pool.free).await?;
+        let permit = self.permit(target, &pool).await?;
+        let stream = self.dialer.connect_http1(target, permit).await?;
         let handshake = http1_builder().handshake::<_, Body>(stream).await;
         let (mut sender, connection) = handshake.map_err(broken)?;
         // The task ends with the connection, which ends when the sender and the response are dropped.

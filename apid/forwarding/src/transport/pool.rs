@@ -4,11 +4,10 @@
 //!
 //! A request takes an HTTP/2 connection with a free stream, or an idle HTTP/1.1 connection, or a new connection. A
 //! connection in HTTP/1.1 returns to the pool when its response is complete. A connection with an older client
-//! certificate is not used again.
+//! certificate is not used again. A connection without requests for [`IDLE_TIMEOUT`] is closed.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +22,9 @@ use serving::body::Body;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::{Connection, Dialer, MAX_HEAD_BYTES, MAX_STREAMS, STREAM_WINDOW, TransportError, http1_builder};
+use super::{
+    Connection, MAX_HEAD_BYTES, MAX_STREAMS, STREAM_WINDOW, Transport, TransportError, http1_builder,
+};
 use crate::Target;
 use crate::target::Scheme;
 
@@ -31,6 +32,8 @@ use crate::target::Scheme;
 pub(super) const MAX_TARGET_CONNECTIONS: usize = 1000;
 /// Time after which an idle connection is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// Interval at which a pool closes its connections that have been idle for long.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 /// Maximum number of idle HTTP/1.1 connections of one target.
 const MAX_IDLE_CONNECTIONS: usize = 25;
 /// Maximum number of reused connections that a request tries before it gets a new one.
@@ -70,9 +73,17 @@ struct Idle {
 #[derive(Clone)]
 struct Multiplexed {
     sender: http2::SendRequest<Body>,
-    /// Number of streams in use.
-    streams: Arc<AtomicUsize>,
+    streams: Arc<Mutex<Streams>>,
     generation: u64,
+}
+
+/// The streams of an HTTP/2 connection.
+#[derive(Default)]
+struct Streams {
+    /// Number of streams in use.
+    used: u32,
+    /// The end of the last stream; None while a stream is in use.
+    idle_since: Option<Instant>,
 }
 
 /// A connection that a request may use.
@@ -85,11 +96,11 @@ impl Pool {
     /// Sends a request and returns the response when its head has arrived.
     pub(super) async fn send(
         &self,
-        dialer: &Dialer,
+        transport: &Transport,
         target: &Target,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, TransportError> {
-        let generation = dialer.generation();
+        let generation = transport.dialer.generation();
         for _ in 0..MAX_REUSED_CONNECTIONS {
             let Some(sender) = self.take(generation) else { break };
             let replay = replayable(&request);
@@ -108,16 +119,23 @@ impl Pool {
                 _ => return Err(failure.error),
             }
         }
-        let connection = dialer.connect(target, &self.free).await?;
+        let permit = transport.permit(target, self).await?;
+        let connection = transport.dialer.connect(target, permit).await?;
         let generation = connection.generation;
         let sender = self.open(connection, target).await?;
         self.exchange(sender, target, request, generation).await.map_err(|failure| failure.error)
+    }
+
+    /// Closes the connections without requests; returns their number. They end soon after.
+    pub(super) fn close_idle(&self) -> usize {
+        self.connections.lock().remove_idle()
     }
 
     /// Takes an open connection of a generation of the client certificate.
     fn take(&self, generation: u64) -> Option<Sender> {
         let mut connections = self.connections.lock();
         connections.remove_unusable(generation);
+        connections.remove_expired(Instant::now());
         for connection in &connections.multiplexed {
             if let Some(stream) = Stream::begin(&connection.streams) {
                 return Some(Sender::Http2(connection.clone(), stream));
@@ -133,7 +151,7 @@ impl Pool {
         if !is_http2 {
             let (sender, connection) = http1_builder().handshake(stream).await.map_err(broken)?;
             // The connection ends when its sender is dropped; its errors also reach the request.
-            tokio::spawn(async move { drop(connection.await) });
+            self.spawn(connection);
             return Ok(Sender::Http1(sender));
         }
         let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -146,11 +164,24 @@ impl Pool {
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
         let (sender, connection) = builder.handshake(stream).await.map_err(broken)?;
-        tokio::spawn(async move { drop(connection.await) });
+        self.spawn(connection);
         let multiplexed = Multiplexed { sender, streams: Arc::default(), generation };
         let stream = Stream::begin(&multiplexed.streams).unwrap_or_default();
         self.connections.lock().multiplexed.push(multiplexed.clone());
         Ok(Sender::Http2(multiplexed, stream))
+    }
+
+    /// Runs a connection in a task, which also closes the connections of the pool that have been idle for long.
+    fn spawn<E>(&self, connection: impl Future<Output = Result<(), E>> + Send + 'static) {
+        let connections = Arc::downgrade(&self.connections);
+        tokio::spawn(async move {
+            let mut connection = std::pin::pin!(connection);
+            while tokio::time::timeout(IDLE_CHECK_INTERVAL, &mut connection).await.is_err() {
+                if let Some(connections) = connections.upgrade() {
+                    connections.lock().remove_expired(Instant::now());
+                }
+            }
+        });
     }
 
     async fn exchange(
@@ -200,12 +231,24 @@ impl Pool {
 
 impl Connections {
     fn remove_unusable(&mut self, generation: u64) {
-        let now = Instant::now();
-        self.idle.retain(|idle| {
-            idle.generation == generation && idle.sender.is_ready() && now - idle.since < IDLE_TIMEOUT
-        });
+        self.idle.retain(|idle| idle.generation == generation && idle.sender.is_ready());
         self.multiplexed
             .retain(|connection| connection.generation == generation && !connection.sender.is_closed());
+    }
+
+    /// Removes the connections that are idle for [`IDLE_TIMEOUT`].
+    fn remove_expired(&mut self, now: Instant) {
+        let is_recent = |since: Instant| now.saturating_duration_since(since) < IDLE_TIMEOUT;
+        self.idle.retain(|idle| is_recent(idle.since));
+        self.multiplexed.retain(|connection| connection.streams.lock().idle_since.is_none_or(is_recent));
+    }
+
+    /// Removes the connections without requests; returns their number.
+    fn remove_idle(&mut self) -> usize {
+        let before = self.idle.len() + self.multiplexed.len();
+        self.idle.clear();
+        self.multiplexed.retain(|connection| connection.streams.lock().idle_since.is_none());
+        before - self.multiplexed.len()
     }
 }
 
@@ -253,20 +296,29 @@ fn with_absolute_uri(mut request: Request<Body>, target: &Target) -> Result<Requ
 
 /// A stream of an HTTP/2 connection in use.
 #[derive(Default)]
-struct Stream(Arc<AtomicUsize>);
+struct Stream(Arc<Mutex<Streams>>);
 
 impl Stream {
     /// Begins a stream; None if the connection has no free stream.
-    fn begin(streams: &Arc<AtomicUsize>) -> Option<Self> {
-        let begin = |used: usize| (used < MAX_STREAMS as usize).then_some(used + 1);
-        streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, begin).ok()?;
+    fn begin(streams: &Arc<Mutex<Streams>>) -> Option<Self> {
+        let mut counted = streams.lock();
+        if counted.used >= MAX_STREAMS {
+            return None;
+        }
+        counted.used += 1;
+        counted.idle_since = None;
+        drop(counted);
         Some(Stream(Arc::clone(streams)))
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut streams = self.0.lock();
+        streams.used = streams.used.saturating_sub(1);
+        if streams.used == 0 {
+            streams.idle_since = Some(Instant::now());
+        }
     }
 }
 
@@ -293,5 +345,64 @@ impl http_body::Body for StreamBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper_util::rt::TokioIo;
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    const GENERATION: u64 = 0;
+
+    /// A connection in HTTP/2, the end of the backend, and the task of the connection.
+    async fn multiplexed() -> (Multiplexed, DuplexStream, tokio::task::JoinHandle<()>) {
+        let (client, backend) = tokio::io::duplex(1 << 16);
+        let handshake = http2::Builder::new(TokioExecutor::new()).handshake::<_, Body>(TokioIo::new(client));
+        let (sender, connection) = handshake.await.unwrap();
+        let task = tokio::spawn(async move { drop(connection.await) });
+        (Multiplexed { sender, streams: Arc::default(), generation: GENERATION }, backend, task)
+    }
+
+    #[tokio::test]
+    async fn http2_connection_ends_after_idle_time_without_streams() {
+        let (connection, _backend, task) = multiplexed().await;
+        let streams = Arc::clone(&connection.streams);
+        let (first, second) = (Stream::begin(&streams).unwrap(), Stream::begin(&streams).unwrap());
+        let mut connections = Connections::default();
+        connections.multiplexed.push(connection);
+        let later = || Instant::now() + IDLE_TIMEOUT;
+        drop(first);
+        connections.remove_expired(later());
+        assert_eq!(connections.multiplexed.len(), 1, "a stream is in use");
+        drop(second);
+        connections.remove_expired(Instant::now());
+        assert_eq!(connections.multiplexed.len(), 1);
+        let reused = Stream::begin(&streams).unwrap();
+        connections.remove_expired(later());
+        assert_eq!(connections.multiplexed.len(), 1, "a stream has begun again");
+        drop(reused);
+        connections.remove_expired(later());
+        assert!(connections.multiplexed.is_empty());
+        tokio::time::timeout(Duration::from_secs(30), task).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn only_connections_without_requests_are_closed_at_the_limit() {
+        let (client, _backend) = tokio::io::duplex(1 << 16);
+        let (sender, _connection) = http1_builder().handshake(TokioIo::new(client)).await.unwrap();
+        let (used, _used_backend, _used_task) = multiplexed().await;
+        let (unused, _unused_backend, _unused_task) = multiplexed().await;
+        let _stream = Stream::begin(&used.streams).unwrap();
+        drop(Stream::begin(&unused.streams));
+        let pool = Pool::default();
+        let mut connections = pool.connections.lock();
+        connections.idle.push(Idle { sender, since: Instant::now(), generation: GENERATION });
+        connections.multiplexed.extend([used, unused]);
+        drop(connections);
+        assert_eq!((pool.close_idle(), pool.close_idle()), (2, 0));
+        assert_eq!(pool.connections.lock().multiplexed.len(), 1);
     }
 }
