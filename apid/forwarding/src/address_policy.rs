@@ -2,19 +2,25 @@
 //!
 //! # Contract
 //!
-//! [`AddressPolicy::check`] rejects addresses of this machine (loopback, unspecified), link-local addresses, which
-//! include the metadata service of cloud providers, multicast and broadcast addresses. An IPv6 address that contains
-//! an IPv4 address is checked as this IPv4 address. `--forwarding-address-exceptions` lists exceptions.
+//! [`AddressPolicy::check`] rejects addresses of this machine (loopback, unspecified), link-local addresses, multicast
+//! and broadcast addresses, and the metadata services of cloud providers. An IPv6 address that contains an IPv4
+//! address is checked as this IPv4 address: IPv4-mapped, IPv4-compatible, NAT64 (64:ff9b::/96) and 6to4 (2002::/16).
+//! `--forwarding-address-exceptions` lists exceptions, also to the contained addresses.
 //!
 //! # Reference
 //!
 //! kube-apiserver allows the addresses for which Go's `IsGlobalUnicast` is true. Unlike kube-apiserver, apid also
-//! rejects [`IPV6_METADATA`].
+//! rejects [`METADATA`], and IPv6 addresses for the IPv4 address that they contain.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The metadata service of a cloud provider in IPv6. The IPv4 address of metadata services is link-local.
-const IPV6_METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254);
+/// Metadata services of cloud providers, which are not link-local: addresses or networks.
+const METADATA: [Network; 4] = [
+    Network::v6(Ipv6Addr::new(0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0), 32),
+    Network::v6(Ipv6Addr::new(0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254), 128),
+    Network::v4(Ipv4Addr::new(168, 63, 129, 16), 32),
+    Network::v4(Ipv4Addr::new(100, 100, 100, 200), 32),
+];
 
 /// Decides which addresses of pods, nodes and endpoints apid connects to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,8 +56,30 @@ impl AddressPolicy {
     /// The address is in the list and is no exception.
     pub fn check(&self, address: IpAddr) -> Result<(), AddressNotAllowed> {
         let address = address.to_canonical();
-        let is_exception = || self.exceptions.iter().any(|network| network.contains(address));
-        if is_forbidden(address) && !is_exception() { Err(AddressNotAllowed) } else { Ok(()) }
+        let is_allowed = |address: IpAddr| {
+            !is_forbidden(address) || self.exceptions.iter().any(|network| network.contains(address))
+        };
+        if is_allowed(address) && contained(address).is_none_or(is_allowed) {
+            Ok(())
+        } else {
+            Err(AddressNotAllowed)
+        }
+    }
+}
+
+/// Returns the IPv4 address that an IPv6 address contains, and to which the network or a gateway may translate it.
+fn contained(address: IpAddr) -> Option<IpAddr> {
+    let IpAddr::V6(address) = address else { return None };
+    let v4 = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        Some(IpAddr::V4(Ipv4Addr::new(a, b, c, d)))
+    };
+    match address.segments() {
+        // The addresses :: and ::1 are those of IPv6.
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => None,
+        [0, 0, 0, 0, 0, 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => v4(high, low),
+        [0x2002, high, low, ..] => v4(high, low),
+        _ => None,
     }
 }
 
@@ -60,10 +88,11 @@ fn is_forbidden(address: IpAddr) -> bool {
     if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
         return true;
     }
-    match address {
+    let is_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
-        IpAddr::V6(address) => address.is_unicast_link_local() || address == IPV6_METADATA,
-    }
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    is_local || METADATA.iter().any(|network| network.contains(address))
 }
 
 /// A network in CIDR notation; an address is a network of one address.
@@ -74,6 +103,14 @@ struct Network {
 }
 
 impl Network {
+    const fn v4(address: Ipv4Addr, prefix_bits: u32) -> Self {
+        Network { address: IpAddr::V4(address), prefix_bits }
+    }
+
+    const fn v6(address: Ipv6Addr, prefix_bits: u32) -> Self {
+        Network { address: IpAddr::V6(address), prefix_bits }
+    }
+
     fn parse(text: &str) -> Result<Self, InvalidNetwork> {
         let invalid = || InvalidNetwork(text.to_owned());
         let (address, prefix) = match text.split_once('/') {
@@ -119,6 +156,23 @@ mod tests {
             ("::ffff:169.254.169.254", false),
             ("169.254.169.254", false),
             ("fd00:ec2::254", false),
+            ("fd00:ec2::23", false),
+            ("fd00:ec3::254", true),
+            ("fd20:ce::254", false),
+            ("fd20:ce::1", true),
+            ("168.63.129.16", false),
+            ("168.63.129.17", true),
+            ("100.100.100.200", false),
+            ("100.100.100.100", true),
+            ("::127.0.0.1", false),
+            ("::169.254.169.254", false),
+            ("::10.0.0.1", true),
+            ("64:ff9b::169.254.169.254", false),
+            ("64:ff9b::100.100.100.200", false),
+            ("64:ff9b::10.0.0.1", true),
+            ("2002:a9fe:a9fe::1", false),
+            ("2002:7f00:1::", false),
+            ("2002:c000:204::1", true),
             ("255.255.255.255", false),
             ("224.0.0.1", false),
             ("0.0.0.0", false),
@@ -140,6 +194,8 @@ mod tests {
             ("::ffff:127.0.0.1", true),
             ("::1", true),
             ("169.254.169.254", true),
+            ("64:ff9b::169.254.169.254", true),
+            ("::127.0.0.4", false),
             ("fe80::1", false),
         ] {
             assert_eq!(check(&exceptions, address), expected, "{address}");
