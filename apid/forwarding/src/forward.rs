@@ -10,7 +10,8 @@
 //!
 //! INVARIANT (answer or tunnel): the connection of the client leaves HTTP only after the backend has answered 101. Any
 //! other answer to an upgrade request is an answer in HTTP, and the connection to the backend ends with it. A request
-//! that follows on the connection of the client is authenticated and authorized as any other.
+//! that follows on the connection of the client is authenticated and authorized as any other. The 101 names a
+//! protocol that the client requested; a switch to HTTP or TLS is never forwarded.
 //! INVARIANT (no redirect): a redirect is returned to the client or becomes an error; apid follows none.
 //!
 //! # Reference
@@ -107,6 +108,9 @@ pub enum ForwardError {
     /// The backend answered an upgrade request with a status below 400.
     #[error("invalid upgrade response: status code {0}")]
     InvalidUpgrade(u16),
+    /// The backend switched to a protocol that the client did not request.
+    #[error("invalid upgrade response: the backend did not switch to the requested protocol")]
+    ForeignProtocol,
     /// The path or a header cannot be sent.
     #[error("the request cannot be forwarded: {0}")]
     Request(String),
@@ -120,9 +124,10 @@ impl From<ForwardError> for Status {
         let reason = match error {
             ForwardError::Unreachable(_) => Reason::ServiceUnavailable,
             ForwardError::Request(_) | ForwardError::User(_) => Reason::BadRequest,
-            ForwardError::Dial(_) | ForwardError::Upgrade(_) | ForwardError::InvalidUpgrade(_) => {
-                Reason::Unknown
-            }
+            ForwardError::Dial(_)
+            | ForwardError::Upgrade(_)
+            | ForwardError::InvalidUpgrade(_)
+            | ForwardError::ForeignProtocol => Reason::Unknown,
         };
         Status::failure(reason, error.to_string())
     }
@@ -161,6 +166,11 @@ async fn forward_upgrade(
         if error.is_connect() { ForwardError::Dial(error) } else { ForwardError::Upgrade(error) }
     })?;
     match answer {
+        UpgradeAnswer::Upgraded { head: answer, .. }
+            if !headers::switches_as_requested(&head.headers, &answer.headers) =>
+        {
+            Err(ForwardError::ForeignProtocol)
+        }
         UpgradeAnswer::Upgraded { mut head, stream } => {
             headers::remove_cross_origin(&mut head.headers);
             Ok(Forwarded::Upgraded { head, tunnel: Tunnel::new(client, stream) })

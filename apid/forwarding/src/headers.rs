@@ -138,10 +138,32 @@ pub fn append_forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     }
 }
 
-/// Whether a request asks for a switch of protocols.
+/// Whether a request asks for a switch to a protocol that this server forwards.
+///
+/// A switch to another version of HTTP, or to TLS, is none: further requests on such a connection would reach the
+/// backend with the credentials of this server, without authorization. A server may ignore such a switch.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
-    headers.contains_key(UPGRADE)
-        && elements(headers, CONNECTION).any(|element| element.eq_ignore_ascii_case("upgrade"))
+    requested_protocols(headers).next().is_some()
+}
+
+/// Returns the protocols that a request asks to switch to.
+fn requested_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let is_requested = elements(headers, CONNECTION).any(|element| element.eq_ignore_ascii_case("upgrade"));
+    elements(headers, UPGRADE).filter(move |protocol| is_requested && !carries_requests(protocol))
+}
+
+/// Whether the requests of a client would be hidden in the bytes of a protocol. `protocol`: `NAME` or `NAME/VERSION`.
+fn carries_requests(protocol: &str) -> bool {
+    let name = protocol.split('/').next().unwrap_or_default().trim();
+    ["h2c", "h2", "http", "tls"].iter().any(|carrier| name.eq_ignore_ascii_case(carrier))
+}
+
+/// Whether the head of a 101 names protocols, and only those that the request asks for.
+pub(crate) fn switches_as_requested(request: &HeaderMap, response: &HeaderMap) -> bool {
+    let is_requested = |protocol: &str| {
+        requested_protocols(request).any(|requested| requested.eq_ignore_ascii_case(protocol))
+    };
+    elements(response, UPGRADE).next().is_some() && elements(response, UPGRADE).all(is_requested)
 }
 
 /// Removes what the backend says about access from other origins: browsers would apply it to this server.
@@ -159,7 +181,9 @@ pub(crate) fn remove_cross_origin(headers: &mut HeaderMap) {
 /// Prepares the headers of a client for a backend; the body determines the framing.
 pub fn for_backend(client_headers: &HeaderMap, client: Option<IpAddr>) -> HeaderMap {
     let mut headers = client_headers.clone();
-    let upgrade = is_upgrade(&headers).then(|| headers.get(UPGRADE).cloned()).flatten();
+    let protocols = requested_protocols(&headers).collect::<Vec<_>>().join(", ");
+    // Elements of a valid header are valid.
+    let upgrade = HeaderValue::from_str(&protocols).ok().filter(|protocols| !protocols.is_empty());
     remove_hop_by_hop(&mut headers);
     remove_client_identity(&mut headers);
     headers.remove(CONTENT_LENGTH);
@@ -293,5 +317,44 @@ mod tests {
             (&"Upgrade".parse().unwrap(), &"SPDY/3.1".parse().unwrap())
         );
         assert_eq!(names(&prepared), ["connection", "upgrade", "x-forwarded-for"]);
+    }
+
+    #[test]
+    fn switch_to_http_or_tls_is_no_upgrade() {
+        for (protocol, expected) in [
+            ("websocket", Some("websocket")),
+            ("SPDY/3.1", Some("SPDY/3.1")),
+            ("h2c", None),
+            ("H2C", None),
+            ("TLS/1.0", None),
+            ("tls/1.2, HTTP/2.0", None),
+            ("", None),
+            ("h2c, websocket", Some("websocket")),
+            ("a, b/2", Some("a, b/2")),
+        ] {
+            let sent = headers(&[("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", protocol)]);
+            assert_eq!(is_upgrade(&sent), expected.is_some(), "{protocol}");
+            let prepared = for_backend(&sent, None);
+            let forwarded = prepared.get(UPGRADE).map(|value| value.to_str().unwrap());
+            assert_eq!(forwarded, expected, "{protocol}");
+            assert_eq!(prepared.contains_key(CONNECTION), expected.is_some(), "{protocol}");
+        }
+    }
+
+    #[test]
+    fn answer_to_upgrade_names_a_requested_protocol() {
+        let request = headers(&[("Connection", "Upgrade"), ("Upgrade", "h2c, WebSocket, SPDY/3.1")]);
+        for (protocol, expected) in [
+            ("websocket", true),
+            ("spdy/3.1", true),
+            ("SPDY/2", false),
+            ("h2c", false),
+            ("websocket, h2c", false),
+        ] {
+            let response = headers(&[("Upgrade", protocol)]);
+            assert_eq!(switches_as_requested(&request, &response), expected, "{protocol}");
+        }
+        assert!(!switches_as_requested(&request, &HeaderMap::new()));
+        assert!(!switches_as_requested(&request, &headers(&[("Upgrade", "")])));
     }
 }

@@ -105,6 +105,22 @@ async fn upgrade_that_is_answered_by_success_or_redirect_fails() {
 }
 
 #[tokio::test]
+async fn switch_to_another_protocol_than_requested_is_an_error() {
+    let backend = RawBackend::start(|mut stream, _| async move {
+        let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.unwrap();
+        drop(stream.read_u8().await);
+    })
+    .await;
+    let proxy = Proxy::below(backend.target(), "/p").await;
+    let mut client = proxy.connect().await;
+    client.write_all(UPGRADE.as_bytes()).await.unwrap();
+    let text = "invalid upgrade response: the backend did not switch to the requested protocol";
+    let answer = read_until(&mut client, text).await;
+    assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+}
+
+#[tokio::test]
 async fn upgrade_to_unreachable_backend_returns_the_words_of_the_reference() {
     let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let port = closed.local_addr().unwrap().port();
@@ -123,7 +139,7 @@ async fn tunnel_of_slow_reader_stops_the_backend() {
     let backend = RawBackend::start(move |mut stream, _| {
         let sender = sender.clone();
         async move {
-            let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+            let head = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n";
             stream.write_all(head.as_bytes()).await.unwrap();
             let chunk = vec![7; 64 * 1024];
             let mut total = 0;
