@@ -12,8 +12,10 @@ pub(super) async fn begin(context: &RequestContext, served: &Resource, code: u16
     let active_request = context.http_state.request_metrics.begin_long_running(info, query, head, served);
     let stream_audit = context.begin_stream_audit(code).await;
     let connection = context.connection.slot.keep();
+    let forwarded = context.forwarded.lock().take();
     OnDrop::new(move || {
         drop(connection);
+        drop(forwarded);
         drop(active_request);
         drop(stream_audit);
     })

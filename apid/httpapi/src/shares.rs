@@ -1,4 +1,4 @@
-//! Byte limits of users and of the server: request bodies, heavy work, unsent responses.
+//! Limits of users and of the server: request bodies, heavy work, unsent responses, forwarded requests.
 //!
 //! # Contract
 //!
@@ -12,6 +12,7 @@
 //! | bodies above 64 KiB that take longer than a second to arrive | 24 MiB | 6 MiB | | 429 |
 //! | memory of the work of heavy requests, as [`crate::request_cost`] estimates it | 128 MiB | 64 MiB | | the request waits |
 //! | responses that are made and not sent | 96 MiB | 32 MiB | 8 MiB, for large responses | 429 |
+//! | requests that another server answers, until the response or stream ends | | 256 | | 429 |
 //!
 //! While the unsent responses of all users exceed the server limit, apid rejects requests of users with more than
 //! 1 MiB of unsent responses.
@@ -57,6 +58,9 @@ const MAX_UNSENT_BYTES_OF_USER: usize = 32 << 20;
 const MAX_UNSENT_BYTES_OF_CONNECTION: usize = 8 << 20;
 /// Unsent bytes that a user may hold while all unsent responses exceed [`MAX_UNSENT_BYTES`].
 const MIN_UNSENT_BYTES_OF_USER: usize = 1 << 20;
+/// Maximum number of one user's requests and streams that kubelets, pods, Services, nodes and aggregated APIs answer;
+/// above it, apid rejects such requests with 429. One user leaves connections to these servers for others.
+pub(super) const MAX_FORWARDED_OF_USER: usize = 256;
 /// Maximum number of watches of one user that read a batch from the engine's history at the same time. Further watches
 /// wait.
 const MAX_HISTORY_BATCHES_OF_USER: usize = 2;
@@ -88,6 +92,8 @@ pub(super) struct UserShare {
     of_server: ByteLimits,
     /// Permits of watches that read a batch of events from the engine's history and have not counted the batch.
     history_batches: Semaphore,
+    /// Permits of requests that another server answers.
+    forwarded: Arc<Semaphore>,
     /// Number of holders of each version of a large object and of each encoded event, by address and size.
     versions: Mutex<HashMap<(usize, usize), usize>>,
 }
@@ -113,6 +119,11 @@ pub(super) struct Reservation {
     of_user: OwnedSemaphorePermit,
     /// None for a small body.
     of_server: Option<OwnedSemaphorePermit>,
+}
+
+/// A request that another server answers, which counts against the limit of its user until the value is dropped.
+pub(super) struct ForwardedRequest {
+    _of_user: OwnedSemaphorePermit,
 }
 
 /// The limit of slow bodies, of the user or of the server, is reached.
@@ -148,6 +159,7 @@ impl Shares {
             ),
             of_server: self.of_server.clone(),
             history_batches: Semaphore::new(MAX_HISTORY_BATCHES_OF_USER),
+            forwarded: Arc::new(Semaphore::new(MAX_FORWARDED_OF_USER)),
             versions: Mutex::default(),
         });
         users.shares.insert(Arc::clone(&share.user), Arc::clone(&share));
@@ -191,6 +203,12 @@ impl UserShare {
     /// Waits until a watch of the user may read a batch of events from the engine's history.
     pub(super) async fn begin_history_batch(&self) -> Option<SemaphorePermit<'_>> {
         self.history_batches.acquire().await.ok()
+    }
+
+    /// Counts a request that another server answers until the guard is dropped; None if the user has too many.
+    pub(super) fn begin_forwarded(&self) -> Option<ForwardedRequest> {
+        let _of_user = Arc::clone(&self.forwarded).try_acquire_owned().ok()?;
+        Some(ForwardedRequest { _of_user })
     }
 
     /// Counts bytes as unsent until the last guard of this user and these bytes is dropped.
@@ -450,6 +468,17 @@ mod tests {
             share.of_server.bodies.available_permits(),
             MAX_BODY_BYTES / PERMIT_BYTES - reserved.len()
         );
+    }
+
+    #[test]
+    fn forwarded_requests_of_one_user_leave_connections_to_others() {
+        let shares = Shares::new();
+        let share = shares.share_of("a");
+        let mut open: Vec<_> = (0..MAX_FORWARDED_OF_USER).map(|_| share.begin_forwarded().unwrap()).collect();
+        assert!(share.begin_forwarded().is_none());
+        assert!(shares.share_of("b").begin_forwarded().is_some());
+        open.pop();
+        assert!(share.begin_forwarded().is_some());
     }
 
     #[test]
