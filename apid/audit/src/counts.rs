@@ -10,7 +10,7 @@ use serving::metrics::{Counter, Counters, Definition, Gauge, Metrics, Stability}
 
 use crate::stage::Level;
 
-/// Minimum time between two log lines about lost events of a plugin.
+/// Minimum time between two log lines about one condition, such as lost events of a plugin.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The part of the audit log that lost an event.
@@ -80,12 +80,29 @@ struct AuditMetrics {
     policy_rejected: Gauge,
 }
 
+/// Limits the log lines about one condition to one each [`LOG_INTERVAL`].
+#[derive(Default)]
+pub(crate) struct LogLimit {
+    /// Monotonic time of the last log line.
+    logged_at: Option<Duration>,
+}
+
+impl LogLimit {
+    /// Whether a log line is due at the monotonic time `now`; the caller then writes the line.
+    pub(crate) fn allows(&mut self, now: Duration) -> bool {
+        let is_due = self.logged_at.is_none_or(|at| now >= at.saturating_add(LOG_INTERVAL));
+        if is_due {
+            self.logged_at = Some(now);
+        }
+        is_due
+    }
+}
+
 /// Lost events of one plugin that no log line has reported yet.
 #[derive(Default)]
 struct Unreported {
     events: u64,
-    /// Monotonic time of the last log line.
-    logged_at: Option<Duration>,
+    limit: LogLimit,
 }
 
 /// The counts of the audit log.
@@ -99,6 +116,11 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Counts { clock, lost: AtomicU64::new(0), unreported: Default::default(), metrics: OnceLock::new() }
+    }
+
+    /// The monotonic time.
+    pub(crate) fn monotonic(&self) -> Duration {
+        self.clock.monotonic()
     }
 
     /// The number of lost events.
@@ -115,12 +137,10 @@ impl Counts {
         let Some(unreported) = self.unreported.get(plugin.index()) else { return };
         let mut unreported = unreported.lock();
         unreported.events = unreported.events.saturating_add(events);
-        let now = self.clock.monotonic();
-        if unreported.logged_at.is_some_and(|at| now < at.saturating_add(LOG_INTERVAL)) {
+        if !unreported.limit.allows(self.monotonic()) {
             return;
         }
         let events = std::mem::take(&mut unreported.events);
-        unreported.logged_at = Some(now);
         drop(unreported);
         tracing::error!(plugin = plugin.as_str(), events, %reason, "audit events lost");
     }
@@ -165,5 +185,17 @@ impl Counts {
             counter.inc_by(self.lost());
         }
         drop(self.metrics.set(registered));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_lines_about_one_condition_are_a_second_apart() {
+        let mut limit = LogLimit::default();
+        let times = [0, 1, 999, 1000, 1001, 5000].map(Duration::from_millis);
+        assert_eq!(times.map(|now| limit.allows(now)), [true, false, false, true, false, true]);
     }
 }

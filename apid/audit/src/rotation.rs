@@ -9,7 +9,8 @@
 //!
 //! # Errors
 //!
-//! A write may accept a part of the bytes; the caller continues with the rest. A failed rotation is logged and
+//! A file that ends within a line, after a failure of the system or a full disk, gets the end of this line before the
+//! next line. A write may accept a part of the bytes; the caller continues with the rest. A failed rotation is logged and
 //! repeated at the next line that does not fit. Until the rotation succeeds, lines go to the file that is open.
 //!
 //! # Reference
@@ -18,7 +19,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
@@ -29,6 +30,8 @@ use apimachinery::clock::Clock;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
+
+use crate::counts::LogLimit;
 
 /// Maximum size of the file in megabytes if the flag is 0.
 const DEFAULT_MEGABYTES: u64 = 100;
@@ -70,6 +73,9 @@ pub(super) struct LogFile {
     bytes: u64,
     /// Whether the last written byte ends a line.
     is_line_start: bool,
+    /// Whether the file ends with a part of a line that has no rest. The next write ends this line first.
+    has_fragment: bool,
+    rotation_failures: LogLimit,
     rotation: Rotation,
     clock: Arc<dyn Clock>,
     /// The thread that removes and compresses rotated files, after the first rotation.
@@ -98,14 +104,24 @@ impl LogFile {
     /// Opens the file for appending, and creates it with mode 0600.
     pub(super) fn open(path: &Path, rotation: Rotation, clock: Arc<dyn Clock>) -> io::Result<Self> {
         let (file, bytes) = open_for_append(path)?;
-        let path = path.to_owned();
-        Ok(LogFile { path, file, bytes, is_line_start: true, rotation, clock, cleaner: None })
+        Ok(LogFile {
+            path: path.to_owned(),
+            file,
+            bytes,
+            is_line_start: true,
+            has_fragment: has_fragment(path, bytes),
+            rotation_failures: LogLimit::default(),
+            rotation,
+            clock,
+            cleaner: None,
+        })
     }
 
     /// Opens the path again, because the file was renamed.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         (self.file, self.bytes) = open_for_append(&self.path)?;
         self.is_line_start = true;
+        self.has_fragment = has_fragment(&self.path, self.bytes);
         Ok(())
     }
 
@@ -156,7 +172,9 @@ impl LogFile {
     fn rotate_if_full(&mut self, lines: &[u8]) -> usize {
         let mut fitting = self.fitting_lines(lines);
         if fitting == 0 && self.is_line_start && self.bytes > 0 {
-            if let Err(error) = self.rotate() {
+            if let Err(error) = self.rotate()
+                && self.rotation_failures.allows(self.clock.monotonic())
+            {
                 tracing::error!(
                     path = %self.path.display(),
                     %error,
@@ -184,6 +202,11 @@ impl Write for LogFile {
     /// Writes lines, or the rest of a line that a previous call wrote in part.
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let length = self.rotate_if_full(lines);
+        if self.has_fragment {
+            self.file.write_all(&[NEWLINE])?;
+            self.bytes = self.bytes.saturating_add(1);
+            self.has_fragment = false;
+        }
         let part = lines.get(..length).unwrap_or(lines);
         let written = self.file.write(part)?;
         if let Some(last) = written.checked_sub(1).and_then(|last| part.get(last)) {
@@ -203,6 +226,15 @@ fn open_for_append(path: &Path) -> io::Result<(File, u64)> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     let bytes = file.metadata()?.len();
     Ok((file, bytes))
+}
+
+/// Whether a file of this size ends within a line, for example because the system stopped during a write. A file that
+/// cannot be read counts as such a file, because an empty line does no harm.
+fn has_fragment(path: &Path, bytes: u64) -> bool {
+    let Some(last) = bytes.checked_sub(1) else { return false };
+    let mut byte = [0];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut byte, last));
+    read.is_err() || byte != [NEWLINE]
 }
 
 /// The parts of the names of rotated files before and after the time.
@@ -453,6 +485,23 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
         let rotated = folder.path().join("audit-2026-01-02T03-04-05.000.log");
         assert!(fs::read(rotated).unwrap().ends_with(b"xrest\n"));
+    }
+
+    #[test]
+    fn line_after_a_fragment_begins_a_new_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        fs::write(&path, "one\nfrag").unwrap();
+        let mut file = LogFile::open(&path, SMALL, clock()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\nfrag", "only a write changes the file");
+        file.write_all(b"two\n").unwrap();
+        file.write_all(b"part").unwrap();
+        file.reopen().unwrap();
+        file.write_all(b"three\n").unwrap();
+        file.reopen().unwrap();
+        file.write_all(b"four\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\nfrag\ntwo\npart\nthree\nfour\n");
+        assert_eq!(file.bytes, fs::metadata(&path).unwrap().len());
     }
 
     #[test]
