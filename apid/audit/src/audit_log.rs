@@ -51,6 +51,20 @@ pub struct EncodedEvent {
     is_receipt: bool,
 }
 
+/// An event whose remaining forms are sent without waiting when the request no longer waits.
+struct UnsentEvent<'a> {
+    audit: &'a AuditLog,
+    event: EncodedEvent,
+}
+
+impl Drop for UnsentEvent<'_> {
+    fn drop(&mut self) {
+        let EncodedEvent { log, webhook, is_receipt } = &mut self.event;
+        let rest = EncodedEvent { log: log.take(), webhook: webhook.take(), is_receipt: *is_receipt };
+        self.audit.send_now(rest);
+    }
+}
+
 impl AuditLog {
     /// Returns an audit log without backends, which has no events.
     pub fn off() -> Self {
@@ -108,14 +122,18 @@ impl AuditLog {
     ) -> io::Result<Self> {
         let writer = LogWriter::open(path, rotation, Arc::clone(&self.clock), Arc::clone(&self.counts))?;
         let log = self.backend(Destination::Log(writer, format), options);
-        Ok(AuditLog { log: Some(log), is_open: AtomicBool::new(true), ..self })
+        let audit = AuditLog { log: Some(log), is_open: AtomicBool::new(true), ..self };
+        audit.provide_receipts();
+        Ok(audit)
     }
 
     /// Adds a webhook. [`Mode::Batch`](crate::Mode::Batch) needs a runtime, in which the caller is.
     #[must_use]
     pub fn with_webhook(self, webhook: Webhook, options: BackendOptions) -> Self {
         let webhook = self.backend(Destination::Webhook(Box::new(webhook)), options);
-        AuditLog { webhook: Some(webhook), is_open: AtomicBool::new(true), ..self }
+        let audit = AuditLog { webhook: Some(webhook), is_open: AtomicBool::new(true), ..self };
+        audit.provide_receipts();
+        audit
     }
 
     fn backend(&self, destination: Destination, options: BackendOptions) -> Backend {
@@ -124,6 +142,29 @@ impl AuditLog {
 
     fn backends(&self) -> impl Iterator<Item = &Backend> {
         self.log.iter().chain(&self.webhook)
+    }
+
+    /// Adds the stage RequestReceived to the built-in policy if a backend rejects requests because of this event.
+    fn provide_receipts(&self) {
+        let mut policy = self.policy.write();
+        if self.has_strict_backend() && **policy == Policy::built_in() {
+            *policy = Arc::new(Policy::built_in_with_receipts());
+        }
+        self.warn_of_omitted_receipts(&policy);
+    }
+
+    fn has_strict_backend(&self) -> bool {
+        self.backends().any(Backend::is_strict)
+    }
+
+    /// Warns if a policy makes the mode blocking-strict ineffective for some requests.
+    fn warn_of_omitted_receipts(&self, policy: &Policy) {
+        if self.has_strict_backend() && policy.omits_receipts() {
+            tracing::warn!(
+                "the audit policy omits the stage RequestReceived; the mode blocking-strict does not reject requests \
+                 without this event: remove the stage from omitStages"
+            );
+        }
     }
 
     /// Whether a backend receives events. If not, callers create no events.
@@ -164,15 +205,21 @@ impl AuditLog {
 
     /// Sends an event to the backends, and waits as their modes require. Returns false if the request of the event
     /// must be rejected.
-    pub async fn send(&self, event: EncodedEvent) -> bool {
-        let EncodedEvent { log, webhook, is_receipt } = event;
-        let mut is_accepted = true;
-        for (backend, encoded) in [(&self.log, log), (&self.webhook, webhook)] {
-            if let (Some(backend), Some(encoded)) = (backend, encoded) {
-                is_accepted &= backend.send(encoded, is_receipt).await;
+    ///
+    /// If the future is dropped before the end, even unpolled, the rest is sent without waiting.
+    pub fn send(&self, event: EncodedEvent) -> impl Future<Output = bool> + Send {
+        let mut unsent = UnsentEvent { audit: self, event };
+        async move {
+            let is_receipt = unsent.event.is_receipt;
+            let mut is_accepted = true;
+            if let (Some(log), Some(encoded)) = (&self.log, unsent.event.log.take()) {
+                is_accepted &= log.send(encoded, is_receipt).await;
             }
+            if let (Some(webhook), Some(encoded)) = (&self.webhook, unsent.event.webhook.take()) {
+                is_accepted &= webhook.send(encoded, is_receipt).await;
+            }
+            is_accepted
         }
-        is_accepted
     }
 
     /// Counts a request that is rejected because [`AuditLog::send`] returned false.
@@ -190,10 +237,18 @@ impl AuditLog {
         }
     }
 
-    /// Encodes and sends an event; see [`AuditLog::encode`] and [`AuditLog::send`].
-    pub async fn write(&self, event: &Event, stage: Stage, outcome: Outcome<'_>) {
-        if let Some(encoded) = self.encode(event, stage, Some(outcome)) {
-            self.send(encoded).await;
+    /// Encodes an event at once and sends the event; see [`AuditLog::encode`] and [`AuditLog::send`].
+    pub fn write<'a>(
+        &'a self,
+        event: &Event,
+        stage: Stage,
+        outcome: Outcome<'_>,
+    ) -> impl Future<Output = ()> + Send + use<'a> {
+        let sending = self.encode(event, stage, Some(outcome)).map(|encoded| self.send(encoded));
+        async move {
+            if let Some(sending) = sending {
+                sending.await;
+            }
         }
     }
 
@@ -222,6 +277,7 @@ impl AuditLog {
         self.counts.set_policy_rejected(policy.is_err());
         match policy {
             Ok(policy) => {
+                self.warn_of_omitted_receipts(&policy);
                 *self.policy.write() = Arc::new(policy);
                 tracing::info!(file = %path.display(), "audit policy reloaded");
             }
@@ -246,7 +302,7 @@ impl AuditLog {
         self.counts.register(metrics);
     }
 
-    /// Delivers the buffered events of all backends, within a time limit. Later events are lost.
+    /// Delivers the buffered events of all backends, within a time limit. Later events, and those that remain, are lost.
     pub async fn finish_batches(&self) {
         for backend in self.backends() {
             backend.finish_batches().await;
@@ -266,4 +322,50 @@ fn load_policy(path: &Path, names: &Names) -> Result<Policy, PolicyError> {
         tracing::warn!(file = %path.display(), %warning, "audit policy");
     }
     Ok(policy)
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::names::Preset;
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::backend::Mode;
+
+    fn audit_log(path: &str, mode: Mode) -> AuditLog {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        let options = BackendOptions { mode, max_event_bytes: None };
+        let audit = AuditLog::new(&names, Arc::new(SystemClock::new()));
+        audit.with_log(path, Rotation::default(), Format::Json, options).unwrap()
+    }
+
+    fn event(audit: &AuditLog) -> Event {
+        let attributes = Arc::new(Attributes { verb: "get".into(), ..Attributes::default() });
+        let mut event = Event::new("a".into(), Timestamp::UNIX_EPOCH, "/x".into(), Arc::clone(&attributes));
+        event.decision = Some(audit.evaluate(&attributes, None));
+        event
+    }
+
+    #[tokio::test]
+    async fn strict_mode_without_policy_file_rejects_requests_of_a_full_disk() {
+        let audit = audit_log("/dev/full", Mode::BlockingStrict);
+        let receipt = audit.encode(&event(&audit), Stage::RequestReceived, None).unwrap();
+        assert!(!audit.send(receipt).await);
+        let audit = audit_log("/dev/full", Mode::Blocking);
+        assert!(audit.encode(&event(&audit), Stage::RequestReceived, None).is_none());
+    }
+
+    #[tokio::test]
+    async fn events_of_a_request_that_no_longer_waits_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let audit = audit_log(path.to_str().unwrap(), Mode::Blocking);
+        let event = event(&audit);
+        let outcome = Outcome { code: 200, status: None };
+        drop(audit.write(&event, Stage::ResponseStarted, outcome));
+        drop(audit.write(&event, Stage::ResponseComplete, outcome));
+        audit.close();
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 2);
+        assert_eq!(audit.lost_events(), 0);
+    }
 }

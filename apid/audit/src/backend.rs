@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
+
 use crate::batch::{BatchQueue, Batching, Deliver};
 use crate::counts::{Counts, Plugin};
 use crate::encode::StageEvent;
@@ -11,6 +14,10 @@ use crate::writer::LogWriter;
 
 /// Maximum number of batches that are sent to the webhook at the same time.
 const CONCURRENT_POSTS: usize = 8;
+/// Maximum memory of the events in delivery to the webhook outside batches, in bytes. A larger event is delivered alone.
+const MAX_DELIVERY_BYTES: usize = 64 << 20;
+/// Memory of a delivery besides the bytes of the event.
+const DELIVERY_BYTES: usize = 4096;
 /// Time limit of the delivery of buffered events when the process ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -58,13 +65,6 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
-    fn plugin(&self) -> Plugin {
-        match self {
-            Destination::Log(..) => Plugin::Log,
-            Destination::Webhook(_) => Plugin::Webhook,
-        }
-    }
-
     fn form(&self, event: &StageEvent<'_>) -> Vec<u8> {
         match self {
             Destination::Log(_, Format::Json) => event.json_line(),
@@ -83,8 +83,46 @@ pub(crate) struct Backend {
     options: BackendOptions,
     /// The buffer in [`Mode::Batch`].
     batches: Option<BatchQueue>,
+    /// Limits the memory of the events in delivery to the webhook outside batches, in bytes.
+    deliveries: Arc<Semaphore>,
     api_version: Arc<str>,
     counts: Arc<Counts>,
+}
+
+/// An event that waits for its delivery to the webhook. If the request no longer waits, the delivery begins at once, or
+/// the event is lost and counted.
+struct UnsentEvent<'b> {
+    backend: &'b Backend,
+    /// Empty after the delivery has begun.
+    event: Vec<u8>,
+}
+
+impl Drop for UnsentEvent<'_> {
+    fn drop(&mut self) {
+        if !self.event.is_empty() {
+            self.backend.post_now(std::mem::take(&mut self.event));
+        }
+    }
+}
+
+/// A delivery to the webhook, which the end of the process may interrupt: the event is then lost and counted.
+struct Delivery {
+    counts: Arc<Counts>,
+    is_complete: bool,
+}
+
+impl Delivery {
+    fn complete(mut self) {
+        self.is_complete = true;
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            self.counts.lose(Plugin::Webhook, 1, &"the delivery did not end before the process");
+        }
+    }
 }
 
 impl Backend {
@@ -117,7 +155,8 @@ impl Backend {
             }
             Mode::Blocking | Mode::BlockingStrict => None,
         };
-        Backend { destination, options, batches, api_version, counts }
+        let deliveries = Arc::new(Semaphore::new(MAX_DELIVERY_BYTES));
+        Backend { destination, options, batches, deliveries, api_version, counts }
     }
 
     /// Encodes an event, without its objects if it is too large.
@@ -149,7 +188,7 @@ impl Backend {
     /// Delivers an event as the mode requires. Returns false if the request must be rejected, for the first event of
     /// a request (`is_receipt`) in [`Mode::BlockingStrict`].
     pub(crate) async fn send(&self, event: Encoded, is_receipt: bool) -> bool {
-        let is_strict = is_receipt && self.options.mode == Mode::BlockingStrict;
+        let is_strict = is_receipt && self.is_strict();
         let Some(event) = event else { return !is_strict };
         if let Some(batches) = &self.batches {
             batches.push(event);
@@ -161,9 +200,7 @@ impl Backend {
                 writer.write(event).await;
                 true
             }
-            Destination::Webhook(_) => {
-                deliver(&self.destination, &self.api_version, &self.counts, vec![event]).await || !is_strict
-            }
+            Destination::Webhook(_) => self.post(event).await || !is_strict,
         }
     }
 
@@ -176,16 +213,50 @@ impl Backend {
         }
         match &*self.destination {
             Destination::Log(writer, _) => writer.write_now(event),
-            Destination::Webhook(_) => match tokio::runtime::Handle::try_current() {
-                Ok(runtime) => {
-                    let (destination, version) =
-                        (Arc::clone(&self.destination), Arc::clone(&self.api_version));
-                    let counts = Arc::clone(&self.counts);
-                    runtime.spawn(async move { deliver(&destination, &version, &counts, vec![event]).await });
-                }
-                Err(error) => self.counts.lose(self.destination.plugin(), 1, &error),
-            },
+            Destination::Webhook(_) => self.post_now(event),
         }
+    }
+
+    /// Posts an event to the webhook, and continues the delivery if the caller no longer waits. Returns false if the
+    /// event is lost.
+    async fn post(&self, event: Vec<u8>) -> bool {
+        let mut unsent = UnsentEvent { backend: self, event };
+        let share = share_of(unsent.event.len());
+        let Ok(share) = Arc::clone(&self.deliveries).acquire_many_owned(share).await else { return false };
+        match self.start_delivery(std::mem::take(&mut unsent.event), share) {
+            Some(delivery) => delivery.await.unwrap_or(false),
+            None => false,
+        }
+    }
+
+    /// Posts an event to the webhook without waiting. If too many events are in delivery, the event is lost and counted.
+    fn post_now(&self, event: Vec<u8>) {
+        match Arc::clone(&self.deliveries).try_acquire_many_owned(share_of(event.len())) {
+            Ok(share) => drop(self.start_delivery(event, share)),
+            Err(_) => {
+                let reason = "the audit events in delivery have too many bytes";
+                self.counts.lose(Plugin::Webhook, 1, &reason);
+            }
+        }
+    }
+
+    /// Starts a task that posts an event. None: the event is lost and counted, because there is no runtime.
+    fn start_delivery(&self, event: Vec<u8>, share: OwnedSemaphorePermit) -> Option<JoinHandle<bool>> {
+        let runtime = tokio::runtime::Handle::try_current();
+        let runtime = runtime.inspect_err(|error| self.counts.lose(Plugin::Webhook, 1, error)).ok()?;
+        let (destination, version) = (Arc::clone(&self.destination), Arc::clone(&self.api_version));
+        let delivery = Delivery { counts: Arc::clone(&self.counts), is_complete: false };
+        Some(runtime.spawn(async move {
+            let _share = share;
+            let is_delivered = deliver(&destination, &version, &delivery.counts, vec![event]).await;
+            delivery.complete();
+            is_delivered
+        }))
+    }
+
+    /// Whether the backend rejects a request whose first event cannot be written.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.options.mode == Mode::BlockingStrict
     }
 
     /// Opens the file of the log again.
@@ -195,11 +266,14 @@ impl Backend {
         }
     }
 
-    /// Delivers the buffered events, within a time limit.
+    /// Delivers the buffered events and those in delivery, within a time limit.
     pub(crate) async fn finish_batches(&self) {
         if let Some(batches) = &self.batches {
             batches.finish(FINISH_TIMEOUT).await;
         }
+        // The end of the runtime counts the deliveries that do not end in time.
+        let all = u32::try_from(MAX_DELIVERY_BYTES).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(FINISH_TIMEOUT, self.deliveries.acquire_many(all)).await;
     }
 
     /// Writes the queued lines of the log and ends its thread. Blocks.
@@ -208,6 +282,11 @@ impl Backend {
             writer.close();
         }
     }
+}
+
+/// The share of [`MAX_DELIVERY_BYTES`] of an event with this size.
+fn share_of(size: usize) -> u32 {
+    u32::try_from(size.saturating_add(DELIVERY_BYTES).min(MAX_DELIVERY_BYTES)).unwrap_or(u32::MAX)
 }
 
 /// Delivers events; counts them as lost if that fails, and then returns false.

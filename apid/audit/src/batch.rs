@@ -56,20 +56,29 @@ pub(crate) type DeliveryFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Delivers a batch. The delivery reports its own failures.
 pub(crate) type Deliver = Arc<dyn Fn(Vec<Vec<u8>>) -> DeliveryFuture + Send + Sync>;
 
-/// A buffered event; its size counts until it is dropped.
+/// A buffered event; the event counts until it is dropped.
 struct Entry {
     event: Vec<u8>,
-    _bytes: CountedBytes,
+    counted: Counted,
 }
 
-struct CountedBytes {
-    total: Arc<AtomicUsize>,
+/// The number and the size of the events in the buffer and in delivery.
+#[derive(Default)]
+struct Totals {
+    events: AtomicUsize,
+    bytes: AtomicUsize,
+}
+
+/// A share of the totals.
+struct Counted {
+    totals: Arc<Totals>,
     bytes: usize,
 }
 
-impl Drop for CountedBytes {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.total.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.totals.events.fetch_sub(1, Ordering::Relaxed);
+        self.totals.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -77,7 +86,7 @@ impl Drop for CountedBytes {
 pub(crate) struct BatchQueue {
     sender: Mutex<Option<mpsc::Sender<Entry>>>,
     task: Mutex<Option<JoinHandle<()>>>,
-    bytes: Arc<AtomicUsize>,
+    totals: Arc<Totals>,
     counts: Arc<Counts>,
 }
 
@@ -94,7 +103,7 @@ impl BatchQueue {
         BatchQueue {
             sender: Mutex::new(Some(sender)),
             task: Mutex::new(Some(task)),
-            bytes: Arc::default(),
+            totals: Arc::default(),
             counts,
         }
     }
@@ -102,8 +111,9 @@ impl BatchQueue {
     /// Adds an event. Returns false if the event is lost.
     pub(crate) fn push(&self, event: Vec<u8>) -> bool {
         let size = event.len() + ENTRY_BYTES;
-        let total = self.bytes.fetch_add(size, Ordering::Relaxed).saturating_add(size);
-        let entry = Entry { event, _bytes: CountedBytes { total: Arc::clone(&self.bytes), bytes: size } };
+        self.totals.events.fetch_add(1, Ordering::Relaxed);
+        let total = self.totals.bytes.fetch_add(size, Ordering::Relaxed).saturating_add(size);
+        let entry = Entry { event, counted: Counted { totals: Arc::clone(&self.totals), bytes: size } };
         let reason = match self.sender.lock().as_ref() {
             None => "the audit log is closed",
             Some(_) if total > MAX_BYTES => "the buffered audit events have too many bytes",
@@ -116,13 +126,15 @@ impl BatchQueue {
         false
     }
 
-    /// Delivers the buffered events and ends the task, within a time limit.
+    /// Delivers the buffered events and ends the task, within a time limit. The events that remain are lost and counted.
     pub(crate) async fn finish(&self, within: Duration) {
         drop(self.sender.lock().take());
         let Some(mut task) = self.task.lock().take() else { return };
         if tokio::time::timeout(within, &mut task).await.is_err() {
+            let remaining = self.totals.events.load(Ordering::Relaxed);
             task.abort();
-            tracing::error!("audit events could not be delivered before the end; they are lost");
+            let remaining = u64::try_from(remaining).unwrap_or(u64::MAX);
+            self.counts.lose(Plugin::Buffer, remaining, &"the events could not be delivered before the end");
         }
     }
 }
@@ -145,10 +157,10 @@ async fn run(
         while deliveries.try_join_next().is_some() {}
         let deliver = Arc::clone(&deliver);
         deliveries.spawn(async move {
-            let (events, bytes): (Vec<_>, Vec<_>) =
-                batch.into_iter().map(|entry| (entry.event, entry._bytes)).unzip();
+            let (events, counted): (Vec<_>, Vec<_>) =
+                batch.into_iter().map(|entry| (entry.event, entry.counted)).unzip();
             deliver(events).await;
-            drop(bytes);
+            drop(counted);
         });
     }
     while deliveries.join_next().await.is_some() {}
@@ -260,7 +272,8 @@ mod tests {
         assert_eq!(queue.counts.lost(), 19_990);
         queue.finish(Duration::from_secs(10)).await;
         assert_eq!(sizes(&record).iter().sum::<usize>(), 10);
-        assert_eq!(queue.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.totals.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(queue.counts.lost(), 19_990, "the delivered events are not lost");
     }
 
     #[tokio::test]
@@ -269,6 +282,15 @@ mod tests {
         let kept = (0..200).filter(|_| queue.push(vec![b'x'; 1 << 20])).count();
         assert_eq!(kept, MAX_BYTES / ((1 << 20) + ENTRY_BYTES));
         queue.finish(Duration::ZERO).await;
+    }
+
+    #[tokio::test]
+    async fn events_that_remain_at_the_end_are_lost_and_counted() {
+        let (queue, record) = recorded(batching(100, 3, Duration::ZERO), Duration::from_secs(60));
+        (0..7).for_each(|_| assert!(queue.push(vec![b'x'])));
+        queue.finish(Duration::from_millis(50)).await;
+        assert_eq!(sizes(&record), [3], "one batch is in delivery");
+        assert_eq!(queue.counts.lost(), 7);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 //!
 //! Every response carries an `Audit-Id`. [`AuditLog`] evaluates the policy for each request, encodes the events of its
 //! stages, and sends them to the log file and to the webhook. Without a policy file the built-in policy applies: level
-//! `Metadata` for all requests, without the stage `RequestReceived`.
+//! `Metadata` for all requests, without the stage `RequestReceived` unless the mode blocking-strict needs this stage.
 //!
 //! Events contain bodies only if a rule of the policy asks for them. They never contain the credentials of a request.
 //!
@@ -13,8 +13,8 @@
 //! # Invariants
 //!
 //! INVARIANT (no silent loss): a lost event is counted and logged. In the blocking modes a request waits until its
-//! events are in the queue of the file, or with the webhook. Only the last event of a watch and of a disconnected client
-//! does not wait.
+//! events are in the queue of the file, or with the webhook. Only the last event of a watch and the events of a
+//! disconnected client do not wait.
 //! INVARIANT (bounded memory): queues and buffers are limited by their number of events and by bytes.
 
 mod audit_log;

@@ -8,7 +8,8 @@
 //! # Errors
 //!
 //! Lines that cannot be written wait in a bounded buffer and are written, each once and whole, when the file
-//! accepts bytes again. A line for which the buffer has no room is lost and counted.
+//! accepts bytes again. A line for which the buffer has no room is lost and counted. A line after the end of the log,
+//! and a line whose request ends while the queue is full, are lost and counted too.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -18,10 +19,11 @@ use std::time::Duration;
 
 use apimachinery::clock::Clock;
 use parking_lot::Mutex;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use super::rotation::{LogFile, Rotation};
-use crate::counts::{Counts, Plugin};
+use crate::counts::{Counts, LogLimit, Plugin};
 
 /// Maximum number of queued lines. While the queue is full, requests wait.
 const QUEUE: usize = 4096;
@@ -44,6 +46,26 @@ struct Line {
     /// Receives whether the line is written.
     confirmation: Option<oneshot::Sender<bool>>,
     _share: Option<OwnedSemaphorePermit>,
+}
+
+/// A line that waits for the queue. If the request no longer waits, the line is queued at once, or lost and counted.
+struct UnqueuedLine<'w> {
+    writer: &'w LogWriter,
+    /// Empty after the line is queued.
+    bytes: Vec<u8>,
+}
+
+impl Drop for UnqueuedLine<'_> {
+    fn drop(&mut self) {
+        if !self.bytes.is_empty() {
+            self.writer.write_now(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// The share of [`LARGE_LINES`] of a line with this size; None for a small line.
+fn share_of(size: usize) -> Option<u32> {
+    (size > LARGE_LINE).then(|| u32::try_from(size.min(LARGE_LINES)).unwrap_or(u32::MAX))
 }
 
 /// A command to the audit thread.
@@ -116,26 +138,40 @@ impl LogWriter {
     }
 
     async fn queue_line(&self, bytes: Vec<u8>, confirmation: Option<oneshot::Sender<bool>>) {
+        let mut line = UnqueuedLine { writer: self, bytes };
         let Some(queue) = self.queue.lock().clone() else { return };
-        let share = match bytes.len() {
-            0..=LARGE_LINE => None,
-            size => {
-                let share = u32::try_from(size.min(LARGE_LINES)).unwrap_or(u32::MAX);
-                Arc::clone(&self.large_lines).acquire_many_owned(share).await.ok()
-            }
+        let share = match share_of(line.bytes.len()) {
+            None => None,
+            Some(share) => Arc::clone(&self.large_lines).acquire_many_owned(share).await.ok(),
         };
-        if queue.send(Command::Line(Line { bytes, confirmation, _share: share })).await.is_err() {
-            self.counts.lose(Plugin::Log, 1, &"the audit thread has ended");
+        if let Ok(place) = queue.reserve().await {
+            let bytes = std::mem::take(&mut line.bytes);
+            place.send(Command::Line(Line { bytes, confirmation, _share: share }));
         }
     }
 
-    /// Queues a line without waiting, for code that cannot wait. If the queue is full, the line is lost and
+    /// Queues a line without waiting, for code that cannot wait. If the queue has no room, the line is lost and
     /// counted.
     pub(crate) fn write_now(&self, bytes: Vec<u8>) {
-        let Some(queue) = self.queue.lock().clone() else { return };
-        if queue.try_send(Command::Line(Line { bytes, confirmation: None, _share: None })).is_err() {
-            self.counts.lose(Plugin::Log, 1, &"the queue of the audit log is full");
+        if let Err(reason) = self.try_queue(bytes) {
+            self.counts.lose(Plugin::Log, 1, &reason);
         }
+    }
+
+    fn try_queue(&self, bytes: Vec<u8>) -> Result<(), &'static str> {
+        let queue = self.queue.lock().clone().ok_or("the audit log is closed")?;
+        let share = match share_of(bytes.len()) {
+            None => None,
+            Some(share) => {
+                let share = Arc::clone(&self.large_lines).try_acquire_many_owned(share);
+                Some(share.map_err(|_| "the queued lines of the audit log have too many bytes")?)
+            }
+        };
+        let line = Command::Line(Line { bytes, confirmation: None, _share: share });
+        queue.try_send(line).map_err(|error| match error {
+            TrySendError::Full(_) => "the queue of the audit log is full",
+            TrySendError::Closed(_) => "the audit thread has ended",
+        })
     }
 
     /// Opens the file again after the queued lines, because another program may have renamed it.
@@ -234,6 +270,17 @@ impl<S: Sink> LineBuffer<S> {
 /// Executes the queued commands until all senders are dropped. Flushes and pauses whenever the queue is empty.
 fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, counts: &Counts) {
     let mut lines = LineBuffer::new(sink);
+    let mut failures = LogLimit::default();
+    let mut flush = |lines: &mut LineBuffer<_>| {
+        let flushed = lines.flush();
+        if let Err(error) = &flushed
+            && failures.allows(counts.monotonic())
+        {
+            let lines = lines.pending_lines();
+            tracing::error!(%error, lines, "audit write failed; the lines stay in the buffer");
+        }
+        flushed.is_ok()
+    };
     while let Some(command) = queue.blocking_recv() {
         match command {
             Command::Line(Line { bytes, confirmation, .. }) => {
@@ -263,16 +310,6 @@ fn write_queued_lines(mut queue: mpsc::Receiver<Command>, sink: impl Sink, count
         let lost = lines.pending_lines();
         counts.lose(Plugin::Log, u64::try_from(lost).unwrap_or(u64::MAX), &error);
     }
-}
-
-/// Writes the lines. Returns false if some of them stay in the buffer.
-fn flush(lines: &mut LineBuffer<impl Sink>) -> bool {
-    let flushed = lines.flush();
-    if let Err(error) = &flushed {
-        let lines = lines.pending_lines();
-        tracing::error!(%error, lines, "audit write failed; the lines stay in the buffer");
-    }
-    flushed.is_ok()
 }
 
 #[cfg(test)]
@@ -407,9 +444,32 @@ mod tests {
         disk.0.lock().space = usize::MAX;
         assert!(log.write_confirmed(b"two\n".to_vec()).await);
         log.close();
-        assert!(!log.write_confirmed(b"three\n".to_vec()).await, "the log is closed");
         assert_eq!(disk.0.lock().files.concat(), b"one\ntoo long\ntwo\n");
         assert_eq!(log.counts.lost(), 0);
+        assert!(!log.write_confirmed(b"three\n".to_vec()).await, "the log is closed");
+        log.write(b"four\n".to_vec()).await;
+        log.write_now(b"five\n".to_vec());
+        assert_eq!(log.counts.lost(), 3);
+    }
+
+    #[tokio::test]
+    async fn line_of_a_request_that_no_longer_waits_is_queued_or_counted() {
+        let disk = disk(usize::MAX);
+        let log = LogWriter::start(disk.clone(), counts()).unwrap();
+        let line = [vec![b'x'; LARGE_LINE], b"\n".to_vec()].concat();
+        let all = Arc::clone(&log.large_lines).try_acquire_many_owned(LARGE_LINES as u32).unwrap();
+        let wait = Duration::from_millis(20);
+        assert!(tokio::time::timeout(wait, log.write(line.clone())).await.is_err());
+        assert_eq!(log.counts.lost(), 1, "the other lines have too many bytes");
+        log.write_now(line.clone());
+        assert_eq!(log.counts.lost(), 2, "the limit applies to lines that do not wait");
+        {
+            let mut waiting = std::pin::pin!(log.write(line.clone()));
+            assert!(tokio::time::timeout(wait, &mut waiting).await.is_err());
+            drop(all);
+        }
+        log.close();
+        assert_eq!((log.counts.lost(), disk.0.lock().files.concat()), (2, line));
     }
 
     #[tokio::test]

@@ -64,7 +64,21 @@ struct GroupResources {
 impl Policy {
     /// Returns the policy without a policy file: metadata of all requests, after their handling.
     pub fn built_in() -> Self {
-        let omit_stages = Stages::from_iter([Stage::RequestReceived]);
+        Policy::metadata_without(Stages::from_iter([Stage::RequestReceived]))
+    }
+
+    /// Returns [`Policy::built_in`] with the stage RequestReceived, on which the mode blocking-strict depends.
+    pub(crate) fn built_in_with_receipts() -> Self {
+        Policy::metadata_without(Stages::default())
+    }
+
+    /// Whether some requests with events have none at the stage RequestReceived.
+    pub(crate) fn omits_receipts(&self) -> bool {
+        let mut audited = self.rules.iter().filter(|rule| rule.level > Level::None);
+        audited.any(|rule| rule.omit_stages.contains(Stage::RequestReceived))
+    }
+
+    fn metadata_without(omit_stages: Stages) -> Self {
         Policy {
             rules: vec![Rule { level: Level::Metadata, omit_stages, ..Rule::default() }],
             omit_stages,
@@ -194,6 +208,19 @@ mod tests {
     }
 
     #[test]
+    fn policy_omits_receipts_if_a_rule_with_events_does() {
+        for (rules, expected) in [
+            ("- {level: Metadata}", false),
+            ("- {level: Metadata}\n- {level: Request, omitStages: [RequestReceived]}", true),
+            ("- {level: None, omitStages: [RequestReceived]}\n- {level: Metadata}", false),
+            ("- {level: Metadata, omitStages: [Panic]}\nomitStages: [RequestReceived]", true),
+        ] {
+            assert_eq!(policy(&format!("{rules}\n")).omits_receipts(), expected, "{rules}");
+        }
+        assert!(Policy::built_in().omits_receipts() && !Policy::built_in_with_receipts().omits_receipts());
+    }
+
+    #[test]
     fn resources_match_groups_subresources_and_names() {
         for (resources, verb_and_target, expected) in [
             ("[{group: ''}]", ("", "pods/log", "x"), true),
@@ -206,7 +233,7 @@ mod tests {
             ("[{group: '', resources: [pods/*]}]", ("", "pods", "x"), true),
             ("[{group: '', resources: ['*/log']}]", ("", "pods/log", "x"), true),
             ("[{group: '', resources: ['*/log']}]", ("", "pods", "x"), false),
-            ("[{group: '', resources: [pods], resourceNames: [y, '']}]", ("", "pods", ""), true),
+            ("[{group: '', resources: [pods], resourceNames: [other, '']}]", ("", "pods", ""), true),
             ("[{group: '', resources: [pods], resourceNames: ['*']}]", ("", "pods", "x"), false),
         ] {
             let policy = policy(&format!("- {{level: Metadata, resources: {resources}}}\n"));

@@ -178,6 +178,30 @@ async fn strict_mode_rejects_request_after_loss_of_first_event() {
 }
 
 #[tokio::test]
+async fn delivery_continues_when_the_request_no_longer_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(&[500], Duration::from_millis(200)).await;
+    let audit = receiver.audit_log(folder.path(), Mode::Blocking, None);
+    assert!(tokio::time::timeout(Duration::from_millis(50), receive(&audit, "a")).await.is_err());
+    audit.finish_batches().await;
+    assert_eq!((audit.lost_events(), receiver.received.lock().len()), (0, 2), "the event is posted again");
+}
+
+#[tokio::test]
+async fn events_in_delivery_without_waiting_are_limited_by_their_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let receiver = Receiver::start(&[], Duration::from_millis(500)).await;
+    let audit = receiver.audit_log(folder.path(), Mode::Blocking, None);
+    let id = "a".repeat(20 << 20);
+    for _ in 0..5 {
+        audit.send_now(audit.encode(&event(&audit, &id), Stage::RequestReceived, None).unwrap());
+    }
+    assert_eq!(audit.lost_events(), 2, "64 MiB contain three of the events");
+    audit.finish_batches().await;
+    assert_eq!((audit.lost_events(), receiver.events()), (2, 3));
+}
+
+#[tokio::test]
 async fn events_above_the_size_limit_are_lost() {
     let folder = tempfile::tempdir().unwrap();
     let receiver = Receiver::start(&[], Duration::ZERO).await;
