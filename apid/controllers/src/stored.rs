@@ -2,7 +2,8 @@
 //!
 //! # Contract
 //!
-//! Objects that cannot be decoded are logged and skipped, so they do not block the others.
+//! Objects that cannot be decoded are logged and skipped, so they do not block the others. The functions with
+//! `decodable` in their names fail instead, for decisions that must not miss an object.
 
 use std::sync::Arc;
 
@@ -123,6 +124,27 @@ pub(super) async fn selected_objects(
     let snapshot = collection.items.snapshot().await.map_err(unavailable)?;
     let selected = snapshot.scope(scope, "").filter(|item| is_selected(item));
     Ok(selected.filter_map(|item| object(item)).collect())
+}
+
+/// Returns the objects of the selected items under a key prefix, as [`selected_objects`] does.
+///
+/// # Errors
+///
+/// The store cannot be read, or any item under the prefix cannot be decoded.
+pub(super) async fn selected_decodable_objects(
+    collection: &Collection,
+    scope: &str,
+    is_selected: impl Fn(&Item, &Entry) -> bool,
+) -> Result<Vec<Object>, Status> {
+    let snapshot = collection.items.snapshot().await.map_err(unavailable)?;
+    let mut objects = Vec::new();
+    for item in snapshot.scope(scope, "") {
+        let entry = item.entry().map_err(unavailable)?;
+        if is_selected(item, entry) {
+            objects.push(entry.object(item.revision()).map_err(Status::internal)?);
+        }
+    }
+    Ok(objects)
 }
 
 /// Converts a storage error to a status with code 503, after which a background task retries.

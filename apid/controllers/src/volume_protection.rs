@@ -6,7 +6,8 @@
 //! namespace uses the claim. A terminating PersistentVolume loses the finalizer `pv-protection` when no
 //! stored claim is bound to the volume. The admission plugin `StorageObjectInUseProtection` adds both
 //! finalizers. The controllers examine terminating objects after each change of a pod, a claim or a volume,
-//! and at an interval.
+//! and at an interval. A pod or claim that cannot be decoded may be a use: while the pod is in the namespace of
+//! a claim, or while any such claim exists, the finalizers stay and the controllers retry.
 //!
 //! # Reference
 //!
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
+use kinds::entry::Entry;
 use memchr::memmem::Finder;
 use parking_lot::Mutex;
 
@@ -88,17 +90,27 @@ impl Reconcile for ClaimProtection {
 
     async fn reconcile(&self, namespace: &String) -> Result<Requeue, Status> {
         let names = self.terminating.lock().get(namespace).cloned().unwrap_or_default();
-        let scope = self.pods.resource.key(namespace, "");
-        let has_node =
-            |pod: &Item| stored::entry(pod).is_some_and(|entry| !entry.field("spec.nodeName").is_empty());
-        let pods = stored::selected_objects(&self.pods, &scope, has_node).await?;
+        if names.is_empty() {
+            return Ok(Requeue::No);
+        }
+        let pods = scheduled_pods(&self.pods, namespace).await?;
         let mut result = Ok(());
         for name in &names {
             result = result.and(self.release(namespace, name, &pods).await);
         }
-        result?;
-        Ok(if names.is_empty() { Requeue::No } else { Requeue::After(INTERVAL) })
+        result.map(|()| Requeue::After(INTERVAL))
     }
+}
+
+/// Returns the pods of a namespace that have a node.
+///
+/// # Errors
+///
+/// The store cannot be read, or a pod of the namespace cannot be decoded.
+async fn scheduled_pods(pods: &Collection, namespace: &str) -> Result<Vec<Object>, Status> {
+    let scope = pods.resource.key(namespace, "");
+    let has_node = |_: &Item, pod: &Entry| !pod.field("spec.nodeName").is_empty();
+    stored::selected_decodable_objects(pods, &scope, has_node).await
 }
 
 impl ClaimProtection {
@@ -150,11 +162,11 @@ impl Reconcile for VolumeProtection {
 
     async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
         let finalizer = self.actor.api_state().names.label_key("pv-protection");
-        let volume = stored::get(&self.volumes, "", name).await?;
+        let volume = stored::get_decodable(&self.volumes, "", name).await?;
         let Some(volume) = volume.filter(|volume| is_protected(volume, &finalizer)) else {
             return Ok(Requeue::No);
         };
-        if self.has_bound_claim(&volume).await? {
+        if has_bound_claim(&self.claims, &volume).await? {
             return Ok(Requeue::After(INTERVAL));
         }
         let target = Target { collection: &self.volumes, namespace: "", name, subresource: "" };
@@ -163,19 +175,23 @@ impl Reconcile for VolumeProtection {
     }
 }
 
-impl VolumeProtection {
-    async fn has_bound_claim(&self, volume: &Object) -> Result<bool, Status> {
-        let claim_ref_field = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
-        let referenced_key = self.claims.resource.key(claim_ref_field("namespace"), claim_ref_field("name"));
-        let volume_name = Finder::new(volume.name());
-        // A bound claim contains the name of the volume, or `claimRef` of the volume refers to the claim. The
-        // other claims are not decoded.
-        let may_be_bound =
-            |claim: &Item| **claim.key() == *referenced_key || volume_name.find(claim.value()).is_some();
-        let scope = &self.claims.resource.key_prefix;
-        let claims = stored::selected_objects(&self.claims, scope, may_be_bound).await?;
-        Ok(claims.iter().any(|claim| is_bound(claim, volume)))
-    }
+/// Whether a claim is bound to a volume.
+///
+/// # Errors
+///
+/// The store cannot be read, or a claim cannot be decoded.
+async fn has_bound_claim(claims: &Collection, volume: &Object) -> Result<bool, Status> {
+    let claim_ref_field = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
+    let referenced_key = claims.resource.key(claim_ref_field("namespace"), claim_ref_field("name"));
+    let volume_name = Finder::new(volume.name());
+    // A bound claim contains the name of the volume, or `claimRef` of the volume refers to the claim. No objects
+    // are made of the other claims.
+    let may_be_bound = |claim: &Item, _: &Entry| {
+        **claim.key() == *referenced_key || volume_name.find(claim.value()).is_some()
+    };
+    let scope = &claims.resource.key_prefix;
+    let claims = stored::selected_decodable_objects(claims, scope, may_be_bound).await?;
+    Ok(claims.iter().any(|claim| is_bound(claim, volume)))
 }
 
 /// Removes a finalizer. A concurrent write is not a failure: its notification causes the next attempt.
@@ -244,9 +260,33 @@ fn names_claim(volume: &Object, claim: &Object) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::names::{Names, Preset};
+    use bytes::Bytes;
+    use kinds::Registry;
+    use kinds::entry::Decoder;
     use serde_json::json;
+    use storage::cache::Limits;
+    use storage::engine::memory::MemoryStore;
+    use storage::{Op, Store, unreadable_value};
+    use verbs::Cache;
 
     use super::*;
+
+    /// A store, and the collection of a core resource in its watch cache.
+    fn collection(resource: &str) -> (Arc<dyn Store>, Collection) {
+        let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+        let cache = Arc::new(Cache::new(Limits::default()));
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(cache.clone()));
+        cache.attach(&store);
+        let resource = registry.find("", "v1", resource).unwrap();
+        let items = cache.resource(&resource.key_prefix, Decoder::new(resource));
+        let resource = Arc::clone(resource);
+        (store, Collection { served: Arc::clone(&resource), resource, items, converter: None })
+    }
+
+    async fn create(store: &Arc<dyn Store>, key: &str, value: Bytes) {
+        store.commit(key, Op::Create(value)).await.unwrap();
+    }
 
     fn object(value: Value) -> Object {
         Object::from_value(value).unwrap()
@@ -321,6 +361,38 @@ mod tests {
             }));
             assert_eq!(is_bound(&claim, &volume), expected, "{case}");
         }
+    }
+
+    #[tokio::test]
+    async fn undecodable_pod_of_the_namespace_is_a_failure() {
+        let (store, pods) = collection("pods");
+        for (name, node) in [("scheduled", "n"), ("pending", "")] {
+            let pod = object(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"namespace": "a", "name": name}, "spec": {"nodeName": node},
+            }));
+            create(&store, &pods.resource.key("a", name), kinds::entry::encode(&pod)).await;
+        }
+        create(&store, &pods.resource.key("b", "p"), unreadable_value("wrong key")).await;
+        let scheduled = scheduled_pods(&pods, "a").await.unwrap();
+        assert_eq!(scheduled.iter().map(Object::name).collect::<Vec<_>>(), ["scheduled"]);
+        let failure = scheduled_pods(&pods, "b").await.unwrap_err();
+        assert!(failure.message.contains(&pods.resource.key("b", "p")), "{failure}");
+    }
+
+    #[tokio::test]
+    async fn undecodable_claim_is_a_failure_for_each_volume() {
+        let (store, claims) = collection("persistentvolumeclaims");
+        let volume = object(json!({"metadata": {"name": "v"}}));
+        let other = object(json!({
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": {"namespace": "a", "name": "c"}, "spec": {"volumeName": "w"},
+        }));
+        create(&store, &claims.resource.key("a", "c"), kinds::entry::encode(&other)).await;
+        assert!(!has_bound_claim(&claims, &volume).await.unwrap());
+        create(&store, &claims.resource.key("a", "d"), unreadable_value("wrong key")).await;
+        let failure = has_bound_claim(&claims, &volume).await.unwrap_err();
+        assert!(failure.message.contains(&claims.resource.key("a", "d")), "{failure}");
     }
 
     #[test]
