@@ -13,9 +13,9 @@
 use std::sync::Arc;
 
 use apimachinery::gvk::GroupVersion;
-use storage::Result;
+use storage::{Error, Result, Row, unreadable_reason};
 
-use super::ownership_data::{Owner, OwnershipData};
+use super::ownership_data::{DeletionState, Owner, OwnershipData};
 use crate::stored;
 use verbs::{ApiState, Collection};
 
@@ -66,16 +66,23 @@ pub(super) async fn look_up_owner(
         }
     }
     let row = api_state.store.get(&key, None).await?;
-    let ownership = row.and_then(|row| OwnershipData::parse(&row.value));
-    Ok(match ownership.filter(|ownership| ownership.uid == owner.uid) {
-        None => OwnerState::Gone,
-        Some(ownership)
-            if ownership.deletion_state
-                == Some(super::ownership_data::DeletionState::WaitingForDependents) =>
-        {
-            OwnerState::Waiting
-        }
-        Some(_) => OwnerState::Exists,
+    row.map_or(Ok(OwnerState::Gone), |row| stored_state(&row, owner))
+}
+
+/// The state of an owner whose name has this row.
+///
+/// # Errors
+///
+/// `Corrupt` if the row cannot be parsed: it may be the owner.
+fn stored_state(row: &Row, owner: &Owner) -> Result<OwnerState> {
+    let ownership = OwnershipData::parse(&row.value).ok_or_else(|| {
+        let reason = unreadable_reason(&row.value).unwrap_or("the metadata cannot be parsed");
+        Error::Corrupt(format!("reading owner `{}` at revision {} failed: {reason}", row.key, row.revision))
+    })?;
+    Ok(match ownership.deletion_state {
+        _ if ownership.uid != owner.uid => OwnerState::Gone,
+        Some(DeletionState::WaitingForDependents) => OwnerState::Waiting,
+        _ => OwnerState::Exists,
     })
 }
 
@@ -117,4 +124,41 @@ pub(super) async fn exists_in_other_namespace(api_state: &ApiState, owner: &Owne
         }
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use apimachinery::object::Object;
+    use bytes::Bytes;
+    use serde_json::json;
+    use storage::{Revision, unreadable_value};
+
+    use super::*;
+
+    #[test]
+    fn owner_whose_row_cannot_be_parsed_is_not_gone() {
+        let owner = Owner { uid: "u".to_owned(), ..Owner::default() };
+        let row = |value: Bytes| Row { key: "core/secrets/a/s".into(), value, revision: Revision(7) };
+        let object = |uid: &str, finalizers: &[&str]| {
+            let metadata = json!({
+                "uid": uid, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers,
+            });
+            row(kinds::entry::encode(&Object::from_value(json!({"metadata": metadata})).unwrap()))
+        };
+        for (row, expected) in [
+            (object("u", &["a/b"]), OwnerState::Exists),
+            (object("u", &["foregroundDeletion"]), OwnerState::Waiting),
+            (object("v", &["a/b"]), OwnerState::Gone),
+        ] {
+            assert_eq!(stored_state(&row, &owner).unwrap(), expected);
+        }
+        for (value, reason) in [
+            (unreadable_value("wrong key"), "wrong key"),
+            (Bytes::from_static(b"{\"metadata\":"), "the metadata cannot be parsed"),
+        ] {
+            let error = stored_state(&row(value), &owner).unwrap_err();
+            let text = format!("reading owner `core/secrets/a/s` at revision 7 failed: {reason}");
+            assert!(matches!(&error, Error::Corrupt(found) if *found == text), "{error}");
+        }
+    }
 }
