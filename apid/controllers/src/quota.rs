@@ -251,16 +251,19 @@ impl QuotaController {
                 .then(|| Arc::new(MeasuredObject::of(resource, &Object::default(), &api_state.names)));
             let mut kind_objects = Vec::new();
             for item in snapshot.scope(&scope, "") {
+                let mut may_be_kept = plain.is_none();
                 let measured = match (&plain, old_measured.remove(item.key())) {
                     (Some(plain), _) => Arc::clone(plain),
                     (None, Some((revision, measured))) if revision == item.revision() => measured,
                     (None, _) => {
-                        // An object that cannot be decoded counts as an object without any fields.
-                        let object = stored::object(item).unwrap_or_default();
-                        Arc::new(MeasuredObject::of(resource, &object, &api_state.names))
+                        // An object that cannot be decoded counts as an object without any fields, until it can be
+                        // decoded at the same revision.
+                        let object = stored::object(item);
+                        may_be_kept = object.is_some();
+                        Arc::new(MeasuredObject::of(resource, &object.unwrap_or_default(), &api_state.names))
                     }
                 };
-                if plain.is_none() {
+                if may_be_kept {
                     new_measured.insert(Arc::clone(item.key()), (item.revision(), Arc::clone(&measured)));
                 }
                 let reservation = reservations.iter().find(|reservation| {
