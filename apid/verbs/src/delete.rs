@@ -8,6 +8,7 @@ use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Details, Status};
 use apimachinery::time;
+use kinds::entry::Decoder;
 use kinds::eviction;
 use storage::{Error, Op, Revision};
 
@@ -45,7 +46,7 @@ pub fn delete<'a>(call: &'a Call<'a>, options: &'a DeleteOptions) -> VerbFuture<
             let item = call.item().await?.ok_or_else(not_found)?;
             let mut result = delete_item(call, &item, options).await;
             if deletes_unreadable && matches!(result, Err(DeleteError::Unreadable(_))) {
-                result = delete_unreadable(call, &item).await;
+                result = delete_unreadable(call, options).await;
             }
             match result {
                 Ok(result) => break result,
@@ -96,9 +97,22 @@ async fn delete_item(
 }
 
 /// Removes an object that cannot be decoded. Its finalizers and preconditions cannot be checked.
-async fn delete_unreadable(call: &Call<'_>, item: &Arc<Item>) -> Result<DeleteResult, DeleteError> {
+///
+/// The cached item can be unreadable only because a key was not available when it was read. The store itself decides:
+/// an object that can be decoded now is deleted as any other.
+async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, DeleteError> {
     let key = call.key();
     let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
+    let row = call.api_state.store.get(&key, None).await.map_err(|error| call.failure(error))?;
+    let decoder = Arc::new(Decoder::new(&call.collection.resource));
+    let mut item = Item::detached(row.ok_or_else(not_found)?, &decoder);
+    if let Some(converter) = call.collection.converter.as_ref().filter(|_| item.entry().is_ok()) {
+        item = converter.item(&item).await?;
+    }
+    match delete_item(call, &item, options).await {
+        Err(DeleteError::Unreadable(_)) => {}
+        ordinary => return ordinary,
+    }
     remove(call, &key, item.revision()).await?.ok_or_else(not_found)?;
     tracing::warn!(key, "deleted an object that cannot be decoded");
     Ok(success_status(call, ""))
