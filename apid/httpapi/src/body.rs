@@ -99,6 +99,16 @@ impl RequestBody {
         }
     }
 
+    /// Whether the size of the body is known and within the limit of bodies.
+    pub(super) fn has_size_within_limit(&self) -> bool {
+        let size = match self {
+            RequestBody::Whole(bytes) => Some(bytes.len() as u64),
+            RequestBody::Incoming(UnreadBody(None)) => Some(0),
+            RequestBody::Incoming(UnreadBody(Some(body))) => http_body::Body::size_hint(body).exact(),
+        };
+        size.is_some_and(|size| size <= Limits::BODY.bytes as u64)
+    }
+
     /// Whether the request has no body.
     pub(super) fn is_empty(&self) -> bool {
         self.max_bytes() == 0

@@ -104,7 +104,11 @@ impl Api {
         } else {
             (ParsedUri::new(&head.method, &head.uri, Query::parse(head.uri.query())), None)
         };
-        let ParsedUri { query, info } = uri;
+        let ParsedUri { query, mut info } = uri;
+        let remote = aggregated::remote_of(&http_state.aggregation, &info);
+        if remote.is_some() {
+            info.read_object_watch_as_get();
+        }
         let header_credentials = api_state.auth.take_credentials(&mut head.headers);
         let audit_id = audit_id(&head, api_state);
         let compression = api_state.gates.enabled(serving::gates::Gate::ApiResponseCompression);
@@ -112,7 +116,6 @@ impl Api {
         let time_limit = TimeLimit::for_request(started, &query, &info, http_state.settings.request_timeout);
         let deadline = RequestDeadline::new(&*api_state.clock, &time_limit);
         let kinds = api_state.kinds.get();
-        let remote = aggregated::remote_of(&http_state.aggregation, &info);
         let resource = if remote.is_none() { resource_of(&kinds, &info) } else { None };
         let context = Arc::new(RequestContext {
             response_options,
@@ -134,6 +137,7 @@ impl Api {
             flow_schema: OnceLock::new(),
             list_scope: OnceLock::new(),
             reserved: Mutex::default(),
+            forwarded: Mutex::default(),
             unread_body: Mutex::default(),
         });
         if let Some(received) = received {
@@ -297,11 +301,14 @@ impl Api {
         if is_allowed && !context.is_for_health() {
             let share = share();
             context.check_unsent_responses(false)?;
-            if forwarded::streams_body(context) {
+            if forwarded::streams_body(context) && !(context.remote.is_some() && body.has_size_within_limit()) {
                 *context.unread_body.lock() = Some(body);
             } else {
                 // The body arrives before the request takes its place, so that a slow client occupies none.
                 received = body.receive(share, &self.api_state().stopping).await?;
+                if context.remote.is_some() {
+                    *context.unread_body.lock() = Some(RequestBody::Whole(received.clone()));
+                }
             }
             if context.info.attributes.path.starts_with(openapi::PATH_PREFIX) {
                 Box::pin(openapi::prepare(context)).await?;
@@ -316,7 +323,8 @@ impl Api {
                 Err(rejection) => return Ok(*rejection),
             }
         };
-        if place.waited {
+        // A rejection is not decided again: its request has no body and no heavy place for an execution.
+        if place.waited && is_allowed {
             let again = auth.admit_again(&credentials, attributes).await;
             admitted = again.map_err(|rejection| self.authentication_failure(context, rejection))?;
         }
