@@ -172,6 +172,11 @@ impl Aggregation {
         self.routes.load().remote.iter().find(|remote| remote.name == name).cloned()
     }
 
+    /// Returns the names of all APIServices with a Service.
+    pub fn remote_names(&self) -> Vec<String> {
+        self.routes.load().remote.iter().map(|remote| remote.name.clone()).collect()
+    }
+
     /// Returns the names of the APIServices that refer to a Service.
     pub fn users_of(&self, namespace: &str, name: &str) -> Vec<String> {
         let routes = self.routes.load();

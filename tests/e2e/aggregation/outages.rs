@@ -89,3 +89,13 @@ async fn server_with_a_wrong_certificate_is_not_available() {
     let seen = flavors.server.as_ref().unwrap().take_seen();
     assert!(seen.is_empty(), "no request reaches a server whose certificate is not trusted: {seen:?}");
 }
+
+#[tokio::test]
+async fn server_that_ended_is_found_unavailable_after_restart_of_apid() {
+    let mut flavors = Flavors::start(Options::kubernetes()).await;
+    flavors.aggregator.plane.stop().await;
+    flavors.server = None;
+    flavors.aggregator.plane.launch().await;
+    // No request and no change of an object begins the check.
+    flavors.aggregator.wait_for_reason(NAME, "FailedDiscoveryCheck").await;
+}

@@ -23,9 +23,10 @@ use tokio::sync::Mutex;
 
 use metrics::AvailabilityMetrics;
 
-use super::actor::{Actor, Target, ignore_race};
+use super::actor::{Actor, Target, is_race};
 use super::condition::{Condition, with_conditions};
 use super::derived::DerivedValues;
+use super::queue::Queue;
 use super::reflector::ObjectEvent;
 use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
@@ -39,6 +40,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(15);
 /// Number of servers that are checked at the same time.
 const WORKERS: usize = 8;
+/// Number of servers whose documents are fetched at the same time.
+const DOCUMENT_WORKERS: usize = 4;
 
 /// Group of the object without its domain, and kind.
 const SERVICE: (&str, &str) = ("apiregistration", "APIService");
@@ -63,7 +66,23 @@ struct ServerChecks {
     service_label: String,
     known: Mutex<DerivedValues<ApiService>>,
     metrics: AvailabilityMetrics,
-    queue: Arc<super::queue::Queue<Work>>,
+    queue: Arc<Queue<Work>>,
+    /// The names of the APIServices whose documents are to be fetched.
+    documents: Arc<Queue<String>>,
+}
+
+/// The controller of the documents. Its workers are its own, so that a slow document delays no check.
+struct DocumentFetches {
+    aggregation: Arc<Aggregation>,
+}
+
+impl Reconcile for DocumentFetches {
+    type Key = String;
+
+    async fn reconcile(&self, name: &String) -> Result<Requeue, Status> {
+        self.aggregation.refresh(name).await;
+        Ok(Requeue::No)
+    }
 }
 
 /// Tells [`Aggregation`] the stored APIServices before the first request.
@@ -92,6 +111,11 @@ pub(super) async fn run(state: Arc<ControllerState>) {
     let service_label = api_state.names.label_key("service-name");
     let runner = Runner::new(&state, "available_api_services").workers(WORKERS);
     let queue = runner.queue();
+    // A restart changes no object, so that no event begins the checks.
+    for name in aggregation.remote_names() {
+        queue.add(Work::Check(name));
+    }
+    let documents = Runner::new(&state, "api_service_documents").workers(DOCUMENT_WORKERS);
     let mut runner = runner.watch(&api_services.items, |_| Some(Work::Register));
     let users = |aggregation: &Aggregation, namespace: &str, name: &str| -> Vec<Work> {
         aggregation.users_of(namespace, name).into_iter().map(Work::Check).collect()
@@ -123,8 +147,10 @@ pub(super) async fn run(state: Arc<ControllerState>) {
         known: Mutex::new(DerivedValues::new()),
         metrics: AvailabilityMetrics::new(&state.metrics),
         queue,
+        documents: documents.queue(),
     };
-    runner.run(Arc::new(controller)).await;
+    let fetches = DocumentFetches { aggregation: Arc::clone(aggregation) };
+    tokio::join!(runner.run(Arc::new(controller)), documents.run(Arc::new(fetches)));
 }
 
 impl Reconcile for ServerChecks {
@@ -189,12 +215,15 @@ impl ServerChecks {
         if let Some(next) = with_conditions(&object, &[condition], &now) {
             let target =
                 Target { collection: &self.api_services, namespace: "", name, subresource: "status" };
-            ignore_race(self.actor.update(target, next).await)?;
+            match self.actor.update(target, next).await {
+                Err(status) if is_race(&status) => return Ok(Requeue::Poll),
+                result => drop(result?),
+            }
         }
         if !is_available {
             return Ok(Requeue::BackoffUpTo(MAX_RETRY_INTERVAL));
         }
-        self.aggregation.refresh(name).await;
+        self.documents.add(name.to_owned());
         Ok(Requeue::After(CHECK_INTERVAL))
     }
 
