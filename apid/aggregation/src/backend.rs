@@ -29,7 +29,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of attempts of a check: they go to different endpoints of a Service.
 const CHECK_ATTEMPTS: usize = 5;
 /// Maximum time of a request for a document.
-const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(60);
+const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The user of checks and of requests for discovery documents.
 const CHECKING_USER: &str = "system:kube-aggregator";

@@ -7,17 +7,23 @@
 
 use std::sync::Arc;
 
+use apimachinery::codec::{Limits, json};
 use apimachinery::names::Names;
+use bytes::Bytes;
 use discovery::openapi::RemoteSpec;
 use discovery::{RemoteResources, resources_in_aggregated_list, resources_of_list};
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
 use crate::RemoteApi;
-use crate::backend::{Fetched, Reader, etag};
+use crate::backend::{Fetched, MAX_DOCUMENT_BYTES, Reader, etag};
 
 /// Versions of aggregated discovery, the preferred one first.
 const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
+
+/// Limits of a document: values and memory of its tree.
+const LIMITS: Limits =
+    Limits { bytes: MAX_DOCUMENT_BYTES, depth: 100, elements: 2_000_000, tree_bytes: 256 << 20 };
 
 /// The documents of the server of one APIService.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +44,17 @@ impl RemoteDocuments {
         self.resources = RemoteResources::default();
         self.discovery_etag = None;
     }
+}
+
+/// Decodes a document within [`LIMITS`] and reads its content, on a thread for blocking tasks: a large document takes
+/// longer than other tasks of an I/O thread may wait.
+async fn decode<T: Send + 'static>(
+    text: Bytes,
+    read: impl FnOnce(&Value) -> T + Send + 'static,
+) -> Result<T, String> {
+    let decoded = move || json::decode(&text, LIMITS).map(|decoded| read(&decoded.value));
+    let decoded = tokio::task::spawn_blocking(decoded).await.map_err(|error| error.to_string())?;
+    decoded.map_err(|error| error.to_string())
 }
 
 /// Fetches the documents of a server. A document that cannot be fetched stays as it was; a version without a
@@ -86,10 +103,12 @@ async fn fetch_discovery(
             let media_type =
                 headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
             let is_aggregated = media_type.contains("as=APIGroupDiscoveryList");
-            let list = is_aggregated.then(|| serde_json::from_slice::<Value>(&text).ok()).flatten();
-            let resources = list.and_then(|list| resources_in_aggregated_list(&list, group, version));
-            if let Some(resources) = resources {
-                return Ok(Some((resources, etag(&headers))));
+            if is_aggregated {
+                let (group, version) = (group.clone(), version.clone());
+                let read = move |list: &Value| resources_in_aggregated_list(list, &group, &version);
+                if let Ok(Some(resources)) = decode(text, read).await {
+                    return Ok(Some((resources, etag(&headers))));
+                }
             }
         }
         Fetched::Rejected(_) => {}
@@ -97,8 +116,8 @@ async fn fetch_discovery(
     let path = format!("/{}", remote.root());
     match remote.backend.fetch(&path, Reader::Discovery, "application/json", None).await? {
         Fetched::Document(_, text) => {
-            let list = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-            let resources = resources_of_list(&list).ok_or("the response is no APIResourceList")?;
+            let resources =
+                decode(text, resources_of_list).await?.ok_or("the response is no APIResourceList")?;
             Ok(Some((resources, None)))
         }
         Fetched::Rejected(status) => Err(format!("{path} has status {}", status.as_u16())),
@@ -127,11 +146,8 @@ async fn fetch_spec(
         Fetched::Rejected(status) => Err(format!("/openapi/v2 has status {}", status.as_u16())),
         Fetched::Document(headers, text) => {
             let group = remote.group.clone();
-            // A large document takes longer than other tasks of the thread may wait.
-            let read =
-                move || serde_json::from_slice(&text).map(|document| RemoteSpec::read(&document, &group));
-            let read = tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?;
-            Ok(Some((read.map_err(|error| error.to_string())?, etag(&headers))))
+            let spec = decode(text, move |document| RemoteSpec::read(document, &group)).await?;
+            Ok(Some((spec, etag(&headers))))
         }
     }
 }
@@ -140,13 +156,15 @@ async fn fetch_spec(
 async fn fetch_v3_url(remote: &RemoteApi) -> Result<Option<String>, String> {
     match remote.backend.fetch("/openapi/v3", Reader::OpenApi, "application/json", None).await? {
         Fetched::Document(_, text) => {
-            let index: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
             let path = remote.root();
-            let entry = index.get("paths").and_then(|paths| paths.get(&path));
-            let url = entry.and_then(|entry| entry.get("serverRelativeURL")).and_then(Value::as_str);
             let own = format!("/openapi/v3/{path}");
+            let read = move |index: &Value| {
+                let url = index.get("paths")?.get(&path)?.get("serverRelativeURL")?.as_str()?;
+                Some(url.to_owned())
+            };
+            let url = decode(text, read).await?;
             // A URL of another document would reach a handler of apid.
-            Ok(url.map(|url| if url.split('?').next() == Some(&own) { url.to_owned() } else { own }))
+            Ok(url.map(|url| if url.split('?').next() == Some(&own) { url } else { own }))
         }
         Fetched::Rejected(status) if status.is_client_error() => Ok(None),
         Fetched::Rejected(status) => Err(format!("/openapi/v3 has status {}", status.as_u16())),
