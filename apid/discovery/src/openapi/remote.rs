@@ -115,27 +115,25 @@ fn renamed_definitions(
 ) -> BTreeMap<String, String> {
     let taken: BTreeMap<&String, Value> =
         spec.definitions.keys().filter_map(|name| Some((name, existing(name)?))).collect();
+    // The taken definitions that refer to each definition.
+    let mut users: BTreeMap<String, Vec<&String>> = BTreeMap::new();
+    for name in taken.keys() {
+        let mut references = BTreeSet::new();
+        if let Some(definition) = spec.definitions.get(*name) {
+            collect_references(definition, &mut references);
+        }
+        for reference in references {
+            users.entry(reference).or_default().push(*name);
+        }
+    }
+    let differs = |(name, known): &(&&String, &Value)| spec.definitions.get(**name) != Some(*known);
+    let mut colliding: Vec<&String> = taken.iter().filter(differs).map(|(name, _)| *name).collect();
+    let mut known: BTreeSet<&String> = colliding.iter().copied().collect();
     // In this order each definition follows the definitions to which it refers, except in circles.
-    let mut colliding: Vec<&String> = taken
-        .iter()
-        .filter(|(name, known)| spec.definitions.get(**name) != Some(*known))
-        .map(|(name, _)| *name)
-        .collect();
-    let mut checked = 0;
-    while checked < colliding.len() {
-        let first = checked;
-        checked = colliding.len();
-        let new: BTreeSet<&String> = colliding.iter().skip(first).copied().collect();
-        let refers_to_new = |name: &&&String| {
-            let mut references = BTreeSet::new();
-            if let Some(definition) = spec.definitions.get(**name) {
-                collect_references(definition, &mut references);
-            }
-            references.iter().any(|reference| new.contains(reference))
-        };
-        let more: Vec<&String> =
-            taken.keys().filter(|name| !colliding.contains(name)).filter(refers_to_new).copied().collect();
-        colliding.extend(more);
+    let mut next = 0;
+    while let Some(name) = colliding.get(next).copied() {
+        next += 1;
+        colliding.extend(users.get(name).into_iter().flatten().copied().filter(|user| known.insert(*user)));
     }
     let mut renamed = BTreeMap::new();
     for name in colliding {
