@@ -65,6 +65,7 @@ pub(super) async fn handle(
             return unavailable();
         }
     };
+    let is_bodiless = http_body::Body::is_end_stream(&body);
     let forward = Forward {
         transport,
         target: &target,
@@ -78,7 +79,14 @@ pub(super) async fn handle(
         Ok(forwarded) => Ok(Ok(forwarded)),
         Err(error @ (ForwardError::Request(_) | ForwardError::User(_))) => Err(error.into()),
         Err(error) => {
-            if !matches!(error, ForwardError::InvalidUpgrade(_)) {
+            // A client that breaks its own body breaks the exchange, too.
+            let is_of_server = match &error {
+                ForwardError::Unreachable(cause) | ForwardError::Dial(cause) => {
+                    cause.is_connect() || is_bodiless
+                }
+                _ => false,
+            };
+            if is_of_server {
                 context.http_state.aggregation.report_unreachable(remote);
             }
             Ok(Err(plain_failure(&error.to_string())))

@@ -165,13 +165,36 @@ pub(super) fn body(
 
 /// Returns the body of another server for a request with a time limit. After the remaining time it ends with an
 /// error, so that no client takes a part of it for the whole.
+///
+/// Must be called within a runtime, which runs the timer task: a connection whose client does not read never polls the
+/// body.
 pub(super) fn limited(body: Body, remaining: Duration) -> Body {
-    Body::stream(LimitedBody { body, deadline: Box::pin(tokio::time::sleep(remaining)) })
+    if body.as_whole().is_some() {
+        return body;
+    }
+    let state = Arc::new(Mutex::new(LimitedState::Open { body, waker: None }));
+    let state_of_timer = Arc::clone(&state);
+    let timer = tokio::spawn(async move {
+        tokio::time::sleep(remaining).await;
+        let rest = std::mem::replace(&mut *state_of_timer.lock(), LimitedState::Late);
+        if let LimitedState::Open { body, waker } = rest {
+            drop(body);
+            waker.into_iter().for_each(Waker::wake);
+        }
+    });
+    Body::stream(LimitedBody { state, timer: timer.abort_handle() })
+}
+
+/// The state of a body of another server.
+enum LimitedState {
+    Open { body: Body, waker: Option<Waker> },
+    Late,
+    Ended,
 }
 
 struct LimitedBody {
-    body: Body,
-    deadline: Pin<Box<tokio::time::Sleep>>,
+    state: Arc<Mutex<LimitedState>>,
+    timer: AbortHandle,
 }
 
 impl http_body::Body for LimitedBody {
@@ -179,23 +202,43 @@ impl http_body::Body for LimitedBody {
     type Error = BodyError;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
-            return Poll::Ready(frame);
+        let mut state = self.state.lock();
+        match &mut *state {
+            LimitedState::Open { body, waker } => {
+                let next = Pin::new(body).poll_frame(context);
+                *waker = next.is_pending().then(|| context.waker().clone());
+                next
+            }
+            LimitedState::Late => {
+                *state = LimitedState::Ended;
+                Poll::Ready(Some(Err("the response of the server did not end in time".into())))
+            }
+            LimitedState::Ended => Poll::Ready(None),
         }
-        ready!(self.deadline.as_mut().poll(context));
-        self.body = Body::empty();
-        Poll::Ready(Some(Err("the response of the server did not end in time".into())))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match &*self.state.lock() {
+            LimitedState::Open { body, .. } => body.is_end_stream(),
+            LimitedState::Late => false,
+            LimitedState::Ended => true,
+        }
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
-        self.body.size_hint()
+        match &*self.state.lock() {
+            LimitedState::Open { body, .. } => body.size_hint(),
+            LimitedState::Late | LimitedState::Ended => http_body::SizeHint::default(),
+        }
+    }
+}
+
+impl Drop for LimitedBody {
+    fn drop(&mut self) {
+        self.timer.abort();
     }
 }
 
@@ -331,8 +374,9 @@ mod tests {
         let mut body = limited(body, TIME);
         sender.send(Bytes::from("part")).await.unwrap();
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "part");
+        // The timer drops the body even if nobody polls it.
+        sender.closed().await;
         assert!(body.frame().await.unwrap().is_err());
-        assert!(sender.is_closed());
     }
 
     #[tokio::test]
