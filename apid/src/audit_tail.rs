@@ -5,6 +5,9 @@
 //! The command reads a JSON audit log and needs no server. Without `--stage`, it shows the events of all stages
 //! except `RequestReceived`. With `--follow` it continues with new events, even after a rotation of the log.
 //!
+//! A line that is no event, such as the rest of a line after a full disk, is skipped with a warning. A log without any
+//! event is an error.
+//!
 //! Names in the output are free texts of clients: control and bidirectional characters are escaped.
 
 use std::collections::VecDeque;
@@ -169,7 +172,7 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
         Ok(ParsedLine::Flags { errors, .. }) | Err(errors) => Err(errors),
     };
     match flags {
-        Ok(flags) => match flags.show(&mut io::stdout().lock()) {
+        Ok(flags) => match flags.show(&mut io::stdout().lock(), &mut io::stderr()) {
             Ok(()) => ExitCode::SUCCESS,
             // A reader that has closed its end of the pipe, for example `head`, has seen enough.
             Err(TailError::Output(_)) => ExitCode::SUCCESS,
@@ -192,7 +195,7 @@ enum TailError {
 
 impl TailFlags {
     /// Writes the matching events to `out`. With `--follow` it ends only with an error.
-    fn show(&self, out: &mut impl io::Write) -> Result<(), TailError> {
+    fn show(&self, out: &mut impl io::Write, warnings: &mut impl io::Write) -> Result<(), TailError> {
         let mut log = Log::open(&self.file)?;
         let mut last = VecDeque::new();
         while let Some(event) = log.next_event()? {
@@ -203,6 +206,7 @@ impl TailFlags {
                 last.push_back(self.format(&event));
             }
         }
+        log.report_skipped(warnings)?;
         for line in last {
             writeln!(out, "{line}")?;
         }
@@ -218,6 +222,7 @@ impl TailFlags {
                     writeln!(out, "{}", self.format(&event))?;
                 }
             }
+            log.report_skipped(warnings)?;
             out.flush()?;
         }
     }
@@ -301,6 +306,16 @@ struct Log {
     /// A line whose end is not written yet.
     partial: Vec<u8>,
     line: usize,
+    /// Whether an event has been read.
+    has_event: bool,
+    /// Lines without an event since the last report.
+    skipped: Option<Skipped>,
+}
+
+/// Lines without an event.
+struct Skipped {
+    lines: usize,
+    first: TailError,
 }
 
 impl Log {
@@ -317,10 +332,11 @@ impl Log {
             (Box::new(file), Some(id))
         };
         let reader = BufReader::with_capacity(256 * 1024, input);
-        Ok(Log { path: path.to_owned(), reader, id, partial: Vec::new(), line: 0 })
+        let path = path.to_owned();
+        Ok(Log { path, reader, id, partial: Vec::new(), line: 0, has_event: false, skipped: None })
     }
 
-    /// Returns the next event; None at the present end of the log.
+    /// Returns the next event and skips lines without an event; None at the present end of the log.
     fn next_event(&mut self) -> Result<Option<Value>, TailError> {
         loop {
             let read = self.reader.read_until(b'\n', &mut self.partial);
@@ -335,12 +351,31 @@ impl Log {
             self.partial.clear();
             match parsed {
                 _ if is_empty => {}
-                Ok(event) => return Ok(Some(event)),
+                Ok(event) => {
+                    self.has_event = true;
+                    return Ok(Some(event));
+                }
                 Err(error) => {
-                    return Err(TailError::Line { path: self.path.clone(), line: self.line, error });
+                    let first = TailError::Line { path: self.path.clone(), line: self.line, error };
+                    self.skipped.get_or_insert(Skipped { lines: 0, first }).lines += 1;
                 }
             }
         }
+    }
+
+    /// Writes a warning about the skipped lines.
+    ///
+    /// # Errors
+    ///
+    /// The log has no event: the file is no audit log.
+    fn report_skipped(&mut self, warnings: &mut impl io::Write) -> Result<(), TailError> {
+        let Some(Skipped { lines, first }) = self.skipped.take() else { return Ok(()) };
+        if !self.has_event {
+            return Err(first);
+        }
+        // A warning that cannot be written must not end the output.
+        let _ = writeln!(warnings, "apid: warning: lines skipped: {lines}; the first: {first}");
+        Ok(())
     }
 
     /// Opens the path again if it names another file, because the server has rotated the log.
@@ -355,9 +390,14 @@ impl Log {
         let mut rest = std::mem::take(&mut self.partial);
         let read = self.reader.read_to_end(&mut rest);
         read.map_err(|error| TailError::Log { path: self.path.clone(), error })?;
+        if rest.last().is_some_and(|byte| *byte != b'\n') {
+            // The next line belongs to the new file.
+            rest.push(b'\n');
+        }
         let Log { path, reader, id, .. } = Log::open(&self.path)?;
         let reader: BufReader<Box<dyn Read>> = BufReader::new(Box::new(io::Cursor::new(rest).chain(reader)));
-        *self = Log { path, reader, id, partial: Vec::new(), line: 0 };
+        let (has_event, skipped) = (self.has_event, self.skipped.take());
+        *self = Log { path, reader, id, partial: Vec::new(), line: 0, has_event, skipped };
         Ok(())
     }
 }
@@ -407,7 +447,7 @@ mod tests {
         }
         let words = [&["audit-tail", file.path().to_str().unwrap()], flags].concat();
         let mut out = Vec::new();
-        TailFlags::try_parse_from(words).unwrap().show(&mut out).unwrap();
+        TailFlags::try_parse_from(words).unwrap().show(&mut out, &mut Vec::new()).unwrap();
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
     }
 
@@ -452,10 +492,23 @@ mod tests {
             assert!(TailFlags::try_parse_from(["audit-tail", "x", flags]).is_err(), "{flags}");
         }
         let mut file = tempfile::NamedTempFile::new().unwrap();
-        write!(file, "{{}}\n\nno event\n").unwrap();
+        write!(file, "\nno event\n").unwrap();
         let flags = TailFlags::try_parse_from(["audit-tail", file.path().to_str().unwrap()]).unwrap();
-        let error = flags.show(&mut Vec::new()).unwrap_err().to_string();
-        assert!(error.contains("line 3") && error.contains("one JSON event"), "{error}");
+        let error = flags.show(&mut Vec::new(), &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("one JSON event"), "{error}");
+    }
+
+    #[test]
+    fn lines_without_event_are_skipped_with_a_warning() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let event = event("alice", "get", "pods", 200);
+        write!(file, "{event}\n{{\"kind\":\"Ev\n\n{event}\nx\n").unwrap();
+        let flags = TailFlags::try_parse_from(["audit-tail", file.path().to_str().unwrap()]).unwrap();
+        let (mut out, mut warnings) = (Vec::new(), Vec::new());
+        flags.show(&mut out, &mut warnings).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);
+        let warnings = String::from_utf8(warnings).unwrap();
+        assert!(warnings.contains("skipped: 2;") && warnings.contains("line 2"), "{warnings}");
     }
 
     #[test]
@@ -472,6 +525,7 @@ mod tests {
         let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         std::fs::rename(&path, folder.path().join("audit-1.log")).unwrap();
         file.write_all(b"\n3\n").unwrap();
+        file.write_all(b"{fragment").unwrap();
         std::fs::write(&path, "4\n").unwrap();
         log.reopen_if_replaced().unwrap();
         assert_eq!(read(&mut log), ["3", "4"]);

@@ -70,10 +70,14 @@ impl LogLines {
             return Ok(());
         }
         // Lines that were written between the last read and the rotation.
-        let mut rest = Vec::new();
+        let mut rest = std::mem::take(&mut self.partial);
         self.reader.read_to_end(&mut rest).map_err(|error| failure(&self.path, &error))?;
+        if rest.last().is_some_and(|byte| *byte != b'\n') {
+            // The next line belongs to the new file.
+            rest.push(b'\n');
+        }
         let LogLines { path, reader, id, .. } = LogLines::open(&self.path)?;
-        let unread = std::io::Cursor::new([std::mem::take(&mut self.partial), rest].concat());
+        let unread = std::io::Cursor::new(rest);
         let reader: BufReader<Box<dyn Read>> = BufReader::new(Box::new(unread.chain(reader)));
         *self = LogLines { path, reader, id, partial: Vec::new(), line_number: 0 };
         Ok(())

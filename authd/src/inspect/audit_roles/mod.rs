@@ -7,6 +7,9 @@
 //! `--allowed-only` leaves them out. A request that the user makes as another user needs the permission to impersonate,
 //! and belongs to the other user.
 //!
+//! A line that is no event, such as the rest of a line after a full disk, is skipped with a warning. A log without any
+//! event is an error.
+//!
 //! With `--watch`, the command follows the last log and prints all roles again when new requests change them.
 
 mod log_lines;
@@ -119,30 +122,40 @@ struct Collected<'f> {
     users: BTreeMap<String, usize>,
     /// The domain of the API groups in the log, and what each authenticated user may do there.
     defaults: Option<(String, Policy)>,
-    lines: usize,
+    /// Whether an event has been read.
+    has_event: bool,
 }
 
 impl<'f> Collected<'f> {
     fn new(flags: &'f AuditRolesFlags, user: Option<String>) -> Self {
         let permissions = Permissions::new(flags.max_names);
-        Collected { flags, user, permissions, users: BTreeMap::new(), defaults: None, lines: 0 }
+        Collected { flags, user, permissions, users: BTreeMap::new(), defaults: None, has_event: false }
     }
 
     fn read_all(&mut self, log: &mut LogLines) -> Result<(), InspectError> {
+        let (mut skipped, mut first) = (0_u64, None);
         while let Some(line) = log.next_line()? {
-            self.lines += 1;
             if line.trim().is_empty() {
                 continue;
             }
-            let event: Value = serde_json::from_str(&line).map_err(|error| {
-                InspectError::new(format!(
-                    "{}: line {}: {error}; an audit log has one JSON event in each line",
-                    log.name(),
-                    log.line_number()
-                ))
-            })?;
-            self.add(&event)?;
+            match serde_json::from_str::<Value>(&line) {
+                Ok(event) => {
+                    self.has_event = true;
+                    self.add(&event)?;
+                }
+                Err(error) => {
+                    skipped += 1;
+                    first = first.or(Some((log.line_number(), error)));
+                }
+            }
         }
+        let Some((line, error)) = first else { return Ok(()) };
+        let reason =
+            format!("{}: line {line}: {error}; an audit log has one JSON event in each line", log.name());
+        if !self.has_event {
+            return Err(InspectError::new(reason));
+        }
+        eprintln!("authd: warning: lines skipped: {skipped}; the first: {reason}");
         Ok(())
     }
 

@@ -185,6 +185,31 @@ fn missing_user_and_damaged_lines_are_named() {
 }
 
 #[test]
+fn lines_without_event_are_skipped_unless_the_log_has_no_event() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    let flags = AuditRolesFlags {
+        files: vec![path.clone()],
+        user: Some("alice".to_owned()),
+        service_account: None,
+        name: None,
+        max_names: 10,
+        allowed_only: false,
+        watch: false,
+        output: "json".to_owned(),
+    };
+    let event = event("alice", "get", core("pods", "a", "x"));
+    std::fs::write(&path, format!("{{\"kind\":\"Ev\n{event}\n")).unwrap();
+    let mut collected = Collected::new(&flags, flags.user.clone());
+    collected.read_all(&mut LogLines::open(&path).unwrap()).unwrap();
+    assert!(!collected.permissions.is_empty());
+    std::fs::write(&path, "{\"kind\":\"Ev\n").unwrap();
+    let mut collected = Collected::new(&flags, flags.user.clone());
+    let error = collected.read_all(&mut LogLines::open(&path).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("line 1") && error.contains("one JSON event"), "{error}");
+}
+
+#[test]
 fn rotated_log_is_followed_without_losing_lines() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit.log");
@@ -202,7 +227,7 @@ fn rotated_log_is_followed_without_losing_lines() {
     file.write_all(b"o\n").unwrap();
     std::fs::rename(&path, folder.path().join("audit-1.log")).unwrap();
     std::fs::write(&path, "three\n").unwrap();
-    file.write_all(b"late\n").unwrap();
+    file.write_all(b"late\nfragm").unwrap();
     log.reopen_if_replaced().unwrap();
-    assert_eq!(read(&mut log), ["two", "late", "three"]);
+    assert_eq!(read(&mut log), ["two", "late", "fragm", "three"]);
 }
