@@ -9,13 +9,15 @@ use encryption::kms::{KmsEnvironment, PollIntervals};
 use encryption::{Configuration, Encryption, EncryptionMetrics, ReloadOptions, Reloader};
 use serving::metrics::Metrics;
 use serving::reload::Watch;
-use tokio::runtime::Handle;
+use tokio::sync::Notify;
 use verbs::Cache;
 
 use super::error::ProcessError;
 use crate::config::Config;
 use crate::stored_keys::StoredKeys;
 
+/// Pause before unreadable objects are read again, after a failure of their KMS plugin.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause before a read at the start is repeated, while a KMS plugin is not healthy.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -43,15 +45,13 @@ pub(super) async fn start(
         ProcessError::Usage(vec![format!("`--encryption-provider-config`: {error}")])
     };
     let configuration = Configuration::read(&file, names).map_err(|error| invalid(&error))?;
-    let (runtime, cache) = (Handle::current(), Arc::clone(cache));
+    let recovery = Arc::new(Notify::new());
+    tokio::spawn(refresh_unreadable(Arc::clone(cache), Arc::clone(&recovery)));
     let environment = KmsEnvironment {
         clock: Arc::clone(clock),
         rng: Arc::clone(rng),
         intervals: PollIntervals::default(),
-        on_recovery: Arc::new(move || {
-            let cache = Arc::clone(&cache);
-            runtime.spawn(async move { cache.refresh_unreadable().await });
-        }),
+        on_recovery: Arc::new(move || recovery.notify_one()),
     };
     let server = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let metrics = EncryptionMetrics::new(metrics, &server);
@@ -61,6 +61,16 @@ pub(super) async fn start(
     tracing::info!(file = %file.display(), hash = encryption.hash(), "encryption at rest is configured");
     let reload = reloader.map(|reloader| reloader.watch(Arc::clone(&encryption)));
     Ok(Some(ProcessEncryption { encryption, reload }))
+}
+
+/// Reads the unreadable objects of the cache again after each notification, until no read fails.
+async fn refresh_unreadable(cache: Arc<Cache>, recovery: Arc<Notify>) {
+    loop {
+        recovery.notified().await;
+        while !cache.refresh_unreadable().await {
+            tokio::time::sleep(REFRESH_INTERVAL).await;
+        }
+    }
 }
 
 /// Repeats a read at the start while a KMS plugin is not healthy: values of its keys are not readable then.

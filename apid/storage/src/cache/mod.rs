@@ -239,16 +239,22 @@ impl<D: Decode> Cache<D> {
         }
     }
 
-    /// Reads all items that could not be decrypted again, after a change of keys.
-    pub async fn refresh_unreadable(&self) {
+    /// Reads all items that could not be decrypted again, after a change of keys. Returns false if a read failed, so
+    /// that a later call may succeed.
+    pub async fn refresh_unreadable(&self) -> bool {
+        let mut is_complete = true;
         let resources: Vec<_> = self.resources.read().values().map(Arc::clone).collect();
         for resource in resources {
             match resource.refresh_unreadable().await {
                 Ok(0) => {}
                 Ok(count) => tracing::info!(?resource, count, "objects are readable again"),
-                Err(error) => tracing::warn!(?resource, %error, "unreadable objects were not read again"),
+                Err(error) => {
+                    is_complete = false;
+                    tracing::warn!(?resource, %error, "unreadable objects were not read again");
+                }
             }
         }
+        is_complete
     }
 
     /// The newest observed revision: at least the revision of every completed commit of this process.

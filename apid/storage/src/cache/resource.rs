@@ -435,19 +435,26 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Reads the items that could not be decrypted again, and replaces those that can be decrypted now. Returns the number
-    /// of replaced items. Revisions and events stay.
+    /// of replaced items. Revisions and events stay. A failed read does not stop the reads of the other items.
     ///
     /// # Errors
     ///
-    /// The store cannot be read.
+    /// The store cannot read an item: the last failure.
     pub(super) async fn refresh_unreadable(self: &Arc<Self>) -> Result<usize> {
         let is_unreadable = |item: &&Arc<Item<D>>| unreadable_reason(item.value()).is_some();
         let find = |loaded: &mut Loaded<D>, _| {
             loaded.items.values().filter(is_unreadable).map(Arc::clone).collect::<Vec<_>>()
         };
-        let mut count = 0;
+        let (mut count, mut failure) = (0, None);
         for item in self.if_loaded(find).unwrap_or_default() {
-            let Some(row) = self.shared.store()?.get(item.key(), None).await? else { continue };
+            let row = match self.shared.store()?.get(item.key(), None).await {
+                Ok(Some(row)) => row,
+                Ok(None) => continue,
+                Err(error) => {
+                    failure = Some(error);
+                    continue;
+                }
+            };
             if row.revision != item.revision() || unreadable_reason(&row.value).is_some() {
                 continue;
             }
@@ -461,7 +468,7 @@ impl<D: Decode> Resource<D> {
             };
             count += usize::from(self.if_loaded(replace) == Some(true));
         }
-        Ok(count)
+        failure.map_or(Ok(count), Err)
     }
 
     /// Loads all rows, unless a concurrent call has loaded them.
