@@ -42,9 +42,13 @@ enum RewriteFailure {
 /// Rewrites a store, and prints progress and result.
 pub(super) fn run(store: &Path, file: &Path) -> ExitCode {
     match rewrite(store, file) {
-        Ok(result) => {
+        Ok((result, compacted)) => {
             print(summary(&result));
-            if result.unreadable == 0 { ExitCode::SUCCESS } else { ExitCode::from(DAMAGED) }
+            match compacted {
+                _ if result.unreadable > 0 => ExitCode::from(DAMAGED),
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            }
         }
         Err(RewriteFailure::Store(OpenError::Store(error @ storage::Error::Corrupt(_)))) => {
             fail(error);
@@ -54,7 +58,8 @@ pub(super) fn run(store: &Path, file: &Path) -> ExitCode {
     }
 }
 
-fn rewrite(dir: &Path, file: &Path) -> Result<RewriteProgress, RewriteFailure> {
+/// Rewrites a store. Returns the work, and whether the superseded versions were removed from the history.
+fn rewrite(dir: &Path, file: &Path) -> Result<(RewriteProgress, Result<(), storage::Error>), RewriteFailure> {
     let identity = offline::identity(dir)?;
     let preset =
         identity.preset.parse::<Preset>().map_err(|error| RewriteFailure::Names(error.to_string()))?;
@@ -87,16 +92,19 @@ fn rewrite(dir: &Path, file: &Path) -> Result<RewriteProgress, RewriteFailure> {
         })
         .await;
         // The superseded versions are no history that a client may read.
-        if let Err(error) = async {
+        let compacted = async {
             store.compact(store.revision()).await?;
             engine.maintain().await
         }
-        .await
-        {
-            eprintln!("apid: the history is not compacted: {error}");
+        .await;
+        if let Err(error) = &compacted {
+            eprintln!(
+                "apid: the history still has earlier versions, because its compaction failed: {error}; start `apid store \
+                 rewrite` again"
+            );
         }
         store.close().await;
-        Ok(result?)
+        Ok((result?, compacted))
     })
 }
 
