@@ -10,10 +10,13 @@ use std::sync::Arc;
 
 use storage::{Error, Op, Revision, Row, Store, unreadable_reason};
 
+use crate::decryption::FailedKeys;
 use crate::store::Encryption;
 
-/// Number of rows in one read.
+/// Maximum number of rows in one read.
 const PAGE: usize = 500;
+/// Maximum size of the rows in one read in bytes. A larger row is read alone.
+const PAGE_BYTES: usize = 4 << 20;
 /// Maximum number of keys that a result names.
 const MAX_KEYS: usize = 100;
 
@@ -54,13 +57,14 @@ pub async fn rewrite(
     let mut progress = RewriteProgress::default();
     let mut start = String::new();
     loop {
-        let page = match engine.range("", &start, PAGE, None).await {
+        let page = match engine.rows_within("", &start, PAGE, PAGE_BYTES, engine.revision()).await {
             Ok(page) => page,
             Err(error) => return Err(RewriteError { progress, error }),
         };
         let next = page.rows.last().filter(|_| page.more).map(|row| format!("{}\0", row.key));
+        let mut failed = FailedKeys::default();
         for row in page.rows {
-            if let Err(error) = rewrite_row(encryption, &*store, row, &mut progress).await {
+            if let Err(error) = rewrite_row(encryption, &*store, row, &mut failed, &mut progress).await {
                 return Err(RewriteError { progress, error });
             }
         }
@@ -77,10 +81,11 @@ async fn rewrite_row(
     encryption: &Arc<Encryption>,
     store: &dyn Store,
     row: Row,
+    failed: &mut FailedKeys,
     progress: &mut RewriteProgress,
 ) -> Result<(), Error> {
     progress.objects += 1;
-    let plain = encryption.open_plain(&row.key, &row.value).await?;
+    let plain = encryption.open_plain(&row.key, &row.value, failed).await?;
     if let Some(reason) = unreadable_reason(&plain.value) {
         progress.unreadable += 1;
         if progress.unreadable_keys.len() < MAX_KEYS {

@@ -3,7 +3,8 @@
 //! # Concurrency
 //!
 //! The observer takes the plain value of a commit from [`PendingWrites`], so that it decrypts nothing that this process
-//! just encrypted. If the caller of the commit has gone, the observer decrypts the value.
+//! just encrypted. If the caller of the commit has gone, the observer decrypts the value. A value whose provider is not
+//! available then is passed on as unreadable, and `on_recovery` of the environment asks for another read.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,7 +23,7 @@ use storage::{
 use tokio::runtime::Handle;
 
 use crate::configuration::{Configuration, ConfigurationError};
-use crate::decryption::{Plain, ReadError};
+use crate::decryption::{FailedKeys, Plain, ReadError};
 use crate::kms::KmsEnvironment;
 use crate::metrics::EncryptionMetrics;
 use crate::transformers::{Keyspace, Transformers};
@@ -33,6 +34,9 @@ const ROWS_PER_TURN: usize = 64;
 const ATTEMPTS: usize = 3;
 /// Time for which the observer waits for a key. The calls to a plugin have their own timeout.
 const OBSERVER_WAIT: Duration = Duration::from_secs(10);
+
+/// The reason why the observer does not decrypt a value.
+const LATE: &str = "the KMS plugin did not decrypt the key in time";
 
 /// The reason why a configuration is not used.
 #[derive(Debug, thiserror::Error)]
@@ -210,18 +214,27 @@ impl Encryption {
     /// # Errors
     ///
     /// `Unavailable` if a KMS plugin does not respond.
-    async fn open(&self, key: &str, stored: &Bytes) -> Result<Bytes> {
-        self.open_plain(key, stored).await.map(|plain| plain.value)
+    async fn open(&self, key: &str, stored: &Bytes, failed: &mut FailedKeys) -> Result<Bytes> {
+        self.open_plain(key, stored, failed).await.map(|plain| plain.value)
     }
 
-    pub(crate) async fn open_plain(&self, key: &str, stored: &Bytes) -> Result<Plain> {
+    pub(crate) async fn open_plain(
+        &self,
+        key: &str,
+        stored: &Bytes,
+        failed: &mut FailedKeys,
+    ) -> Result<Plain> {
         for _ in 0..ATTEMPTS {
             let missing = match self.try_open(key, stored) {
                 Opened::Value(plain) => return Ok(plain),
                 Opened::Failed(ReadError::MissingDek(missing)) => missing,
                 Opened::Failed(error) => return unreadable(error),
             };
+            if let Some(error) = failed.get(&*missing) {
+                return unreadable(error);
+            }
             if let Err(error) = missing.load().await {
+                failed.insert(missing.digest(), &error);
                 return unreadable(error);
             }
         }
@@ -230,40 +243,53 @@ impl Encryption {
 
     /// Decrypts a value outside of a task. Blocks the thread while a KMS plugin decrypts a key.
     ///
-    /// The keys of the rows that this process reads are in memory, so a call is rare.
-    fn open_blocking(&self, key: &str, stored: &Bytes) -> Bytes {
+    /// The keys of the rows that this process reads are in memory, so a call is rare. A damaged value becomes an unreadable
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the provider is not available now.
+    fn open_blocking(&self, key: &str, stored: &Bytes, failed: &mut FailedKeys) -> Result<Bytes, String> {
         for _ in 0..ATTEMPTS {
             let missing = match self.try_open(key, stored) {
-                Opened::Value(plain) => return plain.value,
+                Opened::Value(plain) => return Ok(plain.value),
                 Opened::Failed(ReadError::MissingDek(missing)) => missing,
-                Opened::Failed(ReadError::Damaged(reason) | ReadError::Unavailable(reason)) => {
-                    return unreadable_value(&reason);
-                }
+                Opened::Failed(ReadError::Damaged(reason)) => return Ok(unreadable_value(&reason)),
+                Opened::Failed(ReadError::Unavailable(reason)) => return Err(reason),
             };
+            let digest = missing.digest();
+            match failed.get(&*missing) {
+                Some(ReadError::Damaged(reason)) => return Ok(unreadable_value(&reason)),
+                Some(ReadError::Unavailable(reason)) => return Err(reason),
+                Some(ReadError::MissingDek(_)) | None => {}
+            }
             let (sender, receiver) = mpsc::channel();
             self.runtime.spawn(async move {
                 // The observer has gone after its timeout.
                 let _ = sender.send(missing.load().await);
             });
-            match receiver.recv_timeout(OBSERVER_WAIT) {
-                Ok(Ok(())) => {}
-                Ok(Err(ReadError::Damaged(reason) | ReadError::Unavailable(reason))) => {
-                    return unreadable_value(&reason);
-                }
-                Ok(Err(ReadError::MissingDek(_))) | Err(_) => break,
+            let late = || ReadError::Unavailable(LATE.to_owned());
+            let result = receiver.recv_timeout(OBSERVER_WAIT).unwrap_or_else(|_| Err(late()));
+            let Err(error) = result else { continue };
+            failed.insert(digest, &error);
+            match error {
+                ReadError::Damaged(reason) => return Ok(unreadable_value(&reason)),
+                ReadError::Unavailable(reason) => return Err(reason),
+                ReadError::MissingDek(_) => break,
             }
         }
-        unreadable_value("the KMS plugin did not decrypt the key in time")
+        Err(LATE.to_owned())
     }
 
     async fn open_row(&self, row: Row) -> Result<Row> {
-        let value = self.open(&row.key, &row.value).await?;
+        let value = self.open(&row.key, &row.value, &mut FailedKeys::default()).await?;
         Ok(Row { value, ..row })
     }
 
     async fn open_page(&self, mut page: Page) -> Result<Page> {
+        let mut failed = FailedKeys::default();
         for (index, row) in page.rows.iter_mut().enumerate() {
-            row.value = self.open(&row.key, &row.value).await?;
+            row.value = self.open(&row.key, &row.value, &mut failed).await?;
             if index % ROWS_PER_TURN == ROWS_PER_TURN - 1 {
                 tokio::task::yield_now().await;
             }
@@ -272,14 +298,15 @@ impl Encryption {
     }
 
     async fn open_changes(&self, changes: &[Change]) -> Result<Vec<Change>> {
+        let mut failed = FailedKeys::default();
         let mut opened = Vec::with_capacity(changes.len());
         for change in changes {
             let mut change = change.clone();
             if let Some(row) = &mut change.old {
-                row.value = self.open(&row.key, &row.value).await?;
+                row.value = self.open(&row.key, &row.value, &mut failed).await?;
             }
             if let Some(value) = &mut change.new {
-                *value = self.open(&change.key, value).await?;
+                *value = self.open(&change.key, value, &mut failed).await?;
             }
             opened.push(change);
             if opened.len() % ROWS_PER_TURN == 0 {
@@ -367,21 +394,28 @@ impl Observer for PlainObserver {
         if !changes.iter().any(needs_work) {
             return self.observer.observe(changes);
         }
-        let open = |change: &Change| {
-            let mut change = change.clone();
+        let (mut is_complete, mut failed) = (true, FailedKeys::default());
+        let mut open = |key: &str, value: &Bytes| {
+            encryption.open_blocking(key, value, &mut failed).unwrap_or_else(|reason| {
+                is_complete = false;
+                tracing::warn!(key, reason, "a changed object is unreadable until its provider is available");
+                unreadable_value(&reason)
+            })
+        };
+        let mut opened = changes.to_vec();
+        for change in &mut opened {
             if let Some(value) = &mut change.new {
-                *value = encryption
-                    .pending
-                    .plain(value)
-                    .unwrap_or_else(|| encryption.open_blocking(&change.key, value));
+                let known = encryption.pending.plain(value);
+                *value = known.unwrap_or_else(|| open(&change.key, value));
             }
             if let Some(row) = &mut change.old {
-                row.value = encryption.open_blocking(&row.key, &row.value);
+                row.value = open(&row.key, &row.value);
             }
-            change
-        };
-        let opened: Vec<Change> = changes.iter().map(open).collect();
+        }
         self.observer.observe(&opened);
+        if !is_complete {
+            (encryption.environment.on_recovery)();
+        }
     }
 }
 
@@ -449,7 +483,8 @@ impl Store for EncryptedStore {
 
     async fn is_stale(&self, key: &str) -> Result<bool> {
         let Some(row) = self.engine.get(key, None).await? else { return Ok(false) };
-        self.encryption.open_plain(&row.key, &row.value).await.map(|plain| plain.is_stale)
+        let mut failed = FailedKeys::default();
+        self.encryption.open_plain(&row.key, &row.value, &mut failed).await.map(|plain| plain.is_stale)
     }
 
     fn lease_history(&self, from: Revision) -> HistoryLease {

@@ -22,7 +22,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use storage::ENCRYPTED_PREFIX;
 
-use crate::configuration::Configuration;
+use crate::configuration::{Configuration, KmsConfiguration};
 use crate::decryption::{Plain, ReadError, join};
 use crate::kms::{KmsEnvironment, KmsProvider};
 use crate::metrics::{Direction, EncryptionMetrics, TransformationMetrics};
@@ -130,7 +130,7 @@ pub(crate) struct Transformers {
 }
 
 impl Transformers {
-    /// Creates the transformers. KMS providers of `previous` with an equal configuration keep their keys.
+    /// Creates the transformers. KMS providers of `previous` with the same name and socket keep their keys.
     ///
     /// # Errors
     ///
@@ -146,10 +146,18 @@ impl Transformers {
             .kms_providers()
             .map(|wanted| {
                 let mut earlier = previous.into_iter().flat_map(|previous| &previous.kms);
-                earlier.find(|provider| provider.configuration() == wanted).map_or_else(
-                    || KmsProvider::new(wanted.clone(), environment.clone(), Arc::clone(metrics)),
-                    Arc::clone,
-                )
+                let earlier = earlier.find(|provider| {
+                    let KmsConfiguration { name, socket, .. } = provider.configuration();
+                    *name == wanted.name && *socket == wanted.socket
+                });
+                if let Some(earlier) = earlier.filter(|provider| provider.configuration() == wanted) {
+                    return Arc::clone(earlier);
+                }
+                let provider = KmsProvider::new(wanted.clone(), environment.clone(), Arc::clone(metrics));
+                if let Some(earlier) = earlier {
+                    provider.adopt_keys(earlier);
+                }
+                provider
             })
             .collect();
         let find_kms =

@@ -7,10 +7,13 @@ use std::time::Duration;
 use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::{Names, Preset};
+use bytes::Bytes;
 use encryption::kms::{KmsEnvironment, PollIntervals};
 use encryption::{Configuration, Encryption, EncryptionMetrics, Keyspace, StoredResource};
 use serde_json::{Value, json};
 use serving::metrics::Metrics;
+use storage::cache::{Decode, DecodeError};
+use storage::unreadable_reason;
 
 /// The groups of the resources in the recordings, by their plural names. Other resources are of the core group.
 const GROUPS: [(&str, &str); 11] = [
@@ -95,8 +98,22 @@ pub fn kms_environment() -> KmsEnvironment {
 
 /// Starts encryption with a configuration.
 pub async fn start(file: &Value) -> Arc<Encryption> {
+    start_with(file, kms_environment()).await
+}
+
+/// Starts encryption with a configuration and an environment of its KMS providers.
+pub async fn start_with(file: &Value, environment: KmsEnvironment) -> Arc<Encryption> {
     let metrics = EncryptionMetrics::new(&Metrics::new(), "test");
-    Encryption::start(&configuration(file), kms_environment(), metrics, Arc::new(ReferenceKeys))
-        .await
-        .unwrap()
+    Encryption::start(&configuration(file), environment, metrics, Arc::new(ReferenceKeys)).await.unwrap()
+}
+
+/// A decoder of values that rejects unreadable ones.
+pub struct Readable;
+
+impl Decode for Readable {
+    type Entry = Bytes;
+
+    fn decode(&self, _: &str, value: &Bytes) -> Result<Bytes, DecodeError> {
+        if unreadable_reason(value).is_some() { Err("unreadable".into()) } else { Ok(value.clone()) }
+    }
 }

@@ -2,25 +2,32 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use encryption::Encryption;
+use encryption::kms::KmsEnvironment;
 use encryption::kms::mock::{Behavior, MockPlugin};
 use encryption::kms::protocol::Method;
 use serde_json::{Value, json};
+use storage::cache::{Cache, Limits};
 use storage::engine::memory::MemoryStore;
 use storage::{Change, Error, Observer, Observers, Op, Store, unreadable_reason};
 
-use crate::environment::{for_secrets, start};
+use crate::environment::{Readable, for_secrets, kms_environment, names, start, start_with};
 
 const KEY: &str = "/registry/secrets/default/a";
 const OTHER: &str = "/registry/secrets/default/b";
 const PLAIN: &[u8] = b"{\"kind\":\"Secret\"}";
 
 fn file(socket: &Path) -> Value {
+    file_with_timeout(socket, "200ms")
+}
+
+fn file_with_timeout(socket: &Path, timeout: &str) -> Value {
     let endpoint = format!("unix://{}", socket.display());
-    let kms = json!({"apiVersion": "v2", "name": "plug", "endpoint": endpoint, "timeout": "200ms"});
+    let kms = json!({"apiVersion": "v2", "name": "plug", "endpoint": endpoint, "timeout": timeout});
     for_secrets(&json!([{"kms": kms}, {"identity": {}}]))
 }
 
@@ -209,5 +216,104 @@ async fn observer_decrypts_old_values_of_an_earlier_process() {
     let store = encryption.store(Arc::clone(&engine));
     store.commit(KEY, Op::Delete(revision)).await.unwrap();
     assert_eq!(last.0.lock().as_deref(), Some(PLAIN));
+    server.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn change_during_a_failure_of_the_plugin_is_readable_after_another_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kms.sock");
+    let plugin = MockPlugin::new("id-1", [1; 32]);
+    let server = plugin.serve(&socket);
+    let earlier = memory();
+    create(&start(&file(&socket)).await.store(Arc::clone(&earlier)), KEY).await.unwrap();
+    let value = earlier.get(KEY, None).await.unwrap().unwrap().value;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&calls);
+    let on_recovery = Arc::new(move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+    });
+    let encryption = start_with(&file(&socket), KmsEnvironment { on_recovery, ..kms_environment() }).await;
+    let cache = Arc::new(Cache::new(Limits::default()));
+    let engine: Arc<dyn Store> = Arc::new(MemoryStore::new(encryption.observer(cache.clone())));
+    cache.attach(&encryption.store(Arc::clone(&engine)));
+    let resource = cache.resource("/registry/secrets/", Readable);
+    resource.snapshot().await.unwrap();
+    plugin.behave(Behavior::Hanging);
+    wait_for_health(&encryption, "DeadlineExceeded").await;
+    let before = calls.load(Ordering::Relaxed);
+    engine.commit(KEY, Op::Create(value)).await.unwrap();
+    let is_readable = async || {
+        let (item, _) = resource.get(KEY).await.unwrap();
+        item.unwrap().entry().is_ok_and(|value| value == PLAIN)
+    };
+    assert!(!is_readable().await);
+    assert_eq!(calls.load(Ordering::Relaxed), before + 1, "another read is requested");
+    assert!(!cache.refresh_unreadable().await, "the plugin still hangs");
+    plugin.behave(Behavior::Healthy);
+    assert!(cache.refresh_unreadable().await);
+    assert!(is_readable().await);
+    server.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_with_another_timeout_keeps_the_keys_of_the_plugin() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kms.sock");
+    let plugin = MockPlugin::new("id-1", [1; 32]);
+    let server = plugin.serve(&socket);
+    let engine = memory();
+    create(&start(&file(&socket)).await.store(Arc::clone(&engine)), KEY).await.unwrap();
+    let encryption = start(&file(&socket)).await;
+    let store = encryption.store(Arc::clone(&engine));
+    assert_eq!(store.get(KEY, None).await.unwrap().unwrap().value, PLAIN);
+    let calls = || (plugin.calls(Method::Encrypt), plugin.calls(Method::Decrypt));
+    assert_eq!(calls(), (2, 1));
+    let path = dir.path().join("enc.yaml");
+    std::fs::write(&path, file_with_timeout(&socket, "300ms").to_string()).unwrap();
+    encryption.reload(&path, &names()).await.unwrap();
+    assert_eq!(store.get(KEY, None).await.unwrap().unwrap().value, PLAIN);
+    create(&store, OTHER).await.unwrap();
+    assert_eq!(calls(), (2, 1));
+    server.abort();
+}
+
+/// Records all changes.
+#[derive(Default)]
+struct Recorder(parking_lot::Mutex<Vec<Change>>);
+
+impl Observer for Recorder {
+    fn observe(&self, changes: &[Change]) {
+        self.0.lock().extend_from_slice(changes);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plugin_is_asked_once_for_a_key_that_it_does_not_decrypt() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kms.sock");
+    let plugin = MockPlugin::new("id-1", [1; 32]);
+    let server = plugin.serve(&socket);
+    let recorder = Arc::new(Recorder::default());
+    let engine: Arc<dyn Store> = Arc::new(MemoryStore::new(recorder.clone()));
+    let earlier = start(&file(&socket)).await.store(Arc::clone(&engine));
+    for number in 0..3 {
+        create(&earlier, &format!("{KEY}{number}")).await.unwrap();
+    }
+    let changes = std::mem::take(&mut *recorder.0.lock());
+    let encryption = start(&file(&socket)).await;
+    plugin.behave(Behavior::Hanging);
+    encryption.observer(recorder.clone()).observe(&changes);
+    let observed = std::mem::take(&mut *recorder.0.lock());
+    let reasons: Vec<_> =
+        observed.iter().filter_map(|change| unreadable_reason(change.new.as_ref()?)).collect();
+    assert!(reasons.len() == 3 && reasons.iter().all(|reason| reason.contains("DeadlineExceeded")));
+    assert_eq!(plugin.calls(Method::Decrypt), 1, "one call for the batch");
+    plugin.behave(Behavior::Healthy);
+    plugin.use_key("id-2", [2; 32]);
+    plugin.forget_key("id-1");
+    let page = encryption.store(engine).range("/registry/secrets/", "", 0, None).await.unwrap();
+    assert_eq!(page.rows.iter().filter(|row| unreadable_reason(&row.value).is_some()).count(), 3);
+    assert_eq!(plugin.calls(Method::Decrypt), 2, "one call for the page");
     server.abort();
 }

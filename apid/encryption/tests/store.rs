@@ -8,7 +8,7 @@ use bytes::Bytes;
 use encryption::rewrite;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use storage::cache::{Cache, Decode, DecodeError, Limits};
+use storage::cache::{Cache, Limits};
 use storage::engine::fjall::offline::{self, ArchiveEncoder};
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::engine::memory::MemoryStore;
@@ -17,7 +17,7 @@ use storage::{
     unreadable_value,
 };
 
-use crate::environment::{for_secrets, names, start};
+use crate::environment::{Readable, for_secrets, names, start};
 
 const KEY: &str = "/registry/secrets/default/a";
 const OTHER: &str = "/registry/secrets/default/b";
@@ -216,6 +216,19 @@ async fn rewrite_encrypts_all_stale_values_and_names_unreadable_ones() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rewrite_reads_few_large_values_at_once() {
+    let encryption = start(&for_secrets(&json!([keys("aesgcm", &[("k", KEY_A)])]))).await;
+    let engine = memory();
+    for number in 0..9 {
+        let value = Bytes::from(vec![b' '; 1_000_000]);
+        engine.commit(&format!("/registry/configmaps/default/{number}"), Op::Create(value)).await.unwrap();
+    }
+    let mut reports = Vec::new();
+    rewrite(&encryption, &engine, |progress| reports.push(progress.objects)).await.unwrap();
+    assert_eq!(reports, [4, 8, 9]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn conflict_carries_the_plain_row_and_unreadable_value_is_not_written() {
     let encryption = start(&for_secrets(&json!([keys("secretbox", &[("k", KEY_A)])]))).await;
     let store = encryption.store(memory());
@@ -263,17 +276,6 @@ async fn reload_uses_a_good_file_and_keeps_the_configuration_after_a_bad_one() {
     assert_eq!(store.get(KEY, None).await.unwrap().unwrap().value, PLAIN);
 }
 
-/// A decoder of values that rejects unreadable ones.
-struct Readable;
-
-impl Decode for Readable {
-    type Entry = Bytes;
-
-    fn decode(&self, _: &str, value: &Bytes) -> Result<Bytes, DecodeError> {
-        if unreadable_reason(value).is_some() { Err("unreadable".into()) } else { Ok(value.clone()) }
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn cached_object_is_readable_again_after_a_reload_with_its_key() {
     let dir = tempfile::tempdir().unwrap();
@@ -299,6 +301,6 @@ async fn cached_object_is_readable_again_after_a_reload_with_its_key() {
     assert!(!is_readable().await);
     std::fs::write(&file, right.to_string()).unwrap();
     encryption.reload(&file, &names()).await.unwrap();
-    cache.refresh_unreadable().await;
+    assert!(cache.refresh_unreadable().await);
     assert!(is_readable().await);
 }

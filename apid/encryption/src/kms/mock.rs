@@ -149,8 +149,8 @@ impl UnaryService<EncryptRequest> for MockPlugin {
             plugin.begin(Method::Encrypt).await?;
             let key_id = plugin.shared.lock().key_id.clone();
             let mut ciphertext = Vec::new();
-            let plain = request.into_inner().plaintext;
-            plugin.cipher(&key_id)?.encrypt(&plain, key_id.as_bytes(), &mut ciphertext).unwrap();
+            let request = request.into_inner();
+            plugin.cipher(&key_id)?.encrypt(&request.plaintext, key_id.as_bytes(), &mut ciphertext).unwrap();
             let annotations = [("kek.kms.example.com".to_owned(), b"mock-1".to_vec())].into();
             Ok(Response::new(EncryptResponse { ciphertext, key_id, annotations }))
         })

@@ -90,7 +90,7 @@ pub struct KmsEnvironment {
     pub rng: Arc<dyn Rng>,
     /// Pauses between calls of `Status`.
     pub intervals: PollIntervals,
-    /// Called when unreadable values may have become readable.
+    /// Called when values that were passed on as unreadable may be or become readable. Must not block.
     pub on_recovery: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -109,9 +109,11 @@ pub(crate) struct KmsProvider {
 
 /// A seed that the plugin has encrypted.
 struct EncryptingState {
-    source: DekSource,
+    source: Arc<DekSource>,
     /// The stored message without the encrypted value.
     envelope: EncryptedObject,
+    /// The digest of `envelope`.
+    digest: [u8; 32],
     /// End of the lifetime by the monotonic clock, in milliseconds.
     expires_ms: AtomicU64,
 }
@@ -126,6 +128,7 @@ enum DekSource {
 struct EncryptedDek {
     provider: Arc<KmsProvider>,
     object: EncryptedObject,
+    digest: [u8; 32],
 }
 
 impl std::fmt::Debug for EncryptedDek {
@@ -136,6 +139,10 @@ impl std::fmt::Debug for EncryptedDek {
 
 #[async_trait]
 impl MissingDek for EncryptedDek {
+    fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
     async fn load(&self) -> Result<(), ReadError> {
         self.provider.load(&self.object).await
     }
@@ -183,7 +190,7 @@ fn derive(seed: &Prk, info: &[u8; INFO_LENGTH]) -> Option<AesGcm> {
 }
 
 /// The decrypted keys by their digest; the oldest one leaves first.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct DekCache {
     entries: VecDeque<([u8; 32], Arc<DekSource>)>,
 }
@@ -241,6 +248,12 @@ impl KmsProvider {
             deks: Mutex::default(),
             health: Mutex::new(Err("the plugin was not asked yet".to_owned())),
         })
+    }
+
+    /// Takes over the keys of a provider of the same plugin.
+    pub(crate) fn adopt_keys(&self, earlier: &KmsProvider) {
+        *self.deks.lock() = earlier.deks.lock().clone();
+        self.state.store(earlier.state.load_full());
     }
 
     pub(crate) fn configuration(&self) -> &KmsConfiguration {
@@ -342,13 +355,14 @@ impl KmsProvider {
             "a new seed encrypts; values of the previous key are stale"
         );
         let source = Arc::new(DekSource::new(SEED, &*seed)?);
-        self.remember(dek_digest(&envelope), source);
-        let source = DekSource::new(SEED, &*seed)?;
+        let digest = dek_digest(&envelope);
+        self.remember(digest, Arc::clone(&source));
         let now = self.environment.clock.now();
         self.metrics.record_new_seed(&self.configuration.name, &envelope.key_id, now);
         self.state.store(Some(Arc::new(EncryptingState {
             source,
             envelope,
+            digest,
             expires_ms: AtomicU64::new(expires_ms),
         })));
         Ok(())
@@ -372,7 +386,7 @@ impl KmsProvider {
                 STATE_LIFETIME.as_secs(),
             ));
         }
-        let DekSource::Seed(seed) = &state.source else { return Err(NO_STATE.to_owned()) };
+        let DekSource::Seed(seed) = &*state.source else { return Err(NO_STATE.to_owned()) };
         let mut info = [0; INFO_LENGTH];
         fill(&mut info)?;
         let key = derive(seed, &info).ok_or_else(|| "deriving the key failed".to_owned())?;
@@ -403,9 +417,13 @@ impl KmsProvider {
         check_envelope(&object).map_err(damaged)?;
         let state = self.state.load();
         let state = state.as_ref().ok_or_else(|| ReadError::Unavailable(self.no_state()))?;
-        let source = self.deks.lock().get(&dek_digest(&object));
+        let digest = dek_digest(&object);
+        // The cache can have dropped the seed that encrypts now.
+        let is_current = digest == state.digest;
+        let source = if is_current { Some(Arc::clone(&state.source)) } else { self.deks.lock().get(&digest) };
         let Some(source) = source else {
-            return Err(ReadError::MissingDek(Box::new(EncryptedDek { provider: Arc::clone(self), object })));
+            let provider = Arc::clone(self);
+            return Err(ReadError::MissingDek(Box::new(EncryptedDek { provider, object, digest })));
         };
         let plain = source.decrypt(&object.encrypted_data, context.as_bytes());
         let plain = plain.map_err(|error| damaged(format!("failed to decrypt data: {error}")))?;
@@ -425,7 +443,7 @@ impl KmsProvider {
         let response: Result<DecryptResponse, Status> = self.call(Method::Decrypt, request).await;
         let mut response = response.map_err(|status| {
             let text = format!("failed to decrypt DEK, error: {}", error_text(&status));
-            if is_transient(status.code()) { ReadError::Unavailable(text) } else { ReadError::Damaged(text) }
+            if is_lasting(status.code()) { ReadError::Damaged(text) } else { ReadError::Unavailable(text) }
         })?;
         let source = DekSource::new(object.encrypted_dek_source_type, &response.plaintext);
         response.plaintext.zeroize();
@@ -462,16 +480,10 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whether a call with this code may succeed later.
-fn is_transient(code: Code) -> bool {
-    matches!(
-        code,
-        Code::Unavailable
-            | Code::DeadlineExceeded
-            | Code::Cancelled
-            | Code::ResourceExhausted
-            | Code::Aborted
-    )
+/// Whether a failed decryption with this code fails later too, because the code is about the encrypted key. Other codes
+/// are about the plugin: many plugins report a lost connection or login as `Unknown` or `Internal`.
+fn is_lasting(code: Code) -> bool {
+    matches!(code, Code::NotFound | Code::InvalidArgument)
 }
 
 /// The error of a response of `Status`.
@@ -549,6 +561,9 @@ fn is_domain_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use apimachinery::clock::{SystemClock, SystemRng};
+    use serving::metrics::Metrics;
+
     use super::*;
 
     #[test]
@@ -574,6 +589,51 @@ mod tests {
             ),
         ] {
             assert_eq!(status_error(&response), expected, "{response:?}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn seed_that_encrypts_decrypts_after_it_left_the_cache() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("kms.sock");
+        let plugin = mock::MockPlugin::new("id-1", [1; 32]);
+        let server = plugin.serve(&socket);
+        let configuration = KmsConfiguration {
+            name: "plug".to_owned(),
+            socket: socket.display().to_string(),
+            timeout: Duration::from_secs(3),
+        };
+        let environment = KmsEnvironment {
+            clock: Arc::new(SystemClock::new()),
+            rng: Arc::new(SystemRng),
+            intervals: PollIntervals::default(),
+            on_recovery: Arc::new(|| ()),
+        };
+        let metrics = Arc::new(EncryptionMetrics::new(&Metrics::new(), "test"));
+        let provider = KmsProvider::new(configuration, environment, metrics);
+        provider.probe().await;
+        let stored = provider.encrypt(b"plain", "key").unwrap();
+        provider.deks.lock().entries.clear();
+        let body = stored.strip_prefix(provider.prefix().as_bytes()).unwrap();
+        assert_eq!(provider.decrypt(body, "key").unwrap().value, "plain");
+        assert_eq!(plugin.calls(Method::Decrypt), 0);
+        server.abort();
+    }
+
+    #[test]
+    fn only_codes_about_the_encrypted_key_are_lasting() {
+        for (code, expected) in [
+            (Code::NotFound, true),
+            (Code::InvalidArgument, true),
+            (Code::Unknown, false),
+            (Code::Internal, false),
+            (Code::PermissionDenied, false),
+            (Code::Unauthenticated, false),
+            (Code::FailedPrecondition, false),
+            (Code::Unavailable, false),
+            (Code::DeadlineExceeded, false),
+        ] {
+            assert_eq!(is_lasting(code), expected, "{code:?}");
         }
     }
 

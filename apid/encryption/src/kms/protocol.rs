@@ -14,6 +14,7 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
+use zeroize::Zeroize as _;
 
 /// Request of the state of a plugin.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -109,6 +110,12 @@ pub struct EncryptedObject {
 pub const DEK: i32 = 0;
 /// The source is a seed from which HKDF derives one key for each value.
 pub const SEED: i32 = 1;
+
+impl Drop for EncryptRequest {
+    fn drop(&mut self) {
+        self.plaintext.zeroize();
+    }
+}
 
 impl fmt::Debug for EncryptRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
