@@ -205,7 +205,7 @@ async fn server_waits_for_its_kms_plugin_and_recovers() {
     let returning = plugin.clone();
     let back = tokio::spawn(async move {
         tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-        returning.serve(&socket)
+        drop(returning.serve(&socket));
     });
     plane.launch().await;
     back.await.expect("the plugin is back");

@@ -2,7 +2,6 @@
 
 use std::fs;
 
-use serde_json::json;
 use tests::harness::{ControlPlane, Options, eventually};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
