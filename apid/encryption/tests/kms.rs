@@ -289,7 +289,7 @@ impl Observer for Recorder {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plugin_is_asked_once_for_a_key_that_it_does_not_decrypt() {
+async fn plugin_is_called_once_for_an_unknown_key() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kms.sock");
     let plugin = MockPlugin::new("id-1", [1; 32]);

@@ -13,7 +13,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 
 use apimachinery::codec::yaml;
 use apimachinery::status::{Reason, Status};
@@ -22,7 +21,6 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use serving::body::Body;
-use tokio::sync::watch;
 use verbs::patch::Kind;
 use verbs::{ListResult, UnreadableObjects};
 
@@ -47,21 +45,6 @@ pub(super) fn rejection(context: &RequestContext) -> ApiResponse {
     ApiResponse::text(500, format!("Internal Server Error: {uri}: failed to store audit event\n"))
 }
 
-/// The number of streams whose last event is not written yet.
-#[derive(Debug, Default)]
-pub(crate) struct AuditedStreams(watch::Sender<usize>);
-
-impl AuditedStreams {
-    /// Waits until each stream has its last event, at most for `timeout`.
-    pub(crate) async fn finish(&self, timeout: Duration) {
-        let mut open = self.0.subscribe();
-        if tokio::time::timeout(timeout, open.wait_for(|open| *open == 0)).await.is_err() {
-            let open = *self.0.borrow();
-            tracing::warn!(open, "streams have not ended in time; the audit log lacks their last events");
-        }
-    }
-}
-
 /// The last event of a stream, which is written when the guard is dropped.
 pub(super) struct StreamAudit {
     http_state: Arc<HttpState>,
@@ -83,7 +66,7 @@ impl Drop for StreamAudit {
     fn drop(&mut self) {
         let outcome = Outcome { code: self.code, status: None };
         self.http_state.audit.write_now(&self.event, Stage::ResponseComplete, outcome);
-        self.http_state.audited_streams.0.send_modify(|open| *open -= 1);
+        self.http_state.audited_streams.end();
     }
 }
 
@@ -153,7 +136,7 @@ impl RequestContext {
         if !self.decide_audit(&mut event) {
             return None;
         }
-        self.http_state.audited_streams.0.send_modify(|open| *open += 1);
+        self.http_state.audited_streams.begin();
         let audit = StreamAudit { http_state: Arc::clone(&self.http_state), event, code };
         let outcome = Outcome { code, status: None };
         self.http_state.audit.write(&audit.event, Stage::ResponseStarted, outcome).await;

@@ -187,7 +187,7 @@ async fn read_error(response: Response<Body>) -> Result<String, BodyError> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// What a client sees of a response body that the shutdown of the server ends.
+/// The end of a response body that a client sees when the server shuts down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AtShutdown {
     /// A clean end, for bodies that have no end of their own, such as watches.

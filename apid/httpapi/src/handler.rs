@@ -301,7 +301,8 @@ impl Api {
         if is_allowed && !context.is_for_health() {
             let share = share();
             context.check_unsent_responses(false)?;
-            if forwarded::streams_body(context) && !(context.remote.is_some() && body.has_size_within_limit()) {
+            if forwarded::streams_body(context) && !(context.remote.is_some() && body.has_size_within_limit())
+            {
                 *context.unread_body.lock() = Some(body);
             } else {
                 // The body arrives before the request takes its place, so that a slow client occupies none.

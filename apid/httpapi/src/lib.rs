@@ -18,6 +18,7 @@
 
 mod aggregated;
 mod audited_request;
+mod audited_streams;
 mod backup;
 mod body;
 mod client_addresses;

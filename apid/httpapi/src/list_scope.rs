@@ -1,4 +1,4 @@
-//! What a list examines and returns: the basis of its seats and of its cost.
+//! The objects that a list examines and returns: the basis of its seats and of its cost.
 //!
 //! # Contract
 //!

@@ -16,10 +16,10 @@ use serde_json::{Map, Value};
 use crate::negotiate::BodyFormat;
 use crate::query::Query;
 use crate::request_info::RequestInfo;
-use verbs::{ConnectOptions, STREAMS};
 use verbs::decode_error_status;
 use verbs::deletion::options::{IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};
 use verbs::options::{ListOptions, RawWriteOptions};
+use verbs::{ConnectOptions, STREAMS};
 
 /// Maximum number of requirements in one selector; a selector with more returns 400. A list compares each
 /// requirement with every object.

@@ -235,7 +235,13 @@ mod tests {
         let names = Arc::new(Names::new(Preset::Kubernetes, "").unwrap());
         let definition = Object::from_value(definition).unwrap();
         let resources = kinds::custom::resources(&definition, &names).unwrap();
-        Discovery::new(&Registry::new(&names).with_custom(resources), &names, "127.0.0.1:1", true, &Default::default())
+        Discovery::new(
+            &Registry::new(&names).with_custom(resources),
+            &names,
+            "127.0.0.1:1",
+            true,
+            &Default::default(),
+        )
     }
 
     #[test]

@@ -17,7 +17,7 @@ use serving::metrics::Metrics;
 use tokio::sync::Semaphore;
 use verbs::ApiState;
 
-use crate::audited_request::AuditedStreams;
+use crate::audited_streams::AuditedStreams;
 use crate::flow::{RequestFlow, RequestLimits};
 use crate::metrics::{self, RequestMetrics, StreamMetrics};
 use crate::response::protobuf::MessageCache;

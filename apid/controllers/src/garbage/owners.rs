@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn owner_whose_row_cannot_be_parsed_is_not_gone() {
+    fn owner_with_unparsable_row_is_not_gone() {
         let owner = Owner { uid: "u".to_owned(), ..Owner::default() };
         let row = |value: Bytes| Row { key: "core/secrets/a/s".into(), value, revision: Revision(7) };
         let object = |uid: &str, finalizers: &[&str]| {
