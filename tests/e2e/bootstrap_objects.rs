@@ -299,7 +299,8 @@ async fn unserved_or_unenforced_objects_are_logged_once_at_startup() {
     let mut plane = ControlPlane::start(Options::default().flag("--runtime-config=api/alpha=true")).await;
     assert!(!plane.log().contains(LINE), "{}", plane.log());
     for name in ["a", "b"] {
-        let mutations = json!({"mutations": [apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")]});
+        let mutations =
+            json!({"mutations": [apply("Object{metadata: Object.metadata{labels: {'a': 'b'}}}")]});
         let warning = create_mutating_policy(&plane, name, mutations, json!({})).await;
         assert!(warning.contains("does not run mutating admission policies"), "{warning}");
     }

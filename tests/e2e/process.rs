@@ -43,7 +43,10 @@ fn invalid_flags_are_reported_together_with_exit_code_64() {
             &["--spawn-authd", "--encryption-provider-config=/nowhere/at/all"],
             &["encryption-provider-config", "/nowhere/at/all"],
         ),
-        (&["--spawn-authd", "--encryption-provider-config-automatic-reload"], &["requires `--encryption-provider-config`"]),
+        (
+            &["--spawn-authd", "--encryption-provider-config-automatic-reload"],
+            &["requires `--encryption-provider-config`"],
+        ),
         (&["--spawn-authd", "--tls-min-version=VersionTLS13"], &["tls-min-version", "not implemented"]),
         (&["--spawn-authd", "--authorization-mode=Node,Webhook"], &["Webhook"]),
         (&["--spawn-authd", "--authorization-mode=RBAC,RBAC,Foo"], &["Foo", "RBAC"]),

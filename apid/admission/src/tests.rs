@@ -13,8 +13,8 @@ use kinds::{Registry, Resource};
 use crate::plugins::{AnyPlugin, PLUGINS};
 use crate::testing::Fake;
 use crate::{
-    Attributes, Chain, ConfigError, Configuration, Environment, Interest, ListResult, ListedObject, LookupResult,
-    ObjectKind, Operation, Plugin, Reader, Recorder,
+    Attributes, Chain, ConfigError, Configuration, Environment, Interest, ListResult, ListedObject,
+    LookupResult, ObjectKind, Operation, Plugin, Reader, Recorder,
 };
 
 /// Reader with namespaces by first letter: `a`ctive, `t`erminating, `l`ate (after a load of the kind).

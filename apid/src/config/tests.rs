@@ -57,10 +57,7 @@ fn recorded_audit_policies_and_flags_are_rejected_like_in_kube_apiserver() {
         for expected in expected.trim_matches(['[', ']']).split(", rules[") {
             let expected = expected.trim_start_matches("rules[");
             if expected.contains("value: ") {
-                assert!(
-                    errors.iter().any(|error| error.contains(expected)),
-                    "{expected}: {errors:?}"
-                );
+                assert!(errors.iter().any(|error| error.contains(expected)), "{expected}: {errors:?}");
             }
         }
     }

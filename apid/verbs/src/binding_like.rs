@@ -9,8 +9,8 @@ use apimachinery::status::{Reason, Status};
 use kinds::Resource;
 use storage::{Error, Op, Row};
 
-use super::create::resolve_namespace;
 use super::audited_object;
+use super::create::resolve_namespace;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::response_object::read_row;

@@ -15,8 +15,8 @@ use kinds::Resource;
 use kinds::eviction::{self, DISRUPTION_BUDGET, EvictionDecision};
 use storage::{Error, Op, Revision};
 
-use super::create::resolve_namespace;
 use super::audited_object;
+use super::create::resolve_namespace;
 use super::decode::decode;
 use super::delete::delete_evicted;
 use super::deletion::options::{DeleteOptions, IGNORE_STORE_READ_ERROR, Preconditions, RawDeleteOptions};

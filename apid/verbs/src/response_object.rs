@@ -96,10 +96,9 @@ impl ResponseObject {
     /// 500: the stored bytes cannot be decoded.
     pub fn metadata(&self) -> Result<Value, Status> {
         match self {
-            ResponseObject::Cached(item, revision) => entry(item)?
-                .metadata(*revision)
-                .map(Value::Object)
-                .map_err(|error| unreadable(item, &error)),
+            ResponseObject::Cached(item, revision) => {
+                entry(item)?.metadata(*revision).map(Value::Object).map_err(|error| unreadable(item, &error))
+            }
             ResponseObject::Tree(object) => {
                 Ok(object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new())))
             }

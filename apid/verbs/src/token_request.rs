@@ -17,9 +17,9 @@ use jiff::Timestamp;
 use kinds::Resource;
 use serde_json::{Value, json};
 
+use super::audited_object;
 use super::connect::find_core_object;
 use super::create::resolve_namespace;
-use super::audited_object;
 use super::decode::decode;
 use super::options::WriteOptions;
 use super::{Call, Payload};

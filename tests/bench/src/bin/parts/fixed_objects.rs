@@ -7,8 +7,7 @@ use std::time::Duration;
 use admission::plugins::PLUGINS;
 use admission::{
     AdmissionMetrics, Attributes, Authorizer, Chain, Configuration, Environment, ListResult, ListedObject,
-    LookupResult,
-    ObjectKind, Operation, Reader, Recorder, Writer,
+    LookupResult, ObjectKind, Operation, Reader, Recorder, Writer,
 };
 use apimachinery::attributes::Attributes as RequestAttributes;
 use apimachinery::clock::{Clock, Rng, SeededRng, SystemClock};
