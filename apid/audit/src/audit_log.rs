@@ -181,7 +181,7 @@ impl AuditLog {
         decision
     }
 
-    /// Encodes an event at a stage. None: the policy omits the stage.
+    /// Encodes an event at a stage. Returns None if the policy omits the stage.
     pub fn encode(&self, event: &Event, stage: Stage, outcome: Option<Outcome<'_>>) -> Option<EncodedEvent> {
         if event.decision.is_none_or(|decision| decision.omit_stages.contains(stage)) {
             return None;

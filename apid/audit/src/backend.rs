@@ -37,7 +37,7 @@ pub enum Mode {
 pub struct BackendOptions {
     /// The mode of delivery.
     pub mode: Mode,
-    /// Maximum size of an event as JSON, in bytes; None: no limit.
+    /// Maximum size of an event as JSON, in bytes; None means no limit.
     ///
     /// A larger event loses its objects. An event that is too large without objects is lost.
     pub max_event_bytes: Option<usize>,
@@ -240,7 +240,7 @@ impl Backend {
         }
     }
 
-    /// Starts a task that posts an event. None: the event is lost and counted, because there is no runtime.
+    /// Starts a task that posts an event. Returns None without a runtime; the event is then lost and counted.
     fn start_delivery(&self, event: Vec<u8>, share: OwnedSemaphorePermit) -> Option<JoinHandle<bool>> {
         let runtime = tokio::runtime::Handle::try_current();
         let runtime = runtime.inspect_err(|error| self.counts.lose(Plugin::Webhook, 1, error)).ok()?;

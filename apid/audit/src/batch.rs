@@ -37,7 +37,7 @@ pub struct Batching {
     pub max_size: usize,
     /// Maximum time from the first event of a batch to its delivery.
     pub max_wait: Duration,
-    /// Limit of the rate of batches; None: no limit.
+    /// Limit of the rate of batches; None means no limit.
     pub throttle: Option<Throttle>,
 }
 

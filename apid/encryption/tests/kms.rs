@@ -52,7 +52,7 @@ async fn create(store: &Arc<dyn Store>, key: &str) -> Result<(), Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_seed_serves_many_values_and_reads_need_one_call() {
+async fn seed_serves_many_values_and_reads_need_one_call() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kms.sock");
     let plugin = MockPlugin::new("id-1", [1; 32]);
@@ -118,7 +118,7 @@ async fn value_of_a_key_that_is_not_in_memory_is_unavailable_while_the_plugin_ha
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_key_of_the_plugin_makes_earlier_values_stale() {
+async fn changed_key_of_the_plugin_makes_earlier_values_stale() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("kms.sock");
     let plugin = MockPlugin::new("id-1", [1; 32]);

@@ -50,7 +50,7 @@ pub struct ForwardingOptions {
     pub aggregator_routing: bool,
     /// `--kubelet-preferred-address-types`.
     pub kubelet_address_types: Vec<String>,
-    /// `--kubelet-certificate-authority`; None: the certificates of kubelets are not verified, as in kube-apiserver.
+    /// `--kubelet-certificate-authority`; with None, as in kube-apiserver, certificates of kubelets are not verified.
     pub kubelet_authority: Option<PathBuf>,
     /// `--kubelet-client-certificate` and `--kubelet-client-key`.
     pub kubelet_credentials: Option<(PathBuf, PathBuf)>,

@@ -121,7 +121,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Takes the next frame out of `bytes`. None: more bytes are needed.
+    /// Takes the next frame out of `bytes`. Returns None if more bytes are needed.
     ///
     /// # Errors
     ///

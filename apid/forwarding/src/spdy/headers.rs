@@ -104,7 +104,7 @@ impl HeaderEncoder {
     }
 }
 
-/// Appends stored blocks of a deflate stream, none of which is the last of the stream.
+/// Appends stored blocks of a deflate stream that has no end yet.
 fn put_stored(encoded: &mut Vec<u8>, bytes: &[u8]) {
     for chunk in bytes.chunks(MAX_STORED_BYTES) {
         let length = u16::try_from(chunk.len()).unwrap_or(u16::MAX);

@@ -24,7 +24,7 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         FrameReader { connection, buffer: BytesMut::new(), decoder: Decoder::default() }
     }
 
-    /// Returns the next frame, or a piece of a data frame. None: the peer has closed the connection.
+    /// Returns the next frame, or a piece of a data frame. Returns None after the peer has closed the connection.
     ///
     /// Dropping the future loses no bytes.
     ///

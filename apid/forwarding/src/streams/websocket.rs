@@ -65,7 +65,7 @@ pub struct ClientDecoder {
 }
 
 impl ClientDecoder {
-    /// Takes the next piece or control frame out of `bytes`. None: more bytes are needed.
+    /// Takes the next piece or control frame out of `bytes`. Returns None if more bytes are needed.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl<R: AsyncRead + Unpin> ClientReader<R> {
         ClientReader { connection, buffer: BytesMut::new(), decoder: ClientDecoder::default() }
     }
 
-    /// Returns the next piece of a message or control frame. None: the client has closed the connection.
+    /// Returns the next piece of a message or control frame. Returns None after the client has closed the connection.
     ///
     /// Dropping the future loses no bytes.
     ///

@@ -63,7 +63,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct TransportSettings {
     /// Server certificates to trust.
     pub trust: Trust,
-    /// Name to verify in server certificates and to send as SNI; None: the host of the target.
+    /// Name to verify in server certificates and to send as SNI; None means the host of the target.
     pub server_name: Option<String>,
     /// Client certificate for backends that request one.
     pub credentials: Option<Arc<ClientCredentials>>,
