@@ -236,7 +236,8 @@ async fn change_during_a_failure_of_the_plugin_is_readable_after_another_read() 
     let encryption = start_with(&file(&socket), KmsEnvironment { on_recovery, ..kms_environment() }).await;
     let cache = Arc::new(Cache::new(Limits::default()));
     let engine: Arc<dyn Store> = Arc::new(MemoryStore::new(encryption.observer(cache.clone())));
-    cache.attach(&encryption.store(Arc::clone(&engine)));
+    let store = encryption.store(Arc::clone(&engine));
+    cache.attach(&store);
     let resource = cache.resource("/registry/secrets/", Readable);
     resource.snapshot().await.unwrap();
     plugin.behave(Behavior::Hanging);
