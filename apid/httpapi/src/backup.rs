@@ -278,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn backup_with_slow_client_ends_at_total_time_limit() {
-        let (backup, permits) = backup(50, TimeLimits { part: LIMIT, total: LIMIT * 3 }).await;
+        let (backup, permits) = backup(50, TimeLimits { part: LIMIT * 200, total: LIMIT * 3 }).await;
         let (sender, mut parts) = mpsc::channel(1);
         let identity = identity();
         let reader = async {
