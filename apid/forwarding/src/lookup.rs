@@ -5,8 +5,7 @@
 //! The resolver of the system runs on a thread of the runtime for blocking work, and a name server that does not
 //! answer keeps this thread for many seconds. [`lookup`] waits until one of [`MAX_LOOKUPS`] places is free.
 //!
-//! INVARIANT (bounded threads): a look-up keeps its place until the resolver returns, also after the caller has given
-//! up.
+//! INVARIANT (bounded threads): a look-up keeps its place until the resolver returns, even if the caller gives up.
 
 use std::future::Future;
 use std::io;

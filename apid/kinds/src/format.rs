@@ -27,7 +27,7 @@ const HTTP_HEADER_NAME: &str = "a valid HTTP header must consist of alphanumeric
 /// Message for an invalid sysctl name.
 pub const SYSCTL: &str = "must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
-/// Validates an RFC 1123 subdomain whose labels may contain underscores, even at their beginning.
+/// Validates an RFC 1123 subdomain. Labels may contain and begin with underscores.
 pub fn subdomain_with_underscores(text: &str) -> Vec<String> {
     let is_alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let is_label = |label: &str| {

@@ -233,7 +233,7 @@ impl ConnectionSlot {
 /// A connection that still counts; see [`ConnectionSlot::keep`].
 #[derive(Debug)]
 pub struct KeptConnection(
-    #[allow(dead_code, reason = "held for its drop; tests read it")]
+    #[cfg_attr(not(test), expect(dead_code, reason = "held for its drop"))]
     Option<(RequestInProgress, Arc<ConnectionPermit>)>,
 );
 

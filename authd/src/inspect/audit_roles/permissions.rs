@@ -36,7 +36,7 @@ type Resource = (String, String);
 /// The verbs that requests use on resources, with the objects of each verb.
 type ResourceVerbs = BTreeMap<Resource, BTreeMap<String, Objects>>;
 
-/// The attributes of an impersonated user, each of which needs a permission.
+/// The attributes of an impersonated user. Each one needs a permission.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Impersonation {
     pub(super) user: String,
