@@ -2,10 +2,13 @@
 //!
 //! # Contract
 //!
-//! Files are generated once and kept. A serving certificate that lacks a required name or expires within a
-//! month is reissued for its existing key. The authority in the same directory must have issued it. A serving
-//! certificate of any other issuer is used unchanged, as by kube-apiserver. An incomplete pair (a key without
-//! its certificate, or the reverse) is an error.
+//! Files are generated once and kept. A serving certificate that lacks a required name or is due for renewal
+//! ([`is_renewal_due`]) is reissued for its existing key, with its names and its lifetime. An authority of the bundle in
+//! the same directory must have issued it. A serving certificate of any other issuer is used unchanged, as by
+//! kube-apiserver. An incomplete pair (a key without its certificate, or vice versa) is an error.
+//!
+//! The first certificate of the file of the authority signs. During the rotation of a CA, more certificates follow.
+//! No certificate is valid for longer than the authority that signs it.
 //!
 //! # Invariants
 //!
@@ -29,15 +32,19 @@ use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Version};
 
+pub mod facts;
 pub mod requests;
+pub mod revocation;
 mod subject;
 
 /// Validity of a certificate authority.
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// Validity of a serving certificate.
-const SERVING_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A serving certificate that expires within this time is reissued.
+/// Validity of serving and client certificates, unless the caller asks for another one.
+pub const DEFAULT_VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Maximum time from which a certificate is due for renewal to its end.
 const RENEWAL_WINDOW: Duration = Duration::from_secs(30 * 24 * 3600);
+/// A certificate is due for renewal at the latest when this part of its lifetime is left, for short lifetimes.
+const RENEWAL_PART: u32 = 3;
 /// Length of the serial number of a certificate in bytes.
 const SERIAL_BYTES: usize = 16;
 /// Time from `notBefore` of a new certificate to its creation, to tolerate clients whose clocks are behind.
@@ -58,10 +65,14 @@ pub enum CertError {
     /// A name is not allowed in a certificate, or the generator failed.
     #[error("cannot make a certificate: {0}")]
     Generate(String),
+    /// The authority signs nothing after its end.
+    #[error("the CA expired at {0}, so no certificate that it signs is valid: replace the CA")]
+    ExpiredAuthority(Timestamp),
 }
 
 impl CertError {
-    fn unusable(path: &Path, problem: impl ToString) -> Self {
+    /// A file with a problem.
+    pub fn unusable(path: &Path, problem: impl ToString) -> Self {
         CertError::Unusable { path: path.to_owned(), problem: problem.to_string() }
     }
 
@@ -125,6 +136,38 @@ impl std::fmt::Debug for PemPair {
     }
 }
 
+/// When and for how long a serving certificate is issued.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServingPolicy {
+    /// Lifetime of an issued certificate. None keeps the lifetime of the present certificate.
+    pub validity: Option<Duration>,
+    /// Which certificates of the authorities of the bundle are reissued although they are not due for renewal.
+    pub early: EarlyRenewal,
+}
+
+/// Which certificates are reissued although they are not due for renewal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlyRenewal {
+    /// None.
+    #[default]
+    Never,
+    /// Those of an authority that no longer signs.
+    EarlierAuthority,
+    /// All.
+    Always,
+}
+
+impl EarlyRenewal {
+    /// Whether a certificate is reissued. `is_current_issuer`: the authority that signs has issued it.
+    pub fn applies(self, is_current_issuer: bool) -> bool {
+        match self {
+            EarlyRenewal::Never => false,
+            EarlyRenewal::EarlierAuthority => !is_current_issuer,
+            EarlyRenewal::Always => true,
+        }
+    }
+}
+
 /// Generates an authority and a serving certificate in a directory, or keeps existing files.
 ///
 /// A generated certificate covers `localhost`, `127.0.0.1` and `::1`; `names` adds DNS names and addresses.
@@ -135,6 +178,20 @@ impl std::fmt::Debug for PemPair {
 ///
 /// See [`CertError`].
 pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Result<ServingPair, CertError> {
+    ensure_serving_pair_with(dir, names, ServingPolicy::default(), now)
+}
+
+/// [`ensure_serving_pair`] with a policy.
+///
+/// # Errors
+///
+/// See [`CertError`].
+pub fn ensure_serving_pair_with(
+    dir: &Path,
+    names: &[String],
+    policy: ServingPolicy,
+    now: Timestamp,
+) -> Result<ServingPair, CertError> {
     make_dir(dir)?;
     let pair = ServingPair::in_dir(dir);
     let (has_cert, has_key) = (pair.cert.exists(), pair.key.exists());
@@ -155,13 +212,19 @@ pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Resu
     let dialable_names =
         names.iter().filter(|name| !name.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified()));
     all_names.extend(dialable_names.cloned());
+    let mut validity = policy.validity.unwrap_or(DEFAULT_VALIDITY);
+    if has_cert {
+        let present = PresentCertificate::read(&pair, &authority)?;
+        if present.is_kept(&all_names, policy.early, now) {
+            return Ok(pair);
+        }
+        all_names.extend(present.names);
+        validity = policy.validity.unwrap_or(present.lifetime);
+    }
     all_names.sort();
     all_names.dedup();
-    if has_cert && certificate_is_kept(&pair, &authority, &all_names, now)? {
-        return Ok(pair);
-    }
     let key = if has_key { read_key(&pair.key)? } else { KeyPair::generate()? };
-    let certificate = authority.issue_serving_certificate(&all_names, SERVING_VALIDITY, now, &key)?;
+    let certificate = authority.issue_serving_certificate(&all_names, validity, now, &key)?;
     // The key is written first, so that no certificate exists without its key.
     if !has_key {
         write(&pair.key, key.serialize_pem().as_bytes(), 0o600)?;
@@ -193,7 +256,11 @@ pub struct Authority {
     subject: Vec<u8>,
     /// Subject key identifier.
     key_id: Option<Vec<u8>>,
+    /// DER form of the SubjectPublicKeyInfo.
+    public_key: Vec<u8>,
     not_after: Timestamp,
+    /// Further authorities of the file, such as the previous one during a rotation: subject and key identifier.
+    others: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl std::fmt::Debug for Authority {
@@ -222,7 +289,7 @@ impl Authority {
         }
     }
 
-    /// Reads an authority from its files.
+    /// Reads an authority from its files. The first certificate of the file is that of the key.
     ///
     /// # Errors
     ///
@@ -230,22 +297,44 @@ impl Authority {
     pub fn load(cert: &Path, key: &Path) -> Result<Self, CertError> {
         let cert_pem = read(cert)?;
         let key_pair = read_key(key)?;
-        let certificate =
-            CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(|e| CertError::unusable(cert, e))?;
-        if !matches_key(&certificate, &key_pair) {
-            return Err(CertError::unusable(key, format!("is not the key of {}", cert.display())));
+        let unusable = |problem: &dyn std::fmt::Display| CertError::unusable(cert, problem);
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(cert_pem.as_bytes())
+            .collect::<Result<_, _>>()
+            .map_err(|error| unusable(&error))?;
+        let (certificate, others) =
+            certificates.split_first().ok_or_else(|| unusable(&"has no certificate in PEM"))?;
+        if !matches_key(certificate, &key_pair) {
+            let problem = format!("is not the key of the first certificate of {}", cert.display());
+            return Err(CertError::unusable(key, problem));
         }
-        let issuer =
-            Issuer::from_ca_cert_der(&certificate, key_pair).map_err(|e| CertError::unusable(cert, e))?;
-        let (_, parsed) =
-            X509Certificate::from_der(&certificate).map_err(|e| CertError::unusable(cert, e))?;
+        let issuer = Issuer::from_ca_cert_der(certificate, key_pair).map_err(|error| unusable(&error))?;
+        let (_, parsed) = X509Certificate::from_der(certificate).map_err(|error| unusable(&error))?;
         if !is_authority(&parsed) {
             return Err(CertError::not_an_authority(cert));
         }
-        let not_after = end_of_validity(&parsed).map_err(|e| CertError::unusable(cert, e))?;
-        let (subject, key_id) =
-            (parsed.subject().as_raw().to_vec(), subject_key(&parsed).map(<[u8]>::to_vec));
-        Ok(Authority { issuer, subject, key_id, not_after })
+        let not_after = end_of_validity(&parsed).map_err(|error| unusable(&error))?;
+        let identity = |parsed: &X509Certificate<'_>| {
+            (parsed.subject().as_raw().to_vec(), subject_key(parsed).map(<[u8]>::to_vec))
+        };
+        let (subject, key_id) = identity(&parsed);
+        let public_key = parsed.public_key().raw.to_vec();
+        let others = others
+            .iter()
+            .filter_map(|other| X509Certificate::from_der(other).ok().map(|(_, parsed)| identity(&parsed)))
+            .collect();
+        Ok(Authority { issuer, subject, key_id, public_key, not_after, others })
+    }
+
+    /// Whether this authority issued a certificate.
+    fn has_issued(&self, certificate: &X509Certificate<'_>) -> bool {
+        is_issued_by(certificate, &self.subject, self.key_id.as_deref())
+    }
+
+    /// Whether this authority or another one of its file issued a certificate.
+    fn knows_issuer_of(&self, certificate: &X509Certificate<'_>) -> bool {
+        let is_issuer =
+            |(subject, key): &(Vec<u8>, Option<Vec<u8>>)| is_issued_by(certificate, subject, key.as_deref());
+        self.has_issued(certificate) || self.others.iter().any(is_issuer)
     }
 
     /// Returns the end of the validity of the authority.
@@ -292,7 +381,7 @@ impl Authority {
         now: Timestamp,
         key: &KeyPair,
     ) -> Result<Vec<u8>, CertError> {
-        let mut params = params(names, now, validity)?;
+        let mut params = params(names, now, self.limit_validity(validity, now)?)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(params, key, &subject::encode_name(&[], "apiserver"))
     }
@@ -309,11 +398,38 @@ impl Authority {
         validity: Duration,
         now: Timestamp,
     ) -> Result<PemPair, CertError> {
-        let mut params = params(&[], now, validity)?;
+        self.client_with_subject(&subject::encode_name(groups, user), validity, now)
+    }
+
+    /// Issues a client certificate with a new key for a subject in DER, such as that of an earlier certificate.
+    ///
+    /// # Errors
+    ///
+    /// The authority has expired, or the generator failed.
+    pub fn client_with_subject(
+        &self,
+        subject: &[u8],
+        validity: Duration,
+        now: Timestamp,
+    ) -> Result<PemPair, CertError> {
+        let mut params = params(&[], now, self.limit_validity(validity, now)?)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate()?;
-        let certificate = self.sign(params, &key, &subject::encode_name(groups, user))?;
+        let certificate = self.sign(params, &key, subject)?;
         Ok(PemPair { cert: pem(&certificate), key: key.serialize_pem() })
+    }
+
+    /// Shortens a validity that would last longer than the authority.
+    ///
+    /// # Errors
+    ///
+    /// The authority has expired.
+    fn limit_validity(&self, validity: Duration, now: Timestamp) -> Result<Duration, CertError> {
+        let left = since_epoch(self.not_after).saturating_sub(since_epoch(now));
+        if left.is_zero() {
+            return Err(CertError::ExpiredAuthority(self.not_after));
+        }
+        Ok(validity.min(left))
     }
 
     /// Signs a certificate for a key with a subject in DER, and returns its DER form.
@@ -389,54 +505,89 @@ fn matches_key(certificate: &CertificateDer<'_>, key: &KeyPair) -> bool {
         .is_ok_and(|(_, parsed)| parsed.public_key().raw == key.subject_public_key_info().as_slice())
 }
 
-/// Whether the serving certificate on disk stays in use.
-///
-/// A certificate of the authority stays if [`is_current`]; a certificate of another issuer always stays.
-///
-/// # Errors
-///
-/// The certificate is unreadable, or the key file does not belong to a certificate of the authority.
-fn certificate_is_kept(
-    pair: &ServingPair,
-    authority: &Authority,
-    names: &[String],
-    now: Timestamp,
-) -> Result<bool, CertError> {
-    let certificate = CertificateDer::from_pem_slice(read(&pair.cert)?.as_bytes())
-        .map_err(|error| CertError::unusable(&pair.cert, error))?;
-    let Ok((_, leaf)) = X509Certificate::from_der(&certificate) else {
-        return Err(CertError::unusable(&pair.cert, "not an X.509 certificate"));
-    };
-    let is_issued_by_authority = leaf.issuer().as_raw() == authority.subject
-        && authority_key(&leaf).is_some_and(|id| Some(id) == authority.key_id.as_deref());
-    if !is_issued_by_authority {
-        return Ok(true);
-    }
-    if !matches_key(&certificate, &read_key(&pair.key)?) {
-        return Err(CertError::unusable(&pair.key, format!("is not the key of {}", pair.cert.display())));
-    }
-    Ok(is_current(&leaf, names, now))
+/// Whether a certificate is due for renewal: a month before its end, with short lifetimes when a third is left.
+pub fn is_renewal_due(not_before: Timestamp, not_after: Timestamp, now: Timestamp) -> bool {
+    let lifetime = since_epoch(not_after).saturating_sub(since_epoch(not_before));
+    let window = RENEWAL_WINDOW.min(lifetime / RENEWAL_PART);
+    now < not_before || since_epoch(now) + window >= since_epoch(not_after)
 }
 
-/// Whether a certificate is valid, covers all names and does not expire within [`RENEWAL_WINDOW`].
-fn is_current(leaf: &X509Certificate<'_>, names: &[String], now: Timestamp) -> bool {
-    let alternatives = leaf.subject_alternative_name().ok().flatten();
-    let covers = |name: &String| {
-        let address = name.parse::<IpAddr>().ok();
-        alternatives.as_ref().is_some_and(|names| {
-            names.value.general_names.iter().any(|general| match (general, address) {
-                (GeneralName::DNSName(dns), None) => dns == name,
-                (GeneralName::IPAddress(bytes), Some(IpAddr::V4(ip))) => *bytes == ip.octets(),
-                (GeneralName::IPAddress(bytes), Some(IpAddr::V6(ip))) => *bytes == ip.octets(),
-                _ => false,
+/// The serving certificate on disk.
+struct PresentCertificate {
+    /// Whether an authority of the bundle issued the certificate.
+    is_own: bool,
+    /// Whether the authority that signs has issued the certificate.
+    is_current_issuer: bool,
+    not_before: Timestamp,
+    not_after: Timestamp,
+    /// Time from the creation to the end.
+    lifetime: Duration,
+    /// DNS names and addresses.
+    names: Vec<String>,
+}
+
+impl PresentCertificate {
+    /// Reads the certificate.
+    ///
+    /// # Errors
+    ///
+    /// The certificate is unreadable, or the key file does not belong to a certificate of the authority.
+    fn read(pair: &ServingPair, authority: &Authority) -> Result<Self, CertError> {
+        let certificate = CertificateDer::from_pem_slice(read(&pair.cert)?.as_bytes())
+            .map_err(|error| CertError::unusable(&pair.cert, error))?;
+        let Ok((_, leaf)) = X509Certificate::from_der(&certificate) else {
+            return Err(CertError::unusable(&pair.cert, "not an X.509 certificate"));
+        };
+        let (is_own, is_current_issuer) = (authority.knows_issuer_of(&leaf), authority.has_issued(&leaf));
+        if is_own && !matches_key(&certificate, &read_key(&pair.key)?) {
+            return Err(CertError::unusable(&pair.key, format!("is not the key of {}", pair.cert.display())));
+        }
+        let unusable = |error| CertError::unusable(&pair.cert, error);
+        let not_before = Timestamp::from_second(leaf.validity().not_before.timestamp()).map_err(unusable)?;
+        let not_after = end_of_validity(&leaf).map_err(unusable)?;
+        let lifetime = since_epoch(not_after).saturating_sub(since_epoch(not_before) + BACKDATING);
+        let names = alternative_names(&leaf);
+        Ok(PresentCertificate { is_own, is_current_issuer, not_before, not_after, lifetime, names })
+    }
+
+    /// Whether the certificate stays in use. A certificate of an unknown issuer always stays. Others stay while they
+    /// cover all names and are not due for renewal, unless `early` applies.
+    fn is_kept(&self, names: &[String], early: EarlyRenewal, now: Timestamp) -> bool {
+        let covers = |name: &String| {
+            let address = name.parse::<IpAddr>();
+            self.names.iter().any(|known| match &address {
+                Ok(address) => known.parse::<IpAddr>() == Ok(*address),
+                Err(_) => known == name,
             })
-        })
+        };
+        !self.is_own
+            || (!early.applies(self.is_current_issuer)
+                && !is_renewal_due(self.not_before, self.not_after, now)
+                && names.iter().all(covers))
+    }
+}
+
+/// Returns the DNS names and addresses of a certificate.
+fn alternative_names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|names| &names.value.general_names);
+    let text = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(dns) => Some((*dns).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let address = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            let address = address.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from));
+            address.ok().map(|address| address.to_string())
+        }
+        _ => None,
     };
-    let validity = leaf.validity();
-    let second = |d: Duration| i64::try_from(d.as_secs()).unwrap_or(i64::MAX);
-    validity.not_before.timestamp() <= now.as_second()
-        && validity.not_after.timestamp() > now.as_second().saturating_add(second(RENEWAL_WINDOW))
-        && names.iter().all(covers)
+    names.filter_map(text).collect()
+}
+
+/// Whether the authority with this subject and subject key identifier issued a certificate, by the names in the
+/// certificate.
+fn is_issued_by(certificate: &X509Certificate<'_>, subject: &[u8], key_id: Option<&[u8]>) -> bool {
+    certificate.issuer().as_raw() == subject
+        && authority_key(certificate).is_some_and(|id| Some(id) == key_id)
 }
 
 /// Authority key identifier: identifies the key that signed a certificate.
@@ -465,7 +616,11 @@ fn read(path: &Path) -> Result<String, CertError> {
 }
 
 /// Creates a directory of mode 0700, including its parents.
-fn make_dir(dir: &Path) -> Result<(), CertError> {
+///
+/// # Errors
+///
+/// [`CertError::Unusable`].
+pub fn make_dir(dir: &Path) -> Result<(), CertError> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new()
         .recursive(true)
@@ -497,8 +652,13 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
 
 /// Encodes a certificate as PEM.
 fn pem(certificate: &[u8]) -> String {
+    pem_block("CERTIFICATE", certificate)
+}
+
+/// Encodes DER as a PEM block with a label.
+fn pem_block(label: &str, der: &[u8]) -> String {
     let config = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
-    pem::encode_config(&pem::Pem::new("CERTIFICATE", certificate), config)
+    pem::encode_config(&pem::Pem::new(label, der), config)
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ pub(super) type Attribute<'a> = (&'static [u64], &'a str);
 
 /// Index of the issuer in the signed part of a certificate, after version, serial number and algorithm.
 pub(super) const ISSUER: usize = 3;
+/// Index of the issuer in the signed part of a revocation list, after version and algorithm.
+pub(super) const ISSUER_OF_LIST: usize = 2;
 /// Index of the subject in the signed part of a certificate, after issuer and validity.
 pub(super) const SUBJECT: usize = 5;
 
@@ -57,8 +59,8 @@ pub(super) fn encode(attributes: &[Attribute<'_>]) -> Vec<u8> {
 /// Replaces elements of the signed part by index ([`ISSUER`], [`SUBJECT`]) and signs it with the key of the
 /// issuer.
 ///
-/// The input is a certificate, or a certificate request, in which the subject has the index 1. Returns None if it is
-/// neither.
+/// The input is a certificate, a revocation list, or a certificate request, in which the subject has the index 1.
+/// Returns None if it is none of them.
 pub(super) fn replace_names(
     certificate: &[u8],
     names: &[(usize, &[u8])],

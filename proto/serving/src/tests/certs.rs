@@ -227,3 +227,64 @@ fn client_certificate_contains_user_and_all_groups_and_is_signed() {
     forged[index] = b'E';
     assert!(verify(&CertificateDer::from(forged), roots).is_err(), "the signature covers the subject");
 }
+
+/// Reads the serving certificate of a folder.
+fn serving_facts(pair: &ServingPair) -> facts::CertificateFacts {
+    facts::CertificateFacts::read_all(&pair.cert).unwrap().remove(0)
+}
+
+#[test]
+fn renewed_serving_certificate_keeps_its_names_and_its_lifetime() {
+    let dir = tempfile::tempdir().unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    let policy = ServingPolicy { validity: Some(9 * day), ..ServingPolicy::default() };
+    let pair = ensure_serving_pair_with(dir.path(), &["api.test".to_owned()], policy, now()).unwrap();
+    let first = serving_facts(&pair);
+    assert_eq!(first.lifetime(), 9 * day);
+    // A short lifetime is renewed when a third is left.
+    ensure_serving_pair(dir.path(), &[], now() + 5 * day).unwrap();
+    assert_eq!(serving_facts(&pair).serial, first.serial);
+    ensure_serving_pair(dir.path(), &["10.0.0.7".to_owned()], now() + 6 * day).unwrap();
+    let second = serving_facts(&pair);
+    assert_ne!(second.serial, first.serial);
+    assert_eq!(second.lifetime(), 9 * day);
+    assert_eq!(second.names, ["10.0.0.7", "127.0.0.1", "::1", "api.test", "localhost"]);
+    assert_eq!(second.not_after, now() + 15 * day);
+}
+
+#[test]
+fn serving_certificate_of_an_earlier_authority_is_reissued_when_asked_or_due() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    let new_dir = tempfile::tempdir().unwrap();
+    let new = ensure_serving_pair(new_dir.path(), &[], now() + Duration::from_secs(1)).unwrap();
+    // The bundle has the new authority first, which signs, and trusts the earlier one.
+    let bundle = fs::read_to_string(&new.ca).unwrap() + &fs::read_to_string(&pair.ca).unwrap();
+    fs::write(&pair.ca, bundle).unwrap();
+    fs::write(&pair.ca_key, fs::read(&new.ca_key).unwrap()).unwrap();
+    let authority = Authority::load(&pair.ca, &pair.ca_key).unwrap();
+    let is_of_new = || authority.is_issuer_of(&serving_facts(&pair));
+    ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    assert!(!is_of_new());
+    let due = now() + Duration::from_secs(340 * 24 * 3600);
+    let policy = ServingPolicy { early: EarlyRenewal::EarlierAuthority, ..ServingPolicy::default() };
+    for (policy, now) in [(ServingPolicy::default(), due), (policy, now())] {
+        let (cert, key) = leaf_files(&pair);
+        ensure_serving_pair_with(dir.path(), &[], policy, now).unwrap();
+        assert!(is_of_new());
+        assert_eq!(leaf_files(&pair).1, key, "the key stays");
+        fs::write(&pair.cert, cert).unwrap();
+    }
+}
+
+#[test]
+fn certificate_ends_with_its_authority_and_expired_authority_signs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = ServingPair::in_dir(dir.path());
+    let authority = Authority::ensure(&pair.ca, &pair.ca_key, "ca", now()).unwrap();
+    let later = authority.not_after() - Duration::from_secs(60);
+    let client = authority.client("jane", &[], Duration::from_secs(3600), later).unwrap();
+    assert_eq!(not_after(client.cert.as_bytes()), Some(authority.not_after()));
+    let expired = authority.client("jane", &[], Duration::from_secs(3600), authority.not_after());
+    assert!(expired.unwrap_err().to_string().contains("the CA expired at"));
+}
