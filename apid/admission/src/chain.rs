@@ -186,9 +186,9 @@ impl Chain {
         &'a self,
         attributes: &'a Attributes<'_>,
     ) -> impl Iterator<Item = &'a EnabledPlugin> {
-        let kind = &attributes.resource.kind;
+        let kind = attributes.resource;
         let plan =
-            self.plans.plugins_for((kind.group(), kind.kind(), attributes.subresource), attributes.operation);
+            self.plans.plugins_for((kind.stem(), kind.name(), attributes.subresource), attributes.operation);
         plan.iter().filter_map(|position| self.plugins.get(*position))
     }
 }

@@ -30,7 +30,7 @@ impl Plugin for NamespaceLifecycle {
                 false => Ok(()),
             };
         }
-        let is_review = attributes.resource.kind.storage() == Storage::Review;
+        let is_review = attributes.resource.storage == Storage::Review;
         if attributes.namespace.is_empty() || is_namespace || is_review {
             return Ok(());
         }

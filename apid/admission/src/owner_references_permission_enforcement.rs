@@ -54,9 +54,7 @@ impl OwnerReferencesPermissionEnforcement {
         let (api_version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let has_kind_and_version = |resource: &&Arc<kinds::Resource>| {
-            resource.group_resource.group == group
-                && resource.kind.kind() == kind
-                && resource.kind.has_version(version)
+            resource.group_resource.group == group && resource.name() == kind && resource.has_version(version)
         };
         let requests: Vec<RequestAttributes> = attributes
             .environment
@@ -70,9 +68,9 @@ impl OwnerReferencesPermissionEnforcement {
                 resource_request: true,
                 group: group.to_owned(),
                 version: version.to_owned(),
-                resource: resource.kind.resource().to_owned(),
+                resource: resource.plural().to_owned(),
                 subresource: "finalizers".to_owned(),
-                namespace: match resource.kind.namespaced() {
+                namespace: match resource.namespaced {
                     true => attributes.namespace.to_owned(),
                     false => String::new(),
                 },
@@ -123,7 +121,7 @@ fn delete_request(attributes: &Attributes<'_>) -> RequestAttributes {
         resource_request: true,
         group: attributes.resource.group_resource.group.clone(),
         version: attributes.version.to_owned(),
-        resource: attributes.resource.kind.resource().to_owned(),
+        resource: attributes.resource.plural().to_owned(),
         subresource: attributes.subresource.to_owned(),
         namespace: attributes.namespace.to_owned(),
         name: attributes.name.to_owned(),

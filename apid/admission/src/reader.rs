@@ -10,7 +10,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use kinds::{KindRef, Resource};
+use kinds::Resource;
 
 /// A kind without its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,10 +29,7 @@ impl ObjectKind {
 
     /// The kind of the stored objects of a resource; None for a custom kind.
     pub fn of(resource: &Resource) -> Option<Self> {
-        match &resource.stored().kind {
-            KindRef::BuiltIn(kind) => Some(ObjectKind::new(kind.group, kind.kind)),
-            KindRef::Custom(_) => None,
-        }
+        resource.stored().row().map(|row| ObjectKind::new(row.group, row.kind))
     }
 
     /// The kind Namespace.
@@ -53,6 +50,8 @@ pub struct ListedObject {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
+    /// Revision of the last write of the object.
+    pub revision: u64,
     decode: Box<dyn Fn() -> Result<Arc<Object>, Status> + Send + Sync>,
 }
 
@@ -61,9 +60,10 @@ impl ListedObject {
     pub fn new(
         namespace: impl Into<String>,
         name: impl Into<String>,
+        revision: u64,
         decode: impl Fn() -> Result<Arc<Object>, Status> + Send + Sync + 'static,
     ) -> Self {
-        ListedObject { namespace: namespace.into(), name: name.into(), decode: Box::new(decode) }
+        ListedObject { namespace: namespace.into(), name: name.into(), revision, decode: Box::new(decode) }
     }
 
     /// Decodes the object.
@@ -79,7 +79,8 @@ impl ListedObject {
 impl From<Arc<Object>> for ListedObject {
     fn from(object: Arc<Object>) -> Self {
         let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-        ListedObject::new(namespace, name, move || Ok(Arc::clone(&object)))
+        let revision = object.resource_version().parse().unwrap_or_default();
+        ListedObject::new(namespace, name, revision, move || Ok(Arc::clone(&object)))
     }
 }
 
@@ -93,6 +94,10 @@ pub trait Reader: Send + Sync + 'static {
 
     /// Lists a kind in a namespace from the watch cache; None until the cache holds the kind.
     fn cached_list(&self, kind: ObjectKind, namespace: &str) -> Option<ListResult>;
+
+    /// Lists all objects of a kind from the watch cache in key order, without decoding them; None until the cache holds
+    /// the kind.
+    fn cached_items(&self, kind: ObjectKind) -> Option<Result<Vec<ListedObject>, Status>>;
 
     /// Waits until the watch cache holds a kind.
     ///
@@ -150,6 +155,19 @@ impl dyn Reader {
         }
         self.load(kind).await?;
         self.cached_list(kind, namespace).unwrap_or_else(|| Err(not_loaded(kind)))
+    }
+
+    /// Lists all objects of a kind in key order, from the cache like `get`, without decoding them.
+    ///
+    /// # Errors
+    ///
+    /// 503: the kind cannot be loaded.
+    pub async fn items(&self, kind: ObjectKind) -> Result<Vec<ListedObject>, Status> {
+        if let Some(listed) = self.cached_items(kind) {
+            return listed;
+        }
+        self.load(kind).await?;
+        self.cached_items(kind).unwrap_or_else(|| Err(not_loaded(kind)))
     }
 
     /// Reads the namespace of a write from the cache, like `get`.

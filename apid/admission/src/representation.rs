@@ -75,7 +75,7 @@ impl<'a> Representation<'a> {
     pub(crate) fn for_match(matched: &'a MatchedResource, attributes: &Attributes<'a>) -> Self {
         let (resource, version) = matched.resource_and_version(attributes);
         let environment = attributes.environment;
-        let subresource = resource.kind.subresource(attributes.subresource);
+        let subresource = resource.subresource(attributes.subresource);
         let body = subresource.and_then(|subresource| Body::new(resource, version, subresource, environment));
         Representation { resource, version, environment, body }
     }
@@ -92,13 +92,13 @@ impl<'a> Representation<'a> {
         }
     }
 
-    /// The merge type of the objects; None without a schema.
+    /// The merge type of the objects; None for a body of an unknown kind.
     pub(crate) fn merge(&self) -> Option<Merge> {
         let resource = match &self.body {
             None => self.resource,
             Some(body) => body.resource.as_deref()?,
         };
-        resource.kind.schema().map(|schema| schema.merge())
+        Some(resource.schema.merge())
     }
 
     /// Converts an object of the write to the representation.
@@ -119,7 +119,7 @@ impl<'a> Representation<'a> {
         let mut object = object.into_owned();
         self.resource.represent(&mut object, names).map_err(Status::internal)?;
         if is_scale {
-            return Ok(Cow::Owned(scale::of(&self.resource.kind, &object)));
+            return Ok(Cow::Owned(scale::of(self.resource, &object)));
         }
         let kind = self.kind();
         object.set_type(&kind.api_version(), &kind.kind);
@@ -151,7 +151,7 @@ impl<'a> Representation<'a> {
             Some(body) if body.is_scale => {
                 let mut target = before.clone();
                 self.resource.convert_from_storage(&mut target, names).map_err(Status::internal)?;
-                scale::apply(&self.resource.kind, &mut target, &changed);
+                scale::apply(self.resource, &mut target, &changed);
                 changed = target;
             }
             Some(body) => {
@@ -219,7 +219,7 @@ impl<'a> Representation<'a> {
                 Status::failure(Reason::Unknown, text)
             }
             None => {
-                let scheme = names.scheme_source(self.resource.kind.group());
+                let scheme = names.scheme_source(self.resource.stem());
                 let scheme = scheme.map(|scheme| format!(" in scheme {}", quote(scheme))).unwrap_or_default();
                 let (kind, version) = (quote(&shorten(kind)), quote(&shorten(api_version)));
                 Status::internal(format!("no kind {kind} is registered for version {version}{scheme}"))
@@ -237,7 +237,7 @@ impl<'a> Representation<'a> {
             let text = format!("request to convert CR to an invalid group/version: {version}");
             return Status::failure(Reason::Unknown, text);
         }
-        if kind != self.resource.kind.kind() {
+        if kind != self.resource.name() {
             return self.resource.invalid_kind(name, kind);
         }
         let detail = format!("must be {}", self.kind().api_version());
@@ -248,7 +248,7 @@ impl<'a> Representation<'a> {
     /// Go package of the internal type in kube-apiserver, for messages about other kinds.
     fn internal_package(&self) -> &str {
         let resource = self.body.as_ref().and_then(|body| body.resource.as_deref()).unwrap_or(self.resource);
-        resource.kind.internal_package()
+        resource.internal_package()
     }
 }
 
@@ -260,8 +260,8 @@ impl Body {
         environment: &Environment,
     ) -> Option<Self> {
         let names = &environment.names;
-        let kind = resource.kind.body_kind(subresource);
-        if kind == resource.kind.kind() && subresource.group_version.is_none() {
+        let kind = resource.body_kind(subresource);
+        if kind == resource.name() && subresource.group_version.is_none() {
             return None;
         }
         let (group, version) = match subresource.group_version {
@@ -269,7 +269,7 @@ impl Body {
             None => (resource.group_kind.group.clone(), version),
         };
         let body = environment.registry.get().body(resource, subresource, names).cloned();
-        let is_scale = body.as_ref().is_some_and(|body| body.kind.storage() == Storage::VirtualSubresource);
+        let is_scale = body.as_ref().is_some_and(|body| body.storage == Storage::VirtualSubresource);
         let kind = GroupVersionKind { group, version: version.to_owned(), kind: kind.to_owned() };
         Some(Body { kind, resource: body, is_scale })
     }

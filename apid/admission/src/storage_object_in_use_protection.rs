@@ -19,7 +19,7 @@ impl Plugin for StorageObjectInUseProtection {
 
     async fn mutate(&self, attributes: &Attributes<'_>, object: Option<&mut Object>) -> Result<(), Status> {
         let Some(object) = object else { return Ok(()) };
-        let name = match attributes.resource.kind.kind() {
+        let name = match attributes.resource.name() {
             "PersistentVolume" => "pv-protection",
             "PersistentVolumeClaim" => "pvc-protection",
             _ => "vac-protection",

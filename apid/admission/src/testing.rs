@@ -181,9 +181,9 @@ impl Fake {
             operation: write.operation,
             resource,
             served: resource,
-            version: resource.kind.version(),
+            version: resource.version(),
             subresource: write.subresource,
-            namespace: if resource.kind.namespaced() { write.namespace } else { "" },
+            namespace: if resource.namespaced { write.namespace } else { "" },
             name: &name,
             old: old.as_ref(),
             user: &user,
@@ -241,6 +241,11 @@ impl Reader for FakeBackend {
                 && (namespace.is_empty() || object_namespace == namespace)
         });
         Some(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+    }
+
+    fn cached_items(&self, kind: ObjectKind) -> Option<Result<Vec<ListedObject>, Status>> {
+        let listed = self.cached_list(kind, "")?;
+        Some(listed.map(|objects| objects.into_iter().map(ListedObject::from).collect()))
     }
 
     async fn load(&self, _: ObjectKind) -> Result<(), Status> {

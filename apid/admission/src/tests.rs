@@ -52,6 +52,10 @@ impl Reader for ByLetter {
         Some(Ok(Vec::new()))
     }
 
+    fn cached_items(&self, _: ObjectKind) -> Option<Result<Vec<ListedObject>, Status>> {
+        Some(Ok(Vec::new()))
+    }
+
     async fn load(&self, _: ObjectKind) -> Result<(), Status> {
         self.is_loaded.store(true, Ordering::SeqCst);
         Ok(())
@@ -198,7 +202,7 @@ async fn namespace_lifecycle_rejects_missing_and_terminating_namespaces() {
         let registry = Registry::new(&environment.names);
         let find = |kind: &str| {
             let resources = registry.resources();
-            resources.iter().find(|r| r.kind.kind() == kind).map(|r| &**r).unwrap()
+            resources.iter().find(|r| r.name() == kind).map(|r| &**r).unwrap()
         };
         let chain = Chain::new(&[], &[], &Configuration::default(), &environment).unwrap();
         let (system, public) = (environment.names.system_namespace, environment.names.public_namespace);

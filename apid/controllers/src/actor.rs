@@ -1,8 +1,10 @@
-//! The actor of a background task: writes through the verbs, with an identity that the audit log shows.
+//! The actor of a background task: writes through the verbs, with an identity that the audit log shows. Objects of other
+//! servers are deleted with the same identity.
 
 use std::sync::Arc;
 
 use admission::Recorder;
+use aggregation::{Aggregation, RemoteResource};
 use apimachinery::attributes::Attributes;
 use apimachinery::codec::Limits;
 use apimachinery::object::Object;
@@ -43,6 +45,17 @@ pub(super) struct Target<'a> {
     pub(super) subresource: &'a str,
 }
 
+/// The object or collection of another server that an actor deletes.
+#[derive(Clone, Copy)]
+pub(super) struct RemoteTarget<'a> {
+    /// The resource.
+    pub(super) resource: &'a RemoteResource,
+    /// The namespace.
+    pub(super) namespace: &'a str,
+    /// The name; `""` for the whole collection.
+    pub(super) name: &'a str,
+}
+
 /// Whether a write failed because another client changed or deleted the object meanwhile.
 pub(super) fn is_race(status: &Status) -> bool {
     matches!(status.reason, Reason::Conflict | Reason::NotFound)
@@ -57,11 +70,16 @@ pub(super) fn ignore_race<T>(result: Result<T, Status>) -> Result<(), Status> {
     }
 }
 
-/// A write in progress. It needs no decision of authd; [`Action::end`] writes its audit event.
+/// A write in progress. It needs no decision of authd; [`Audited::end`] writes its audit event.
 struct Action<'a> {
-    actor: &'a Actor,
     target: Target<'a>,
     kinds: Arc<ServedKinds>,
+    audited: Audited<'a>,
+}
+
+/// The identity and the audit event of a write in progress.
+struct Audited<'a> {
+    actor: &'a Actor,
     authorized: Authorized,
     event: Event,
     recorder: Recorder,
@@ -126,25 +144,25 @@ impl Actor {
     pub(super) async fn create(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
         let action = self.begin("create", target);
         let result = verbs::create(&action.call(), Payload::Object(object), &self.options()).await;
-        action.end(result, 201).await
+        action.audited.end(result, 201).await
     }
 
     /// Updates an object or its subresource.
     pub(super) async fn update(&self, target: Target<'_>, object: Object) -> Result<WriteResult, Status> {
         let action = self.begin("update", target);
         let result = verbs::update(&action.call(), Payload::Object(object), &self.options()).await;
-        action.end(result, 200).await
+        action.audited.end(result, 200).await
     }
 
     /// Applies a JSON merge patch to an object.
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
         let mut action = self.begin("patch", target);
-        action.event.set_patch(Bytes::copy_from_slice(patch));
+        action.audited.event.set_patch(Bytes::copy_from_slice(patch));
         let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
             Ok(patch) => patch::patch(&action.call(), patch, &self.options()).await,
             Err(status) => Err(status),
         };
-        action.end(result, 200).await
+        action.audited.end(result, 200).await
     }
 
     /// Applies a configuration with server-side apply and force, because the actor owns the applied fields
@@ -157,14 +175,14 @@ impl Actor {
         let mut action = self.begin("patch", target);
         let options = self.options();
         let field_manager = options.manager().to_owned();
-        action.event.uri.push_str(&format!("?fieldManager={field_manager}&force=true"));
-        action.event.set_patch(Bytes::copy_from_slice(configuration));
+        action.audited.event.uri.push_str(&format!("?fieldManager={field_manager}&force=true"));
+        action.audited.event.set_patch(Bytes::copy_from_slice(configuration));
         let options = WriteOptions { field_manager, force: true, ..options };
         let result = match Patch::parse(patch::Kind::Apply, configuration, Limits::NONE) {
             Ok(patch) => patch::patch(&action.call(), patch, &options).await,
             Err(status) => Err(status),
         };
-        action.end(result, 200).await
+        action.audited.end(result, 200).await
     }
 
     /// Deletes an object.
@@ -175,7 +193,7 @@ impl Actor {
     ) -> Result<DeleteResult, Status> {
         let action = self.begin("delete", target);
         let result = verbs::delete(&action.call(), options).await;
-        action.end(result, 200).await
+        action.audited.end(result, 200).await
     }
 
     /// Deletes all objects of the target's kind in the target's namespace; in all namespaces if that is `""`.
@@ -191,11 +209,51 @@ impl Actor {
         let list_options = ListOptions::default();
         let limits = BatchLimits { concurrency, begin_until: None };
         let result = verbs::delete_collection(&action.call(), &list_options, options, limits).await;
-        action.end(result.map(drop), 200).await
+        action.audited.end(result.map(drop), 200).await
+    }
+
+    /// Deletes an object of another server, or all objects of a namespace. The server decides about the request.
+    pub(super) async fn delete_remote(
+        &self,
+        target: RemoteTarget<'_>,
+        options: &DeleteOptions,
+    ) -> Result<(), Status> {
+        let RemoteTarget { resource, namespace, name } = target;
+        let verb = if name.is_empty() { "deletecollection" } else { "delete" };
+        let attributes = Attributes {
+            verb: verb.to_owned(),
+            resource_request: true,
+            group: resource.api.group.clone(),
+            version: resource.api.version.clone(),
+            resource: resource.name.clone(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            path: resource.path(namespace, name),
+            ..Attributes::default()
+        };
+        let audited = self.audited(attributes);
+        let body = Bytes::from(options.to_value(&self.state.api_state.names).to_string());
+        let result = resource.delete(&self.user, namespace, name, body).await;
+        audited.end(result, 200).await
+    }
+
+    /// The user that other servers see.
+    pub(super) fn user(&self) -> &UserInfo {
+        &self.user
+    }
+
+    /// The APIServices, with the servers behind them.
+    pub(super) fn aggregation(&self) -> &Aggregation {
+        &self.state.aggregation
     }
 
     fn begin<'a>(&'a self, verb: &str, target: Target<'a>) -> Action<'a> {
-        let attributes = Arc::new(attributes(verb, &target));
+        let audited = self.audited(attributes(verb, &target));
+        Action { target, kinds: self.state.api_state.kinds.get(), audited }
+    }
+
+    fn audited(&self, attributes: Attributes) -> Audited<'_> {
+        let attributes = Arc::new(attributes);
         let (api_state, audit) = (&self.state.api_state, &self.state.audit);
         let (id, uri) = (api_state.rng.uuid(), attributes.path.clone());
         let mut event = Event::new(id, api_state.clock.now(), uri, Arc::clone(&attributes));
@@ -205,31 +263,32 @@ impl Actor {
         let level = event.level();
         let authorized =
             Authorized::internal(self.user.clone(), attributes, "work of the control plane itself");
-        let kinds = self.state.api_state.kinds.get();
         let recorder =
             Recorder::new(level >= Level::Metadata).recording_request_object(level >= Level::Request);
-        Action { actor: self, target, kinds, authorized, event, recorder }
+        Audited { actor: self, authorized, event, recorder }
     }
 }
 
 impl Action<'_> {
     fn call(&self) -> Call<'_> {
         Call {
-            api_state: &self.actor.state.api_state,
+            api_state: &self.audited.actor.state.api_state,
             kinds: &self.kinds,
-            authorized: &self.authorized,
+            authorized: &self.audited.authorized,
             collection: self.target.collection,
             version: version(&self.target),
             namespace: self.target.namespace,
             name: self.target.name,
             subresource: self.target.subresource,
-            recorder: &self.recorder,
-            request_id: &self.event.id,
+            recorder: &self.audited.recorder,
+            request_id: &self.audited.event.id,
             deadline: None,
             memory: None,
         }
     }
+}
 
+impl Audited<'_> {
     /// Writes the audit events and returns the result. `success` is the HTTP status code in the event if the
     /// write succeeded.
     async fn end<T: Written>(mut self, result: Result<T, Status>, success: u16) -> Result<T, Status> {
@@ -305,7 +364,7 @@ impl Written for DeleteResult {
 }
 
 fn version<'a>(target: &Target<'a>) -> &'a str {
-    target.collection.resource.kind.version()
+    target.collection.resource.version()
 }
 
 /// Returns the authorization attributes of the HTTP request that would make the same write.
@@ -317,24 +376,24 @@ fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
     } else {
         format!("/apis/{group}/{}", version(target))
     };
-    if resource.kind.namespaced() && !target.namespace.is_empty() {
+    if resource.namespaced && !target.namespace.is_empty() {
         path.push_str(&format!("/namespaces/{}", target.namespace));
     }
-    for part in [resource.kind.resource(), target.name, target.subresource] {
+    for part in [resource.plural(), target.name, target.subresource] {
         if !part.is_empty() {
             path.push('/');
             path.push_str(part);
         }
     }
     // The namespace of a request for a Namespace is the name of that object (requirement A-AZD-51).
-    let is_namespace = group.is_empty() && resource.kind.resource() == "namespaces";
+    let is_namespace = group.is_empty() && resource.plural() == "namespaces";
     let namespace = if is_namespace { target.name } else { target.namespace };
     Attributes {
         verb: verb.to_owned(),
         resource_request: true,
         group: group.to_owned(),
         version: version(target).to_owned(),
-        resource: resource.kind.resource().to_owned(),
+        resource: resource.plural().to_owned(),
         subresource: target.subresource.to_owned(),
         namespace: namespace.to_owned(),
         name: target.name.to_owned(),

@@ -133,7 +133,7 @@ impl QuotaController {
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
         let api_state = self.actor.api_state();
         let collections = api_state.kinds.collections().into_iter();
-        for collection in collections.filter(|collection| collection.resource.kind.namespaced()) {
+        for collection in collections.filter(|collection| collection.resource.namespaced) {
             let resource = &collection.resource;
             let is_counted =
                 names.iter().any(|name| quota::counts_resource(resource, name, &api_state.names));
@@ -213,7 +213,7 @@ impl QuotaController {
             .filter(|collection| {
                 let counts_kind =
                     |name: &str| quota::counts_resource(&collection.resource, name, &api_state.names);
-                collection.resource.kind.namespaced()
+                collection.resource.namespaced
                     && stored_quotas.iter().any(|quota| hard_names(quota).any(counts_kind))
             })
             .collect();

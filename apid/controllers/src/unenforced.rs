@@ -29,14 +29,14 @@ pub(super) async fn report(api_state: Arc<ApiState>) {
 pub async fn count(api_state: &ApiState) -> Result<Vec<(String, usize)>, Status> {
     let mut counts = Vec::new();
     for resource in api_state.kinds.registry().stored() {
-        if resource.unenforced().is_none() {
+        if resource.unenforced.is_none() {
             continue;
         }
         let Some(collection) = api_state.kinds.collection(resource) else { continue };
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
         let count = snapshot.scope(&resource.key_prefix, "").count();
         if count > 0 {
-            counts.push((resource.kind.kind().to_owned(), count));
+            counts.push((resource.name().to_owned(), count));
         }
     }
     Ok(counts)

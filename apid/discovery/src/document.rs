@@ -17,7 +17,6 @@ use std::sync::{Arc, OnceLock};
 use apimachinery::codec::json;
 use aws_lc_rs::digest;
 use bytes::Bytes;
-use kinds::NameList;
 use schema::key_order::Ordered;
 use serde_json::{Value, json};
 
@@ -135,12 +134,8 @@ struct SharedList {
 }
 
 impl SharedLists {
-    /// Returns the value of a list in the tree of a document: a placeholder for a long list of a custom kind.
-    pub(super) fn value(&mut self, names: NameList<'_>) -> Value {
-        let names = match names {
-            NameList::BuiltIn(names) => return json!(names),
-            NameList::Custom(names) => names,
-        };
+    /// Returns the value of a list in the tree of a document: a placeholder for a long list.
+    pub(super) fn value(&mut self, names: &[String]) -> Value {
         let index = self.known.get(&std::ptr::from_ref(names)).copied().or_else(|| self.share(names));
         index.map_or_else(|| json!(names), |index| format!("\0{index}").into())
     }

@@ -30,6 +30,7 @@ pub mod openapi;
 
 pub use announced::{
     AnnouncedVersion, AnnouncedVersions, RemoteResources, resources_in_aggregated_list, resources_of_list,
+    sort_versions,
 };
 pub use document::{Document, DocumentEncoding};
 pub use document_cache::{DocumentCache, Documents, Served};
@@ -210,7 +211,7 @@ fn groups<'a>(registry: &'a Registry, announced: &'a AnnouncedVersions) -> Vec<G
         let name = resource.group_resource.group.as_str();
         let index = group_index(&mut groups, name);
         let Some(Group { versions, .. }) = groups.get_mut(index) else { continue };
-        for version in resource.kind.versions() {
+        for version in resource.versions() {
             let known = announced.get(name, version);
             if known.is_some_and(|known| known.remote.is_some()) {
                 continue;
@@ -254,7 +255,7 @@ fn groups<'a>(registry: &'a Registry, announced: &'a AnnouncedVersions) -> Vec<G
 fn default_priority(resource: &Resource, version: &str) -> ApiPriority {
     match resource.is_custom() {
         true => ApiPriority::CUSTOM,
-        false => ApiPriority::of_built_in(resource.kind.group(), version).unwrap_or(FIRST),
+        false => ApiPriority::of_built_in(resource.stem(), version).unwrap_or(FIRST),
     }
 }
 
@@ -286,29 +287,29 @@ fn resource_entries(
     has_hashes: bool,
     lists: &mut SharedLists,
 ) -> Vec<Value> {
-    let kind = &resource.kind;
+    let kind = resource;
     let mut main = Map::new();
-    main.insert("name".into(), kind.resource().into());
-    main.insert("singularName".into(), kind.singular().into());
-    main.insert("namespaced".into(), kind.namespaced().into());
-    main.insert("kind".into(), kind.kind().into());
+    main.insert("name".into(), kind.plural().into());
+    main.insert("singularName".into(), kind.names.singular.as_str().into());
+    main.insert("namespaced".into(), kind.namespaced.into());
+    main.insert("kind".into(), kind.name().into());
     main.insert("verbs".into(), verbs(kind.discovery_verbs()));
-    if !kind.short_names().is_empty() {
-        main.insert("shortNames".into(), lists.value(kind.short_names()));
+    if !kind.names.short_names.is_empty() {
+        main.insert("shortNames".into(), lists.value(&kind.names.short_names));
     }
-    if !kind.categories().is_empty() {
-        main.insert("categories".into(), lists.value(kind.categories()));
+    if !kind.names.categories.is_empty() {
+        main.insert("categories".into(), lists.value(&kind.names.categories));
     }
-    let is_stored = matches!(kind.storage(), Storage::Stored | Storage::Shared(_)) && !kind.facts().computed;
+    let is_stored = matches!(kind.storage, Storage::Stored | Storage::Shared(_)) && !kind.is_computed();
     if has_hashes && is_stored {
         main.insert("storageVersionHash".into(), storage_version_hash(resource).into());
     }
     let mut entries = vec![Value::Object(main)];
-    for subresource in kind.subresources() {
+    for subresource in &kind.subresources {
         let mut entry = json!({
-            "name": format!("{}/{}", kind.resource(), subresource.name),
+            "name": format!("{}/{}", kind.plural(), subresource.name),
             "singularName": "",
-            "namespaced": kind.namespaced(),
+            "namespaced": kind.namespaced,
             "kind": kind.body_kind(subresource),
             "verbs": verbs(subresource.verbs),
         });
@@ -339,8 +340,8 @@ fn foreign_group_version<'a>(
 /// Clients detect changes of the storage version with it.
 fn storage_version_hash(resource: &Resource) -> String {
     let resource = resource.stored();
-    let version = resource.kind.version();
-    let text = format!("{}/{version}/{}", resource.group_resource.group, resource.kind.kind());
+    let version = resource.version();
+    let text = format!("{}/{version}/{}", resource.group_resource.group, resource.name());
     let hash = digest::digest(&digest::SHA256, text.as_bytes());
     STANDARD.encode(hash.as_ref().get(..8).unwrap_or_default())
 }
@@ -369,7 +370,7 @@ fn aggregated_group(group: &Group<'_>, names: &Names, lists: &mut SharedLists) -
 }
 
 fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
-    let kind = &resource.kind;
+    let kind = resource;
     // As in kube-apiserver, group and version are empty for a built-in kind in the group version of the resource.
     let (group, in_version) = match resource.is_custom() {
         true => (resource.group_resource.group.as_str(), version),
@@ -377,20 +378,20 @@ fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists:
     };
     let response_kind = |kind: &str| json!({"group": group, "version": in_version, "kind": kind});
     let mut out = Map::new();
-    out.insert("resource".into(), kind.resource().into());
-    out.insert("responseKind".into(), response_kind(kind.kind()));
-    out.insert("scope".into(), if kind.namespaced() { "Namespaced" } else { "Cluster" }.into());
-    out.insert("singularResource".into(), kind.singular().into());
+    out.insert("resource".into(), kind.plural().into());
+    out.insert("responseKind".into(), response_kind(kind.name()));
+    out.insert("scope".into(), if kind.namespaced { "Namespaced" } else { "Cluster" }.into());
+    out.insert("singularResource".into(), kind.names.singular.as_str().into());
     out.insert("verbs".into(), verbs(kind.discovery_verbs()));
-    if !kind.short_names().is_empty() {
-        out.insert("shortNames".into(), lists.value(kind.short_names()));
+    if !kind.names.short_names.is_empty() {
+        out.insert("shortNames".into(), lists.value(&kind.names.short_names));
     }
-    if !kind.categories().is_empty() {
-        out.insert("categories".into(), lists.value(kind.categories()));
+    if !kind.names.categories.is_empty() {
+        out.insert("categories".into(), lists.value(&kind.names.categories));
     }
-    if !kind.subresources().is_empty() {
+    if !kind.subresources.is_empty() {
         let subresources: Vec<Value> = kind
-            .subresources()
+            .subresources
             .iter()
             .map(|subresource| {
                 let response = match foreign_group_version(subresource, resource, version, names) {
@@ -579,7 +580,7 @@ mod tests {
         let discovery = Discovery::new(&registry, &names, "127.0.0.1:1", true, &AnnouncedVersions::default());
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions() {
+            for version in resource.versions() {
                 let path = if group.is_empty() {
                     format!("/api/{version}")
                 } else {
@@ -587,12 +588,12 @@ mod tests {
                 };
                 let list = read(discovery.document(&path));
                 let resources = list["resources"].as_array().unwrap();
-                let entry = resources.iter().find(|r| r["name"] == resource.kind.resource()).expect("listed");
-                assert_eq!(entry["namespaced"], resource.kind.namespaced());
+                let entry = resources.iter().find(|r| r["name"] == resource.plural()).expect("listed");
+                assert_eq!(entry["namespaced"], resource.namespaced);
                 let root = if group.is_empty() { "/api" } else { "/apis" };
                 let all = read(discovery.aggregated(root, "v2"));
                 let text = all.to_string();
-                assert!(text.contains(&format!("\"resource\":\"{}\"", resource.kind.resource())), "{path}");
+                assert!(text.contains(&format!("\"resource\":\"{}\"", resource.plural())), "{path}");
             }
         }
         assert!(discovery.has_group("") && !discovery.has_group("none.example.com"));

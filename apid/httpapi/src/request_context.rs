@@ -137,7 +137,7 @@ impl RequestContext {
     /// Returns the collection of a resource with stored objects.
     pub(super) fn stored_collection(&self) -> Option<&Arc<Collection>> {
         let resource = self.resource.as_ref()?;
-        let is_stored = matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_));
+        let is_stored = matches!(resource.storage, Storage::Stored | Storage::Shared(_));
         is_stored.then(|| self.kinds.collection(resource))?
     }
 
@@ -204,7 +204,8 @@ impl RequestContext {
     pub(super) fn begin_audit(&self, received: Timestamp) {
         let headers = &self.head.headers;
         let uri = head_limits::audited_uri(&self.head.uri);
-        let mut event = Event::new(self.id.clone(), received, uri, Arc::clone(&self.info.attributes));
+        let attributes = Arc::clone(&self.info.attributes);
+        let mut event = Box::new(Event::new(self.id.clone(), received, uri, attributes));
         if let Some(agent) = headers.get(header::USER_AGENT) {
             event.set_user_agent(String::from_utf8_lossy(agent.as_bytes()));
         }
@@ -256,7 +257,7 @@ impl Drop for RequestContext {
 
 /// The audit event of a request; empty when audit logging is disabled and after the last audit line.
 #[derive(Default)]
-pub(super) struct AuditRecord(pub(super) Mutex<Option<Event>>);
+pub(super) struct AuditRecord(pub(super) Mutex<Option<Box<Event>>>);
 
 impl AuditRecord {
     /// Whether the request is audited.
@@ -273,11 +274,11 @@ impl AuditRecord {
 
     /// The level of the event; [`Level::None`] before the policy is evaluated.
     pub(super) fn level(&self) -> Level {
-        self.0.lock().as_ref().map_or(Level::None, Event::level)
+        self.0.lock().as_ref().map_or(Level::None, |event| event.level())
     }
 
     /// Removes the event: the caller writes its last audit line.
-    pub(super) fn take(&self) -> Option<Event> {
+    pub(super) fn take(&self) -> Option<Box<Event>> {
         self.0.lock().take()
     }
 }

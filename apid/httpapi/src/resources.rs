@@ -47,12 +47,12 @@ pub(super) async fn handle(
         // As in kube-apiserver, the handler of custom kinds leaves such a request to the last handler of the chain.
         return Ok(ApiResponse::not_found());
     }
-    if !resource.kind.namespaced() && !context.info.namespace.is_empty() {
+    if !resource.namespaced && !context.info.namespace.is_empty() {
         return Err(Status::unknown_resource());
     }
     let level = context.audit.level();
     let recorder = Recorder::new(context.audit.is_on()).recording_request_object(level >= Level::Request);
-    let result = match (resource.kind.storage(), context.kinds.collection(resource)) {
+    let result = match (resource.storage, context.kinds.collection(resource)) {
         (Storage::Stored | Storage::Shared(_), Some(collection)) => {
             match handle_stored(context, &context.kinds, authorized, collection, body, &recorder).await {
                 Err(status) if collection.items.is_retired() && is_repeatable(context) => {
@@ -70,8 +70,8 @@ pub(super) async fn handle(
 /// or a watch may be in all namespaces.
 fn has_other_scope(context: &RequestContext, resource: &Resource, verb: &str) -> bool {
     let in_namespace = !context.info.namespace.is_empty();
-    let is_in_all = resource.kind.namespaced() && matches!(verb, "list" | "watch");
-    resource.is_custom() && resource.kind.namespaced() != in_namespace && !is_in_all
+    let is_in_all = resource.namespaced && matches!(verb, "list" | "watch");
+    resource.is_custom() && resource.namespaced != in_namespace && !is_in_all
 }
 
 /// Maximum number of repetitions when the definition of a custom kind changes during a request.
@@ -127,10 +127,10 @@ async fn handle_stored(
     recorder: &Recorder,
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
-    let kind = &collection.served.kind;
+    let kind = &collection.served;
     let name = context.info.path_name();
     let namespace = context.info.namespace.as_str();
-    let in_all_namespaces = kind.namespaced() && namespace.is_empty();
+    let in_all_namespaces = kind.namespaced && namespace.is_empty();
     if in_all_namespaces && !name.is_empty() {
         return Err(Status::unknown_resource());
     }
@@ -161,7 +161,7 @@ async fn handle_stored(
         }
         _ => STANDARD_VERBS.iter().copied().find(|verb| verb.as_str() == attributes.verb).filter(is_on_path),
     };
-    let served_verbs = subresource.map_or(kind.verbs(), |subresource| subresource.verbs);
+    let served_verbs = subresource.map_or(kind.verbs, |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served_verbs.contains(verb)).ok_or_else(Status::method_not_allowed)?;
     report_deprecation(context, attributes, &collection.served, recorder);
     let call = context.call(kinds, authorized, collection, recorder);
@@ -189,7 +189,7 @@ fn report_deprecation(
     resource: &Resource,
     recorder: &Recorder,
 ) {
-    let Some(deprecation) = resource.deprecation() else { return };
+    let Some(deprecation) = &resource.deprecation else { return };
     let (names, metrics) = (&context.api_state().names, &context.http_state.request_metrics);
     let removed = deprecation.removed_release.map(|release| release.to_string()).unwrap_or_default();
     metrics.mark_deprecated(resource, &attributes.version, &attributes.subresource, &removed);
@@ -345,7 +345,7 @@ async fn handle_review(
     recorder: &Recorder,
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
-    let is_scope_valid = resource.kind.namespaced() != context.info.namespace.is_empty();
+    let is_scope_valid = resource.namespaced != context.info.namespace.is_empty();
     let has_name = !context.info.path_name().is_empty() || !attributes.subresource.is_empty();
     if has_name || context.info.has_extra_segments || !is_scope_valid {
         return Err(Status::unknown_resource());
@@ -354,7 +354,7 @@ async fn handle_review(
         return Err(Status::method_not_allowed());
     }
     report_deprecation(context, attributes, resource, recorder);
-    if resource.kind.storage() == Storage::BindingLike {
+    if resource.storage == Storage::BindingLike {
         let target = context.kinds.registry.binding_target(resource);
         let target = target.and_then(|(target, part)| Some((context.kinds.collection(target)?, part)));
         let Some((collection, subresource)) = target else {
@@ -380,13 +380,12 @@ async fn handle_other_subresource(
 ) -> Result<ApiResponse, Status> {
     let (registry, served) = (&call.kinds.registry, &call.collection.served);
     let kind = registry.body(served, subresource, &call.api_state.names);
-    let is_binding_like = |kind: &&Arc<Resource>| {
-        kind.kind.storage() == Storage::Eviction || kind.kind.facts().binding_action.is_some()
-    };
+    let is_binding_like =
+        |kind: &&Arc<Resource>| kind.storage == Storage::Eviction || kind.binding_action().is_some();
     if let Some(kind) = kind.filter(is_binding_like) {
         return handle_binding_like(context, call, kind, body).await;
     }
-    if let Some(kind) = kind.filter(|kind| kind.kind.storage() == Storage::Review) {
+    if let Some(kind) = kind.filter(|kind| kind.storage == Storage::Review) {
         return token_request(context, call, kind, body).await;
     }
     let options = params::connect_options(&context.query, &context.info)?;
@@ -404,7 +403,7 @@ async fn handle_binding_like(
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let CreateRequest { format, payload, options } = context.create_request(body)?;
-    let (status, warnings) = match kind.kind.storage() {
+    let (status, warnings) = match kind.storage {
         Storage::Eviction => verbs::evict(call, kind, payload, &options).await?,
         _ => verbs::create_binding_like(call, kind, payload, &options).await?,
     };
@@ -536,7 +535,7 @@ impl RequestContext {
     fn represent(&self, call: &Call<'_>, negotiated: Negotiation) -> Result<Representation, Status> {
         let include = self.query.text("includeObject");
         let (resource, version) = match call.virtual_kind() {
-            Some(view) => (view, view.kind.version()),
+            Some(view) => (view, view.version()),
             None => (&call.collection.served, call.version),
         };
         let representation = Representation::new(&self.http_state, resource, version, negotiated, include)?;

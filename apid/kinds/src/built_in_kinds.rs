@@ -1,9 +1,9 @@
 //! The table of the built-in kinds.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 /// Kinds of each group, in discovery order of the groups.
-const GROUPS: &[&[Kind]] = &[
+const GROUPS: &[&[BuiltInKind]] = &[
     crate::core::KINDS,
     crate::apiregistration::KINDS,
     crate::apps::KINDS,
@@ -30,14 +30,14 @@ const GROUPS: &[&[Kind]] = &[
 ];
 
 /// All built-in kinds, also those that are off by default, in discovery order.
-pub(crate) fn built_in_kinds() -> impl Iterator<Item = &'static Kind> {
+pub(crate) fn built_in_kinds() -> impl Iterator<Item = &'static BuiltInKind> {
     GROUPS.iter().flat_map(|kinds| kinds.iter())
 }
 
 /// Kinds that are served unless a key of `--runtime-config` disables them. Discovery and OpenAPI documents list them only
 /// if a key enables them.
-pub(crate) const UNLISTED_KINDS: &[Kind] = crate::explain::KINDS;
+pub(crate) const UNLISTED_KINDS: &[BuiltInKind] = crate::explain::KINDS;
 
 /// Body kinds of subresources that are not resources.
-pub(crate) const VIRTUAL_SUBRESOURCES: &[Kind] =
+pub(crate) const VIRTUAL_SUBRESOURCES: &[BuiltInKind] =
     &[crate::scale::KIND, crate::authentication::token_request::KIND, crate::eviction::KIND];

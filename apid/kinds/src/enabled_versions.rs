@@ -31,7 +31,7 @@ use apimachinery::names::Names;
 
 use crate::built_in_kinds::{UNLISTED_KINDS, built_in_kinds};
 use crate::lifecycle::{self, Stage, Version};
-use crate::{Kind, UnenforcedKind};
+use crate::{BuiltInKind, UnenforcedKind};
 
 const ALL: &str = "api/all";
 /// Keys that select nothing in this release: `api/v1` was the core group in old releases.
@@ -47,7 +47,7 @@ fn stage_key(stage: Stage) -> &'static str {
 }
 
 /// The kinds that a key can name.
-fn known_kinds() -> impl Iterator<Item = &'static Kind> {
+fn known_kinds() -> impl Iterator<Item = &'static BuiltInKind> {
     built_in_kinds().chain(UNLISTED_KINDS)
 }
 
@@ -120,12 +120,12 @@ impl EnabledVersions {
 
     /// The [`UnenforcedKind`] of a kind. None if apid always enforces the kind, or if the feature gate that
     /// enforces the kind is on.
-    pub(crate) fn unenforced(&self, kind: &Kind) -> Option<&'static UnenforcedKind> {
+    pub(crate) fn unenforced(&self, kind: &BuiltInKind) -> Option<&'static UnenforcedKind> {
         kind.unenforced.filter(|entry| entry.gate.is_none_or(|gate| !self.gates.contains(gate)))
     }
 
     /// Whether all versions of a kind are enabled.
-    pub fn contains(&self, kind: &Kind) -> bool {
+    pub fn contains(&self, kind: &BuiltInKind) -> bool {
         self.has(kind, kind.version)
     }
 
@@ -160,7 +160,7 @@ impl EnabledVersions {
         of_resource.or_else(|| self.group_versions.get(&(key.0, key.1)).copied())
     }
 
-    fn has(&self, kind: &Kind, version: &str) -> bool {
+    fn has(&self, kind: &BuiltInKind, version: &str) -> bool {
         let stage = Stage::of_version(version);
         if self.excluded.contains(&(kind.group.to_owned(), version.to_owned(), kind.resource.to_owned())) {
             return false;
@@ -370,7 +370,7 @@ mod tests {
         let warns = |enabled: EnabledVersions| {
             let registry = Registry::with_versions(&names(), &enabled);
             let mut stored = registry.stored();
-            stored.find(|resource| resource.kind.kind() == "MutatingAdmissionPolicy").unwrap().unenforced()
+            stored.find(|resource| resource.name() == "MutatingAdmissionPolicy").unwrap().unenforced
         };
         let (enabled, _) = parse("admissionregistration.k8s.io/v1alpha1=true").unwrap();
         assert!(
@@ -385,7 +385,7 @@ mod tests {
             parse("batch/v1=false,networking.k8s.io/v1=false,networking.k8s.io/v1beta1").unwrap();
         let registry = Registry::with_versions(&names(), &enabled);
         assert!(registry.find("batch", "v1", "jobs").is_none());
-        assert_eq!(registry.of_key("batch/jobs/a/b").unwrap().kind.kind(), "Job");
+        assert_eq!(registry.of_key("batch/jobs/a/b").unwrap().name(), "Job");
         assert!(registry.find_stored("batch", "v1", "jobs").is_some());
         let addresses = registry.find("networking.k8s.io", "v1beta1", "ipaddresses").unwrap();
         assert_eq!(addresses.stored().api_version(), "networking.k8s.io/v1");

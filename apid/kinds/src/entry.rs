@@ -34,7 +34,7 @@ use serde_json::{Map, Value};
 use storage::Revision;
 use storage::cache::{Decode, DecodeError};
 
-use crate::{CustomKind, KindRef, Resource};
+use crate::Kind;
 
 mod extract;
 
@@ -56,7 +56,7 @@ const MAX_ADDED_BYTES: usize = 4 << 10;
 /// Defaults that each read adds to the kept bytes of an object.
 struct Expansion {
     /// The kind whose defaults expand the object.
-    kind: Arc<CustomKind>,
+    kind: Arc<Kind>,
     /// Bytes of the expanded object.
     bytes: usize,
 }
@@ -194,36 +194,38 @@ fn write_number(out: &mut Vec<u8>, mut number: u64) {
     }
 }
 
-/// Decoder of the stored objects of one resource.
+/// Decoder of the stored objects of a kind.
 pub struct Decoder {
-    kind: KindRef,
+    kind: Arc<Kind>,
     /// Whether stored bytes may follow an older schema of the kind.
     refreshes: bool,
     fields: Arc<[Box<str>]>,
     selection: FieldSelection,
-    /// The beginning of the keys of the resource.
+    /// The beginning of the keys of the kind.
     key_prefix: Box<str>,
-    /// The beginning of the keys of the resource in kube-apiserver.
+    /// The beginning of the keys of the kind in kube-apiserver.
     reference_prefix: Box<str>,
 }
 
 impl Decoder {
-    /// Creates the decoder of a resource.
-    pub fn new(resource: &Resource) -> Self {
-        let kind = resource.kind.clone();
+    /// Creates the decoder of a kind.
+    pub fn new(kind: &Arc<Kind>) -> Self {
         let mut selection = FieldSelection::default();
         for field in BEFORE_REVISION.into_iter().chain(["deletionTimestamp", "labels", "ownerReferences"]) {
             selection.add(&["metadata", field]);
         }
-        let fields = kind.indexed_fields();
-        for path in fields.iter().chain(kind.facts().field_sources) {
+        let fields = &kind.fields;
+        for path in fields.indexed.iter().map(String::as_str).chain(fields.sources.iter().copied()) {
             selection.add(&path.split('.').collect::<Vec<_>>());
         }
-        let fields = fields.into_iter().map(Box::from).collect();
-        let refreshes = resource.is_custom();
-        let key_prefix = resource.key_prefix.as_str().into();
-        let reference_prefix = resource.reference_prefix().into();
-        Decoder { kind, refreshes, fields, selection, key_prefix, reference_prefix }
+        Decoder {
+            kind: Arc::clone(kind),
+            refreshes: kind.schema.definition().is_some(),
+            fields: fields.indexed.iter().map(|field| field.as_str().into()).collect(),
+            selection,
+            key_prefix: kind.key_prefix.as_str().into(),
+            reference_prefix: kind.reference_prefix().into(),
+        }
     }
 
     /// The key of an object in kube-apiserver, without the prefix of the cluster, for its key in the store.
@@ -231,9 +233,9 @@ impl Decoder {
         [&self.reference_prefix, key.strip_prefix(&*self.key_prefix).unwrap_or(key)].concat()
     }
 
-    /// Creates the decoder of bytes in the current form of a resource, such as converted objects.
-    pub fn of_current_form(resource: &Resource) -> Self {
-        Decoder { refreshes: false, ..Decoder::new(resource) }
+    /// Creates the decoder of bytes in the current form of a kind, such as converted objects.
+    pub fn of_current_form(kind: &Arc<Kind>) -> Self {
+        Decoder { refreshes: false, ..Decoder::new(kind) }
     }
 
     /// Builds the entry of `object` without parsing `stored`, the encoding of `object`.
@@ -291,15 +293,14 @@ impl Decode for Decoder {
             let object = self.selection.extract(current).map_err(|e| e.to_string())?;
             self.build_entry(&object, current)
         };
-        let KindRef::Custom(kind) = &self.kind else { return build(value) };
         if !self.refreshes {
             return build(value);
         }
-        let current = refresh_stored(kind, value)?;
+        let current = refresh_stored(&self.kind, value)?;
         let mut entry = build(&current)?;
         if current.len() > value.len() * MAX_GROWTH + MAX_ADDED_BYTES {
             entry.body = value.clone();
-            entry.expanding = Some(Expansion { kind: Arc::clone(kind), bytes: current.len() });
+            entry.expanding = Some(Expansion { kind: Arc::clone(&self.kind), bytes: current.len() });
         }
         Ok(entry)
     }
@@ -307,7 +308,7 @@ impl Decode for Decoder {
 
 /// Returns stored bytes in the form of the current schema; returns the same bytes if they already have this
 /// form.
-fn refresh_stored(kind: &CustomKind, stored: &Bytes) -> Result<Bytes, String> {
+fn refresh_stored(kind: &Kind, stored: &Bytes) -> Result<Bytes, String> {
     let mut object = parse(stored).map_err(|error| error.to_string())?;
     kind.refresh(&mut object);
     let new = encode(&object);

@@ -16,15 +16,15 @@ use apimachinery::status::{Cause, Details, Reason, Status};
 use serde_json::{Value, json};
 
 use crate::table::cell::PathReader;
-use crate::{Kind, Storage, labels};
+use crate::{BuiltInKind, Storage, labels};
 
 /// Kind of eviction bodies.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: BuiltInKind = BuiltInKind {
     // `v1beta1` exists only for evictions; clients still send it.
     older_versions: &["v1beta1"],
     storage: Storage::Eviction,
     verbs: &[],
-    ..Kind::namespaced("policy/v1.Eviction", "eviction")
+    ..BuiltInKind::namespaced("policy/v1.Eviction", "eviction")
 };
 
 /// Group stem and kind of disruption budgets.

@@ -1,200 +1,435 @@
-//! A built-in kind as data.
+//! A kind: a type of object in one API version, with its facts and its rules.
 //!
 //! # Contract
 //!
-//! A [`Kind`] contains all facts of a kind that do not depend on an object. The file of a kind sets only the
-//! facts that differ from [`Kind::namespaced`] or [`Kind::cluster_scoped`]. The [`Strategy`] of the kind
-//! contains the rules that depend on an object.
+//! A [`Kind`] is built from a row of the built-in table or from one version of a CustomResourceDefinition, and shared
+//! as `Arc<Kind>`. Code that reads a kind does not ask which of the two it is, except where kube-apiserver treats custom
+//! kinds differently ([`Kind::is_custom`]). A kind has these parts:
+//!
+//! - names: [`Kind::group_resource`], [`Kind::group_kind`] and [`KindNames`]; [`Kind::key`] makes storage keys;
+//! - schema: [`KindSchema`] checks and completes objects;
+//! - columns: [`Kind::columns`] and [`Kind::cells`] make the Table representation;
+//! - subresources: [`Kind::subresources`];
+//! - rules: [`WriteRules`] do not depend on an object, a [`Strategy`] does. The methods in `object_steps` apply both.
+//!
+//! The versions of a kind are separate values that share names, scope and storage keys. [`Kind::stored`] is the
+//! storage version. The verbs work in [`Kind::internal`]: the storage version of a built-in kind, as kube-apiserver
+//! works in an internal version, and the served version of a custom kind.
+//!
+//! # Invariants
+//!
+//! INVARIANT (immutable): a kind does not change, except that its definition can become terminating. A change of a
+//! definition makes other values, so that equal pointers mean equal kinds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use apimachinery::clock::Clock;
+use apimachinery::gvk::{GroupKind, GroupResource, GroupVersion};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use crate::lifecycle::Stage;
-use crate::strategy::DefaultStrategy;
-use crate::table::{Cells, Column, DEFAULT};
+use crate::custom::{ConversionWebhook, CustomColumn, CustomStrategy, CustomTable, ScalePaths};
+use crate::lifecycle::{self, Release};
 use crate::{
-    BindingAction, Conversion, DefaultPropagation, Generation, MetadataChecks, NameRule, REVIEW_VERBS,
-    Revalidation, STANDARD_VERBS, StatusWrites, Storage, Strategy, Subresource, UnenforcedKind, Verb,
+    BindingAction, BuiltInKind, Conversion, EnabledVersions, KindSchema, Storage, Strategy, Subresource,
+    Translation, UnenforcedKind, Verb, WriteRules, table,
 };
 
-/// Static facts of a built-in kind.
+/// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind is `custom`. So a custom
+/// kind shares no key with a built-in kind, even if its group has the name of a stem.
+pub(crate) const CUSTOM_KEYS: &str = "custom/";
+
+/// A kind in one version under a names preset.
 pub struct Kind {
-    /// Group stem: `""`, `apps`, `rbac.authorization` (see `Names::group`).
-    pub group: &'static str,
-    /// Version; the preferred version if there are older versions.
-    pub version: &'static str,
-    /// Older versions with the same schema. Only a body of a subresource has them.
-    pub older_versions: &'static [&'static str],
-    /// Kind name: `ConfigMap`.
-    pub kind: &'static str,
-    /// Lower-case plural, as in URLs.
-    pub resource: &'static str,
-    /// Short names: `cm`.
-    pub short_names: &'static [&'static str],
-    /// Categories: `all`.
-    pub categories: &'static [&'static str],
+    /// Full group name and lower-case plural, as in URLs.
+    pub group_resource: GroupResource,
+    /// Full group name and kind name.
+    pub group_kind: GroupKind,
+    /// The version and the other names.
+    pub names: KindNames,
     /// Whether objects are namespaced.
     pub namespaced: bool,
     /// How apid stores the objects, if at all.
     pub storage: Storage,
-    /// Whether apid computes the objects at each read and stores none.
-    pub computed: bool,
+    /// Prefix of the storage keys, with the trailing slash. The prefix of a built-in kind contains the group
+    /// stem, so it does not depend on the names preset. The prefix of a custom kind contains the full group
+    /// name.
+    pub key_prefix: String,
+    /// Hash of the full group name and the plural name. All versions of the kind have the same hash, also
+    /// after a change of its definition.
+    pub hash: u64,
+    /// Schema of the objects.
+    pub schema: KindSchema,
     /// Verbs of the main resource, in discovery order.
     pub verbs: &'static [Verb],
     /// Subresources, in discovery order.
-    pub subresources: &'static [Subresource],
-    /// Schema type of the storage version: `core/v1.ConfigMap`.
-    pub schema: &'static str,
-    /// Rule for object names.
-    pub name_rule: NameRule,
-    /// Checks of metadata at creation and on updates, in addition to the checks of every kind.
-    pub metadata_checks: MetadataChecks,
-    /// Whether finalizers without a domain must be standard finalizers.
-    pub restricts_finalizers: bool,
-    /// Rule for `metadata.generation`.
-    pub generation: Generation,
-    /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
-    pub create_on_update: bool,
-    /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
-    pub unconditional_update: bool,
-    /// Whether the type has validation tags that repeat hand-written rules for writes to the main resource.
-    pub has_validation_tags: bool,
-    /// Updates for which [`Strategy::validate`] runs.
-    pub revalidation: Revalidation,
-    /// Metadata that a write to `status` may change.
-    /// For all kinds with this subresource, `status` writes keep the spec and main resource writes keep the
-    /// status.
-    pub status_writes: StatusWrites,
-    /// Whether a created object keeps its status: nodes report their own status.
-    pub keeps_status_on_create: bool,
-    /// Subresources that discovery lists with this kind as body and that apid does not implement.
-    pub unimplemented_subresources: &'static [&'static str],
-    /// Whether DELETE returns the object instead of a Status.
-    pub delete_returns_object: bool,
-    /// Treatment of dependents if a delete specifies no propagation policy.
-    pub default_propagation: DefaultPropagation,
-    /// Warning for clients that delete without a propagation policy.
-    pub default_propagation_warning: Option<&'static str>,
-    /// Selectable fields in addition to `metadata.name` and `metadata.namespace`, as dotted paths.
-    /// [`Strategy::field`] reads these paths and those of [`Kind::field_sources`].
-    pub selectable_fields: &'static [&'static str],
-    /// Former names of selectable fields that clients may still send, each with the present name.
-    pub field_aliases: &'static [(&'static str, &'static str)],
-    /// Paths that [`Strategy::field`] reads in addition to the selectable fields.
-    /// The watch cache parses only these paths of a stored object.
-    pub field_sources: &'static [&'static str],
-    /// Conversion to and from the storage version, for a non-storage version ([`Storage::Shared`]).
-    pub conversion: Option<&'static dyn Conversion>,
-    /// Rules of a binding-like kind ([`Storage::BindingLike`]).
-    pub binding_action: Option<&'static dyn BindingAction>,
-    /// Warning for a kind that apid stores but does not enforce.
+    pub subresources: Box<[Subresource]>,
+    /// Fields for field selectors.
+    pub fields: SelectableFields,
+    /// Rules of writes and deletes that do not depend on an object.
+    pub rules: WriteRules,
+    /// The deprecation of this version; None if it is not deprecated.
+    pub deprecation: Option<Deprecation>,
+    /// The reason why objects of the kind have no effect; None if they have an effect.
     pub unenforced: Option<&'static UnenforcedKind>,
-    /// Columns of the Table representation.
-    pub columns: &'static [Column],
-    /// Cells of the columns that have no other source, in the order of the columns.
-    pub cells: Cells,
-    /// Rules that depend on an object.
-    pub strategy: &'static dyn Strategy,
+    /// The source of the kind, with the facts that only one of the sources has.
+    pub(crate) source: KindSource,
+    /// The storage version; None if this is the storage version, or if the kind is not stored.
+    pub(crate) storage_version: Option<Arc<Kind>>,
+}
+
+/// The version of a kind, and its names for lists and for clients that complete or abbreviate names.
+pub struct KindNames {
+    /// Version; the preferred version if there are older versions.
+    pub version: String,
+    /// Older versions with the same schema. Only a body of a subresource has them.
+    pub older_versions: &'static [&'static str],
+    /// Kind name of the lists.
+    pub list: String,
+    /// Lower-case singular.
+    pub singular: String,
+    /// Short names. The versions of a definition share one allocation.
+    pub short_names: Arc<[String]>,
+    /// Categories. The versions of a definition share one allocation.
+    pub categories: Arc<[String]>,
+}
+
+/// The fields of a kind for field selectors, as dotted paths.
+pub struct SelectableFields {
+    /// Selectable fields in addition to the name and the namespace.
+    pub names: Box<[String]>,
+    /// Former names of selectable fields that clients may still send, each with the present name.
+    pub(crate) aliases: &'static [(&'static str, &'static str)],
+    /// Fields that the watch cache keeps: the selectable fields of all versions.
+    pub(crate) indexed: Arc<[String]>,
+    /// Paths that [`Strategy::field`] reads in addition to the indexed fields.
+    pub(crate) sources: &'static [&'static str],
+}
+
+/// The source of a kind.
+pub(crate) enum KindSource {
+    /// A row of the built-in table.
+    BuiltIn(&'static BuiltInKind),
+    /// A version of a definition.
+    Definition(Box<Definition>),
+}
+
+/// Facts that only a custom kind has.
+pub struct Definition {
+    /// The uid of the definition.
+    pub uid: Arc<str>,
+    /// Whether apid serves this version. An unserved version exists only as the storage version.
+    pub is_served: bool,
+    /// The webhook that converts objects between versions; None if a conversion changes only `apiVersion`.
+    pub conversion_webhook: Option<Arc<ConversionWebhook>>,
+    /// Paths of the subresource `scale`, if the kind has it.
+    pub scale: Option<ScalePaths>,
+    /// The path to the replicas in each version of the definition, also in versions that are not served, by
+    /// `apiVersion`; None for a version without the subresource `scale`. Shared by all versions.
+    pub replicas_paths: Arc<BTreeMap<String, Option<Vec<String>>>>,
+    /// Whether the definition is being deleted: objects can no longer be created. Shared by all versions.
+    pub(crate) is_terminating: Arc<AtomicBool>,
+    pub(crate) table: CustomTable,
+    pub(crate) strategy: CustomStrategy,
+}
+
+/// The deprecation of a served version of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deprecation {
+    /// The warning for clients.
+    pub warning: String,
+    /// The release that removes the version, if it is known.
+    pub removed_release: Option<Release>,
 }
 
 impl Kind {
-    /// Whether apid serves the kind without `--runtime-config`, which it does only for stable versions.
-    pub fn is_on_by_default(&self) -> bool {
-        Stage::of_version(self.version) == Stage::Stable
-    }
-
-    /// Cells of an object, one per column.
-    pub fn row(&self, object: &Object, clock: &dyn Clock, names: &Names) -> Vec<Value> {
-        let mut cells = (self.cells)(object, clock).into_iter();
-        let cell = |column: &Column| column.source.cell(object, clock, names).or_else(|| cells.next());
-        self.columns.iter().map(cell).map(Option::unwrap_or_default).collect()
-    }
-
-    /// Facts of most namespaced kinds. The schema type, such as `apps/v1.Deployment`, names the group, the version
-    /// and the kind.
-    pub const fn namespaced(schema: &'static str, resource: &'static str) -> Kind {
-        let (stem, versioned_kind) = split_once(schema, b'/');
-        let (version, kind) = split_once(versioned_kind, b'.');
-        let group = match stem.as_bytes() {
-            b"core" => "",
-            _ => stem,
+    /// Builds the kind of a row, without its storage version.
+    pub(crate) fn built_in(row: &'static BuiltInKind, names: &Names, versions: &EnabledVersions) -> Self {
+        let group = names.group(row.group);
+        let stem = match row.storage {
+            Storage::Shared(stem) => stem,
+            _ => row.group,
         };
+        let stem = if stem.is_empty() { "core" } else { stem };
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let deprecation = lifecycle::of_kind(row.group, row.version, row.kind).and_then(|version| {
+            Some(Deprecation { warning: version.warning(names)?, removed_release: version.removed })
+        });
         Kind {
-            group,
-            version,
-            older_versions: &[],
-            kind,
-            resource,
-            short_names: &[],
-            categories: &[],
-            namespaced: true,
-            storage: Storage::Stored,
-            computed: false,
-            verbs: STANDARD_VERBS,
-            subresources: &[],
-            schema,
-            name_rule: NameRule::Subdomain,
-            metadata_checks: MetadataChecks::full(Revalidation::Always),
-            restricts_finalizers: true,
-            generation: Generation::None,
-            create_on_update: false,
-            unconditional_update: true,
-            has_validation_tags: false,
-            revalidation: Revalidation::Always,
-            status_writes: StatusWrites::Metadata,
-            keeps_status_on_create: false,
-            unimplemented_subresources: &[],
-            delete_returns_object: false,
-            default_propagation: DefaultPropagation::Background,
-            default_propagation_warning: None,
-            selectable_fields: &[],
-            field_aliases: &[],
-            field_sources: &[],
-            conversion: None,
-            binding_action: None,
-            unenforced: None,
-            columns: DEFAULT,
-            cells: |_, _| Vec::new(),
-            strategy: &DefaultStrategy,
+            group_resource: GroupResource { group: group.clone(), resource: row.resource.to_owned() },
+            names: KindNames {
+                version: row.version.to_owned(),
+                older_versions: row.older_versions,
+                list: format!("{}List", row.kind),
+                singular: row.kind.to_lowercase(),
+                short_names: owned(row.short_names).into(),
+                categories: owned(row.categories).into(),
+            },
+            namespaced: row.namespaced,
+            storage: row.storage,
+            key_prefix: format!("{stem}/{}/", row.resource),
+            hash: hash(&group, row.resource),
+            group_kind: GroupKind { group, kind: row.kind.to_owned() },
+            schema: KindSchema::Table(row.schema),
+            verbs: row.verbs,
+            subresources: row.subresources.into(),
+            fields: SelectableFields {
+                names: owned(row.selectable_fields).into(),
+                aliases: row.field_aliases,
+                indexed: owned(row.selectable_fields).into(),
+                sources: row.field_sources,
+            },
+            rules: row.rules,
+            deprecation,
+            unenforced: versions.unenforced(row),
+            source: KindSource::BuiltIn(row),
+            storage_version: None,
         }
     }
 
-    /// Facts of most cluster-scoped kinds; see [`Kind::namespaced`].
-    pub const fn cluster_scoped(schema: &'static str, resource: &'static str) -> Kind {
-        Kind { namespaced: false, ..Kind::namespaced(schema, resource) }
+    /// Whether the kind is a custom kind.
+    pub fn is_custom(&self) -> bool {
+        self.definition().is_some()
     }
 
-    /// Facts of most kinds of reviews; see [`Kind::namespaced`].
-    pub(crate) const fn review(schema: &'static str, resource: &'static str) -> Kind {
-        let storage = Storage::Review;
-        Kind { storage, verbs: REVIEW_VERBS, ..Kind::cluster_scoped(schema, resource) }
+    /// The facts of the definition of a custom kind; None for a built-in kind.
+    pub fn definition(&self) -> Option<&Definition> {
+        match &self.source {
+            KindSource::BuiltIn(_) => None,
+            KindSource::Definition(definition) => Some(definition),
+        }
     }
 
-    /// Facts that all custom kinds share. Their [`CustomKind`](crate::CustomKind) holds the other facts.
-    pub(crate) const CUSTOM: Kind = Kind {
-        metadata_checks: MetadataChecks::CHANGES,
-        restricts_finalizers: false,
-        unconditional_update: false,
-        generation: Generation::CountedOutsideMetadata,
-        status_writes: StatusWrites::StatusOnly,
-        // `validate_update` of a custom kind already validates the whole new object.
-        revalidation: Revalidation::Never,
-        ..Kind::namespaced("", "")
-    };
+    /// The row of a built-in kind; None for a custom kind.
+    pub fn row(&self) -> Option<&'static BuiltInKind> {
+        match self.source {
+            KindSource::BuiltIn(row) => Some(row),
+            KindSource::Definition(_) => None,
+        }
+    }
+
+    /// Kind name: `ConfigMap`.
+    pub fn name(&self) -> &str {
+        &self.group_kind.kind
+    }
+
+    /// Lower-case plural: `configmaps`.
+    pub fn plural(&self) -> &str {
+        &self.group_resource.resource
+    }
+
+    /// Group stem of a built-in kind, full group name of a custom kind.
+    pub fn stem(&self) -> &str {
+        self.row().map_or(&self.group_kind.group, |row| row.group)
+    }
+
+    /// Preferred version.
+    pub fn version(&self) -> &str {
+        &self.names.version
+    }
+
+    /// Versions that share the schema of this kind; the preferred version is first.
+    pub fn versions(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.version()).chain(self.names.older_versions.iter().copied())
+    }
+
+    /// Whether the kind has a version.
+    pub fn has_version(&self, version: &str) -> bool {
+        self.versions().any(|known| known == version)
+    }
+
+    /// The `apiVersion` of the objects in the preferred version.
+    pub fn api_version(&self) -> String {
+        let version = self.version().to_owned();
+        GroupVersion { group: self.group_resource.group.clone(), version }.to_string()
+    }
+
+    /// The storage version, or this version if it is the storage version or is not stored.
+    pub fn stored(&self) -> &Kind {
+        self.storage_version.as_deref().unwrap_or(self)
+    }
+
+    /// The version in which the verbs work: the storage version of a built-in kind, this version of a custom kind.
+    pub fn internal(&self) -> &Kind {
+        self.converted_from().unwrap_or(self)
+    }
+
+    /// The storage version of a built-in kind, if this is another version. Objects of custom kinds are converted when
+    /// they are read and written.
+    pub(crate) fn converted_from(&self) -> Option<&Kind> {
+        self.storage_version.as_deref().filter(|_| !self.is_custom())
+    }
+
+    /// Whether this is a version of a stored kind other than its storage version.
+    pub fn is_other_version(&self) -> bool {
+        self.storage_version.is_some()
+    }
+
+    /// Whether this is a non-storage version of a built-in kind: its stored objects are converted for each response.
+    pub fn is_converted(&self) -> bool {
+        self.converted_from().is_some()
+    }
+
+    /// Storage key of an object: `<prefix><namespace>/<name>` or `<prefix><name>`.
+    pub fn key(&self, namespace: &str, name: &str) -> String {
+        if self.namespaced {
+            [self.key_prefix.as_str(), namespace, "/", name].concat()
+        } else {
+            [self.key_prefix.as_str(), name].concat()
+        }
+    }
+
+    /// Namespace and name of a storage key; None for a key of another kind.
+    /// The namespace of cluster-scoped kinds is `""`.
+    pub fn parse_key<'a>(&self, key: &'a str) -> Option<(&'a str, &'a str)> {
+        let rest = key.strip_prefix(self.key_prefix.as_str())?;
+        if self.namespaced { rest.split_once('/') } else { Some(("", rest)) }
+    }
+
+    /// Whether the definition is being deleted: objects can no longer be created.
+    pub fn is_terminating(&self) -> bool {
+        self.definition().is_some_and(|definition| definition.is_terminating.load(Ordering::Acquire))
+    }
+
+    /// Verbs that discovery lists. If the definition of the kind is being deleted, these are only the verbs
+    /// that read or delete objects, although clients can still update the objects.
+    pub fn discovery_verbs(&self) -> &'static [Verb] {
+        if self.is_terminating() {
+            return &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];
+        }
+        self.verbs
+    }
+
+    /// The subresource with a name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    /// Kind name of the bodies of a subresource.
+    pub fn body_kind(&self, subresource: &Subresource) -> &str {
+        if subresource.kind.is_empty() { self.name() } else { subresource.kind }
+    }
+
+    /// Whether the ordinary verbs read and write a subresource as a part of the object.
+    /// The [`Strategy`] of the kind decides which fields a write may change. Other subresources have bodies
+    /// of another kind, or forward requests.
+    pub fn is_part(&self, subresource: &Subresource) -> bool {
+        self.body_kind(subresource) == self.name()
+            && subresource.group_version.is_none()
+            && subresource.verbs.contains(&Verb::Update)
+    }
+
+    /// Whether the kind has the subresource `status`.
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    /// Go package of the internal type in kube-apiserver, for messages about other kinds.
+    pub fn internal_package(&self) -> &str {
+        internal_package(self.schema.type_name(), self.stem())
+    }
+
+    /// Storage-version name of a selectable field of this version; None if the field is not selectable.
+    /// `metadata.name` and `metadata.namespace` are the same in all versions.
+    pub fn stored_field<'a>(&self, field: &'a str) -> Option<&'a str> {
+        if matches!(field, "metadata.name" | "metadata.namespace") {
+            return Some(field);
+        }
+        let alias =
+            self.fields.aliases.iter().find(|(former, _)| *former == field).map(|(_, present)| *present);
+        let renamed = self.conversion().and_then(|conversion| conversion.stored_field(field)).or(alias);
+        renamed.or_else(|| self.fields.names.iter().any(|name| name == field).then_some(field))
+    }
+
+    /// Columns of the Table representation.
+    pub fn columns(&self) -> Vec<CustomColumn> {
+        match &self.source {
+            KindSource::BuiltIn(row) => row.columns.iter().map(table::to_custom).collect(),
+            KindSource::Definition(definition) => definition.table.columns(),
+        }
+    }
+
+    /// Cells of an object in the Table representation, one per column.
+    pub fn cells(&self, object: &Object, clock: &dyn Clock, names: &Names) -> Vec<Value> {
+        match &self.source {
+            KindSource::BuiltIn(row) => {
+                let mut computed = (row.cells)(object, clock).into_iter();
+                let cells = row.columns.iter().map(|column| {
+                    column.source.cell(object, clock, names).or_else(|| computed.next()).unwrap_or_default()
+                });
+                cells.collect()
+            }
+            KindSource::Definition(definition) => definition.table.cells(object, clock),
+        }
+    }
+
+    /// Rules of the kind that depend on an object.
+    pub fn strategy(&self) -> &dyn Strategy {
+        match &self.source {
+            KindSource::BuiltIn(row) => row.strategy,
+            KindSource::Definition(definition) => &definition.strategy,
+        }
+    }
+
+    /// Whether apid computes the objects at each read and stores none.
+    pub fn is_computed(&self) -> bool {
+        self.row().is_some_and(|row| row.computed)
+    }
+
+    /// Rules of a binding-like kind ([`Storage::BindingLike`]).
+    pub fn binding_action(&self) -> Option<&'static dyn BindingAction> {
+        self.row()?.binding_action
+    }
+
+    /// Conversion to and from the storage version, for a non-storage version of a built-in kind.
+    pub(crate) fn conversion(&self) -> Option<&'static dyn Conversion> {
+        self.row()?.conversion
+    }
+
+    /// The webhook that converts objects between versions, if the kind has one.
+    pub fn conversion_webhook(&self) -> Option<&Arc<ConversionWebhook>> {
+        self.definition()?.conversion_webhook.as_ref()
+    }
+
+    /// Translation between the stored field names and those of the names preset; None if all names are equal.
+    pub fn translation(&self, names: &Names) -> Option<&dyn Translation> {
+        self.strategy().translation(names)
+    }
 }
 
-/// Splits a text at the first separator. Without a separator, the second part is empty.
-const fn split_once(text: &str, separator: u8) -> (&str, &str) {
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        if *first == separator {
-            let (head, _) = text.split_at(text.len() - rest.len());
-            let (_, tail) = text.split_at(text.len() - after.len());
-            return (head, tail);
-        }
-        rest = after;
+impl Definition {
+    /// Records whether the definition is being deleted, for all versions. Returns whether the record changed.
+    pub fn set_terminating(&self, is_terminating: bool) -> bool {
+        self.is_terminating.swap(is_terminating, Ordering::AcqRel) != is_terminating
     }
-    (text, "")
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {:?}", self.group_resource, self.versions().collect::<Vec<_>>())
+    }
+}
+
+/// Hash of the full group name and the plural name of a kind.
+pub(crate) fn hash(group: &str, resource: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (group, resource).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Go package of the internal type of a kind in kube-apiserver, for messages.
+///
+/// `type_name` is the schema type of a built-in kind; a custom kind has the package `group`.
+pub fn internal_package<'a>(type_name: Option<&'a str>, group: &'a str) -> &'a str {
+    match type_name.and_then(|name| name.split_once('/')) {
+        // An Event of the group `events` has the internal type of the core group.
+        Some(("events", _)) => "core",
+        Some((package, _)) => package,
+        None => group,
+    }
 }

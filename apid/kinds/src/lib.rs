@@ -3,20 +3,12 @@
 //!
 //! # Contract
 //!
-//! A [`Kind`] contains the static facts of a built-in kind, a [`CustomKind`] the facts of one version of a
-//! custom kind. A [`KindRef`] is a handle of one of the two. [`Registry`] resolves all kinds under a names
-//! preset into [`Resource`]s. Routes, discovery and storage keys derive from the resources. A registry is
-//! immutable: after a change of a custom kind, apid builds another registry that shares the unchanged
-//! resources. A [`Strategy`] contains the rules of a kind that depend on an object; [`metadata`] contains the
-//! metadata rules that all kinds share. The code of the API verbs applies both kinds of rules through the
-//! methods of [`Resource`], in this order:
-//!
-//! 1. [`Resource::conform`] checks types (400), drops unknown fields and creates the stored form, and
-//!    [`Resource::to_stored`] converts an object of another version to the storage version;
-//! 2. [`Resource::default`];
-//! 3. [`Resource::prepare_create`] or [`Resource::prepare_update`];
-//! 4. admission, then [`Resource::canonicalize`];
-//! 5. [`Resource::validate_create`] or [`Resource::validate_update`] (422).
+//! A [`Kind`] has the facts and rules of one version of a kind. [`Registry`] builds the built-in kinds of a names
+//! preset from the rows of the built-in table, and [`custom`] builds the kinds of definitions. Routes, discovery and
+//! storage keys derive from the kinds. A registry is immutable: after a change of a definition, apid builds another
+//! registry that shares the unchanged kinds. A [`Strategy`] contains the rules of a kind that depend on an object;
+//! [`metadata`] contains the metadata rules that all kinds share. The code of the API verbs applies both through the
+//! methods of [`Kind`]; the module `object_steps` states their order.
 //!
 //! The watch cache keeps [`entry::Entry`] values.
 //!
@@ -34,6 +26,7 @@ use apimachinery::names::Names;
 pub mod admission_expressions;
 mod api_priorities;
 mod binding_action;
+mod built_in_kind;
 mod built_in_kinds;
 mod conversion;
 pub mod custom;
@@ -44,10 +37,11 @@ pub mod eviction;
 mod explain;
 pub mod format;
 mod kind;
-mod kind_ref;
+mod kind_schema;
 pub mod labels;
 pub mod lifecycle;
 pub mod metadata;
+mod object_steps;
 mod reference_key;
 pub mod registry;
 pub mod resource_name;
@@ -88,16 +82,22 @@ mod storagemigration;
 
 pub use api_priorities::ApiPriority;
 pub use binding_action::{AssignmentError, BindingAction};
+pub use built_in_kind::BuiltInKind;
 pub use certificates::USAGES as CERTIFICATE_USAGES;
 pub use conversion::Conversion;
 pub use core::{complete_service_families, quality_of_service};
 pub use enabled_versions::{EnabledVersions, RuntimeConfigErrors};
-pub use kind::Kind;
-pub use kind_ref::{CustomKind, KindRef, NameList, SchemaRef, TableRef, internal_package};
-pub use reference_key::{REFERENCE_ROOT, reference_key_of, resource_of_prefix, resource_prefix};
-pub use registry::{CurrentRegistry, Deprecation, Registry, Resource};
+pub use kind::{Definition, Deprecation, Kind, KindNames, SelectableFields, internal_package};
+pub use kind_schema::KindSchema;
+pub use reference_key::{
+    REFERENCE_ROOT, ReferencePrefixes, reference_key_of, resource_of_prefix, resource_prefix,
+};
+pub use registry::{CurrentRegistry, Registry};
+/// The former name of [`Kind`].
+pub type Resource = Kind;
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
+    WriteRules,
 };
 pub use table::{Column, Source};
 pub use translation::Translation;
@@ -120,7 +120,7 @@ pub enum Storage {
     /// The body of a subresource of an object with another kind. The kind has no path of its own.
     VirtualSubresource,
     /// A further version of a stored kind: the kind with the same plural in the group of this stem.
-    /// [`Kind::conversion`] converts between this version and the storage version. The rules of writes are
+    /// [`BuiltInKind::conversion`] converts between this version and the storage version. The rules of writes are
     /// those of the stored kind. The strategy of this version defines its representation. Its
     /// [`Strategy::validate`] adds rules for creations, and its [`Strategy::validate_update`] adds rules for
     /// updates; these two methods receive objects in the storage version.
@@ -190,7 +190,7 @@ pub struct Subresource {
     /// Verbs, in discovery order.
     pub verbs: &'static [Verb],
     /// Kind of the request and response bodies. `""` means the kind of the main resource, see
-    /// [`KindRef::body_kind`].
+    /// [`Kind::body_kind`].
     pub kind: &'static str,
     /// Group stem and version of the body kind if they differ from those of the main resource.
     /// Example: a token request is in `authentication`, `v1`.

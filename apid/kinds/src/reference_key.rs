@@ -1,10 +1,13 @@
 //! Storage keys of kube-apiserver, which some of its messages show.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use apimachinery::gvk::GroupResource;
 use apimachinery::names::Names;
 
-use crate::Resource;
-use crate::registry::CUSTOM_KEYS;
+use crate::kind::CUSTOM_KEYS;
+use crate::{EnabledVersions, Kind, Registry};
 
 /// The prefix of all keys in kube-apiserver.
 pub const REFERENCE_ROOT: &str = "/registry";
@@ -18,6 +21,9 @@ const PREFIXES: [(&str, &str); 5] = [
     ("replicationcontrollers", "controllers"),
     ("services", "services/specs"),
 ];
+
+/// The beginning of the keys of data that are no objects.
+const OWN_KEYS: &str = "/apid/";
 
 /// Groups of built-in kinds whose keys begin with the name of the group.
 const GROUPS: [&str; 2] = ["apiextensions", "apiregistration"];
@@ -62,6 +68,44 @@ pub fn resource_of_prefix(prefix: &str, names: &Names) -> Option<(GroupResource,
     Some((GroupResource { group, resource: resource.to_owned() }, format!("{reference}/")))
 }
 
+/// The prefixes of all built-in resources in kube-apiserver, with those of the store.
+pub struct ReferencePrefixes {
+    /// Without the prefix of the cluster: `/configmaps/`, `core/configmaps/`.
+    stored: HashMap<String, String>,
+    names: Names,
+}
+
+impl ReferencePrefixes {
+    /// The prefixes under a names preset, also those of versions that are not served.
+    pub fn new(names: &Names) -> Self {
+        let (all, _) = EnabledVersions::parse(["api/all=true"], names).unwrap_or_default();
+        let registry = Registry::with_versions(names, &all);
+        let stored = registry.stored().map(|kind| (kind.reference_prefix(), kind.key_prefix.clone()));
+        ReferencePrefixes { stored: stored.collect(), names: names.clone() }
+    }
+
+    /// The key in the store for a storage key of kube-apiserver, without the prefix of the cluster. None for data that
+    /// are no objects of a known resource, such as ranges of addresses.
+    pub fn stored_key<'k>(&self, reference: &'k str) -> Option<Cow<'k, str>> {
+        if reference.starts_with(OWN_KEYS) {
+            return Some(Cow::Borrowed(reference));
+        }
+        let path = reference.strip_prefix('/')?;
+        let (first, rest) = path.split_once('/')?;
+        if first.contains('.') {
+            let is_built_in = self.names.stem(first).is_some_and(|stem| GROUPS.contains(&stem));
+            if !is_built_in {
+                return rest.contains('/').then(|| Cow::Owned([CUSTOM_KEYS, path].concat()));
+            }
+        }
+        // The prefix has one segment, or two: `/configmaps/`, `/services/specs/`.
+        let ends = reference.match_indices('/').skip(1).take(2).map(|(slash, _)| slash + 1);
+        let found = ends.filter_map(|end| Some((self.stored.get(reference.get(..end)?)?, end))).last();
+        let (prefix, end) = found?;
+        Some(Cow::Owned([prefix.as_str(), reference.get(end..)?].concat()))
+    }
+}
+
 /// The storage key of an object in kube-apiserver for its key in the store, without the prefix of the cluster. Other
 /// keys stay as they are.
 pub fn reference_key_of(key: &str, names: &Names) -> String {
@@ -72,7 +116,7 @@ pub fn reference_key_of(key: &str, names: &Names) -> String {
     }
 }
 
-impl Resource {
+impl Kind {
     /// The beginning of the storage keys of the objects in kube-apiserver, without the prefix of the cluster:
     /// `/configmaps/`.
     pub(crate) fn reference_prefix(&self) -> String {
@@ -84,7 +128,7 @@ impl Resource {
     pub fn reference_key(&self, namespace: &str, name: &str) -> String {
         let GroupResource { group, resource } = &self.group_resource;
         let mut key = reference_prefix(group, resource, self.is_custom());
-        if self.kind.namespaced() {
+        if self.namespaced {
             key.extend(["/", namespace]);
         }
         key.extend(["/", name]);
@@ -119,6 +163,32 @@ mod tests {
         ] {
             let found = registry.find(group, "v1", resource).unwrap();
             assert_eq!(found.reference_key("team", "x"), expected);
+        }
+    }
+
+    #[test]
+    fn stored_key_of_a_reference_key_is_the_key_of_the_store() {
+        for preset in [Preset::Kubernetes, Preset::Svc] {
+            let names = Names::new(preset, "example.test").unwrap();
+            let prefixes = ReferencePrefixes::new(&names);
+            for kind in Registry::new(&names).stored() {
+                let key = kind.key("team", "x:y");
+                let reference = reference_key_of(&key, &names);
+                assert_eq!(prefixes.stored_key(&reference).as_deref(), Some(key.as_str()), "{reference}");
+            }
+            for (reference, expected) in [
+                ("/example.com/widgets/team/x", Some("custom/example.com/widgets/team/x")),
+                ("/apid/continue-key", Some("/apid/continue-key")),
+                ("/services/specs/a/b", Some("core/services/a/b")),
+                ("/services/endpoints/a/b", Some("core/endpoints/a/b")),
+                ("/masterleases/192.0.2.10", None),
+                ("/ranges/serviceips", None),
+                ("/health", None),
+                ("configmaps/a/b", None),
+                ("", None),
+            ] {
+                assert_eq!(prefixes.stored_key(reference).as_deref(), expected, "{reference}");
+            }
         }
     }
 

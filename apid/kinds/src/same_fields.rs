@@ -6,22 +6,29 @@
 //! the schemas of both versions have the same fields.
 
 use crate::strategy::DefaultStrategy;
-use crate::{Conversion, Kind, Storage};
+use crate::{BuiltInKind, Conversion, Storage};
 
 /// Returns another version of a stored kind. `schema` is the type of this version.
-pub(crate) const fn same_fields(stored: Kind, schema: &'static str) -> Kind {
+pub(crate) const fn same_fields(stored: BuiltInKind, schema: &'static str) -> BuiltInKind {
     derive_version(stored, schema, &SameFields)
 }
 
 /// Returns another version of a stored kind with a conversion. `schema` is the type of this version.
 pub(crate) const fn derive_version(
-    stored: Kind,
+    stored: BuiltInKind,
     schema: &'static str,
     conversion: &'static dyn Conversion,
-) -> Kind {
+) -> BuiltInKind {
     let storage = Storage::Shared(stored.group);
-    let Kind { version, .. } = Kind::namespaced(schema, stored.resource);
-    Kind { version, storage, schema, strategy: &DefaultStrategy, conversion: Some(conversion), ..stored }
+    let BuiltInKind { version, .. } = BuiltInKind::namespaced(schema, stored.resource);
+    BuiltInKind {
+        version,
+        storage,
+        schema,
+        strategy: &DefaultStrategy,
+        conversion: Some(conversion),
+        ..stored
+    }
 }
 
 /// Conversion to and from a version with the same fields.

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use crate::table::cell::{self, NONE, PathReader};
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, number};
-use crate::{Column, Kind, KindRef, NameRule, Storage, metadata};
+use crate::{BuiltInKind, Column, Kind, NameRule, Storage, metadata};
 
 /// Kind of the bodies of the subresource `scale`.
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: BuiltInKind = BuiltInKind {
     storage: Storage::VirtualSubresource,
     verbs: &[],
     columns: &[
@@ -29,7 +29,7 @@ pub(crate) const KIND: Kind = Kind {
             .with_source(Source::Number("status.replicas")),
         AGE,
     ],
-    ..Kind::namespaced("autoscaling/v1.Scale", "scale")
+    ..BuiltInKind::namespaced("autoscaling/v1.Scale", "scale")
 };
 
 /// The `apiVersion` of a Scale. The group has the same name in all presets.
@@ -39,11 +39,8 @@ const API_VERSION: &str = "autoscaling/v1";
 const METADATA: [&str; 5] = ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"];
 
 /// Builds the Scale of an object.
-pub fn of(kind: &KindRef, object: &Object) -> Object {
-    let paths = match kind {
-        KindRef::BuiltIn(_) => None,
-        KindRef::Custom(kind) => kind.scale.as_ref(),
-    };
+pub fn of(kind: &Kind, object: &Object) -> Object {
+    let paths = kind.definition().and_then(|definition| definition.scale.as_ref());
     let (desired, actual, selector) = match paths {
         None => {
             let desired = object.find("spec.replicas").and_then(Value::as_i64);
@@ -95,9 +92,8 @@ pub struct MissingReplicas {
 /// # Errors
 ///
 /// The object has no such field.
-pub fn check(kind: &KindRef, object: &Object) -> Result<(), MissingReplicas> {
-    let KindRef::Custom(kind) = kind else { return Ok(()) };
-    match &kind.scale {
+pub fn check(kind: &Kind, object: &Object) -> Result<(), MissingReplicas> {
+    match kind.definition().and_then(|definition| definition.scale.as_ref()) {
         Some(paths) if value_at(object, &paths.spec_replicas).is_none() => {
             Err(MissingReplicas { path: format!(".{}", paths.spec_replicas.join(".")) })
         }
@@ -118,8 +114,8 @@ fn selector(object: &Object) -> String {
 
 /// Validates a Scale for an object of a kind. A Scale of a custom object has no rules of its own: the rules of the
 /// object limit the number of replicas.
-pub fn validate(kind: &KindRef, scale: &Object, names: &Names) -> FieldErrors {
-    if matches!(kind, KindRef::Custom(_)) {
+pub fn validate(kind: &Kind, scale: &Object, names: &Names) -> FieldErrors {
+    if kind.is_custom() {
         return FieldErrors::new();
     }
     let rules = metadata::Rules {
@@ -133,10 +129,10 @@ pub fn validate(kind: &KindRef, scale: &Object, names: &Names) -> FieldErrors {
 }
 
 /// Copies the replica count of a Scale into the object.
-pub fn apply(kind: &KindRef, object: &mut Object, scale: &Object) {
+pub fn apply(kind: &Kind, object: &mut Object, scale: &Object) {
     let replicas = scale.integer("spec.replicas");
-    if let KindRef::Custom(kind) = kind {
-        if let Some(paths) = &kind.scale {
+    if let Some(definition) = kind.definition() {
+        if let Some(paths) = &definition.scale {
             set_at(&mut object.0, &paths.spec_replicas, replicas);
         }
         return;
@@ -169,8 +165,12 @@ mod tests {
     use apimachinery::names::Preset;
 
     use super::*;
+    use crate::EnabledVersions;
 
-    const BUILT_IN: KindRef = KindRef::BuiltIn(&KIND);
+    fn built_in() -> Kind {
+        let names = Names::new(Preset::Kubernetes, "").unwrap();
+        Kind::built_in(&KIND, &names, &EnabledVersions::default())
+    }
 
     fn object(value: Value) -> Object {
         Object::from_value(value).unwrap()
@@ -211,7 +211,7 @@ mod tests {
             let mut metadata_of_all = metadata.clone();
             metadata_of_all["labels"] = json!({"not": "shown"});
             let scale = of(
-                &BUILT_IN,
+                &built_in(),
                 &object(json!({"kind": "X", "apiVersion": "apps/v1", "metadata": metadata_of_all,
                 "spec": spec, "status": status})),
             );
@@ -233,17 +233,17 @@ mod tests {
             object(json!({"metadata": identity, "spec": {"replicas": 5}, "status": {"replicas": 9}}));
         schema().conform(&mut scale).unwrap();
         let names = Names::new(Preset::Kubernetes, "").unwrap();
-        assert!(validate(&BUILT_IN, &scale, &names).is_empty());
-        apply(&BUILT_IN, &mut deployment, &scale);
+        assert!(validate(&built_in(), &scale, &names).is_empty());
+        apply(&built_in(), &mut deployment, &scale);
         assert_eq!(
             deployment.clone().into_value(),
             json!({"spec": {"replicas": 5, "paused": true}, "status": {"replicas": 3}})
         );
-        apply(&BUILT_IN, &mut deployment, &object(json!({})));
+        apply(&built_in(), &mut deployment, &object(json!({})));
         assert_eq!(deployment.find("spec.replicas"), Some(&json!(0)), "a Scale without replicas sets zero");
         let finalizers = json!({"name": "w", "namespace": "team", "finalizers": ["bad"]});
         let errors =
-            validate(&BUILT_IN, &object(json!({"metadata": finalizers, "spec": {"replicas": -1}})), &names);
+            validate(&built_in(), &object(json!({"metadata": finalizers, "spec": {"replicas": -1}})), &names);
         assert_eq!(
             errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
             [

@@ -10,7 +10,7 @@
 use apimachinery::object::Object;
 
 use crate::defaults::restore;
-use crate::{KindRef, SchemaRef, StatusWrites, metadata};
+use crate::{Kind, StatusWrites, metadata};
 
 const STATUS: &str = "status";
 
@@ -21,8 +21,8 @@ pub(crate) const REQUEST_METADATA: [&str; 6] =
     ["labels", "annotations", "finalizers", "ownerReferences", "selfLink", "deletionTimestamp"];
 
 /// Resets the status, unless the kind allows a status at creation.
-pub(crate) fn prepare_create(kind: &KindRef, object: &mut Object) {
-    if !kind.has_status() || kind.facts().keeps_status_on_create {
+pub(crate) fn prepare_create(kind: &Kind, object: &mut Object) {
+    if !kind.has_status() || kind.rules.keeps_status_on_create {
         return;
     }
     match empty_status(kind) {
@@ -32,7 +32,7 @@ pub(crate) fn prepare_create(kind: &KindRef, object: &mut Object) {
 }
 
 /// Restores the part of the object that the subresource does not write.
-pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, subresource: &str) {
+pub(crate) fn prepare_update(kind: &Kind, new: &mut Object, old: &Object, subresource: &str) {
     if !kind.has_status() {
         return;
     }
@@ -40,7 +40,7 @@ pub(crate) fn prepare_update(kind: &KindRef, new: &mut Object, old: &Object, sub
         "" => restore_field(new, old, STATUS),
         STATUS => {
             keep_all_but_status(new, old);
-            let restored_fields: &[&str] = match kind.facts().status_writes {
+            let restored_fields: &[&str] = match kind.rules.status_writes {
                 StatusWrites::Metadata => &[],
                 StatusWrites::MetadataWithoutLabels => &["labels"],
                 StatusWrites::ServerMetadata => &AUTHOR_METADATA,
@@ -74,9 +74,6 @@ fn keep_all_but_status(new: &mut Object, old: &Object) {
 }
 
 /// The status of an object to which no status has been written; None if such an object has no field `status`.
-fn empty_status(kind: &KindRef) -> Option<serde_json::Value> {
-    match kind.schema()? {
-        SchemaRef::BuiltIn(schema) => schema.empty().remove(STATUS),
-        SchemaRef::Custom(_) => None,
-    }
+fn empty_status(kind: &Kind) -> Option<serde_json::Value> {
+    kind.schema.empty().remove(STATUS)
 }

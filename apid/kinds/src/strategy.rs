@@ -130,8 +130,72 @@ impl Revalidation {
     }
 }
 
+/// Rules of the writes and deletes of a kind that do not depend on an object.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRules {
+    /// Rule for object names.
+    pub name_rule: NameRule,
+    /// Checks of metadata at creation and on updates, in addition to the checks of every kind.
+    pub metadata_checks: MetadataChecks,
+    /// Whether finalizers without a domain must be standard finalizers.
+    pub restricts_finalizers: bool,
+    /// Rule for `metadata.generation`.
+    pub generation: Generation,
+    /// Whether PUT to a missing name creates the object (requirements D-NAME-16).
+    pub create_on_update: bool,
+    /// Whether PUT without resourceVersion is allowed (requirements D-EP-16).
+    pub unconditional_update: bool,
+    /// Whether the type has validation tags that repeat hand-written rules for writes to the main resource.
+    pub has_validation_tags: bool,
+    /// Updates for which [`Strategy::validate`] runs.
+    pub revalidation: Revalidation,
+    /// Metadata that a write to `status` may change.
+    /// For all kinds with this subresource, `status` writes keep the spec and main resource writes keep the
+    /// status.
+    pub status_writes: StatusWrites,
+    /// Whether a created object keeps its status: nodes report their own status.
+    pub keeps_status_on_create: bool,
+    /// Whether DELETE returns the object instead of a Status.
+    pub delete_returns_object: bool,
+    /// Treatment of dependents if a delete specifies no propagation policy.
+    pub default_propagation: DefaultPropagation,
+    /// Warning for clients that delete without a propagation policy.
+    pub default_propagation_warning: Option<&'static str>,
+}
+
+impl WriteRules {
+    /// Rules of most built-in kinds.
+    pub const BUILT_IN: Self = WriteRules {
+        name_rule: NameRule::Subdomain,
+        metadata_checks: MetadataChecks::full(Revalidation::Always),
+        restricts_finalizers: true,
+        generation: Generation::None,
+        create_on_update: false,
+        unconditional_update: true,
+        has_validation_tags: false,
+        revalidation: Revalidation::Always,
+        status_writes: StatusWrites::Metadata,
+        keeps_status_on_create: false,
+        delete_returns_object: false,
+        default_propagation: DefaultPropagation::Background,
+        default_propagation_warning: None,
+    };
+
+    /// Rules of all custom kinds.
+    pub(crate) const CUSTOM: Self = WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        restricts_finalizers: false,
+        unconditional_update: false,
+        generation: Generation::CountedOutsideMetadata,
+        status_writes: StatusWrites::StatusOnly,
+        // `validate_update` of a custom kind already validates the whole new object.
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    };
+}
+
 /// Rules of a kind that depend on an object; [`crate::Kind`] contains its other facts. The methods of
-/// [`crate::Resource`] call the methods of this trait and also apply the metadata rules. Objects conform to
+/// [`crate::Kind`] call the methods of this trait and also apply the metadata rules. Objects conform to
 /// the schema before each call. A missing field that the schema omits is absent and never `null`.
 pub trait Strategy: Send + Sync {
     /// Grace period in seconds: the requested period or the default of the object.
@@ -140,7 +204,7 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Value of one of [`crate::Kind::selectable_fields`]: a string, boolean or number as text; `""` if unset.
+    /// Value of one of [`crate::SelectableFields::names`]: a string, boolean or number as text; `""` if unset.
     fn field(&self, object: &Object, field: &str) -> String {
         match object.find(field) {
             Some(Value::String(text)) => text.clone(),
@@ -185,7 +249,7 @@ pub trait Strategy: Send + Sync {
     }
 
     /// Validates the changes of an update.
-    /// [`crate::Kind::revalidation`] decides whether [`Strategy::validate`] also runs.
+    /// [`WriteRules::revalidation`] decides whether [`Strategy::validate`] also runs.
     fn validate_update(&self, _new: &Object, _old: &Object, _ctx: &Context<'_>) -> FieldErrors {
         FieldErrors::new()
     }

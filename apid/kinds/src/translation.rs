@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! A kind whose stored objects have other field names than requests and responses has a [`Translation`].
-//! [`crate::Resource::conform_body`] applies it to bodies and [`crate::Resource::represent`] to responses. All
+//! [`crate::Kind::conform_body`] applies it to bodies and [`crate::Kind::represent`] to responses. All
 //! other code, and Protobuf, sees the stored names. A round trip through the served names changes nothing.
 
 use apimachinery::names::Names;

@@ -125,7 +125,7 @@ fn case_file_names() -> Vec<String> {
 
 fn stored_resources() -> Vec<String> {
     let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
-    Registry::new(&names).stored().map(|resource| resource.kind.resource().to_owned()).collect()
+    Registry::new(&names).stored().map(|resource| resource.plural().to_owned()).collect()
 }
 
 /// Runs all cases of a file and reports every difference.
@@ -136,7 +136,7 @@ fn check_file(name: &str) {
     let names = Names::new(Preset::Kubernetes, "example.test").unwrap();
     let registry = Registry::new(&names);
     let mut differences = Vec::new();
-    for resource in registry.stored().filter(|resource| resource.kind.resource() == name) {
+    for resource in registry.stored().filter(|resource| resource.plural() == name) {
         for case in cases.value.as_array().unwrap() {
             let title = case["name"].as_str().unwrap();
             let found = Case::new(resource, case).run();
@@ -154,7 +154,7 @@ fn generated_name_is_accepted_where_a_name_is() {
     for file in case_file_names() {
         let bytes = fs::read(testdata().join(format!("{file}.yaml"))).unwrap();
         let cases = yaml::decode(&bytes, Limits::BODY).unwrap().value;
-        for resource in registry.stored().filter(|resource| resource.kind.resource() == file) {
+        for resource in registry.stored().filter(|resource| resource.plural() == file) {
             for value in cases.as_array().unwrap() {
                 let has_name = value["create"]["metadata"].get("name").is_some();
                 let case = Case::new(resource, value);
@@ -190,8 +190,8 @@ impl<'a> Case<'a> {
     fn new(resource: &Resource, case: &'a Value) -> Self {
         let preset = if case["names"] == "svc" { Preset::Svc } else { Preset::Kubernetes };
         let names = Names::new(preset, "example.test").unwrap();
-        let group = names.group(resource.kind.group());
-        let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.kind.kind()).unwrap());
+        let group = names.group(resource.stem());
+        let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.name()).unwrap());
         let clock = ManualClock::at(time::parse(CREATED).unwrap());
         Case { case, names, resource, clock, rng: SeededRng::new(1) }
     }
@@ -222,7 +222,7 @@ impl<'a> Case<'a> {
 
     fn object(&self, value: &Value) -> Object {
         let mut object = Object::from_value(value.clone()).unwrap();
-        object.set_type(&self.resource.api_version(), self.resource.kind.kind());
+        object.set_type(&self.resource.api_version(), self.resource.name());
         if object.name().is_empty() && object.meta_str("generateName").is_empty() {
             object.set_meta("name", "x");
         }
@@ -311,10 +311,10 @@ impl<'a> Case<'a> {
         }
         if !case["cells"].is_null() {
             self.clock.advance(Duration::from_secs(3600));
-            let kind = self.resource.kind.facts();
-            let cells = kind.row(object, &self.clock, &self.names);
-            let computed = kind.columns.iter().filter(|column| column.source == Source::Computed);
-            assert_eq!((kind.cells)(object, &self.clock).len(), computed.count());
+            let row = self.resource.row().unwrap();
+            let cells = self.resource.cells(object, &self.clock, &self.names);
+            let computed = row.columns.iter().filter(|column| column.source == Source::Computed);
+            assert_eq!((row.cells)(object, &self.clock).len(), computed.count());
             differ("cells", Value::Array(cells), &case["cells"]);
         }
         let stored = entry::encode(object);
@@ -324,13 +324,9 @@ impl<'a> Case<'a> {
         for (field, value) in case["fields"].as_object().into_iter().flatten() {
             differ(field, entry.field(field).into(), value);
         }
-        for field in self.resource.kind.facts().selectable_fields {
+        for field in &self.resource.fields.names {
             differ(field, entry.field(field).into(), &entry_of_object.field(field).into());
-            differ(
-                field,
-                entry.field(field).into(),
-                &self.resource.kind.strategy().field(object, field).into(),
-            );
+            differ(field, entry.field(field).into(), &self.resource.strategy().field(object, field).into());
         }
         let mut versioned = object.clone();
         versioned.set_meta("resourceVersion", "7");

@@ -11,7 +11,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
 use kinds::entry::{self, Decoder};
-use kinds::{Context, EnabledVersions, Kind, Registry, Source, Subresource, Verb};
+use kinds::{BuiltInKind, Context, EnabledVersions, Registry, Source, Subresource, Verb};
 use schema::facts::{self, Field, Shape};
 use serde_json::json;
 use storage::Revision;
@@ -53,9 +53,9 @@ fn kind_facts_match_recorded_discovery() {
     // apid lists no resource that kube-apiserver does not list.
     for resource in registry.resources() {
         let api_version = resource.api_version();
-        let subresources = resource.kind.subresources().iter().map(|s| format!("/{}", s.name));
+        let subresources = resource.subresources.iter().map(|s| format!("/{}", s.name));
         for part in subresources.chain([String::new()]) {
-            let entry_name = format!("{api_version} {}{part}", resource.kind.resource());
+            let entry_name = format!("{api_version} {}{part}", resource.plural());
             // The recording has no resource list for these groups.
             let group_is_recorded = seen.iter().any(|s| s.starts_with(&format!("{api_version} ")));
             assert!(seen.contains(&entry_name) || !group_is_recorded, "{entry_name}");
@@ -72,22 +72,22 @@ fn discovery_entry(
     names: &Names,
 ) -> Option<Value> {
     let (resource, subresource) = name.split_once('/').map_or((name, None), |(r, s)| (r, Some(s)));
-    let kind = registry.find(group, version, resource)?.kind.clone();
+    let kind = registry.find(group, version, resource)?;
     let verbs = |verbs: &[Verb]| verbs.iter().map(|v| v.as_str()).collect::<Vec<_>>();
-    let mut entry = json!({"name": name, "namespaced": kind.namespaced(), "singularName": ""});
+    let mut entry = json!({"name": name, "namespaced": kind.namespaced, "singularName": ""});
     let Some(subresource) = subresource else {
-        entry["singularName"] = kind.singular().into();
-        entry["kind"] = kind.kind().into();
-        entry["verbs"] = verbs(kind.verbs()).into();
-        if !kind.short_names().is_empty() {
-            entry["shortNames"] = kind.short_names().iter().collect();
+        entry["singularName"] = kind.names.singular.clone().into();
+        entry["kind"] = kind.name().into();
+        entry["verbs"] = verbs(kind.verbs).into();
+        if !kind.names.short_names.is_empty() {
+            entry["shortNames"] = kind.names.short_names.iter().map(String::as_str).collect();
         }
-        if !kind.categories().is_empty() {
-            entry["categories"] = kind.categories().iter().collect();
+        if !kind.names.categories.is_empty() {
+            entry["categories"] = kind.names.categories.iter().map(String::as_str).collect();
         }
         return Some(entry);
     };
-    let found = kind.subresources().iter().find(|s| s.name == subresource)?;
+    let found = kind.subresources.iter().find(|s| s.name == subresource)?;
     entry["kind"] = found.kind.into();
     entry["verbs"] = verbs(found.verbs).into();
     if let Some((stem, version)) = found.group_version {
@@ -101,9 +101,9 @@ fn discovery_entry(
 fn kind_with_tagged_fields_has_validation_tags() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     for resource in every_version(&names).resources() {
-        let kind = resource.kind.facts();
+        let kind = resource.row().unwrap();
         let is_tagged = reaches_validation_tags(kind.schema, &mut BTreeSet::new());
-        assert_eq!(kind.has_validation_tags, is_tagged, "{}", kind.schema);
+        assert_eq!(kind.rules.has_validation_tags, is_tagged, "{}", kind.schema);
     }
 }
 
@@ -126,7 +126,7 @@ fn reaches_validation_tags(type_name: &'static str, seen: &mut BTreeSet<&'static
 fn discovery_groups_are_in_kubernetes_order() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let registry = every_version(&names);
-    let mut stems: Vec<&str> = registry.resources().iter().map(|r| r.kind.group()).collect();
+    let mut stems: Vec<&str> = registry.resources().iter().map(|r| r.stem()).collect();
     stems.dedup();
     assert_eq!(
         stems,
@@ -163,7 +163,7 @@ fn discovery_groups_are_in_kubernetes_order() {
 fn deprecated_kinds_return_replacement_warning() {
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let registry = Registry::new(&names);
-    let warnings = registry.resources().iter().filter_map(|r| r.deprecation());
+    let warnings = registry.resources().iter().filter_map(|r| r.deprecation.as_ref());
     assert_eq!(
         warnings.map(|deprecation| &*deprecation.warning).collect::<Vec<_>>(),
         [
@@ -183,21 +183,20 @@ fn minimal_object_of_every_kind_round_trips() {
             let entry = Decoder::new(resource).decode("", &entry::encode(&object)).unwrap();
             let mut versioned = object.clone();
             versioned.set_meta("resourceVersion", "7");
-            assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "{}", resource.kind.kind());
+            assert_eq!(entry.object(Revision(7)).unwrap(), versioned, "{}", resource.name());
             let mut json = Vec::new();
             entry.write_json(&mut json, Revision(7), true);
             assert_eq!(serde_json::from_slice::<Value>(&json).unwrap(), versioned.into_value());
 
             let mut again = object.clone();
             resource.conform(&mut again).unwrap();
-            assert_eq!(again, object, "{}: conforming twice changes nothing", resource.kind.kind());
-            let table = resource.kind.table();
+            assert_eq!(again, object, "{}: conforming twice changes nothing", resource.name());
             let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
-            let kind = resource.kind.facts();
-            let computed = kind.columns.iter().filter(|column| column.source == Source::Computed);
-            assert_eq!((kind.cells)(&object, &clock).len(), computed.count(), "{}", kind.kind);
-            assert!(table.columns().iter().any(|c| c.format == "name"), "{}", resource.kind.kind());
-            assert!(table.columns().iter().all(|c| c.description.ends_with('.')), "{}", resource.kind.kind());
+            let row = resource.row().unwrap();
+            let computed = row.columns.iter().filter(|column| column.source == Source::Computed);
+            assert_eq!((row.cells)(&object, &clock).len(), computed.count(), "{}", row.kind);
+            assert!(resource.columns().iter().any(|c| c.format == "name"), "{}", resource.name());
+            assert!(resource.columns().iter().all(|c| c.description.ends_with('.')), "{}", resource.name());
         }
     }
 }
@@ -210,8 +209,8 @@ fn spec_and_status_writes_are_separate_for_every_kind() {
     let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
     let rng = SeededRng::new(1);
     let mut count = 0;
-    for resource in every_version(&names).stored().filter(|r| r.kind.has_status()) {
-        let name = resource.kind.kind();
+    for resource in every_version(&names).stored().filter(|r| r.has_status()) {
+        let name = resource.name();
         let old = create_object(resource, &names, json!({"metadata": {"name": "x", "labels": {"a": "old"}}}));
         // No schema contains these marker fields, so that only the rules that separate spec and status change
         // them.
@@ -246,7 +245,7 @@ fn create_object(resource: &kinds::Resource, names: &Names, body: Value) -> Obje
     let rng = SeededRng::new(1);
     let ctx = Context { names, clock: &clock, rng: &rng, subresource: "" };
     let mut object = Object::from_value(body).unwrap();
-    object.set_type(&resource.api_version(), resource.kind.kind());
+    object.set_type(&resource.api_version(), resource.name());
     let conformed = resource.conform(&mut object).unwrap();
     assert_eq!(conformed.unknown, [""; 0]);
     resource.default(&mut object, &ctx);
@@ -260,12 +259,12 @@ fn create_object(resource: &kinds::Resource, names: &Names, body: Value) -> Obje
 mod gadget {
     use super::*;
 
-    pub(crate) const KINDS: &[Kind] = &[Kind {
+    pub(crate) const KINDS: &[BuiltInKind] = &[BuiltInKind {
         kind: "Gadget",
         short_names: &["ga"],
         subresources: &[Subresource::status("Gadget")],
         selectable_fields: &["data.color"],
-        ..Kind::namespaced("apps/v1.ControllerRevision", "gadgets")
+        ..BuiltInKind::namespaced("apps/v1.ControllerRevision", "gadgets")
     }];
 }
 

@@ -83,7 +83,7 @@ fn field_labels_of_all_kinds_are_those_of_kube_apiserver() {
         LABELS.iter().flat_map(|(_, _, labels)| *labels).copied().chain(REFUSED).collect();
     let (mut differences, mut found_rows) = (Vec::new(), 0);
     for resource in registry.resources() {
-        let (version, plural) = (resource.api_version(), resource.kind.resource());
+        let (version, plural) = (resource.api_version(), resource.plural());
         let row = LABELS.iter().find(|(row_version, name, _)| *row_version == version && *name == plural);
         found_rows += usize::from(row.is_some());
         let expected: BTreeSet<&str> = row.into_iter().flat_map(|(_, _, labels)| *labels).copied().collect();

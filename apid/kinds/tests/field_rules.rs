@@ -70,7 +70,7 @@ fn field_with_recorded_error_has_rule() {
         for line in facts.lines() {
             let fact: Value = serde_json::from_str(line).unwrap();
             let Some(pointer) = fact["p"].as_str().filter(|_| has_error_at_pointer(&fact)) else { continue };
-            let Some(field) = types.field_at(resource.kind.type_name().unwrap(), pointer) else { continue };
+            let Some(field) = types.field_at(resource.schema.type_name().unwrap(), pointer) else { continue };
             if table.get(&(kind.clone(), field.clone())).is_some_and(|word| word == NO_RULE) {
                 missing
                     .entry((kind.clone(), field))
@@ -105,7 +105,8 @@ fn experiment_with_all_kinds() -> Vec<(String, String, &'static str)> {
     for resource in resources {
         let kind = kind_name(resource);
         let experiment = Experiment::new(resource, &names, &types);
-        for FieldOfKind { name, paths, shape } in types.fields_of(&kind, resource.kind.type_name().unwrap()) {
+        for FieldOfKind { name, paths, shape } in types.fields_of(&kind, resource.schema.type_name().unwrap())
+        {
             let owner = name.rsplit_once('.').unwrap().0;
             let has_rule = paths.iter().any(|path| experiment.has_rule(path, owner, &shape));
             fields.push((kind.clone(), name, if has_rule { RULE } else { NO_RULE }));
@@ -116,8 +117,8 @@ fn experiment_with_all_kinds() -> Vec<(String, String, &'static str)> {
 
 /// Name of a kind in the table: `core.Pod`.
 fn kind_name(resource: &Resource) -> String {
-    let group = resource.kind.type_name().unwrap().split('/').next().unwrap();
-    format!("{group}.{}", resource.kind.kind())
+    let group = resource.schema.type_name().unwrap().split('/').next().unwrap();
+    format!("{group}.{}", resource.name())
 }
 
 fn table_file() -> std::path::PathBuf {

@@ -62,9 +62,9 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let names = Names::new(Preset::Kubernetes, "").unwrap();
     let registry = Registry::new(&names);
     let (namespace, resource) = collection(&registry, step["path"].as_str()?)?;
-    let has_complete_rules = COMPLETE_RESOURCES.contains(&resource.kind.resource());
+    let has_complete_rules = COMPLETE_RESOURCES.contains(&resource.plural());
     let body = step["body"].as_object()?;
-    let same_kind = body.get("kind").is_none_or(|kind| kind == resource.kind.kind());
+    let same_kind = body.get("kind").is_none_or(|kind| kind == resource.name());
     let answer = &step["answer"];
     let status = answer["status"].as_u64()?;
     // Skips bodies with captured values and responses that were recorded in part.
@@ -87,7 +87,7 @@ fn check(case: &Value, step: &Value, count: &mut usize) -> Option<String> {
     let (clock, rng) = (ManualClock::at(time::parse("2024-01-02T03:04:05Z")?), SeededRng::new(1));
     let ctx = Context { names: &names, clock: &clock, rng: &rng, subresource: "" };
     let mut object = Object(body.clone());
-    object.set_type(&resource.api_version(), resource.kind.kind());
+    object.set_type(&resource.api_version(), resource.name());
     if let Err(error) = resource.conform(&mut object) {
         return Some(error.to_string());
     }
@@ -156,7 +156,7 @@ fn collection<'a, 'p>(registry: &'a Registry, path: &'p str) -> Option<(&'p str,
         _ => return None,
     };
     let found = registry.find(group, "v1", resource)?;
-    (found.kind.storage() == Storage::Stored).then_some((namespace, found))
+    (found.storage == Storage::Stored).then_some((namespace, found))
 }
 
 /// Replaces values that only the recording has.

@@ -11,7 +11,7 @@ fn names(preset: Preset) -> Names {
 
 /// An object of a version in its stored form.
 fn conform_object(resource: &Resource, mut value: Value) -> Object {
-    value["kind"] = resource.kind.kind().into();
+    value["kind"] = resource.name().into();
     value["apiVersion"] = resource.api_version().into();
     let mut object = Object::from_value(value).unwrap();
     let conformed = resource.conform(&mut object).unwrap();
@@ -42,10 +42,7 @@ fn served_versions_share_storage_keys() {
     let mut count = 0;
     for resource in registry.resources().iter().filter(|r| r.is_converted()) {
         let storage_version = resource.stored();
-        assert_eq!(
-            (storage_version.kind.storage(), storage_version.kind.kind()),
-            (Storage::Stored, resource.kind.kind())
-        );
+        assert_eq!((storage_version.storage, storage_version.name()), (Storage::Stored, resource.name()));
         assert_eq!(resource.key("team", "x"), storage_version.key("team", "x"));
         assert_ne!(resource.api_version(), storage_version.api_version());
         assert_eq!(

@@ -150,7 +150,7 @@ impl<'a> Converter<'a> {
         if let Some(removed) = removed {
             (removed.changes.upgrade)(&mut object, self.names, notes);
         }
-        object.set_type(&resource.api_version(), resource.kind.kind());
+        object.set_type(&resource.api_version(), resource.name());
         let report = resource.conform_body(&mut object, self.names)?;
         notes.0.extend(report.unknown.iter().map(|path| format!("{path}: dropped: unknown field")));
         let conformed = object.clone();
@@ -172,7 +172,7 @@ impl<'a> Converter<'a> {
 
     /// Warnings with the validation errors that the server would return for a creation of the object.
     fn rejections(&self, object: &Object, stored: &Resource) -> Vec<String> {
-        if stored.kind.storage() != Storage::Stored {
+        if stored.storage != Storage::Stored {
             return Vec::new();
         }
         let mut new_object = object.clone();
@@ -197,11 +197,11 @@ impl<'a> Converter<'a> {
         target: Option<&GroupVersion>,
         notes: &mut Notes,
     ) -> Result<Object, ConvertError> {
-        let kind = resource.kind.kind();
+        let kind = resource.name();
         let find_version = |(stem, version): (&str, &str)| {
             let group = self.names.group(stem);
             let mut versions = self.registry.versions_of(resource);
-            versions.find(|other| other.kind.has_version(version) && other.group_kind.group == group)
+            versions.find(|other| other.has_version(version) && other.group_kind.group == group)
         };
         if let Some(target) = target {
             let mut versions = self.registry.versions_of(resource);

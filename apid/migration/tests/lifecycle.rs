@@ -188,10 +188,10 @@ fn table_has_one_sorted_row_for_each_version_and_names_agree() {
     assert_eq!(keys, sorted);
     for resource in Registry::new(&names).resources() {
         let stem = names.stem(&resource.group_resource.group).unwrap();
-        for version in resource.kind.versions() {
-            let row = lifecycle::of_kind(stem, version, resource.kind.kind());
-            let row = row.unwrap_or_else(|| panic!("{stem}/{version} {} has no row", resource.kind.kind()));
-            assert_eq!(row.resource, resource.kind.resource(), "{row:?}");
+        for version in resource.versions() {
+            let row = lifecycle::of_kind(stem, version, resource.name());
+            let row = row.unwrap_or_else(|| panic!("{stem}/{version} {} has no row", resource.name()));
+            assert_eq!(row.resource, resource.plural(), "{row:?}");
             assert!(!row.is_removed(CURRENT), "{row:?} is served");
             assert!(row.introduced <= CURRENT, "{row:?} is served");
         }
@@ -215,12 +215,12 @@ fn warning_names_releases_and_replacement() {
 fn preferred_and_storage_version_is_the_most_stable_of_its_group() {
     let names = names();
     let registry = Registry::new(&names);
-    for resource in registry.resources().iter().filter(|r| r.kind.storage() == Storage::Stored) {
+    for resource in registry.resources().iter().filter(|r| r.storage == Storage::Stored) {
         let stages = registry
             .versions_of(resource)
-            .map(|version| version.kind.versions().map(Stage::of_version).max().unwrap());
+            .map(|version| version.versions().map(Stage::of_version).max().unwrap());
         let best = stages.max().unwrap();
-        assert_eq!(Stage::of_version(resource.kind.version()), best, "{}", resource.key_prefix);
+        assert_eq!(Stage::of_version(resource.version()), best, "{}", resource.key_prefix);
     }
 }
 

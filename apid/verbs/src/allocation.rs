@@ -32,7 +32,7 @@ impl Call<'_> {
         is_dry_run: bool,
     ) -> Result<Option<Reservation>, Status> {
         let resource = &self.collection.resource;
-        let is_service = resource.kind.resource() == "services" && resource.group_resource.group.is_empty();
+        let is_service = resource.plural() == "services" && resource.group_resource.group.is_empty();
         if !is_service || !self.subresource.is_empty() {
             return Ok(None);
         }
@@ -79,7 +79,7 @@ impl Call<'_> {
     ) -> Result<(), Status> {
         let (resource, addresses) = (&collection.resource, &self.api_state.addresses);
         let record = addresses.record(address, owner);
-        let (name, version) = (record.name().to_owned(), resource.kind.version());
+        let (name, version) = (record.name().to_owned(), resource.version());
         let user =
             UserInfo { name: APISERVER.to_owned(), groups: vec![MASTERS.to_owned()], ..UserInfo::default() };
         let user = Arc::new(user);
@@ -89,7 +89,7 @@ impl Call<'_> {
                 resource_request: true,
                 group: resource.group_resource.group.clone(),
                 version: version.to_owned(),
-                resource: resource.kind.resource().to_owned(),
+                resource: resource.plural().to_owned(),
                 name: name.to_owned(),
                 ..Attributes::default()
             };

@@ -33,10 +33,10 @@ pub fn create_binding_like<'a>(
 ) -> VerbFuture<'a, (Status, Vec<String>)> {
     Box::pin(async move {
         let resource = &call.collection.resource;
-        let Some(rules) = kind.kind.facts().binding_action else {
+        let Some(rules) = kind.binding_action() else {
             return Err(Status::not_implemented(&resource.group_resource, call.subresource));
         };
-        let version = kind.kind.version();
+        let version = kind.version();
         let (mut body, warnings) = decode(kind, version, payload, options.field_validation, call.api_state)?;
         call.recorder.set_reference(&body);
         audited_object::record(call.recorder, kind, kind, &body, &call.context());
@@ -47,7 +47,7 @@ pub fn create_binding_like<'a>(
             body.remove_meta("uid");
         }
         if name.is_empty() || !(call.name.is_empty() || call.name == name) {
-            let text = format!("name in URL does not match name in {} object", kind.kind.kind());
+            let text = format!("name in URL does not match name in {} object", kind.name());
             return Err(Status::bad_request(text));
         }
         // As in kube-apiserver, admission sees a body without a name in the URL as an object of its own resource.

@@ -34,7 +34,7 @@ pub fn create<'a>(
 
 /// Sets a missing namespace to that of the URL, and rejects another namespace (requirements D-META-9, -10).
 pub(super) fn resolve_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
-    if !call.collection.resource.kind.namespaced() {
+    if !call.collection.resource.namespaced {
         object.remove_meta("namespace");
         return Ok(());
     }
@@ -64,12 +64,12 @@ pub(super) async fn insert(
     let resource = &call.collection.resource;
     let ctx = call.context();
     let sent_version = version_of_new_object(call, &object);
-    if resource.kind.is_terminating() {
+    if resource.is_terminating() {
         return Err(terminating_definition(resource, object.name()));
     }
     resource.default(&mut object, &ctx);
-    if !has_managed_fields && let Some(ownership) = Ownership::for_call(call, options) {
-        ownership.record_changes(None, &mut object).await?;
+    if !has_managed_fields {
+        Ownership::for_call(call, options).record_changes(None, &mut object).await?;
     }
     let has_no_name = object.name().is_empty();
     let build_options = || options.to_value("CreateOptions", &call.api_state.names);
@@ -79,7 +79,7 @@ pub(super) async fn insert(
         // The loop repeats only for a generated name, so an object with a name is moved and not cloned.
         let mut new = if has_no_name { object.clone() } else { std::mem::take(&mut object) };
         resource.prepare_create(&mut new, call.namespace, &ctx);
-        resource.kind.strategy().record_creator(&mut new, call.authorized.user());
+        resource.strategy().record_creator(&mut new, call.authorized.user());
         let (first_name, uid) = (new.name().to_owned(), new.uid().to_owned());
         let call_with_first_name = call.for_object(call.namespace, &first_name);
         let mut attributes =
@@ -158,7 +158,7 @@ pub(super) async fn insert(
 /// 404: the namespace is gone. No error if the plugin NamespaceLifecycle is disabled.
 async fn check_namespace(call: &Call<'_>) -> Result<(), Status> {
     let is_required = call.api_state.admission.names().any(|name| name == "NamespaceLifecycle");
-    if !is_required || !call.collection.resource.kind.namespaced() {
+    if !is_required || !call.collection.resource.namespaced {
         return Ok(());
     }
     let Some(namespaces) = call.collection_of("", "Namespace") else { return Ok(()) };
@@ -191,7 +191,7 @@ fn prepare_again(
         call.check_name(new)?;
     }
     resource.prepare_create_with_uid(new, call.namespace, uid, ctx);
-    resource.kind.strategy().record_creator(new, call.authorized.user());
+    resource.strategy().record_creator(new, call.authorized.user());
     Ok(())
 }
 

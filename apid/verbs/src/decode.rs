@@ -119,9 +119,9 @@ pub(super) fn decode(
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let custom = resource.is_custom().then_some(resource);
     let expected = ExpectedType {
-        group: resource.kind.group(),
-        type_name: resource.kind.type_name(),
-        kind: resource.kind.kind(),
+        group: resource.stem(),
+        type_name: resource.schema.type_name(),
+        kind: resource.name(),
         version,
         api_version: group_version.to_string(),
         custom,
@@ -172,9 +172,9 @@ impl ExpectedType<'_> {
         let scheme = api_state.names.scheme_source(self.group);
         // The built-in kinds are the same in all snapshots, so the newest snapshot is sufficient.
         let registry = api_state.kinds.registry();
-        let is_registered = registry.find_kind_version(group, version, kind).is_some_and(|found| {
-            !found.is_custom() && api_state.names.scheme_source(found.kind.group()) == scheme
-        });
+        let is_registered = registry
+            .find_kind_version(group, version, kind)
+            .is_some_and(|found| !found.is_custom() && api_state.names.scheme_source(found.stem()) == scheme);
         if is_registered && kind == self.kind {
             return self.reject_version(api_version);
         }

@@ -38,7 +38,7 @@ pub enum DeleteResult {
 pub fn delete<'a>(call: &'a Call<'a>, options: &'a DeleteOptions) -> VerbFuture<'a, DeleteResult> {
     Box::pin(async move {
         let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
-        if let Some(reason) = call.collection.resource.kind.strategy().deletion_refusal(call.name) {
+        if let Some(reason) = call.collection.resource.strategy().deletion_refusal(call.name) {
             return Err(Status::forbidden(&call.collection.served.group_resource, call.name, reason));
         }
         let deletes_unreadable = unreadable::authorize_unsafe_delete(call, options).await?;
@@ -64,7 +64,7 @@ pub fn delete<'a>(call: &'a Call<'a>, options: &'a DeleteOptions) -> VerbFuture<
 
 /// Adds the warning of some kinds about their default propagation, if the client did not specify a policy.
 pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
-    let warning = call.collection.resource.kind.facts().default_propagation_warning;
+    let warning = call.collection.resource.rules.default_propagation_warning;
     if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
         call.recorder.warn(warning);
     }
@@ -132,7 +132,7 @@ pub(super) async fn plan_deletion(
     item: &Arc<Item>,
     options: &DeleteOptions,
 ) -> Result<PlannedDeletion, DeleteError> {
-    let kind = &call.collection.resource.kind;
+    let kind = &call.collection.resource;
     if let Some(status) = call.untransformable(item) {
         return Err(DeleteError::Unreadable(Box::new(status)));
     }
@@ -151,7 +151,7 @@ pub(super) async fn plan_deletion(
 
 /// Decides the next step of the admitted deletion of an object.
 fn plan_step(call: &Call<'_>, old: &Object, options: &DeleteOptions) -> PlannedDeletion {
-    let kind = &call.collection.resource.kind;
+    let kind = &call.collection.resource;
     let object_with_finalizer =
         with_deletion_finalizer(old, kind.strategy().deletion_finalizer(&call.api_state.names));
     let step = step(&object_with_finalizer, options, kind, call.api_state.clock.now());
@@ -268,7 +268,7 @@ fn delete_failure(call: &Call<'_>, error: Error) -> DeleteError {
 
 /// Builds the response for a removed object: its last state, or a Status, depending on the kind.
 fn removal_result(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
-    if call.collection.resource.kind.facts().delete_returns_object {
+    if call.collection.resource.rules.delete_returns_object {
         return DeleteResult::Object(object);
     }
     success_status(call, uid)
@@ -295,7 +295,7 @@ fn check_preconditions(
     object: &Object,
 ) -> Result<(), Status> {
     let resource = &call.collection.served;
-    let has_own_finalizers = resource.kind.strategy().has_pending_finalizers(object);
+    let has_own_finalizers = resource.strategy().has_pending_finalizers(object);
     let conflict = |field: &str, expected: &str, found: &str, likely_cause: &str| {
         if has_own_finalizers {
             let field = field.trim_start_matches("the ");

@@ -15,13 +15,12 @@ impl Call<'_> {
     ///
     /// 403 with the missing rights, 404 for a binding to a role that does not exist, 503 without a decision.
     pub(super) async fn check_escalation(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
-        let kind = &self.collection.resource.kind;
-        if kind.group() != "rbac.authorization" || old.is_some_and(|old| differs_only_in_gc_fields(new, old))
-        {
+        let kind = &self.collection.resource;
+        if kind.stem() != "rbac.authorization" || old.is_some_and(|old| differs_only_in_gc_fields(new, old)) {
             return Ok(());
         }
         // A binding to another kind grants nothing, and validation rejects it with its own causes.
-        if kind.resource().ends_with("bindings")
+        if kind.plural().ends_with("bindings")
             && !matches!(new.str_at(&["roleRef", "kind"]), Some("Role" | "ClusterRole"))
         {
             return Ok(());

@@ -100,7 +100,7 @@ fn read(
     options: &WriteOptions,
     api_state: &ApiState,
 ) -> Result<(Object, Vec<String>), Status> {
-    let versions = kind.kind.versions();
+    let versions = kind.versions();
     let mut decoded =
         versions.map(|version| decode(kind, version, payload.clone(), options.field_validation, api_state));
     let newest = decoded.next().ok_or_else(Status::unknown_resource)?;

@@ -171,9 +171,9 @@ impl<'a> Call<'a> {
             return None;
         }
         let served = &self.collection.served;
-        let subresource = served.kind.subresource(self.subresource)?;
+        let subresource = served.subresource(self.subresource)?;
         let body = self.kinds.registry.body(served, subresource, &self.api_state.names)?;
-        (body.kind.storage() == Storage::VirtualSubresource).then_some(body)
+        (body.storage == Storage::VirtualSubresource).then_some(body)
     }
 
     /// Decodes the body of a write and converts it from the served to the stored version. Returns warnings.

@@ -68,7 +68,7 @@ pub fn list<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a, 
     Box::pin(async move {
         options.validate_list(&call.api_state.names)?;
         let selection = Selection::new(call, options)?;
-        if call.collection.served.kind.facts().computed {
+        if call.collection.served.is_computed() {
             return component_statuses::list(call, &selection).await;
         }
         match &call.collection.converter {

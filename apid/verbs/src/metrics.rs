@@ -150,7 +150,7 @@ impl ReadMetrics {
         let labels = vec![
             ("group", resource.group_resource.group.clone()),
             ("version", version.to_owned()),
-            ("kind", resource.kind.kind().to_owned()),
+            ("kind", resource.name().to_owned()),
         ];
         let events = self.events.get_or_create(&labels).clone();
         WatchEventMetrics { events, sizes: self.event_sizes.get_or_create(&labels).clone() }

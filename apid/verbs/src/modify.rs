@@ -92,7 +92,7 @@ impl Call<'_> {
             let ProposedObject { object: mut new, warnings, has_managed_fields } = propose(old)?;
             self.recorder.warn_all(warnings);
             match sent_revision(&new)? {
-                None if !resource.kind.facts().unconditional_update => return Err(self.version_required()),
+                None if !resource.rules.unconditional_update => return Err(self.version_required()),
                 Some(revision) if revision != current.revision => {
                     return Err(Status::stale_version(&self.collection.served.group_resource, self.name));
                 }
@@ -104,8 +104,8 @@ impl Call<'_> {
                 new.0.values_mut().for_each(json::normalize_numbers);
             }
             resource.default(&mut new, &ctx);
-            if !has_managed_fields && let Some(ownership) = Ownership::for_call(self, options) {
-                ownership.record_changes(Some(old), &mut new).await?;
+            if !has_managed_fields {
+                Ownership::for_call(self, options).record_changes(Some(old), &mut new).await?;
             }
             // As in kube-apiserver, mutating admission sees the object of the request, and its changes count for
             // the generation.
@@ -131,7 +131,7 @@ impl Call<'_> {
             if !options.dry_run {
                 new.remove_meta("selfLink");
             }
-            let is_removed = is_deletion_complete(&new, &resource.kind);
+            let is_removed = is_deletion_complete(&new, resource);
             if options.dry_run {
                 return done(self.uncommitted(new).await?);
             }

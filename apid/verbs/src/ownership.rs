@@ -22,7 +22,7 @@ use apimachinery::status::Status;
 use apply::path::Element;
 use apply::set::Set;
 use apply::update::{ConversionError, ManagedWrite, Versions};
-use kinds::{KindRef, Registry, Resource, StatusWrites};
+use kinds::{Kind, Registry, Resource, StatusWrites};
 use schema::TypeError;
 use schema::merge::Merge;
 
@@ -79,11 +79,10 @@ struct OtherVersions<'a> {
 }
 
 impl<'a> Ownership<'a> {
-    /// Returns the ownership of a call's write; None for a kind without a schema.
-    pub(super) fn for_call(call: &Call<'a>, options: &'a WriteOptions) -> Option<Self> {
+    /// Returns the ownership of a call's write.
+    pub(super) fn for_call(call: &Call<'a>, options: &'a WriteOptions) -> Self {
         let (resource, served) = (&*call.collection.resource, &*call.collection.served);
-        let schema = served.kind.schema()?;
-        Some(Ownership {
+        Ownership {
             // An apply names its controller, so that each controller owns what it applies.
             manager: match options.field_manager.is_empty() && call.authorized.is_internal() {
                 true => APID_MANAGER,
@@ -93,9 +92,9 @@ impl<'a> Ownership<'a> {
             // The reference loses the time when it converts managed fields between an object and its Scale.
             now: (call.subresource != SCALE).then(|| call.api_state.clock.now()),
             api_version: served.api_version(),
-            merge: schema.merge(),
-            empty: schema.empty(),
-            ignored: unchangeable_fields(&resource.kind, call.subresource),
+            merge: served.schema.merge(),
+            empty: served.schema.empty(),
+            ignored: unchangeable_fields(resource, call.subresource),
             served,
             replicas_paths: ReplicasPaths::new(call),
             versions: OtherVersions {
@@ -106,7 +105,7 @@ impl<'a> Ownership<'a> {
                 conversions: RequestConversions::default(),
                 merges: OnceLock::new(),
             },
-        })
+        }
     }
 
     /// Returns this write in the form that the crate `apply` takes.
@@ -189,7 +188,7 @@ impl Versions for OtherVersions<'_> {
     fn merge(&self, api_version: &str) -> Option<&Merge> {
         let merges = self.merges.get_or_init(|| {
             let versions = self.registry.versions_of(self.resource);
-            versions.filter_map(|v| Some((v.api_version(), v.kind.schema()?.merge()))).collect()
+            versions.map(|version| (version.api_version(), version.schema.merge())).collect()
         });
         merges.iter().find(|(version, _)| version == api_version).map(|(_, merge)| merge)
     }
@@ -216,14 +215,14 @@ impl Versions for OtherVersions<'_> {
 }
 
 /// Returns the fields that a write to the subresource cannot change.
-fn unchangeable_fields(kind: &KindRef, subresource: &str) -> &'static Set {
+fn unchangeable_fields(kind: &Kind, subresource: &str) -> &'static Set {
     static NOTHING: Set = Set::new();
     static STATUS: LazyLock<Set> = LazyLock::new(|| field_set(&[&["status"]]));
     static SPEC: LazyLock<Set> = LazyLock::new(|| field_set(&[&["spec"]]));
     static SPEC_AND_LABELS: LazyLock<Set> =
         LazyLock::new(|| field_set(&[&["spec"], &["metadata", "labels"]]));
     static SPEC_AND_METADATA: LazyLock<Set> = LazyLock::new(|| field_set(&[&["spec"], &["metadata"]]));
-    match (subresource, kind.facts().status_writes) {
+    match (subresource, kind.rules.status_writes) {
         ("", _) if kind.has_status() => &STATUS,
         ("status", StatusWrites::Metadata) => &SPEC,
         ("status", StatusWrites::MetadataWithoutLabels) => &SPEC_AND_LABELS,

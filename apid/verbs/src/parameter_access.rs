@@ -42,9 +42,9 @@ impl Call<'_> {
         new: &Object,
         old: Option<&Object>,
     ) -> Result<(), Status> {
-        let kind = &self.collection.resource.kind;
+        let kind = &self.collection.resource;
         if self.collection.resource.is_custom()
-            || kind.group() != "admissionregistration"
+            || kind.stem() != "admissionregistration"
             || !self.subresource.is_empty()
             || self.authorized.is_internal()
             || self.authorized.user().in_group(MASTERS)
@@ -52,10 +52,10 @@ impl Call<'_> {
             return Ok(());
         }
         for (policy, binding) in POLICIES {
-            if kind.kind() == policy {
+            if kind.name() == policy {
                 return self.check_param_kind(new, old).await;
             }
-            if kind.kind() == binding {
+            if kind.name() == binding {
                 return self.check_param_ref(new, policy).await;
             }
         }

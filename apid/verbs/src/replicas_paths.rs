@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use apimachinery::object::Object;
 use apply::managers::{Entry, ManagedFields};
 use apply::path::Element;
-use kinds::KindRef;
+use kinds::Kind;
 
 use super::Call;
 
@@ -22,32 +22,25 @@ pub(super) static REPLICAS: LazyLock<[Element; 2]> =
 /// The paths of the replicas in the versions of a kind.
 #[derive(Clone, Copy)]
 pub(super) struct ReplicasPaths<'a> {
-    kind: &'a KindRef,
+    kind: &'a Kind,
 }
 
 impl<'a> ReplicasPaths<'a> {
     /// Returns the paths of the kind of a call.
     pub(super) fn new(call: &Call<'a>) -> Self {
-        ReplicasPaths { kind: &call.collection.resource.kind }
+        ReplicasPaths { kind: &call.collection.resource }
     }
 
     /// Whether the kind has a version, served or not.
     pub(super) fn has_version(&self, api_version: &str) -> bool {
-        match self.kind {
-            KindRef::BuiltIn(_) => true,
-            KindRef::Custom(kind) => kind.replicas_paths.contains_key(api_version),
-        }
+        self.kind.definition().is_none_or(|definition| definition.replicas_paths.contains_key(api_version))
     }
 
     /// Returns the path in a version; None for a version without the subresource `scale`.
     pub(super) fn in_version(&self, api_version: &str) -> Option<Cow<'static, [Element]>> {
-        match self.kind {
-            KindRef::BuiltIn(_) => Some(Cow::Borrowed(&*REPLICAS)),
-            KindRef::Custom(kind) => {
-                let path = kind.replicas_paths.get(api_version)?.as_ref()?;
-                Some(path.iter().map(|name| Element::field(name)).collect())
-            }
-        }
+        let Some(definition) = self.kind.definition() else { return Some(Cow::Borrowed(&*REPLICAS)) };
+        let path = definition.replicas_paths.get(api_version)?.as_ref()?;
+        Some(path.iter().map(|name| Element::field(name)).collect())
     }
 
     /// Returns the path of the replicas that an entry of the object's managed fields owns, if it owns them.

@@ -42,13 +42,12 @@ pub fn review<'a>(
         recorder.set_reference(&object);
         audited_object::record(recorder, resource, resource, &object, &ctx);
         check_sizes(&api_state.names, &object).map_err(|status| *status)?;
-        if resource.kind.namespaced() {
+        if resource.namespaced {
             set_namespace(&mut object, &attributes.namespace)?;
         }
         resource.default(&mut object, &ctx);
         let request = serde_json::to_vec(&object.0).map_err(Status::internal)?;
-        let response =
-            api_state.auth.review(authorized, resource.kind.resource(), request, request_id).await?;
+        let response = api_state.auth.review(authorized, resource.plural(), request, request_id).await?;
         let value = serde_json::from_slice(&response).map_err(Status::internal)?;
         let object = Object::from_value(value)
             .map_err(|_| Status::internal("authd returned a review that is not an object"))?;

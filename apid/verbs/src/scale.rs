@@ -27,14 +27,14 @@ use super::{Call, Payload, ResponseObject, WriteResult};
 /// 500: the stored bytes cannot be decoded, or the object has no replicas field.
 pub(super) fn to_scale(call: &Call<'_>, response_object: &ResponseObject) -> Result<ResponseObject, Status> {
     let object = response_object.object()?;
-    let kind = &call.collection.served.kind;
+    let kind = &call.collection.served;
     scale::check(kind, &object).map_err(Status::internal)?;
     Ok(ResponseObject::from_tree(scale::of(kind, &object)))
 }
 
 /// Returns the Scale of an object. The path of the replicas is the same in all versions of a built-in kind.
 pub(super) fn scale_of(call: &Call<'_>, object: &Object) -> Object {
-    scale::of(&call.collection.served.kind, object)
+    scale::of(&call.collection.served, object)
 }
 
 /// Sets the replicas of an object.
@@ -48,7 +48,7 @@ pub(super) async fn update(
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let version = body.kind.version();
+    let version = body.version();
     let (mut scale, warnings) = decode(body, version, payload, options.field_validation, call.api_state)?;
     call.recorder.set_reference(&scale);
     audited_object::record(call.recorder, body, body, &scale, &call.context());
@@ -89,7 +89,7 @@ pub(super) async fn write(
 ) -> Result<WriteResult, Status> {
     let propose_object = |old: &Object| {
         let (scale, warnings, owners) = propose(old)?;
-        let errors = scale::validate(&call.collection.served.kind, &scale, &call.api_state.names);
+        let errors = scale::validate(&call.collection.served, &scale, &call.api_state.names);
         if !errors.is_empty() {
             return Err(Status::invalid(&body.group_kind, call.name, &errors));
         }
@@ -97,7 +97,7 @@ pub(super) async fn write(
             return Err(uid_conflict(call, scale.uid(), old.uid()));
         }
         let mut new = old.clone();
-        scale::apply(&call.collection.served.kind, &mut new, &scale);
+        scale::apply(&call.collection.served, &mut new, &scale);
         // Without a resourceVersion in the Scale, `new` keeps that of `old`.
         if !scale.resource_version().is_empty() {
             new.set_meta("resourceVersion", scale.resource_version());

@@ -37,11 +37,11 @@ impl Selection {
     pub(super) fn new(call: &Call<'_>, options: &ListOptions) -> Result<Self, Status> {
         let resource = &call.collection.resource;
         let served_resource = &call.collection.served;
-        let kind_fields = served_resource.kind.selectable_fields();
+        let kind_fields = &served_resource.fields.names;
         let unknown = options.fields.fields().find(|field| served_resource.stored_field(field).is_none());
         if let Some(field) = unknown {
-            let kind = &served_resource.kind;
-            return Err(Status::bad_request(match (kind.group(), kind.kind()) {
+            let kind = served_resource;
+            return Err(Status::bad_request(match (kind.stem(), kind.name()) {
                 _ if kind_fields.is_empty() => {
                     let known = META_FIELDS.map(quote).join(", ");
                     format!("{} is not a known field selector: only {known}", quote(field))
@@ -55,7 +55,7 @@ impl Selection {
                 _ => format!("field label not supported: {field}"),
             }));
         }
-        let has_one_namespace = !resource.kind.namespaced() || !call.namespace.is_empty();
+        let has_one_namespace = !resource.namespaced || !call.namespace.is_empty();
         let exact_name =
             Some(call.name).filter(|name| !name.is_empty()).or(options.fields.exact("metadata.name"));
         let keys = match exact_name {

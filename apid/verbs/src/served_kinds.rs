@@ -20,7 +20,7 @@ use std::sync::Arc;
 use apimachinery::status::Status;
 use arc_swap::ArcSwap;
 use kinds::entry::Decoder;
-use kinds::{CurrentRegistry, KindRef, Registry, Resource};
+use kinds::{CurrentRegistry, Registry, Resource};
 use parking_lot::Mutex;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
@@ -197,16 +197,14 @@ impl CurrentKinds {
         resource: &Resource,
         name: &str,
     ) -> Result<Option<RwLockReadGuard<'_, ()>>, Status> {
-        let KindRef::Custom(kind) = &resource.kind else { return Ok(None) };
+        let Some(definition) = resource.definition() else { return Ok(None) };
         let guard = self.create_lock.read().await;
         let current = self.current.load();
-        let stored =
-            current.collections.get(&resource.key_prefix).map(|versions| &versions.stored.served.kind);
-        match stored {
-            Some(KindRef::Custom(stored)) if stored.definition_uid == kind.definition_uid => {}
-            _ => return Err(Status::unknown_resource()),
-        }
-        if stored.is_some_and(KindRef::is_terminating) {
+        let stored = current.collections.get(&resource.key_prefix).map(|versions| &versions.stored.served);
+        let is_same =
+            |stored: &&Arc<Resource>| stored.definition().is_some_and(|stored| stored.uid == definition.uid);
+        let stored = stored.filter(is_same).ok_or_else(Status::unknown_resource)?;
+        if stored.is_terminating() {
             return Err(terminating_definition(resource, name));
         }
         Ok(Some(guard))

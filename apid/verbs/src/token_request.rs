@@ -38,7 +38,7 @@ pub fn token_request<'a>(
     options: &'a WriteOptions,
 ) -> VerbFuture<'a, (Object, Vec<String>)> {
     Box::pin(async move {
-        let version = kind.kind.version();
+        let version = kind.version();
         let (mut request, mut warnings) =
             decode(kind, version, payload, options.field_validation, call.api_state)?;
         audited_object::record(call.recorder, kind, kind, &request, &call.context());
@@ -59,7 +59,7 @@ pub fn token_request<'a>(
         let build_options = || options.to_value("CreateOptions", &call.api_state.names);
         let attributes = call.admission(Operation::Create, options.dry_run, &build_options);
         call.api_state.admission.mutate(&attributes, Some(&mut request)).await?;
-        let errors = kind.kind.strategy().validate(&request, &call.context());
+        let errors = kind.strategy().validate(&request, &call.context());
         if !errors.is_empty() {
             // kube-apiserver does not name the object in this Status either.
             return Err(Status::invalid(&kind.group_kind, "", &errors));

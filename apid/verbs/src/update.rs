@@ -47,7 +47,7 @@ pub fn update<'a>(
             if let Some(written) = call.modify(options, &propose).await? {
                 return Ok(written);
             }
-            if !resource.kind.facts().create_on_update || !call.subresource.is_empty() {
+            if !resource.rules.create_on_update || !call.subresource.is_empty() {
                 break;
             }
             if !object.uid().is_empty() {

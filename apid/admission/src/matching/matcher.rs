@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::{KindRef, Resource, labels};
+use kinds::{Resource, labels};
 use serde_json::Value;
 
 use super::{Constraints, MatchPolicy, Rule, RuleTarget};
@@ -95,14 +95,14 @@ impl Constraints {
         let registry = attributes.environment.registry.get();
         let versions: Vec<&Arc<Resource>> = registry.versions_of(attributes.served).collect();
         let has_subresource = |resource: &Resource| {
-            attributes.subresource.is_empty() || resource.kind.subresource(attributes.subresource).is_some()
+            attributes.subresource.is_empty() || resource.subresource(attributes.subresource).is_some()
         };
         let is_requested = |target: &RuleTarget<'_>| {
             (target.group, target.version) == (requested_target.group, requested_target.version)
         };
         for rule in rules {
             for resource in versions.iter().filter(|version| is_served(version) && has_subresource(version)) {
-                for version in resource.kind.versions() {
+                for version in resource.versions() {
                     let group = resource.group_resource.group.as_str();
                     let target = RuleTarget { group, version, ..requested_target };
                     if !is_requested(&target) && rule.matches(&target) {
@@ -155,8 +155,5 @@ fn labels_match(selector: &Value, object: &Object) -> bool {
 
 /// Whether the server serves this version of the resource to clients.
 fn is_served(resource: &Resource) -> bool {
-    match &resource.kind {
-        KindRef::BuiltIn(_) => true,
-        KindRef::Custom(kind) => kind.is_served,
-    }
+    resource.definition().is_none_or(|definition| definition.is_served)
 }

@@ -87,9 +87,9 @@ impl Plugin for NodeRestriction {
 
 impl KubeletWrite<'_> {
     async fn check(&self) -> Result<(), Status> {
-        let kind = &self.attributes.resource.kind;
+        let kind = self.attributes.resource;
         let is_creation = self.attributes.operation == Operation::Create;
-        match (kind.group(), kind.kind(), self.attributes.subresource) {
+        match (kind.stem(), kind.name(), self.attributes.subresource) {
             ("", "Pod", "") if is_creation => self.check_pod_creation().await,
             ("", "Pod", "") => self.check_pod_deletion(),
             ("", "Pod", "status") => self.check_pod_status(),

@@ -33,8 +33,8 @@ impl PodSecurity {
         let old = old.map(|old| self.namespace_policy(old));
         let has_same_errors = old.as_ref().is_some_and(|old| old.errors == new.errors);
         if !new.errors.is_empty() && !has_same_errors {
-            let kind = &attributes.resource.kind;
-            let kind = GroupKind { group: String::new(), kind: kind.kind().to_owned() };
+            let kind = attributes.resource;
+            let kind = GroupKind { group: String::new(), kind: kind.name().to_owned() };
             return Err(Status::invalid(&kind, attributes.name, &new.errors));
         }
         let is_stricter_policy = old.is_none_or(|old| is_stricter(new.policy.enforce, old.policy.enforce));

@@ -165,7 +165,7 @@ impl PodSecurity {
         if parsed.errors.is_empty() && parsed.policy.is_privileged(&[Mode::Audit, Mode::Warn]) {
             return Ok(());
         }
-        let path: &[&str] = match attributes.resource.kind.kind() {
+        let path: &[&str] = match attributes.resource.name() {
             "PodTemplate" => &["template"],
             "CronJob" => &["spec", "jobTemplate", "spec", "template"],
             _ => &["spec", "template"],
@@ -220,7 +220,7 @@ impl Plugin for PodSecurity {
     const INTEREST: Interest = Interest::only(EVALUATED_TARGETS);
 
     async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
-        match (object, attributes.resource.kind.kind()) {
+        match (object, attributes.resource.name()) {
             (None, _) => Ok(()),
             (Some(object), "Namespace") => self.check_namespace(attributes, object).await,
             (Some(object), "Pod") => self.check_pod(attributes, object).await,

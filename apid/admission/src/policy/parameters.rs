@@ -89,7 +89,7 @@ pub(super) async fn collect(
     environment: &Environment,
 ) -> Result<Vec<Option<Parameter>>, ParametersError> {
     let (Some(resource), Some(reference)) = (resource, reference) else { return Ok(vec![None]) };
-    let namespace = match (resource.kind.namespaced(), reference.namespace.as_str()) {
+    let namespace = match (resource.namespaced, reference.namespace.as_str()) {
         (true, "") if namespace.is_empty() => return Err(ParametersError::NoNamespace),
         (true, "") => namespace,
         (true, named) => named,

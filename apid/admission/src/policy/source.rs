@@ -6,21 +6,21 @@ use apimachinery::status::Status;
 use kinds::Resource;
 
 use super::expressions::PolicyExpressions;
-use super::policies::{Bindings, Policies, read_policies};
+use super::policies::{Binding, Bindings, Policies, Policy, index_policies};
 use crate::{Attributes, CompiledObjects, ObjectKind};
 
 /// The stored policies with the expressions `E`, and their bindings.
 pub(crate) struct PolicySource<E> {
-    policies: CompiledObjects<Policies<E>>,
-    bindings: CompiledObjects<Bindings>,
+    policies: CompiledObjects<Policy<E>, Policies<E>>,
+    bindings: CompiledObjects<Binding, Bindings>,
 }
 
 impl<E: PolicyExpressions> PolicySource<E> {
     /// Creates the source of the policies and bindings of these kinds.
     pub(crate) fn new(policy: ObjectKind, binding: ObjectKind) -> Self {
         PolicySource {
-            policies: CompiledObjects::new(policy, read_policies),
-            bindings: CompiledObjects::new(binding, |objects, _| Bindings::new(objects)),
+            policies: CompiledObjects::new(policy, |object| Policy::new(Arc::clone(object)), index_policies),
+            bindings: CompiledObjects::new(binding, |object| Binding::new(object), Bindings::new),
         }
     }
 
@@ -56,5 +56,5 @@ impl<E: PolicyExpressions> PolicySource<E> {
 /// Whether no policy applies to writes to a resource.
 fn is_exempt(resource: &Resource) -> bool {
     !resource.is_custom()
-        && matches!(resource.kind.group(), "admissionregistration" | "authentication" | "authorization")
+        && matches!(resource.stem(), "admissionregistration" | "authentication" | "authorization")
 }

@@ -114,7 +114,7 @@ impl<'w> PolicyWrite<'w> {
     pub(crate) async fn invocations<'p, E: PolicyExpressions>(
         &self,
         policy: &Policy<E>,
-        bindings: &'p [Binding],
+        bindings: &'p [Arc<Binding>],
         object: Option<&Object>,
     ) -> Result<Option<Invocations<'p>>, ConfigurationError<'p>> {
         if bindings.is_empty() {
@@ -131,7 +131,7 @@ impl<'w> PolicyWrite<'w> {
         let param_resource = param_resource.map_err(|error| configuration_error(&error.to_string()))?;
         let mut all = Vec::new();
         let mut turn = Turn::new(&*environment.clock);
-        for binding in bindings {
+        for binding in bindings.iter().map(|binding| &**binding) {
             turn.pause().await;
             let configuration_error = |reason: &str| Err(ConfigurationError::new(Some(binding), reason));
             match binding.constraints.matches(attributes, object, &self.namespace).await {

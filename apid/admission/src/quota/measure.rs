@@ -53,7 +53,7 @@ pub(super) enum MeasurementRule {
 }
 
 pub(super) fn rule(resource: &Resource) -> MeasurementRule {
-    match (resource.kind.group(), resource.kind.resource()) {
+    match (resource.stem(), resource.plural()) {
         ("", "pods") => MeasurementRule::Pods,
         ("", "services") => MeasurementRule::Services,
         ("", "persistentvolumeclaims") => MeasurementRule::Claims,
@@ -87,7 +87,7 @@ pub fn counts_resource(resource: &Resource, name: &str, names: &Names) -> bool {
             matches!(of_class.unwrap_or(name), "persistentvolumeclaims" | "requests.storage")
         }
         MeasurementRule::Plain => {
-            resource.kind.group().is_empty() && resource.kind.resource() == name && PLURALS.contains(&name)
+            resource.stem().is_empty() && resource.plural() == name && PLURALS.contains(&name)
         }
     }
 }
@@ -168,8 +168,8 @@ impl MeasuredObject {
                 }
             }
             MeasurementRule::Plain => {
-                let plural = resource.kind.resource();
-                if resource.kind.group().is_empty() && PLURALS.contains(&plural) {
+                let plural = resource.plural();
+                if resource.stem().is_empty() && PLURALS.contains(&plural) {
                     add_usage(plural.to_owned(), Quantity::from_integer(1));
                 }
             }

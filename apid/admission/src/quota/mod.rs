@@ -165,8 +165,8 @@ fn can_increase_usage(attributes: &Attributes<'_>, object: &Object) -> bool {
 
 impl Plugin for ResourceQuota {
     async fn validate(&self, attributes: &Attributes<'_>, object: Option<&Object>) -> Result<(), Status> {
-        let kind = &attributes.resource.kind;
-        let is_counted = kind.storage() == kinds::Storage::Stored && kind.namespaced();
+        let kind = attributes.resource;
+        let is_counted = kind.storage == kinds::Storage::Stored && kind.namespaced;
         let Some(object) = object.filter(|object| {
             is_counted && !attributes.namespace.is_empty() && can_increase_usage(attributes, object)
         }) else {

@@ -9,6 +9,8 @@
 mod compiled;
 mod evaluate;
 
+use std::sync::Arc;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -97,7 +99,7 @@ impl<'w> WriteValidation<'w> {
     async fn apply(
         &mut self,
         policy: &Policy<CompiledValidatingPolicy>,
-        bindings: &[Binding],
+        bindings: &[Arc<Binding>],
     ) -> Result<(), Status> {
         let invocations = match self.policies.invocations(policy, bindings, self.object).await {
             Ok(Some(invocations)) => invocations,

@@ -71,7 +71,7 @@ impl Phase {
 /// MutatingAdmissionWebhook or ValidatingAdmissionWebhook: finds and calls the webhooks of one phase.
 pub(crate) struct Webhooks {
     phase: Phase,
-    hooks: CompiledObjects<Hooks>,
+    hooks: CompiledObjects<Vec<Arc<Hook>>, Hooks>,
     users: Option<WebhookUsers>,
 }
 
@@ -154,7 +154,7 @@ impl Webhooks {
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
         let users = configuration.map(|configuration| load_users(configuration, environment)).transpose()?;
-        let hooks = CompiledObjects::new(phase.configuration_kind(), hook::compile);
+        let hooks = CompiledObjects::new(phase.configuration_kind(), |object| hook::compile_hooks(object), hook::index);
         Ok(Webhooks { phase, hooks, users: users.flatten() })
     }
 
@@ -380,10 +380,10 @@ impl Webhooks {
 }
 
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
-    let kind = &attributes.resource.kind;
+    let kind = attributes.resource;
     !attributes.resource.is_custom()
-        && kind.group() == "admissionregistration"
-        && EXEMPT_KINDS.contains(&kind.kind())
+        && kind.stem() == "admissionregistration"
+        && EXEMPT_KINDS.contains(&kind.name())
 }
 
 /// Loads the kubeconfig file of `WebhookAdmissionConfiguration`; None if the configuration has no file.

@@ -142,7 +142,7 @@ impl Reductions {
                 component,
                 group,
                 resource,
-                namespaced: resource_entry.kind.namespaced(),
+                namespaced: resource_entry.namespaced,
                 only_key: (resource == "configmaps")
                     .then(|| resource_entry.key(names.public_namespace, "cluster-info")),
             })

@@ -15,7 +15,6 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apimachinery::time;
 use extensions::definition::conditions::{self, Deletion};
-use kinds::KindRef;
 use parking_lot::Mutex;
 
 use super::DEFINITION;
@@ -103,12 +102,9 @@ impl Cleanup {
             let definition = self.report(&definitions, definition, &Deletion::NeverEstablished).await?;
             return self.remove_finalizer(&definitions, definition, &finalizer).await;
         };
-        let is_marked = served.is_some_and(|resource| match &resource.kind {
-            KindRef::Custom(kind) => {
-                resource.kind.is_terminating() && *kind.definition_uid == *definition.uid()
-            }
-            KindRef::BuiltIn(_) => false,
-        });
+        let marked =
+            served.filter(|resource| resource.is_terminating()).and_then(|resource| resource.definition());
+        let is_marked = marked.is_some_and(|known| *known.uid == *definition.uid());
         if !is_marked {
             // The kind still accepts new objects.
             return Ok(false);

@@ -27,7 +27,6 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use apimachinery::object::{Object, Value};
@@ -38,8 +37,8 @@ use extensions::definition::conditions::{
     self, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA, NamesInUse, OPENAPI_PUBLISHED,
 };
 use futures_util::stream::{self, StreamExt as _};
+use kinds::Resource;
 use kinds::custom::{self, MAX_DOCUMENT_BYTES, OversizedDocuments, compare_versions};
-use kinds::{KindRef, Resource};
 use parking_lot::Mutex;
 use storage::Revision;
 
@@ -319,10 +318,10 @@ impl DefinitionController {
         let registry = self.actor.api_state().kinds.registry();
         let in_group = |resource: &&Arc<Resource>| resource.group_resource.group == group;
         for resource in registry.built_in().iter().filter(in_group) {
-            let kind = &resource.kind;
-            let singular = kind.singular();
-            let resources = [kind.resource(), &singular].into_iter().chain(kind.short_names().iter());
-            names.add_built_in(resources, [kind.kind(), &resource.list_kind()]);
+            let kind = resource;
+            let short_names = kind.names.short_names.iter().map(String::as_str);
+            let resources = [kind.plural(), &kind.names.singular].into_iter().chain(short_names);
+            names.add_built_in(resources, [kind.name(), &kind.names.list]);
         }
         names
     }
@@ -350,11 +349,10 @@ impl DefinitionController {
             return;
         }
         all.sort_by(|a, b| {
-            a.kind
-                .group()
-                .cmp(b.kind.group())
-                .then_with(|| compare_versions(b.kind.version(), a.kind.version()))
-                .then_with(|| a.kind.resource().cmp(b.kind.resource()))
+            a.stem()
+                .cmp(b.stem())
+                .then_with(|| compare_versions(b.version(), a.version()))
+                .then_with(|| a.plural().cmp(b.plural()))
         });
         api_state.kinds.serve(all);
     }
@@ -424,12 +422,8 @@ impl ServedResources {
     /// Records in the kinds whether the definition is terminating. Returns whether the record changed.
     fn update_terminating(&self, definition: &Object) -> bool {
         let is_terminating = definition.is_terminating();
-        self.resources.iter().any(|resource| match &resource.kind {
-            KindRef::Custom(kind) => {
-                kind.is_terminating.swap(is_terminating, Ordering::AcqRel) != is_terminating
-            }
-            KindRef::BuiltIn(_) => false,
-        })
+        let mut definitions = self.resources.iter().filter_map(|resource| resource.definition());
+        definitions.any(|known| known.set_terminating(is_terminating))
     }
 }
 

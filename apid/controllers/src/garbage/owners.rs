@@ -3,16 +3,21 @@
 //! # Contract
 //!
 //! [`look_up_owner`] reads the watch cache, and reads the store itself before it reports that an owner is
-//! gone. An owner can be of any served kind.
+//! gone. An owner can be of any served kind. [`look_up_remote_owner`] asks the server of an aggregated API.
 //!
 //! # Reference
 //!
 //! An owner is in the namespace of its dependent, or cluster-scoped. An object with another uid is another
-//! object. A kind or version that is not served may be served again, so its dependents stay.
+//! object. A kind or version that is not served may be served again, so its dependents stay. A server that cannot be
+//! reached, or answers with an error, does not make its objects absent.
 
 use std::sync::Arc;
 
+use aggregation::{Aggregation, RemoteKind};
 use apimachinery::gvk::GroupVersion;
+use apimachinery::status::Status;
+use apimachinery::user::UserInfo;
+use kinds::metadata::FOREGROUND;
 use storage::{Error, Result, Row, unreadable_reason};
 
 use super::ownership_data::{DeletionState, Owner, OwnershipData};
@@ -30,6 +35,8 @@ pub(super) enum OwnerState {
     Gone,
     /// The owner's kind is not served in the version of the owner reference.
     NotServed,
+    /// Another server stores the owner: see [`look_up_remote_owner`].
+    Remote,
     /// The owner's kind is namespaced and the dependent is cluster-scoped.
     InvalidScope,
 }
@@ -42,19 +49,23 @@ pub(super) fn collection(api_state: &ApiState, owner: &Owner) -> Option<Arc<Coll
     kinds.collection(resource).cloned()
 }
 
-/// Looks up an owner. `namespace` is that of the dependent; `""` for a cluster-scoped dependent.
+/// Looks up an owner that this server stores. `namespace` is that of the dependent; `""` for a cluster-scoped dependent.
 ///
 /// # Errors
 ///
 /// The store cannot be read, or the object with the owner's name cannot be decoded.
 pub(super) async fn look_up_owner(
     api_state: &ApiState,
+    aggregation: &Aggregation,
     owner: &Owner,
     namespace: &str,
 ) -> Result<OwnerState> {
+    if remote_kind(aggregation, owner).is_some() {
+        return Ok(OwnerState::Remote);
+    }
     let Some(collection) = collection(api_state, owner) else { return Ok(OwnerState::NotServed) };
     let resource = &collection.resource;
-    if resource.kind.namespaced() && namespace.is_empty() {
+    if resource.namespaced && namespace.is_empty() {
         return Ok(OwnerState::InvalidScope);
     }
     let key = resource.key(namespace, &owner.name);
@@ -67,6 +78,45 @@ pub(super) async fn look_up_owner(
     }
     let row = api_state.store.get(&key, None).await?;
     row.map_or(Ok(OwnerState::Gone), |row| stored_state(&row, owner))
+}
+
+/// The server of the kind of an owner, if it is not this server. Such a kind may also be one of this server: objects of
+/// that kind in the store are not the owner.
+fn remote_kind(aggregation: &Aggregation, owner: &Owner) -> Option<RemoteKind> {
+    let version = GroupVersion::parse(&owner.api_version)?;
+    aggregation.remote_kind(&version.group, &version.version, &owner.kind)
+}
+
+/// Asks another server for an owner, as `user`. `namespace` is that of the dependent.
+///
+/// # Errors
+///
+/// The server cannot be reached, or its answer does not say whether the owner exists: the owner is not gone.
+pub(super) async fn look_up_remote_owner(
+    aggregation: &Aggregation,
+    user: &UserInfo,
+    owner: &Owner,
+    namespace: &str,
+) -> std::result::Result<OwnerState, Status> {
+    let resource = match remote_kind(aggregation, owner) {
+        Some(RemoteKind::Known(resource)) => resource,
+        Some(RemoteKind::Absent) | None => return Ok(OwnerState::NotServed),
+        Some(RemoteKind::Unknown) => {
+            let api = &owner.api_version;
+            return Err(Status::unavailable(format!("the server of {api} is not available"), 1));
+        }
+    };
+    if resource.is_namespaced && namespace.is_empty() {
+        return Ok(OwnerState::InvalidScope);
+    }
+    let found = resource.get(user, namespace, &owner.name).await?;
+    Ok(match found.filter(|found| found.uid == owner.uid) {
+        None => OwnerState::Gone,
+        Some(found) if found.is_terminating && found.finalizers.iter().any(|f| f == FOREGROUND) => {
+            OwnerState::Waiting
+        }
+        Some(_) => OwnerState::Exists,
+    })
 }
 
 /// The state of an owner whose name has this row.
@@ -92,10 +142,7 @@ pub(super) fn may_own(api_state: &ApiState, owner: &str, dependent: &str) -> boo
     let registry = api_state.kinds.registry();
     let namespace = |key: &str| {
         let resource = registry.of_key(key)?;
-        resource
-            .kind
-            .namespaced()
-            .then(|| resource.parse_key(key).map(|(namespace, _)| namespace.to_owned()))?
+        resource.namespaced.then(|| resource.parse_key(key).map(|(namespace, _)| namespace.to_owned()))?
     };
     match namespace(owner) {
         None => true,
@@ -109,7 +156,7 @@ pub(super) fn may_own(api_state: &ApiState, owner: &str, dependent: &str) -> boo
 ///
 /// The store cannot be read.
 pub(super) async fn exists_in_other_namespace(api_state: &ApiState, owner: &Owner) -> Result<bool> {
-    let Some(collection) = collection(api_state, owner).filter(|c| c.resource.kind.namespaced()) else {
+    let Some(collection) = collection(api_state, owner).filter(|c| c.resource.namespaced) else {
         return Ok(false);
     };
     let Ok(namespaces) = stored::core(api_state, "namespaces") else { return Ok(false) };

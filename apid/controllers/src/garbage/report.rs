@@ -77,7 +77,7 @@ impl Collector {
         );
         let mut involved = json!({
             "apiVersion": resource.api_version(),
-            "kind": resource.kind.kind(),
+            "kind": resource.name(),
             "name": dependent.name,
             "uid": ownership.uid,
         });

@@ -5,7 +5,7 @@
 //! Requirements D-NAME-10 and D-DEL-12. Pods are deleted first, and everything else waits until no pod is
 //! left. Objects are deleted with background propagation, since their dependents are in the namespace, too.
 //! Objects that cannot be decoded stay, and their number is in the conditions of the namespace. The namespace
-//! stays until they are gone. All other objects are deleted.
+//! stays until they are gone. All other objects are deleted. See [`remote`] for the objects of other servers.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::conditions::RoundOutcome;
-use super::{Work, collection};
+use super::{Work, collection, remote};
 use crate::actor::{Actor, Target, ignore_race, is_race};
 use crate::queue::Queue;
 use crate::runner::Requeue;
@@ -33,6 +33,8 @@ use verbs::{ApiState, Collection};
 const OBJECT_CONCURRENCY: usize = 128;
 /// Maximum wait for a change of the objects that remain after a round.
 const MAX_ROUND_INTERVAL: Duration = Duration::from_secs(2);
+/// Maximum interval of the rounds that wait for other servers, whose objects cause no notification.
+const MAX_REMOTE_INTERVAL: Duration = Duration::from_secs(10);
 /// Minimum pause after a round with remaining objects; the pause is never shorter than that round.
 const MIN_ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay of the final sweep, which deletes objects whose creation was admitted before the deletion of the
@@ -86,6 +88,7 @@ impl NamespaceDeletion {
                 let is_waiting = self.find_terminating(&namespaces, name).await?.is_some();
                 Ok(if is_waiting { Requeue::After(Duration::ZERO) } else { Requeue::No })
             }
+            RoundResult::WaitsForServers => Ok(Requeue::BackoffUpTo(MAX_REMOTE_INTERVAL)),
             RoundResult::Blocked { key_prefix } => {
                 let duration = api_state.clock.monotonic().saturating_sub(started_at);
                 let (api_state, queue, name) =
@@ -107,7 +110,7 @@ impl NamespaceDeletion {
         if self.find_terminating(&namespaces, name).await?.is_none() {
             return Ok(RoundResult::Gone);
         }
-        let (outcome, first_blocked) = self.delete_content(name).await?;
+        let Content { outcome, first_blocked, has_failed } = self.delete_content(name).await?;
         // The deletions may have taken long, so the namespace is read again.
         let Some(namespace) = self.find_terminating(&namespaces, name).await? else {
             return Ok(RoundResult::Gone);
@@ -121,7 +124,8 @@ impl NamespaceDeletion {
             let failures = outcome.failures.join(", ");
             return match first_blocked {
                 Some(key_prefix) => Ok(RoundResult::Blocked { key_prefix }),
-                None => Err(Status::internal(failures)),
+                None if has_failed => Err(Status::internal(failures)),
+                None => Ok(RoundResult::WaitsForServers),
             };
         }
         let target = Target { collection: &namespaces, namespace: "", name, subresource: "finalize" };
@@ -134,17 +138,21 @@ impl NamespaceDeletion {
         }
     }
 
-    /// Deletes the objects of a namespace. Returns the outcome, and the key prefix of the first kind with
-    /// remaining objects.
-    async fn delete_content(&self, name: &str) -> Result<(RoundOutcome, Option<String>), Status> {
-        let mut outcome = RoundOutcome::default();
+    /// Deletes the objects of a namespace: first its pods, then the objects of all other kinds, then those of other
+    /// servers.
+    async fn delete_content(&self, name: &str) -> Result<Content, Status> {
+        let discovered = self.actor.aggregation().discover();
+        let mut outcome = RoundOutcome {
+            undiscovered: remote::undiscovered(&discovered.unknown),
+            ..RoundOutcome::default()
+        };
         let is_pods = |content: &Collection| {
-            content.resource.group_resource.group.is_empty() && content.resource.kind.resource() == "pods"
+            content.resource.group_resource.group.is_empty() && content.resource.plural() == "pods"
         };
         let (pods, others): (Vec<_>, Vec<_>) =
             namespaced_collections(self.actor.api_state()).partition(|content| is_pods(content));
         let mut first_blocked = None;
-        for stage in [pods, others] {
+        for (is_first, stage) in [(true, pods), (false, others)] {
             let failures = join_all(stage.iter().map(|content| self.delete_all(content, name))).await;
             outcome.failures.extend(failures.into_iter().flatten());
             let mut is_blocked = !outcome.failures.is_empty();
@@ -165,11 +173,14 @@ impl NamespaceDeletion {
                 is_blocked |= readable > 0;
             }
             // Pods that cannot be decoded are reported, but the other kinds do not wait for their deletion.
-            if is_blocked {
-                break;
+            if is_first && is_blocked {
+                let has_failed = !outcome.failures.is_empty();
+                return Ok(Content { outcome, first_blocked, has_failed });
             }
         }
-        Ok((outcome, first_blocked))
+        let has_failed = !outcome.failures.is_empty();
+        remote::delete_content(&self.actor, &discovered, name, &mut outcome).await;
+        Ok(Content { outcome, first_blocked, has_failed })
     }
 
     /// Deletes the objects of one kind in a namespace. Returns the text of the error, if any.
@@ -283,7 +294,7 @@ impl NamespaceDeletion {
 /// Returns the collections of all namespaced kinds.
 fn namespaced_collections(api_state: &ApiState) -> impl Iterator<Item = Arc<Collection>> + use<> {
     let collections = api_state.kinds.collections().into_iter();
-    collections.filter(|collection| collection.resource.kind.namespaced())
+    collections.filter(|collection| collection.resource.namespaced)
 }
 
 /// Waits until an object of a kind changes in the namespace, at most [`MAX_ROUND_INTERVAL`]. Returns at once if
@@ -322,6 +333,15 @@ fn is_older_than_namespace(object: &Object, namespace: &Object) -> bool {
     matches!((created_at(object), created_at(namespace)), (Some(object), Some(namespace)) if object < namespace)
 }
 
+/// The content of a namespace after a round.
+struct Content {
+    outcome: RoundOutcome,
+    /// The key prefix of the first kind of this server with remaining objects.
+    first_blocked: Option<String>,
+    /// Whether a deletion at this server failed.
+    has_failed: bool,
+}
+
 /// The work that a round left.
 enum RoundResult {
     /// No work is left: the namespace is gone, or only finalizers of other components block its deletion.
@@ -331,9 +351,11 @@ enum RoundResult {
         /// The key prefix of the first kind with remaining objects.
         key_prefix: String,
     },
+    /// Only objects of other servers remain, or the resources of such a server are not known.
+    WaitsForServers,
 }
 
-fn background_options() -> DeleteOptions {
+pub(super) fn background_options() -> DeleteOptions {
     DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
 }
 

@@ -15,8 +15,8 @@ use crate::condition::Condition;
 
 /// Returns an APIService for each group version of the registry.
 pub(super) fn all(registry: &Registry, names: &Names) -> Vec<StartObject> {
-    let kinds = registry.resources().iter().map(|resource| &resource.kind);
-    let served = kinds.flat_map(|kind| kind.versions().map(|version| (kind.group(), version)));
+    let served =
+        registry.resources().iter().flat_map(|kind| kind.versions().map(|version| (kind.stem(), version)));
     let served: BTreeSet<(&str, &str)> = served.collect();
     served.into_iter().filter_map(|(stem, version)| start_object(stem, version, names)).collect()
 }
@@ -73,9 +73,9 @@ mod tests {
             let all = all(&registry, &names);
             let have: BTreeSet<String> = all.iter().map(|desired| desired.object.name().to_owned()).collect();
             for resource in registry.resources() {
-                for version in resource.kind.versions() {
+                for version in resource.versions() {
                     let name = format!("{version}.{}", resource.group_resource.group);
-                    let own = resource.kind.group() == "apiregistration";
+                    let own = resource.stem() == "apiregistration";
                     assert_eq!(have.contains(&name), !own, "{name}");
                 }
             }

@@ -6,9 +6,10 @@
 //! which two types have the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use apimachinery::names::Names;
-use kinds::{KindRef, Registry, Resource, Subresource, Verb};
+use kinds::{Kind, Registry, Resource, Subresource, Verb};
 use schema::Schema;
 use serde_json::{Value, json};
 
@@ -37,7 +38,7 @@ impl GroupVersionKind {
 pub(super) struct Kinds {
     by_type: BTreeMap<String, BTreeSet<GroupVersionKind>>,
     /// The custom kinds by type.
-    custom: BTreeMap<String, KindRef>,
+    custom: BTreeMap<String, Arc<Kind>>,
 }
 
 impl Kinds {
@@ -48,24 +49,24 @@ impl Kinds {
         kinds.add_shared("", "v1");
         for resource in registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions() {
+            for version in resource.versions() {
                 // The types that all groups share, such as `DeleteOptions`, list only kinds of built-in
                 // groups. So the documents of built-in groups do not change when custom kinds are added or
                 // removed.
                 if resource.is_custom() {
-                    let type_name = type_of(&resource.kind, group, version);
-                    kinds.custom.insert(type_name, resource.kind.clone());
+                    let type_name = type_of(resource, group, version);
+                    kinds.custom.insert(type_name, Arc::clone(resource));
                 } else {
                     kinds.add_shared(group, version);
                 }
-                let kind = GroupVersionKind::new(group, version, resource.kind.kind());
-                let type_name = type_of(&resource.kind, &resource.group_resource.group, version);
-                if resource.kind.verbs().contains(&Verb::List) {
-                    let list = GroupVersionKind { kind: resource.list_kind(), ..kind.clone() };
+                let kind = GroupVersionKind::new(group, version, resource.name());
+                let type_name = type_of(resource, &resource.group_resource.group, version);
+                if resource.verbs.contains(&Verb::List) {
+                    let list = GroupVersionKind { kind: resource.names.list.clone(), ..kind.clone() };
                     kinds.add(&format!("{type_name}List"), list);
                 }
                 kinds.add(&type_name, kind);
-                for subresource in resource.kind.subresources() {
+                for subresource in &resource.subresources {
                     let (type_name, kind) = of_subresource(resource, version, subresource, names);
                     if !resource.is_custom() || type_name.starts_with(CUSTOM) {
                         kinds.add(&type_name, kind);
@@ -77,7 +78,7 @@ impl Kinds {
     }
 
     /// Returns the custom kind of a type.
-    pub(super) fn custom(&self, type_name: &str) -> Option<&KindRef> {
+    pub(super) fn custom(&self, type_name: &str) -> Option<&Arc<Kind>> {
         self.custom.get(type_name)
     }
 
@@ -122,9 +123,9 @@ pub(super) const CUSTOM: &str = "custom:";
 ///
 /// This is the type in the package of that version, or the type of the storage version if there is none. The
 /// package of a custom kind is its group.
-pub(super) fn type_of(kind: &KindRef, group: &str, version: &str) -> String {
-    let Some(type_name) = kind.type_name() else {
-        return format!("{CUSTOM}{group}/{version}/{}", kind.kind());
+pub(super) fn type_of(kind: &Kind, group: &str, version: &str) -> String {
+    let Some(type_name) = kind.schema.type_name() else {
+        return format!("{CUSTOM}{group}/{version}/{}", kind.name());
     };
     let versioned_type = type_name.split_once('/').and_then(|(package, rest)| {
         let (_, name) = rest.split_once('.')?;
@@ -145,14 +146,14 @@ pub(super) fn of_subresource(
         let kind = GroupVersionKind::new(&names.group(stem), version, subresource.kind);
         return (format!("{package}/{version}.{}", subresource.kind), kind);
     }
-    let body = resource.kind.body_kind(subresource);
+    let body = resource.body_kind(subresource);
     let kind = GroupVersionKind::new(&resource.group_resource.group, version, body);
-    let main = type_of(&resource.kind, &resource.group_resource.group, version);
+    let main = type_of(resource, &resource.group_resource.group, version);
     if resource.is_custom() {
         return (main, kind);
     }
     let type_name = match main.rsplit_once('.') {
-        Some((package, _)) if resource.kind.kind() != body => {
+        Some((package, _)) if resource.name() != body => {
             format!("{package}.{body}")
         }
         _ => main,

@@ -34,6 +34,7 @@ use serde_json::{Map, Value, json};
 use super::RELEASE;
 
 mod compressed_document;
+mod converted;
 mod custom;
 mod descriptions;
 mod kinds;
@@ -250,6 +251,13 @@ impl OpenApi {
             paths.insert(path.clone(), json!({"serverRelativeURL": location}));
             documents.insert(path, Ok(document));
         }
+        for (path, spec) in &self.remote.converted {
+            let Some(document) = converted::document(spec, path) else { continue };
+            let document = compress_document(&document)?;
+            let location = OpenApi::v3_location(path, document.hash());
+            paths.insert(path.clone(), json!({"serverRelativeURL": location}));
+            documents.insert(path.clone(), Ok(document));
+        }
         for (path, url) in &self.remote.v3_urls {
             paths.insert(path.clone(), json!({"serverRelativeURL": url}));
         }
@@ -287,7 +295,7 @@ impl OpenApi {
         let mut group_versions: BTreeMap<String, GroupVersionResources> = BTreeMap::new();
         for resource in self.registry.resources() {
             let group = &resource.group_resource.group;
-            for version in resource.kind.versions() {
+            for version in resource.versions() {
                 let path = if group.is_empty() {
                     format!("api/{version}")
                 } else {

@@ -134,26 +134,26 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let main = ResourcePaths {
         resource,
-        type_name: type_of(&resource.kind, group, version),
+        type_name: type_of(resource, group, version),
         kind: GroupVersionKind {
             group: group.clone(),
             version: version.to_owned(),
-            kind: resource.kind.kind().to_owned(),
+            kind: resource.name().to_owned(),
         },
         id: camel(&format!("{}_{version}", tag_group(resource))),
-        scope: if resource.kind.namespaced() { "Namespaced" } else { "" },
+        scope: if resource.namespaced { "Namespaced" } else { "" },
         protobuf: names.protobuf_media_type,
     };
-    let plural = resource.kind.resource();
-    let namespaced = if resource.kind.namespaced() { "/namespaces/{namespace}" } else { "" };
+    let plural = resource.plural();
+    let namespaced = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("{root}{namespaced}/{plural}");
     let item = format!("{collection}/{{name}}");
-    let has_verb = |verb: &Verb| resource.kind.verbs().contains(verb);
+    let has_verb = |verb: &Verb| resource.verbs.contains(verb);
 
     let mut paths = Vec::new();
     paths.push(main.path(collection, false, main.collection_operations()));
     paths.push(main.path(item.clone(), true, main.item_operations()));
-    for subresource in resource.kind.subresources() {
+    for subresource in &resource.subresources {
         main.subresource(&item, version, subresource, names, &mut paths);
     }
     // Custom kinds do not have the deprecated watch paths.
@@ -163,7 +163,7 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
         paths.push(main.path(watch_path.clone(), false, vec![main.watch("List", main.scope, "")]));
         paths.push(main.path(format!("{watch_path}/{{name}}"), true, vec![main.watch("", main.scope, "")]));
     }
-    if resource.kind.namespaced() && has_verb(&Verb::List) {
+    if resource.namespaced && has_verb(&Verb::List) {
         // List and watch across all namespaces.
         let list = main.operation("get", "list", "List", "ForAllNamespaces", parameters::READ_MANY);
         let list = Operation {
@@ -195,7 +195,7 @@ pub(super) fn tag(resource: &Resource, version: &str) -> String {
 
 /// Returns the part of a tag for the API group: `rbacAuthorization`.
 pub(super) fn tag_group(resource: &Resource) -> String {
-    let stem = if resource.kind.group().is_empty() { "core" } else { resource.kind.group() };
+    let stem = if resource.stem().is_empty() { "core" } else { resource.stem() };
     let mut words = stem.split('.');
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |tag, word| tag + &camel(word))
@@ -234,9 +234,9 @@ impl ResourcePaths<'_> {
     fn path(&self, path: String, has_name: bool, operations: Vec<Operation>) -> Path {
         let mut parameters = Vec::new();
         if has_name {
-            parameters.push(parameters::name(self.resource.kind.kind()));
+            parameters.push(parameters::name(self.resource.name()));
         }
-        if self.resource.kind.namespaced() {
+        if self.resource.namespaced {
             parameters.push(parameters::namespace());
         }
         parameters.extend(pretty_parameter());
@@ -244,7 +244,7 @@ impl ResourcePaths<'_> {
     }
 
     fn operation_id(&self, action: &str, scope: &str, suffix: &str) -> String {
-        format!("{action}{}{scope}{}{suffix}", self.id, self.resource.kind.kind())
+        format!("{action}{}{scope}{}{suffix}", self.id, self.resource.name())
     }
 
     /// Builds an operation whose response is an object of the kind.
@@ -268,7 +268,7 @@ impl ResourcePaths<'_> {
             method,
             action,
             id: self.operation_id(word, self.scope, suffix),
-            description: format!("{word} {}{subject}", self.resource.kind.kind()),
+            description: format!("{word} {}{subject}", self.resource.name()),
             general,
             specific: Vec::new(),
             body: None,
@@ -305,7 +305,7 @@ impl ResourcePaths<'_> {
 
     fn collection_operations(&self) -> Vec<Operation> {
         let mut operations = Vec::new();
-        for verb in self.resource.kind.verbs() {
+        for verb in self.resource.verbs {
             match verb {
                 Verb::List => {
                     let list = self.operation("get", "list", "", "", parameters::READ_MANY);
@@ -318,7 +318,7 @@ impl ResourcePaths<'_> {
                 }),
                 Verb::DeleteCollection => operations.push(Operation {
                     id: self.operation_id("delete", &format!("Collection{}", self.scope), ""),
-                    description: format!("delete all selected {}", self.resource.kind.resource()),
+                    description: format!("delete all selected {}", self.resource.plural()),
                     body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
                     response: Some("meta/v1.Status".to_owned()),
                     ..self.operation("delete", "deletecollection", "", "", parameters::DELETE_MANY)
@@ -331,7 +331,7 @@ impl ResourcePaths<'_> {
 
     fn item_operations(&self) -> Vec<Operation> {
         let mut operations = Vec::new();
-        for verb in self.resource.kind.verbs() {
+        for verb in self.resource.verbs {
             match verb {
                 Verb::Get => operations.push(self.operation("get", "get", "", "", &[])),
                 Verb::Update => {
@@ -367,7 +367,7 @@ impl ResourcePaths<'_> {
     }
 
     fn delete(&self, suffix: &str) -> Operation {
-        let returns_object = self.resource.kind.facts().delete_returns_object;
+        let returns_object = self.resource.rules.delete_returns_object;
         Operation {
             body: Some(("meta/v1.DeleteOptions".to_owned(), false)),
             codes: &[200, 202],
@@ -381,7 +381,7 @@ impl ResourcePaths<'_> {
         let action = if list_suffix.is_empty() { "watch" } else { "watchlist" };
         Operation {
             id: self.operation_id("watch", scope, &format!("{list_suffix}{suffix}")),
-            description: format!("watch {}; use the parameter `watch` of a list", self.resource.kind.kind()),
+            description: format!("watch {}; use the parameter `watch` of a list", self.resource.name()),
             produces: self.list_media_types(),
             response: Some(WATCH_EVENT.to_owned()),
             deprecated: true,
@@ -425,7 +425,7 @@ impl ResourcePaths<'_> {
                 // A read-only subresource without its own kind, such as `pods/log`, returns text.
                 Verb::Get
                     if subresource.verbs == [Verb::Get]
-                        && self.resource.kind.body_kind(subresource) == self.kind.kind =>
+                        && self.resource.body_kind(subresource) == self.kind.kind =>
                 {
                     Operation {
                         response: None,
@@ -463,11 +463,7 @@ impl ResourcePaths<'_> {
         let scope = format!("{}{}", camel(method), self.scope);
         Operation {
             id: self.operation_id("connect", &scope, suffix),
-            description: format!(
-                "connect to {} of {}",
-                suffix.to_ascii_lowercase(),
-                self.resource.kind.kind()
-            ),
+            description: format!("connect to {} of {}", suffix.to_ascii_lowercase(), self.resource.name()),
             specific: specific.to_vec(),
             produces: string_list(ANY_MEDIA_TYPE),
             response: None,

@@ -78,14 +78,14 @@ fn openapi_v3_references_resolve_in_both_presets() {
             );
         }
         for resource in api.registry.resources() {
-            for version in resource.kind.versions() {
+            for version in resource.versions() {
                 let group = &resource.group_resource.group;
                 let path = if group.is_empty() {
                     format!("api/{version}")
                 } else {
                     format!("apis/{group}/{version}")
                 };
-                let kind = json!({"group": group, "version": version, "kind": resource.kind.kind()});
+                let kind = json!({"group": group, "version": version, "kind": resource.name()});
                 let schemas = documents[&path]["components"]["schemas"].as_object().unwrap();
                 let extension = format!("{}group-version-kind", api.names.extension_prefix);
                 let found = schemas

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ::kinds::KindRef;
 use apimachinery::names::{Names, SchemaExtension};
 use schema::facts::{self, Field, Shape};
 use serde_json::{Map, Value, json};
@@ -147,10 +146,11 @@ impl Types<'_> {
     /// Returns the schema of a custom kind or of its list, and whether it has its own description.
     fn custom_schema(&self, type_name: &str, refer: &mut dyn FnMut(&str)) -> (Map<String, Value>, bool) {
         let text = json!({"type": "string"});
-        if let Some(KindRef::Custom(kind)) = self.kinds.custom(type_name) {
-            let mut schema = object(kind.schema.to_document());
+        let custom = self.kinds.custom(type_name);
+        if let Some((kind, schema)) = custom.and_then(|kind| Some((kind, kind.schema.definition()?))) {
+            let mut schema = object(schema.to_document());
             let is_v2 = self.openapi_version == OpenApiVersion::V2;
-            let selectable_fields = kind.selectable_fields.iter().map(|path| json!({"fieldPath": path}));
+            let selectable_fields = kind.fields.names.iter().map(|path| json!({"fieldPath": path}));
             let selectable_fields: Vec<Value> = selectable_fields.collect();
             if is_v2 && custom::preserves_unknown(&schema, self.names) {
                 // kubectl takes the properties of an object for all its properties.

@@ -75,7 +75,7 @@ impl Series {
         code: u16,
     ) -> Self {
         let attributes = &info.attributes;
-        let subresource_of = |r: &Resource| r.kind.subresource(&attributes.subresource).copied();
+        let subresource_of = |r: &Resource| r.subresource(&attributes.subresource).copied();
         let resource = resource.filter(|r| attributes.subresource.is_empty() || subresource_of(r).is_some());
         let subresource = match resource {
             Some(resource) => subresource_of(resource).map_or("", |s: Subresource| s.name),

@@ -343,7 +343,7 @@ impl Representation {
                     };
                     return (form, Frame { opening: self.opening(result), closing: b"]}".to_vec() });
                 }
-                let fields = json!({"kind": self.resource.list_kind(), "apiVersion": self.api_version()});
+                let fields = json!({"kind": self.resource.names.list, "apiVersion": self.api_version()});
                 (fields, "items", self.item_schema())
             }
             Shape::Metadata(version) => {
@@ -376,7 +376,7 @@ impl Representation {
 
     /// Returns the type of the items of a list; None for custom kinds, whose items have a `kind`.
     fn item_schema(&self) -> Option<&'static Schema> {
-        self.resource.kind.type_name().and_then(Schema::of)
+        self.resource.schema.type_name().and_then(Schema::of)
     }
 
     /// Returns the parts of a list in Protobuf.
@@ -385,7 +385,7 @@ impl Representation {
         let (api_version, kind, list, item) = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => (
                 self.api_version(),
-                self.resource.list_kind(),
+                self.resource.names.list.clone(),
                 ListMessage::new(&metadata),
                 self.item_schema(),
             ),
@@ -405,7 +405,7 @@ impl Representation {
     pub(crate) fn opening(&self, result: &ListResult) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         out.extend_from_slice(b"{\"kind\":");
-        write_compact(&Value::from(self.resource.list_kind()), &mut out);
+        write_compact(&Value::from(self.resource.names.list.as_str()), &mut out);
         out.extend_from_slice(b",\"apiVersion\":");
         write_compact(&Value::from(self.api_version()), &mut out);
         out.extend_from_slice(b",\"metadata\":");

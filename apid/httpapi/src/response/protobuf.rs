@@ -28,7 +28,7 @@ use verbs::envelope;
 
 /// Whether a kind has its own Protobuf message; custom kinds have none.
 pub(crate) fn has_message(resource: &Resource) -> bool {
-    let (kind, type_name) = (resource.kind.kind(), resource.kind.type_name());
+    let (kind, type_name) = (resource.name(), resource.schema.type_name());
     let package = type_name.and_then(|name| name.strip_suffix(kind));
     package.is_some_and(|package| package.ends_with('.'))
 }

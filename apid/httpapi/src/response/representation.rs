@@ -263,7 +263,7 @@ impl Representation {
         }
         let value = match self.shape {
             Shape::Own | Shape::AggregatedDiscovery(_) => {
-                json!({"kind": self.resource.kind.kind(), "apiVersion": self.api_version(), "metadata": metadata})
+                json!({"kind": self.resource.name(), "apiVersion": self.api_version(), "metadata": metadata})
             }
             Shape::Metadata(version) => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": self.meta_version(version), "metadata": metadata})
@@ -305,8 +305,8 @@ impl Representation {
     /// Makes a Table row. The cells come from the stored version, whatever version the `object` field has.
     fn row(&self, object: Object, version: &str) -> Result<Value, Status> {
         let api_state = &self.http_state.api_state;
-        let cells = self.resource.kind.table().cells(&object, &*api_state.clock, &api_state.names);
-        let conditions = self.resource.kind.strategy().row_conditions(&object);
+        let cells = self.resource.cells(&object, &*api_state.clock, &api_state.names);
+        let conditions = self.resource.strategy().row_conditions(&object);
         let object_field = match self.include {
             Include::None => Value::Null,
             Include::Metadata => self.partial_object(self.convert(object)?, version),
@@ -329,7 +329,7 @@ impl Representation {
             Format::Json | Format::Yaml | Format::Cbor => self.resource.represent(&mut object, names),
         };
         result.map_err(|error| {
-            tracing::error!(%error, kind = self.resource.kind.kind(), name = object.name(), "conversion of a stored object failed; responding 500");
+            tracing::error!(%error, kind = self.resource.name(), name = object.name(), "conversion of a stored object failed; responding 500");
             Status::internal("conversion of a stored object to the requested version failed")
         })?;
         Ok(object)
@@ -343,7 +343,7 @@ impl Representation {
         rows: Vec<Value>,
     ) -> Value {
         let columns = with_columns.then(|| {
-            let columns = self.resource.kind.table().columns().into_iter().map(|column| {
+            let columns = self.resource.columns().into_iter().map(|column| {
                 json!({
                     "name": column.name,
                     "type": column.kind,

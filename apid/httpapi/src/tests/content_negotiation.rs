@@ -134,17 +134,17 @@ async fn every_resource_is_served_as_json_and_table() {
     let server = Server::start().await;
     let mut served = 0;
     for resource in server.api_state.kinds.registry().resources() {
-        if !resource.kind.verbs().contains(&kinds::Verb::List) {
+        if !resource.verbs.contains(&kinds::Verb::List) {
             continue;
         }
         let group = &resource.group_resource.group;
-        for version in resource.kind.versions() {
+        for version in resource.versions() {
             let prefix =
                 if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-            let url = format!("{prefix}/{}", resource.kind.resource());
+            let url = format!("{prefix}/{}", resource.plural());
             let reply = server.get(&url).await;
             assert_eq!((reply.code, reply.header("content-type")), (200, "application/json"), "{url}");
-            assert_eq!(reply.json()["kind"], resource.list_kind(), "{url}");
+            assert_eq!(reply.json()["kind"], resource.names.list, "{url}");
             // Every kind has a Table with at least two columns.
             let accept = "application/json;as=Table;g=meta.example.test;v=v1,application/json";
             let table = get(&server, &url, accept).await.json();
@@ -164,8 +164,8 @@ async fn every_resource_is_served_as_json_and_table() {
                 assert!(column["priority"].is_u64(), "{url}");
             }
             assert!(protobuf::has_message(resource), "{url}");
-            let form = schema::Schema::of_kind(&resource.api_version(), resource.kind.kind()).unwrap();
-            assert_eq!(Some(form.name()), resource.kind.type_name(), "{url}");
+            let form = schema::Schema::of_kind(&resource.api_version(), resource.name()).unwrap();
+            assert_eq!(Some(form.name()), resource.schema.type_name(), "{url}");
             served += 1;
         }
     }

@@ -32,7 +32,7 @@ fn accept_all() -> Validator {
 
 /// A validation of ReplicationControllers that always returns the same errors.
 fn validator_returning(errors: FieldErrors) -> Validator {
-    Arc::new(move |resource, _, _| (resource.kind.kind() == "ReplicationController").then(|| errors.clone()))
+    Arc::new(move |resource, _, _| (resource.name() == "ReplicationController").then(|| errors.clone()))
 }
 
 /// A validation that rejects each ReplicationController.
@@ -102,7 +102,7 @@ async fn untagged_errors_stay_under_takeover() {
 
 #[tokio::test]
 async fn panic_of_declarative_validation_fails_a_write_only_under_takeover() {
-    let panicking: Validator = Arc::new(|resource, object, context| match resource.kind.kind() {
+    let panicking: Validator = Arc::new(|resource, object, context| match resource.name() {
         "ReplicationController" => panic!("an injected panic"),
         _ => type_table_validator()(resource, object, context),
     });

@@ -98,21 +98,21 @@ async fn resources_are_served_only_in_their_scope() {
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"];
     let mut count = 0;
     for resource in server.api_state.kinds.registry().resources() {
-        for version in resource.kind.versions() {
+        for version in resource.versions() {
             let group = &resource.group_resource.group;
             let root =
                 if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
             let listed = server.get(&root).await.json();
             let entries = listed["resources"].as_array().unwrap();
-            let entry = entries.iter().find(|r| r["name"] == resource.kind.resource()).unwrap();
-            assert_eq!(entry["namespaced"], resource.kind.namespaced(), "{entry}");
-            assert_eq!(entry["kind"], resource.kind.kind());
+            let entry = entries.iter().find(|r| r["name"] == resource.plural()).unwrap();
+            assert_eq!(entry["namespaced"], resource.namespaced, "{entry}");
+            assert_eq!(entry["kind"], resource.name());
             assert!(
                 entry["verbs"].as_array().unwrap().iter().all(|v| verbs.contains(&v.as_str().unwrap())),
                 "{entry}"
             );
-            let plural = resource.kind.resource();
-            if resource.kind.namespaced() {
+            let plural = resource.plural();
+            if resource.namespaced {
                 assert_eq!(server.get(&format!("{root}/{plural}/x")).await.code, 404, "{plural}");
             } else {
                 assert_eq!(server.get(&format!("{root}/namespaces/a/{plural}")).await.code, 404, "{plural}");

@@ -1,6 +1,7 @@
 //! In-process requests to the handler, without a socket, with the memory engine and a configurable
 //! authorizer.
 
+mod aggregated;
 mod api_versions;
 mod apply;
 mod audit;
@@ -61,7 +62,7 @@ use bytes::Bytes;
 use forwarding::{Forwarding, ForwardingOptions, ServiceResolver};
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
-use kinds::{CurrentRegistry, Kind, Registry, Resource};
+use kinds::{BuiltInKind, CurrentRegistry, Registry, Resource};
 use serde_json::{Value, json};
 use serving::body::Body;
 use serving::build::BuildInfo;
@@ -116,7 +117,7 @@ struct Settings<'a> {
     validator: Validator,
     rng: Arc<dyn Rng>,
     /// Additional kinds.
-    kinds: &'a [&'static [Kind]],
+    kinds: &'a [&'static [BuiltInKind]],
     /// Cache limits.
     limits: Limits,
     request_timeout: Duration,
@@ -236,7 +237,7 @@ impl Server {
     }
 
     /// Like [`Server::start`], with another random source and additional kinds.
-    pub(super) async fn start_with_kinds(rng: Arc<dyn Rng>, kinds: &[&'static [Kind]]) -> Self {
+    pub(super) async fn start_with_kinds(rng: Arc<dyn Rng>, kinds: &[&'static [BuiltInKind]]) -> Self {
         Server::start_with_settings(Settings { rng, kinds, ..Settings::default() }).await
     }
 
@@ -358,7 +359,7 @@ impl Server {
             clock: clock.clone(),
             metrics: Arc::new(ConversionMetrics::new(&metrics)),
         };
-        let forwarding = Forwarding::new(forwarding, &dyn_clock).unwrap().into();
+        let forwarding = Forwarding::new(forwarding, &dyn_clock, &*rng).unwrap().into();
         let api_state = Arc::new(ApiState {
             names,
             clock: clock.clone(),
@@ -495,10 +496,19 @@ pub(super) const MAPS: &str = "/api/v1/namespaces/a/configmaps";
 
 /// An audit log that appends to a file.
 pub(super) fn audit_log(path: &std::path::Path) -> AuditLog {
+    audit_log_with(path, None)
+}
+
+/// An audit log in a file with the policy of another file.
+pub(super) fn audit_log_with(path: &std::path::Path, policy: Option<&std::path::Path>) -> AuditLog {
     let clock = Arc::new(SystemClock::new());
     let names = Names::new(Preset::Svc, "example.test").unwrap();
     let (rotation, options) = (Rotation::default(), BackendOptions::BLOCKING);
-    AuditLog::new(&names, clock).with_log(path.to_str().unwrap(), rotation, Format::Json, options).unwrap()
+    let mut audit = AuditLog::new(&names, clock);
+    if let Some(policy) = policy {
+        audit = audit.with_policy_file(policy, &names).unwrap();
+    }
+    audit.with_log(path.to_str().unwrap(), rotation, Format::Json, options).unwrap()
 }
 
 /// A ConfigMap with one entry.

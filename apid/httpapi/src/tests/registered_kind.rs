@@ -5,20 +5,20 @@
 use std::sync::Arc;
 
 use apimachinery::clock::SeededRng;
-use kinds::{Column, Kind, Subresource};
+use kinds::{BuiltInKind, Column, Subresource};
 use serde_json::{Value, json};
 
 use super::Server;
 
 /// The definition of the kind.
-const KINDS: &[Kind] = &[Kind {
+const KINDS: &[BuiltInKind] = &[BuiltInKind {
     kind: "Gadget",
     short_names: &["ga"],
     categories: &["all"],
     subresources: &[Subresource::status("Gadget")],
     selectable_fields: &["data.color"],
     columns: &[kinds::table::NAME, Column::text("Color", "Color of the gadget.").text_at("data.color")],
-    ..Kind::namespaced("apps/v1.ControllerRevision", "gadgets")
+    ..BuiltInKind::namespaced("apps/v1.ControllerRevision", "gadgets")
 }];
 
 const GADGETS: &str = "/apis/apps/v1/namespaces/a/gadgets";

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use apimachinery::clock::SeededRng;
-use kinds::{Kind, UnenforcedKind};
+use kinds::{BuiltInKind, UnenforcedKind};
 use serde_json::json;
 
 use super::{Reply, Server};
@@ -12,8 +12,10 @@ const APPLY: &str = "application/apply-patch+yaml";
 const GADGETS: &str = "/apis/apps/v1/namespaces/a/gadgets";
 
 const UNENFORCED: UnenforcedKind = UnenforcedKind { warning: "this server has no gadgets yet", gate: None };
-const KINDS: &[Kind] =
-    &[Kind { unenforced: Some(&UNENFORCED), ..Kind::namespaced("apps/v1.ControllerRevision", "gadgets") }];
+const KINDS: &[BuiltInKind] = &[BuiltInKind {
+    unenforced: Some(&UNENFORCED),
+    ..BuiltInKind::namespaced("apps/v1.ControllerRevision", "gadgets")
+}];
 
 fn warnings(reply: &Reply) -> Vec<&str> {
     reply.headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect()

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use expressions::{Field, ListKind, ObjectType, Type};
 use schema::facts::{self, Shape};
 
-use crate::{KindRef, Resource};
+use crate::{Kind, KindSchema};
 
 const METADATA: &str = "meta/v1.ObjectMeta";
 
-/// Type of the objects of a resource; None if a schema of a custom kind declares no type.
-pub fn object_type(resource: &Resource) -> Option<Type> {
-    match &resource.kind {
-        KindRef::BuiltIn(kind) => Some(named_type(kind.schema, &mut Vec::new())),
-        KindRef::Custom(kind) => {
-            let Type::Object(schema_type) = kind.schema.object_type()? else { return None };
+/// Type of the objects of a kind; None if a schema of a custom kind declares no type.
+pub fn object_type(kind: &Kind) -> Option<Type> {
+    match &kind.schema {
+        KindSchema::Table(name) => Some(named_type(name, &mut Vec::new())),
+        KindSchema::Definition(schema) => {
+            let Type::Object(schema_type) = schema.object_type()? else { return None };
             let mut fields = schema_type.fields.clone();
             let metadata = Field { name: "metadata".to_owned(), ty: named_type(METADATA, &mut Vec::new()) };
             fields.insert("metadata".to_owned(), metadata);

@@ -13,7 +13,7 @@ use apimachinery::object::{Object, Value};
 
 use super::object_types::object_type;
 use super::{Compiler, ObjectTypes, Purpose};
-use crate::{Registry, Resource};
+use crate::{Kind, Registry};
 
 /// Maximum number of kinds that the type check takes from one rule; it ignores further kinds of the rule.
 const TYPES_MAX: usize = 10;
@@ -57,20 +57,20 @@ fn compilers(policy: &Object, registry: &Registry) -> Vec<(String, Compiler<'sta
         object_type(registry.find_kind_version(group, version, text(kind, "kind"))?)
     });
     let variables = list(policy, &["spec", "variables"]);
-    let compiler = |(kind, resource): (String, Arc<Resource>)| {
-        let types = ObjectTypes { object: object_type(&resource)?, params: params.clone() };
+    let compiler = |(label, kind): (String, Arc<Kind>)| {
+        let types = ObjectTypes { object: object_type(&kind)?, params: params.clone() };
         let mut compiler = Compiler::of_stored(types, !variables.is_empty());
         for variable in variables {
             // The error is not reported here: each expression that reads this variable reports it as missing.
             let _ = compiler.variable(text(variable, "name"), text(variable, "expression"));
         }
-        Some((kind, compiler))
+        Some((label, compiler))
     };
     kinds(policy, registry).into_iter().filter_map(compiler).collect()
 }
 
 /// The kinds that the rules name, each with its label in warnings: `apps/v1, Kind=Deployment`.
-fn kinds(policy: &Object, registry: &Registry) -> Vec<(String, Arc<Resource>)> {
+fn kinds(policy: &Object, registry: &Registry) -> Vec<(String, Arc<Kind>)> {
     let mut kinds = BTreeMap::new();
     for rule in list(policy, &["spec", "matchConstraints", "resourceRules"]) {
         let texts = |field: &str| {
@@ -90,16 +90,12 @@ fn kinds(policy: &Object, registry: &Registry) -> Vec<(String, Arc<Resource>)> {
         let names = versions
             .flat_map(|(group, version)| resources.iter().map(move |resource| (group, version, *resource)));
         let found = names.filter_map(|(group, version, name)| {
-            let resource = registry.find(group, version, name)?;
-            Some((
-                (group.to_owned(), version.to_owned(), resource.kind.kind().to_owned()),
-                Arc::clone(resource),
-            ))
+            let kind = registry.find(group, version, name)?;
+            Some(((group.to_owned(), version.to_owned(), kind.name().to_owned()), Arc::clone(kind)))
         });
         kinds.extend(found.take(TYPES_MAX));
     }
-    let with_label =
-        |((group, version, kind), resource)| (format!("{group}/{version}, Kind={kind}"), resource);
+    let with_label = |((group, version, name), kind)| (format!("{group}/{version}, Kind={name}"), kind);
     kinds.into_iter().map(with_label).collect()
 }
 

@@ -1,6 +1,6 @@
 //! API group `admissionregistration`: admission webhooks and admission policies.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod expression_rules;
 mod match_rules;
@@ -14,7 +14,7 @@ mod validating_webhook_configuration;
 mod webhooks;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[BuiltInKind] = &[
     mutating_admission_policy::KIND,
     mutating_admission_policy_binding::KIND,
     mutating_webhook_configuration::KIND,

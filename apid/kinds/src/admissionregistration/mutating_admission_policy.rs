@@ -9,15 +9,18 @@ use crate::defaults::{fill, part};
 use crate::table::{AGE, NAME, Source};
 use crate::unenforced::MUTATING_POLICIES;
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     categories: &["api-extensions"],
-    metadata_checks: MetadataChecks::CHANGES,
-    restricts_finalizers: false,
-    generation: Generation::Counted(&[]),
-    unconditional_update: false,
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        restricts_finalizers: false,
+        generation: Generation::Counted(&[]),
+        unconditional_update: false,
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     unenforced: Some(&MUTATING_POLICIES),
     columns: &[
         NAME,
@@ -27,7 +30,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells: policy_rules::cells,
     strategy: &MutatingAdmissionPolicy,
-    ..Kind::cluster_scoped(
+    ..BuiltInKind::cluster_scoped(
         "admissionregistration/v1alpha1.MutatingAdmissionPolicy",
         "mutatingadmissionpolicies",
     )

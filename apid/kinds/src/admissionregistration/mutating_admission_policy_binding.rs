@@ -10,19 +10,22 @@ use crate::defaults::{fill, part};
 use crate::format;
 use crate::unenforced::MUTATING_POLICIES;
 use crate::validation::{Field, text};
-use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Context, Generation, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     categories: &["api-extensions"],
-    metadata_checks: MetadataChecks::CHANGES,
-    restricts_finalizers: false,
-    generation: Generation::Counted(&[]),
-    unconditional_update: false,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        restricts_finalizers: false,
+        generation: Generation::Counted(&[]),
+        unconditional_update: false,
+        ..WriteRules::BUILT_IN
+    },
     unenforced: Some(&MUTATING_POLICIES),
     columns: VALIDATING.columns,
     cells: VALIDATING.cells,
     strategy: &MutatingAdmissionPolicyBinding,
-    ..Kind::cluster_scoped(
+    ..BuiltInKind::cluster_scoped(
         "admissionregistration/v1alpha1.MutatingAdmissionPolicyBinding",
         "mutatingadmissionpolicybindings",
     )

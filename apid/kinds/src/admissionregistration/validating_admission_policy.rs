@@ -8,18 +8,22 @@ use crate::defaults::{fill, part};
 use crate::same_fields::same_fields;
 use crate::table::{AGE, NAME, Source};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, StatusWrites, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     categories: &["api-extensions"],
     subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
-    metadata_checks: MetadataChecks::ALL,
-    restricts_finalizers: false,
-    generation: Generation::Counted(&[]),
-    unconditional_update: false,
-    revalidation: Revalidation::Never,
-    status_writes: StatusWrites::StatusOnly,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        restricts_finalizers: false,
+        generation: Generation::Counted(&[]),
+        unconditional_update: false,
+        revalidation: Revalidation::Never,
+        status_writes: StatusWrites::StatusOnly,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::integer("Validations", "Number of validations.")
@@ -29,17 +33,18 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells: policy_rules::cells,
     strategy: &ValidatingAdmissionPolicy,
-    ..Kind::cluster_scoped(
+    ..BuiltInKind::cluster_scoped(
         "admissionregistration/v1.ValidatingAdmissionPolicy",
         "validatingadmissionpolicies",
     )
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, "admissionregistration/v1beta1.ValidatingAdmissionPolicy");
+pub(super) const V1BETA1: BuiltInKind =
+    same_fields(KIND, "admissionregistration/v1beta1.ValidatingAdmissionPolicy");
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind =
+pub(super) const V1ALPHA1: BuiltInKind =
     same_fields(KIND, "admissionregistration/v1alpha1.ValidatingAdmissionPolicy");
 
 struct ValidatingAdmissionPolicy;

@@ -12,15 +12,18 @@ use crate::same_fields::same_fields;
 use crate::table::cell::{PathReader, UNSET, selector};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, MetadataChecks, Strategy, WriteRules};
 use crate::{format, labels};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     categories: &["api-extensions"],
-    metadata_checks: MetadataChecks::ALL,
-    restricts_finalizers: false,
-    generation: Generation::Counted(&[]),
-    unconditional_update: false,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        restricts_finalizers: false,
+        generation: Generation::Counted(&[]),
+        unconditional_update: false,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("PolicyName", "Name of the policy.").text_at("spec.policyName"),
@@ -29,18 +32,18 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells: |object, _| vec![json!(parameters_cell(object))],
     strategy: &ValidatingAdmissionPolicyBinding,
-    ..Kind::cluster_scoped(
+    ..BuiltInKind::cluster_scoped(
         "admissionregistration/v1.ValidatingAdmissionPolicyBinding",
         "validatingadmissionpolicybindings",
     )
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind =
+pub(super) const V1BETA1: BuiltInKind =
     same_fields(KIND, "admissionregistration/v1beta1.ValidatingAdmissionPolicyBinding");
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind =
+pub(super) const V1ALPHA1: BuiltInKind =
     same_fields(KIND, "admissionregistration/v1alpha1.ValidatingAdmissionPolicyBinding");
 
 struct ValidatingAdmissionPolicyBinding;

@@ -1,18 +1,21 @@
 //! ValidatingWebhookConfiguration: admission webhooks that may reject objects.
 
 use super::webhooks::{self, WebhookConfiguration};
-use crate::{Generation, Kind, MetadataChecks, Revalidation};
+use crate::{BuiltInKind, Generation, MetadataChecks, Revalidation, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     categories: &["api-extensions"],
-    metadata_checks: MetadataChecks::ALL,
-    restricts_finalizers: false,
-    generation: Generation::Counted(&[]),
-    unconditional_update: false,
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        restricts_finalizers: false,
+        generation: Generation::Counted(&[]),
+        unconditional_update: false,
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: webhooks::COLUMNS,
     strategy: &WebhookConfiguration { is_mutating: false },
-    ..Kind::cluster_scoped(
+    ..BuiltInKind::cluster_scoped(
         "admissionregistration/v1.ValidatingWebhookConfiguration",
         "validatingwebhookconfigurations",
     )

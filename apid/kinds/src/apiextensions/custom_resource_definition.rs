@@ -12,24 +12,28 @@ use apimachinery::object::Object;
 use extensions::definition::{self, Environment, keywords};
 
 use crate::{
-    Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource, Translation, metadata,
+    BuiltInKind, Context, Generation, MetadataChecks, Revalidation, Strategy, Subresource, Translation,
+    WriteRules, metadata,
 };
 
 const STATUS: &str = "status";
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["crd", "crds"],
     categories: &["api-extensions"],
     subresources: &[Subresource::status("CustomResourceDefinition")],
-    metadata_checks: MetadataChecks::CHANGES,
-    restricts_finalizers: false,
-    generation: Generation::Counted(&[]),
-    unconditional_update: false,
-    // `validate_update` applies all rules, and tolerates violations that the stored definition contains
-    // already.
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        restricts_finalizers: false,
+        generation: Generation::Counted(&[]),
+        unconditional_update: false,
+        // `validate_update` applies all rules, and tolerates violations that the stored definition contains
+        // already.
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     strategy: &CustomResourceDefinition,
-    ..Kind::cluster_scoped("apiextensions/v1.CustomResourceDefinition", "customresourcedefinitions")
+    ..BuiltInKind::cluster_scoped("apiextensions/v1.CustomResourceDefinition", "customresourcedefinitions")
 };
 
 struct CustomResourceDefinition;

@@ -13,18 +13,22 @@ use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource,
+    BuiltInKind, Column, Context, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     categories: &["api-extensions"],
     subresources: &[Subresource::status("APIService")],
-    name_rule: NameRule::PathSegment,
-    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
-    restricts_finalizers: false,
-    unconditional_update: false,
-    revalidation: Revalidation::MainResource,
-    status_writes: StatusWrites::ServerMetadata,
+    rules: WriteRules {
+        name_rule: NameRule::PathSegment,
+        metadata_checks: MetadataChecks::full(Revalidation::MainResource),
+        restricts_finalizers: false,
+        unconditional_update: false,
+        revalidation: Revalidation::MainResource,
+        status_writes: StatusWrites::ServerMetadata,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Service", "Service that serves the version."),
@@ -33,7 +37,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &ApiService,
-    ..Kind::cluster_scoped("apiregistration/v1.APIService", "apiservices")
+    ..BuiltInKind::cluster_scoped("apiregistration/v1.APIService", "apiservices")
 };
 
 struct ApiService;

@@ -1,8 +1,8 @@
 //! API group `apiregistration`: servers of API groups.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod api_service;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[api_service::KIND];
+pub(crate) const KINDS: &[BuiltInKind] = &[api_service::KIND];

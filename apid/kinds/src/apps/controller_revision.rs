@@ -7,9 +7,9 @@ use serde_json::json;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, immutable_fields, number};
-use crate::{Column, Context, Kind, Strategy};
+use crate::{BuiltInKind, Column, Context, Strategy};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     columns: &[
         NAME,
         Column::text("Controller", "Controller of the revision."),
@@ -18,7 +18,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells: |object, _| vec![json!(controller(object))],
     strategy: &ControllerRevision,
-    ..Kind::namespaced("apps/v1.ControllerRevision", "controllerrevisions")
+    ..BuiltInKind::namespaced("apps/v1.ControllerRevision", "controllerrevisions")
 };
 
 struct ControllerRevision;

@@ -13,15 +13,20 @@ use crate::table::cell::{self, PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, internal, number};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["ds"],
     categories: &["all"],
     subresources: &[Subresource::status("DaemonSet")],
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::integer("Desired", "Number of selected nodes.")
@@ -45,7 +50,7 @@ pub(super) const KIND: Kind = Kind {
         cells
     },
     strategy: &DaemonSet,
-    ..Kind::namespaced("apps/v1.DaemonSet", "daemonsets")
+    ..BuiltInKind::namespaced("apps/v1.DaemonSet", "daemonsets")
 };
 
 struct DaemonSet;

@@ -13,17 +13,21 @@ use crate::table::{AGE, NAME, Source};
 use crate::validation::internal;
 use crate::validation::{Field, number};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, StatusWrites, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["deploy"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("Deployment")],
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&["annotations"]),
-    revalidation: Revalidation::Never,
-    status_writes: StatusWrites::MetadataWithoutLabels,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&["annotations"]),
+        revalidation: Revalidation::Never,
+        status_writes: StatusWrites::MetadataWithoutLabels,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Ready", "Ready pods and desired pods."),
@@ -42,7 +46,7 @@ pub(super) const KIND: Kind = Kind {
         cells
     },
     strategy: &Deployment,
-    ..Kind::namespaced("apps/v1.Deployment", "deployments")
+    ..BuiltInKind::namespaced("apps/v1.Deployment", "deployments")
 };
 
 struct Deployment;

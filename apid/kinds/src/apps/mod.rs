@@ -1,6 +1,6 @@
 //! API group `apps`: workload controllers.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod controller_revision;
 mod daemon_set;
@@ -10,5 +10,5 @@ mod stateful_set;
 mod stateful_set_rules;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] =
+pub(crate) const KINDS: &[BuiltInKind] =
     &[controller_revision::KIND, daemon_set::KIND, deployment::KIND, replica_set::KIND, stateful_set::KIND];

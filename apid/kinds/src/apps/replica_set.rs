@@ -10,19 +10,24 @@ use crate::pods::validation::{self, WorkloadTerms, replicated_status};
 use crate::table::cell::selector;
 use crate::table::workload::{REPLICA_COLUMNS, replica_cells};
 use crate::validation::{Field, number};
-use crate::{Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Context, Generation, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["rs"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("ReplicaSet")],
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: REPLICA_COLUMNS,
     cells: |object, _| replica_cells(object, selector(object, "spec.selector")),
     strategy: &ReplicaSet,
-    ..Kind::namespaced("apps/v1.ReplicaSet", "replicasets")
+    ..BuiltInKind::namespaced("apps/v1.ReplicaSet", "replicasets")
 };
 
 struct ReplicaSet;

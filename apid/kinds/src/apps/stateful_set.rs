@@ -11,24 +11,28 @@ use crate::table::workload::{CONTAINERS, IMAGES, containers, ready};
 use crate::table::{AGE, NAME};
 use crate::validation::Field;
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource,
+    BuiltInKind, Column, Context, Generation, MetadataChecks, NameRule, Revalidation, Strategy, Subresource,
+    WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["sts"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("StatefulSet")],
-    name_rule: NameRule::Label,
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        name_rule: NameRule::Label,
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, Column::text("Ready", "Ready pods and desired pods."), AGE, CONTAINERS, IMAGES],
     cells: |object, _| {
         let [containers, images] = containers(object, "spec.template");
         vec![ready(object), containers, images]
     },
     strategy: &StatefulSet,
-    ..Kind::namespaced("apps/v1.StatefulSet", "statefulsets")
+    ..BuiltInKind::namespaced("apps/v1.StatefulSet", "statefulsets")
 };
 
 struct StatefulSet;

@@ -2,12 +2,12 @@
 
 pub(crate) mod token_request;
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
-pub(crate) const KINDS: &[Kind] = &[
-    Kind::review("authentication/v1.SelfSubjectReview", "selfsubjectreviews"),
-    Kind::review("authentication/v1beta1.SelfSubjectReview", "selfsubjectreviews"),
-    Kind::review("authentication/v1alpha1.SelfSubjectReview", "selfsubjectreviews"),
-    Kind::review("authentication/v1.TokenReview", "tokenreviews"),
+pub(crate) const KINDS: &[BuiltInKind] = &[
+    BuiltInKind::review("authentication/v1.SelfSubjectReview", "selfsubjectreviews"),
+    BuiltInKind::review("authentication/v1beta1.SelfSubjectReview", "selfsubjectreviews"),
+    BuiltInKind::review("authentication/v1alpha1.SelfSubjectReview", "selfsubjectreviews"),
+    BuiltInKind::review("authentication/v1.TokenReview", "tokenreviews"),
 ];

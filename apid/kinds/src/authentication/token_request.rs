@@ -4,7 +4,7 @@ use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
 use serde_json::Value;
 
-use crate::{Context, Kind, Strategy};
+use crate::{BuiltInKind, Context, Strategy};
 
 /// Default lifetime of a token in seconds.
 const DEFAULT_SECONDS: i64 = 3600;
@@ -13,10 +13,10 @@ const MIN_SECONDS: i64 = 600;
 /// Maximum lifetime of a token in seconds.
 const MAX_SECONDS: i64 = 1 << 32;
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: BuiltInKind = BuiltInKind {
     namespaced: true,
     strategy: &TokenRequest,
-    ..Kind::review("authentication/v1.TokenRequest", "tokenrequests")
+    ..BuiltInKind::review("authentication/v1.TokenRequest", "tokenrequests")
 };
 
 struct TokenRequest;

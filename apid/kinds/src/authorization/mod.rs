@@ -1,14 +1,14 @@
 //! API group `authorization`: access reviews.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 /// Kinds of the group, in discovery order. apid evaluates each object and stores none.
-pub(crate) const KINDS: &[Kind] = &[
-    Kind {
+pub(crate) const KINDS: &[BuiltInKind] = &[
+    BuiltInKind {
         namespaced: true,
-        ..Kind::review("authorization/v1.LocalSubjectAccessReview", "localsubjectaccessreviews")
+        ..BuiltInKind::review("authorization/v1.LocalSubjectAccessReview", "localsubjectaccessreviews")
     },
-    Kind::review("authorization/v1.SelfSubjectAccessReview", "selfsubjectaccessreviews"),
-    Kind::review("authorization/v1.SelfSubjectRulesReview", "selfsubjectrulesreviews"),
-    Kind::review("authorization/v1.SubjectAccessReview", "subjectaccessreviews"),
+    BuiltInKind::review("authorization/v1.SelfSubjectAccessReview", "selfsubjectaccessreviews"),
+    BuiltInKind::review("authorization/v1.SelfSubjectRulesReview", "selfsubjectrulesreviews"),
+    BuiltInKind::review("authorization/v1.SubjectAccessReview", "subjectaccessreviews"),
 ];

@@ -10,14 +10,17 @@ use super::horizontal_pod_autoscaler_rules as rules;
 use crate::defaults::part;
 use crate::table::cell::{PathReader, UNKNOWN, UNSET, first_texts, or_none};
 use crate::table::{AGE, NAME, Source};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["hpa"],
     categories: &["all"],
     subresources: &[Subresource::status("HorizontalPodAutoscaler")],
-    metadata_checks: MetadataChecks::CHANGES,
-    revalidation: Revalidation::MainResource,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        revalidation: Revalidation::MainResource,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Reference", "Workload that the autoscaler scales."),
@@ -31,7 +34,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &HorizontalPodAutoscaler,
-    ..Kind::namespaced("autoscaling/v2.HorizontalPodAutoscaler", "horizontalpodautoscalers")
+    ..BuiltInKind::namespaced("autoscaling/v2.HorizontalPodAutoscaler", "horizontalpodautoscalers")
 };
 
 struct HorizontalPodAutoscaler;

@@ -17,9 +17,9 @@ use super::horizontal_pod_autoscaler::{self, annotation_key};
 use crate::same_fields::derive_version;
 use crate::table::cell::PathReader;
 use crate::validation::internal;
-use crate::{Conversion, Kind};
+use crate::{BuiltInKind, Conversion};
 
-pub(super) const KIND: Kind = derive_version(
+pub(super) const KIND: BuiltInKind = derive_version(
     horizontal_pod_autoscaler::KIND,
     "autoscaling/v1.HorizontalPodAutoscaler",
     &HorizontalPodAutoscaler,

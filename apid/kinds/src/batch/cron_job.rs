@@ -13,15 +13,20 @@ use crate::table::cell::{NONE, PathReader, UNSET, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
 use crate::table::{AGE, NAME, Source, since};
 use crate::validation::{Field, number, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["cj"],
     categories: &["all"],
     subresources: &[Subresource::status("CronJob")],
-    metadata_checks: MetadataChecks { changes: Revalidation::MainResource, ..MetadataChecks::CHANGES },
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks { changes: Revalidation::MainResource, ..MetadataChecks::CHANGES },
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Schedule", "Schedule in cron format.").text_at("spec.schedule"),
@@ -36,7 +41,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &CronJob,
-    ..Kind::namespaced("batch/v1.CronJob", "cronjobs")
+    ..BuiltInKind::namespaced("batch/v1.CronJob", "cronjobs")
 };
 
 struct CronJob;

@@ -12,23 +12,26 @@ use crate::table::cell::{PathReader, selector};
 use crate::table::workload::{CONTAINERS, IMAGES, SELECTOR, template_cells};
 use crate::table::{AGE, NAME, between, since};
 use crate::{
-    Column, Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy,
-    Subresource,
+    BuiltInKind, Column, Context, DefaultPropagation, Generation, MetadataChecks, Revalidation, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     categories: &["all"],
     subresources: &[Subresource::status("Job")],
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::Never,
-    // By default the deletion of a job orphans its pods, because users read the output of the job from the
-    // pods.
-    default_propagation: DefaultPropagation::Orphan,
-    default_propagation_warning: Some(
-        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::Never,
+        // By default the deletion of a job orphans its pods, because users read the output of the job from the
+        // pods.
+        default_propagation: DefaultPropagation::Orphan,
+        default_propagation_warning: Some(
+            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
              them or set propagationPolicy=Orphan to suppress this warning",
-    ),
+        ),
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["status.successful"],
     field_sources: &["status.succeeded"],
     columns: &[
@@ -43,7 +46,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &Job,
-    ..Kind::namespaced("batch/v1.Job", "jobs")
+    ..BuiltInKind::namespaced("batch/v1.Job", "jobs")
 };
 
 struct Job;

@@ -1,6 +1,6 @@
 //! API group `batch`: workloads that run to completion.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod cron_job;
 mod indexes;
@@ -11,4 +11,4 @@ mod job_status;
 mod schedule;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[cron_job::KIND, job::KIND];
+pub(crate) const KINDS: &[BuiltInKind] = &[cron_job::KIND, job::KIND];

@@ -10,16 +10,22 @@ use super::certificate_signing_request_rules as rules;
 use crate::defaults::{part, restore};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, short_duration};
-use crate::{Column, Context, Kind, NameRule, PART_VERBS, Revalidation, Strategy, Subresource, status};
+use crate::{
+    BuiltInKind, Column, Context, NameRule, PART_VERBS, Revalidation, Strategy, Subresource, WriteRules,
+    status,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["csr"],
     subresources: &[
         Subresource::new("approval", PART_VERBS, "CertificateSigningRequest"),
         Subresource::status("CertificateSigningRequest"),
     ],
-    name_rule: NameRule::PathSegment,
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        name_rule: NameRule::PathSegment,
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["spec.signerName"],
     columns: &[
         NAME,
@@ -31,7 +37,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &CertificateSigningRequest,
-    ..Kind::cluster_scoped("certificates/v1.CertificateSigningRequest", "certificatesigningrequests")
+    ..BuiltInKind::cluster_scoped("certificates/v1.CertificateSigningRequest", "certificatesigningrequests")
 };
 
 struct CertificateSigningRequest;

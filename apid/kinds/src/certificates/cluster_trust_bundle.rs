@@ -14,24 +14,27 @@ use crate::same_fields::same_fields;
 use crate::table::NAME;
 use crate::table::cell::{NONE, PathReader};
 use crate::validation::Field;
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, NameRule, Revalidation, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    name_rule: NameRule::ByStrategy,
-    unconditional_update: false,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        name_rule: NameRule::ByStrategy,
+        unconditional_update: false,
+        metadata_checks: MetadataChecks::CHANGES,
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["spec.signerName"],
-    metadata_checks: MetadataChecks::CHANGES,
-    revalidation: Revalidation::Never,
     columns: &[
         NAME,
         Column::text("SignerName", "Signer of the certificates.").text_or("spec.signerName", NONE),
     ],
     strategy: &ClusterTrustBundle,
-    ..Kind::cluster_scoped("certificates/v1beta1.ClusterTrustBundle", "clustertrustbundles")
+    ..BuiltInKind::cluster_scoped("certificates/v1beta1.ClusterTrustBundle", "clustertrustbundles")
 };
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind = same_fields(KIND, "certificates/v1alpha1.ClusterTrustBundle");
+pub(super) const V1ALPHA1: BuiltInKind = same_fields(KIND, "certificates/v1alpha1.ClusterTrustBundle");
 
 /// Maximum size, in bytes, of `trustBundle`.
 const BUNDLE_MAX: usize = 1 << 20;

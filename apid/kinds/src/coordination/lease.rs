@@ -6,16 +6,19 @@ use serde_json::Value;
 
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, number};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::CHANGES,
-    restricts_finalizers: false,
-    create_on_update: true,
-    unconditional_update: false,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        restricts_finalizers: false,
+        create_on_update: true,
+        unconditional_update: false,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, Column::text("Holder", "Holder of the lease.").text_at("spec.holderIdentity"), AGE],
     strategy: &Lease,
-    ..Kind::namespaced("coordination/v1.Lease", "leases")
+    ..BuiltInKind::namespaced("coordination/v1.Lease", "leases")
 };
 
 /// Fields of the disabled feature gate CoordinatedLeaderElection.

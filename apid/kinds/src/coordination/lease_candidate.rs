@@ -7,13 +7,16 @@ use crate::format;
 use crate::same_fields::same_fields;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields, text};
-use crate::{Column, Context, Kind, NameRule, Strategy};
+use crate::{BuiltInKind, Column, Context, NameRule, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    name_rule: NameRule::ConfigKey,
-    restricts_finalizers: false,
-    create_on_update: true,
-    unconditional_update: false,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        name_rule: NameRule::ConfigKey,
+        restricts_finalizers: false,
+        create_on_update: true,
+        unconditional_update: false,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["spec.leaseName"],
     columns: &[
         NAME,
@@ -24,11 +27,11 @@ pub(super) const KIND: Kind = Kind {
         AGE,
     ],
     strategy: &LeaseCandidate,
-    ..Kind::namespaced("coordination/v1beta1.LeaseCandidate", "leasecandidates")
+    ..BuiltInKind::namespaced("coordination/v1beta1.LeaseCandidate", "leasecandidates")
 };
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA2: Kind = same_fields(KIND, "coordination/v1alpha2.LeaseCandidate");
+pub(super) const V1ALPHA2: BuiltInKind = same_fields(KIND, "coordination/v1alpha2.LeaseCandidate");
 
 /// The strategy that requires `emulationVersion`.
 const OLDEST_EMULATION_VERSION: &str = "OldestEmulationVersion";

@@ -6,13 +6,13 @@ use apimachinery::time;
 use serde_json::{Map, Value, json};
 
 use crate::table::cell::PathReader;
-use crate::{AssignmentError, BindingAction, Context, Kind, REVIEW_VERBS, Storage};
+use crate::{AssignmentError, BindingAction, BuiltInKind, Context, REVIEW_VERBS, Storage};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     storage: Storage::BindingLike,
     verbs: REVIEW_VERBS,
     binding_action: Some(&Binding),
-    ..Kind::namespaced("core/v1.Binding", "bindings")
+    ..BuiltInKind::namespaced("core/v1.Binding", "bindings")
 };
 
 /// Type of the pod condition that records the assignment to a node.

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::table::NAME;
 use crate::table::cell::PathReader;
-use crate::{Column, Kind, Verb};
+use crate::{BuiltInKind, Column, Verb};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["cs"],
     computed: true,
     verbs: &[Verb::Get, Verb::List],
@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
         Column::text("Error", "Error of the health check."),
     ],
     cells,
-    ..Kind::cluster_scoped("core/v1.ComponentStatus", "componentstatuses")
+    ..BuiltInKind::cluster_scoped("core/v1.ComponentStatus", "componentstatuses")
 };
 
 fn cells(object: &Object, _clock: &dyn Clock) -> Vec<Value> {

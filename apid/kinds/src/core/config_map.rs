@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::immutable::{self, DATA_MAX};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, Strategy, format};
+use crate::{BuiltInKind, Column, Context, Strategy, format};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["cm"],
     columns: &[NAME, Column::text("Data", "Number of keys."), AGE],
     cells: |object, _| {
@@ -17,7 +17,7 @@ pub(super) const KIND: Kind = Kind {
         vec![json!(count("data") + count("binaryData"))]
     },
     strategy: &ConfigMap,
-    ..Kind::namespaced("core/v1.ConfigMap", "configmaps")
+    ..BuiltInKind::namespaced("core/v1.ConfigMap", "configmaps")
 };
 
 struct ConfigMap;

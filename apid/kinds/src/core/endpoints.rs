@@ -10,15 +10,15 @@ use crate::format;
 use crate::table::cell::{NONE, PathReader, first_three};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, address_form, network, text};
-use crate::{Column, Context, Kind, Strategy};
+use crate::{BuiltInKind, Column, Context, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["ep"],
-    create_on_update: true,
+    rules: WriteRules { create_on_update: true, ..WriteRules::BUILT_IN },
     columns: &[NAME, Column::text("Endpoints", "Ready addresses with their ports."), AGE],
     cells,
     strategy: &Endpoints,
-    ..Kind::namespaced("core/v1.Endpoints", "endpoints")
+    ..BuiltInKind::namespaced("core/v1.Endpoints", "endpoints")
 };
 
 struct Endpoints;

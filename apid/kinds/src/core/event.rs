@@ -7,14 +7,20 @@ use serde_json::Value;
 
 use crate::table::cell::PathReader as _;
 use crate::table::since;
-use crate::{Column, Context, DefaultPropagation, Kind, MetadataChecks, NameRule, Strategy, format, labels};
+use crate::{
+    BuiltInKind, Column, Context, DefaultPropagation, MetadataChecks, NameRule, Strategy, WriteRules, format,
+    labels,
+};
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["ev"],
-    name_rule: NameRule::PathSegment,
-    metadata_checks: MetadataChecks::GENERAL,
-    create_on_update: true,
-    default_propagation: DefaultPropagation::Never,
+    rules: WriteRules {
+        name_rule: NameRule::PathSegment,
+        metadata_checks: MetadataChecks::GENERAL,
+        create_on_update: true,
+        default_propagation: DefaultPropagation::Never,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &[
         "involvedObject.kind",
         "involvedObject.namespace",
@@ -44,7 +50,7 @@ pub(crate) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &Event,
-    ..Kind::namespaced("core/v1.Event", "events")
+    ..BuiltInKind::namespaced("core/v1.Event", "events")
 };
 
 /// Maximum length, in bytes, of `reportingInstance`, `action` and `reason` of an event with `eventTime`.

@@ -5,14 +5,17 @@ use apimachinery::object::Object;
 use serde_json::{Map, Value};
 
 use super::limit_range_rules as rules;
-use crate::{Context, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Context, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["limits"],
-    metadata_checks: MetadataChecks::ALL,
-    create_on_update: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        create_on_update: true,
+        ..WriteRules::BUILT_IN
+    },
     strategy: &LimitRange,
-    ..Kind::namespaced("core/v1.LimitRange", "limitranges")
+    ..BuiltInKind::namespaced("core/v1.LimitRange", "limitranges")
 };
 
 struct LimitRange;

@@ -1,6 +1,6 @@
 //! Core API group.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod binding;
 mod component_status;
@@ -39,7 +39,7 @@ pub use pod_status::quality_of_service;
 pub use service_families::complete as complete_service_families;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[BuiltInKind] = &[
     binding::KIND,
     component_status::KIND,
     config_map::KIND,

@@ -6,21 +6,24 @@ use serde_json::{Value, json};
 
 use crate::table::{AGE, NAME};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Verb, metadata,
-    status,
+    BuiltInKind, Column, Context, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, Verb,
+    WriteRules, metadata, status,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["ns"],
     verbs: &[Verb::Create, Verb::Delete, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch],
     subresources: &[
         Subresource::new("finalize", &[Verb::Update], "Namespace"),
         Subresource::status("Namespace"),
     ],
-    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
-    name_rule: NameRule::Label,
-    revalidation: Revalidation::MainResource,
-    delete_returns_object: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::full(Revalidation::MainResource),
+        name_rule: NameRule::Label,
+        revalidation: Revalidation::MainResource,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["status.phase"],
     columns: &[
         NAME,
@@ -28,7 +31,7 @@ pub(super) const KIND: Kind = Kind {
         AGE,
     ],
     strategy: &Namespace,
-    ..Kind::cluster_scoped("core/v1.Namespace", "namespaces")
+    ..BuiltInKind::cluster_scoped("core/v1.Namespace", "namespaces")
 };
 
 const ACTIVE: &str = "Active";

@@ -10,14 +10,17 @@ use crate::defaults::part;
 use crate::table::cell::{NONE, PathReader, UNKNOWN};
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, address_form};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["no"],
     subresources: &[Subresource::proxy("NodeProxyOptions"), Subresource::status("Node")],
-    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
-    revalidation: Revalidation::Never,
-    keeps_status_on_create: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::full(Revalidation::MainResource),
+        revalidation: Revalidation::Never,
+        keeps_status_on_create: true,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["spec.unschedulable"],
     columns: &[
         NAME,
@@ -34,7 +37,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &Node,
-    ..Kind::cluster_scoped("core/v1.Node", "nodes")
+    ..BuiltInKind::cluster_scoped("core/v1.Node", "nodes")
 };
 
 struct Node;

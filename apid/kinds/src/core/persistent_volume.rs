@@ -11,15 +11,18 @@ use crate::pods::warnings;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME, Source};
 use crate::volume_sources;
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules};
 use apimachinery::time;
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["pv"],
     subresources: &[Subresource::status("PersistentVolume")],
-    metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
-    revalidation: Revalidation::AllButStatus,
-    delete_returns_object: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
+        revalidation: Revalidation::AllButStatus,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Capacity", "Storage capacity of the volume.")
@@ -39,7 +42,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &PersistentVolume,
-    ..Kind::cluster_scoped("core/v1.PersistentVolume", "persistentvolumes")
+    ..BuiltInKind::cluster_scoped("core/v1.PersistentVolume", "persistentvolumes")
 };
 
 struct PersistentVolume;

@@ -10,14 +10,17 @@ use crate::defaults::{fill, fill_text, part};
 use crate::pods;
 use crate::table::cell::{PathReader, UNSET, access_modes};
 use crate::table::{AGE, NAME};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["pvc"],
     subresources: &[Subresource::status("PersistentVolumeClaim")],
-    metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
-    revalidation: Revalidation::AllButStatus,
-    delete_returns_object: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::full(Revalidation::AllButStatus),
+        revalidation: Revalidation::AllButStatus,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Status", "Phase of the claim."),
@@ -33,7 +36,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &PersistentVolumeClaim,
-    ..Kind::namespaced("core/v1.PersistentVolumeClaim", "persistentvolumeclaims")
+    ..BuiltInKind::namespaced("core/v1.PersistentVolumeClaim", "persistentvolumeclaims")
 };
 
 struct PersistentVolumeClaim;

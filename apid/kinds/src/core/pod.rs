@@ -11,11 +11,11 @@ use crate::pods;
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, since};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, PART_VERBS, Revalidation, Strategy, Subresource, Verb,
-    metadata,
+    BuiltInKind, Column, Context, Generation, MetadataChecks, PART_VERBS, Revalidation, Strategy,
+    Subresource, Verb, WriteRules, metadata,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["po"],
     categories: &["all"],
     subresources: &[
@@ -33,13 +33,15 @@ pub(super) const KIND: Kind = Kind {
         Subresource::new("resize", PART_VERBS, "Pod"),
         Subresource::status("Pod"),
     ],
-    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::Never,
-    unimplemented_subresources: &["log"],
-    delete_returns_object: true,
-    // The strategy replaces the status except for the QoS class.
-    keeps_status_on_create: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::full(Revalidation::MainResource),
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::Never,
+        delete_returns_object: true,
+        // The strategy replaces the status except for the QoS class.
+        keeps_status_on_create: true,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &[
         "spec.nodeName",
         "spec.restartPolicy",
@@ -67,7 +69,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &Pod,
-    ..Kind::namespaced("core/v1.Pod", "pods")
+    ..BuiltInKind::namespaced("core/v1.Pod", "pods")
 };
 
 /// Default grace period in seconds.

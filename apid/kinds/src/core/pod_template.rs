@@ -9,12 +9,15 @@ use crate::pods;
 use crate::table::NAME;
 use crate::table::cell::labels;
 use crate::table::workload::containers;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
-    delete_returns_object: true,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Containers", "Names of its containers."),
@@ -23,7 +26,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &PodTemplate,
-    ..Kind::namespaced("core/v1.PodTemplate", "podtemplates")
+    ..BuiltInKind::namespaced("core/v1.PodTemplate", "podtemplates")
 };
 
 struct PodTemplate;

@@ -11,23 +11,27 @@ use crate::table::cell::{PathReader, labels};
 use crate::table::workload::{REPLICA_COLUMNS, replica_cells};
 use crate::validation::{Field, number};
 use crate::{
-    Context, DefaultPropagation, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource,
+    BuiltInKind, Context, DefaultPropagation, Generation, MetadataChecks, Revalidation, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["rc"],
     categories: &["all"],
     subresources: &[Subresource::scale(), Subresource::status("ReplicationController")],
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
-    has_validation_tags: true,
-    revalidation: Revalidation::Never,
-    default_propagation: DefaultPropagation::Orphan,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        has_validation_tags: true,
+        revalidation: Revalidation::Never,
+        default_propagation: DefaultPropagation::Orphan,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["status.replicas"],
     columns: REPLICA_COLUMNS,
     cells: |object, _| replica_cells(object, labels(object, "spec.selector")),
     strategy: &ReplicationController,
-    ..Kind::namespaced("core/v1.ReplicationController", "replicationcontrollers")
+    ..BuiltInKind::namespaced("core/v1.ReplicationController", "replicationcontrollers")
 };
 
 struct ReplicationController;

@@ -8,14 +8,17 @@ use serde_json::{Value, json};
 use super::resource_quota_rules as rules;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["quota"],
     subresources: &[Subresource::status("ResourceQuota")],
-    metadata_checks: MetadataChecks::CHANGES,
-    revalidation: Revalidation::MainResource,
-    delete_returns_object: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        revalidation: Revalidation::MainResource,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Request", "Used and permitted amounts, except limits."),
@@ -24,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &ResourceQuota,
-    ..Kind::namespaced("core/v1.ResourceQuota", "resourcequotas")
+    ..BuiltInKind::namespaced("core/v1.ResourceQuota", "resourcequotas")
 };
 
 struct ResourceQuota;

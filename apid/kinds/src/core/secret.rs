@@ -17,9 +17,9 @@ use super::immutable::{self, DATA_MAX};
 use super::tls_secret;
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, immutable_fields, json_syntax, text};
-use crate::{Column, Context, Kind, Strategy, format};
+use crate::{BuiltInKind, Column, Context, Strategy, format};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     selectable_fields: &["type"],
     columns: &[
         NAME,
@@ -28,7 +28,7 @@ pub(super) const KIND: Kind = Kind {
         AGE,
     ],
     strategy: &Secret,
-    ..Kind::namespaced("core/v1.Secret", "secrets")
+    ..BuiltInKind::namespaced("core/v1.Secret", "secrets")
 };
 
 /// Default secret type, without required keys.

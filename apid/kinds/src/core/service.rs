@@ -10,17 +10,22 @@ use crate::defaults::{Fields, fill, fill_text, map_or_insert, maps_in_list, part
 use crate::table::cell::{NONE, PathReader, UNKNOWN, join, labels, load_balancer, or_none};
 use crate::table::{AGE, NAME};
 use crate::validation::address_form;
-use crate::{Column, Context, Kind, MetadataChecks, NameRule, Revalidation, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Column, Context, MetadataChecks, NameRule, Revalidation, Strategy, Subresource, WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["svc"],
     categories: &["all"],
     subresources: &[Subresource::proxy("ServiceProxyOptions"), Subresource::status("Service")],
-    metadata_checks: MetadataChecks::CHANGES,
-    name_rule: NameRule::Label1035,
-    create_on_update: true,
-    revalidation: Revalidation::AllButStatus,
-    delete_returns_object: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        name_rule: NameRule::Label1035,
+        create_on_update: true,
+        revalidation: Revalidation::AllButStatus,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["spec.clusterIP", "spec.type"],
     columns: &[
         NAME,
@@ -33,7 +38,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &Service,
-    ..Kind::namespaced("core/v1.Service", "services")
+    ..BuiltInKind::namespaced("core/v1.Service", "services")
 };
 
 struct Service;

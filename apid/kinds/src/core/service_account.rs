@@ -4,15 +4,15 @@ use apimachinery::object::Object;
 
 use crate::defaults::maps_in_list;
 use crate::table::{AGE, NAME, Source};
-use crate::{Column, Context, Kind, REVIEW_VERBS, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, REVIEW_VERBS, Strategy, Subresource, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["sa"],
     subresources: &[Subresource {
         group_version: Some(("authentication", "v1")),
         ..Subresource::new("token", REVIEW_VERBS, "TokenRequest")
     }],
-    delete_returns_object: true,
+    rules: WriteRules { delete_returns_object: true, ..WriteRules::BUILT_IN },
     columns: &[
         NAME,
         Column::text("Secrets", "Number of secrets that pods of the account may use.")
@@ -20,7 +20,7 @@ pub(super) const KIND: Kind = Kind {
         AGE,
     ],
     strategy: &ServiceAccount,
-    ..Kind::namespaced("core/v1.ServiceAccount", "serviceaccounts")
+    ..BuiltInKind::namespaced("core/v1.ServiceAccount", "serviceaccounts")
 };
 
 struct ServiceAccount;

@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::{KindRef, Resource};
+use crate::Kind;
 
 /// Maximum size in bytes of the text of an OpenAPI document.
 pub const MAX_DOCUMENT_BYTES: usize = 256 << 20;
@@ -18,12 +18,9 @@ pub const MAX_DOCUMENT_BYTES: usize = 256 << 20;
 const PATHS_BYTES: usize = 8 << 10;
 
 /// Estimates the bytes of custom kinds in an OpenAPI document.
-pub fn document_bytes<'a>(resources: impl IntoIterator<Item = &'a Resource>) -> usize {
-    let bytes = |resource: &Resource| match &resource.kind {
-        KindRef::Custom(kind) => kind.schema.text_bytes() + PATHS_BYTES,
-        KindRef::BuiltIn(_) => 0,
-    };
-    resources.into_iter().map(bytes).sum()
+pub fn document_bytes<'a>(kinds: impl IntoIterator<Item = &'a Kind>) -> usize {
+    let schemas = kinds.into_iter().filter_map(|kind| kind.schema.definition());
+    schemas.map(|schema| schema.text_bytes() + PATHS_BYTES).sum()
 }
 
 /// The OpenAPI documents above a limit.
@@ -37,29 +34,29 @@ pub struct OversizedDocuments {
 
 impl OversizedDocuments {
     /// Finds the documents of custom kinds above `max` bytes.
-    pub fn find<'a>(resources: impl IntoIterator<Item = &'a Resource>, max: usize) -> Self {
+    pub fn find<'a>(kinds: impl IntoIterator<Item = &'a Kind>, max: usize) -> Self {
         let mut total = 0;
         let mut sizes: HashMap<(&str, &str), usize> = HashMap::new();
-        for resource in resources {
-            let bytes = document_bytes([resource]);
+        for kind in kinds {
+            let bytes = document_bytes([kind]);
             total += bytes;
-            *sizes.entry((&resource.group_resource.group, resource.kind.version())).or_default() += bytes;
+            *sizes.entry((&kind.group_resource.group, kind.version())).or_default() += bytes;
         }
         let oversized = sizes.into_iter().filter(|(_, bytes)| *bytes > max);
         let owned = |((group, version), _): ((&str, &str), usize)| (group.to_owned(), version.to_owned());
         OversizedDocuments { is_v2_oversized: total > max, group_versions: oversized.map(owned).collect() }
     }
 
-    /// Returns the names of the documents above the limit that describe some of the resources.
-    pub fn of_resources(&self, resources: &[Arc<Resource>]) -> Vec<String> {
+    /// Returns the names of the documents above the limit that describe some of the kinds.
+    pub fn of_resources(&self, kinds: &[Arc<Kind>]) -> Vec<String> {
         let mut names = Vec::new();
-        for resource in resources {
-            let key = (resource.group_resource.group.clone(), resource.kind.version().to_owned());
+        for kind in kinds {
+            let key = (kind.group_resource.group.clone(), kind.version().to_owned());
             if self.group_versions.contains(&key) {
                 names.push(format!("/openapi/v3/apis/{}/{}", key.0, key.1));
             }
         }
-        if self.is_v2_oversized && !resources.is_empty() {
+        if self.is_v2_oversized && !kinds.is_empty() {
             names.push("/openapi/v2".to_owned());
         }
         names
@@ -75,8 +72,8 @@ mod tests {
     use super::*;
     use crate::custom;
 
-    /// The resources of a definition with a schema of about `bytes` bytes in each version.
-    fn resources(group: &str, versions: &[&str], bytes: usize) -> Vec<Arc<Resource>> {
+    /// The kinds of a definition with a schema of about `bytes` bytes in each version.
+    fn kinds(group: &str, versions: &[&str], bytes: usize) -> Vec<Arc<Kind>> {
         let schema = json!({"openAPIV3Schema": {"type": "object", "description": "x".repeat(bytes)}});
         let version = |(index, name): (usize, &&str)| json!({"name": name, "served": true, "storage": index == 0, "schema": schema});
         let versions: Vec<Value> = versions.iter().enumerate().map(version).collect();
@@ -91,13 +88,12 @@ mod tests {
 
     #[test]
     fn documents_above_the_limit_are_named() {
-        let large = resources("large.example.com", &["v2", "v1"], 60_000);
-        let small = resources("small.example.com", &["v1"], 1_000);
-        let all = || large.iter().chain(&small).map(|resource| &**resource);
+        let large = kinds("large.example.com", &["v2", "v1"], 60_000);
+        let small = kinds("small.example.com", &["v1"], 1_000);
+        let all = || large.iter().chain(&small).map(|kind| &**kind);
         let bytes = document_bytes(all());
         assert!((145_000..160_000).contains(&bytes), "{bytes}");
-        let of =
-            |max, resources: &[Arc<Resource>]| OversizedDocuments::find(all(), max).of_resources(resources);
+        let of = |max, kinds: &[Arc<Kind>]| OversizedDocuments::find(all(), max).of_resources(kinds);
         assert_eq!(OversizedDocuments::find(all(), bytes), OversizedDocuments::default());
         assert_eq!(of(bytes - 1, &small), ["/openapi/v2"]);
         let v3 = "/openapi/v3/apis/large.example.com";

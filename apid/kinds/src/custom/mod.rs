@@ -1,10 +1,10 @@
-//! Custom kinds: resources of the versions of a CustomResourceDefinition.
+//! Custom kinds: the versions of a CustomResourceDefinition.
 //!
 //! # Contract
 //!
 //! [`resources`] reads a stored definition, which the strategy of CustomResourceDefinition has validated, and
-//! returns one [`Resource`] for each served version and for the storage version. Versions with equal schemas
-//! share a [`CustomSchema`]. The resources have the names in `status.acceptedNames`. [`compare_versions`] is
+//! returns one [`Kind`] for each served version and for the storage version. Versions with equal schemas
+//! share a [`CustomSchema`]. The kinds have the names in `status.acceptedNames`. [`compare_versions`] is
 //! the order of versions in discovery.
 //!
 //! # Invariants
@@ -16,12 +16,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use apimachinery::gvk::{GroupKind, GroupResource};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use extensions::structural::JsonPathError;
 
+use crate::kind::{self, CUSTOM_KEYS, KindSource};
 use crate::table::cell::PathReader;
-use crate::{CustomKind, Resource, Subresource, Verb};
+use crate::{
+    Definition, Deprecation, Kind, KindNames, KindSchema, SelectableFields, Storage, Subresource, Verb,
+    WriteRules,
+};
 
 /// Verbs of custom kinds, in discovery order: kube-apiserver lists them in a different order than for built-in kinds.
 const VERBS: &[Verb] = &[
@@ -62,13 +67,13 @@ pub enum DefinitionError {
     Column(#[from] JsonPathError),
 }
 
-/// Returns the resources of a definition: its versions in the order of discovery. Versions that are neither
-/// served nor stored have no resource.
+/// Returns the kinds of a definition: its versions in the order of discovery. Versions that are neither
+/// served nor stored have no kind.
 ///
 /// # Errors
 ///
 /// See [`DefinitionError`].
-pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Resource>>, DefinitionError> {
+pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Kind>>, DefinitionError> {
     let versions = definition.items("spec.versions");
     let storage = versions.iter().find(|version| version.flag("storage"));
     let storage = storage.ok_or(DefinitionError::NoStorageVersion)?;
@@ -91,12 +96,12 @@ pub fn resources(definition: &Object, names: &Arc<Names>) -> Result<Vec<Arc<Reso
         conversion_webhook: ConversionWebhook::of(definition).map(Arc::new),
         schemas: HashMap::new(),
     };
-    let stored = Arc::new(Resource::custom(Arc::new(builder.kind(storage)?), None));
+    let stored = builder.kind(storage, None)?;
     let mut all = vec![Arc::clone(&stored)];
     for version in versions.iter().filter(|version| version.flag("served") && !version.flag("storage")) {
-        all.push(Arc::new(Resource::custom(Arc::new(builder.kind(version)?), Some(Arc::clone(&stored)))));
+        all.push(builder.kind(version, Some(&stored))?);
     }
-    all.sort_by(|a, b| compare_versions(b.kind.version(), a.kind.version()));
+    all.sort_by(|a, b| compare_versions(b.version(), a.version()));
     Ok(all)
 }
 
@@ -113,7 +118,7 @@ struct Builder<'a> {
     definition_uid: Arc<str>,
     is_terminating: Arc<AtomicBool>,
     conversion_webhook: Option<Arc<ConversionWebhook>>,
-    /// See [`CustomKind::replicas_paths`].
+    /// See [`Definition::replicas_paths`].
     replicas_paths: Arc<BTreeMap<String, Option<Vec<String>>>>,
     /// The distinct schemas of the versions that have been read so far, by their `openAPIV3Schema`.
     schemas: HashMap<&'a Value, Arc<CustomSchema>>,
@@ -127,45 +132,55 @@ impl<'a> Builder<'a> {
         Arc::clone(schema.or_insert_with(|| Arc::new(CustomSchema::new(source, Arc::clone(self.names)))))
     }
 
-    fn kind(&mut self, version: &'a Value) -> Result<CustomKind, DefinitionError> {
+    /// Builds the kind of a version. `stored` is the storage version, None for the storage version itself.
+    fn kind(&mut self, version: &'a Value, stored: Option<&Arc<Kind>>) -> Result<Arc<Kind>, DefinitionError> {
         let definition = self.definition;
         let text = |path: &str| definition.text(path).to_owned();
+        let (group, plural) = (text("spec.group"), text("status.acceptedNames.plural"));
         let schema = self.schema(version);
-        let mut subresources = Vec::new();
-        if version.find("subresources.status").is_some_and(Value::is_object) {
-            subresources.push(Subresource::status(""));
-        }
         let scale = ScalePaths::of_version(version);
-        let strategy = CustomStrategy::new(Arc::clone(&schema), scale.clone());
-        if scale.is_some() {
-            subresources.push(Subresource::scale());
-        }
-        Ok(CustomKind {
-            group: text("spec.group"),
-            version: version.text("name").to_owned(),
-            kind: text("status.acceptedNames.kind"),
-            list_kind: text("status.acceptedNames.listKind"),
-            resource: text("status.acceptedNames.plural"),
-            singular: text("status.acceptedNames.singular"),
-            short_names: Arc::clone(&self.short_names),
-            categories: Arc::clone(&self.categories),
+        let has_status = version.find("subresources.status").is_some_and(Value::is_object);
+        let subresources = has_status.then(|| Subresource::status(""));
+        Ok(Arc::new(Kind {
+            hash: kind::hash(&group, &plural),
+            key_prefix: format!("{CUSTOM_KEYS}{group}/{plural}/"),
+            group_kind: GroupKind { group: group.clone(), kind: text("status.acceptedNames.kind") },
+            group_resource: GroupResource { group, resource: plural },
+            names: KindNames {
+                version: version.text("name").to_owned(),
+                older_versions: &[],
+                list: text("status.acceptedNames.listKind"),
+                singular: text("status.acceptedNames.singular"),
+                short_names: Arc::clone(&self.short_names),
+                categories: Arc::clone(&self.categories),
+            },
             namespaced: definition.text("spec.scope") == "Namespaced",
-            is_storage_version: version.flag("storage"),
-            is_served: version.flag("served"),
-            definition_uid: Arc::clone(&self.definition_uid),
-            is_terminating: Arc::clone(&self.is_terminating),
-            conversion_webhook: self.conversion_webhook.clone(),
+            storage: if stored.is_none() { Storage::Stored } else { Storage::Shared("") },
             verbs: VERBS,
-            subresources,
-            scale,
-            replicas_paths: Arc::clone(&self.replicas_paths),
-            selectable_fields: selectable_fields(version),
-            indexed_fields: Arc::clone(&self.indexed_fields),
-            table: CustomTable::new(version.items("additionalPrinterColumns"))?,
-            strategy,
-            schema,
-            deprecation_warning: deprecation_warning(definition, version, self.newest),
-        })
+            subresources: subresources.into_iter().chain(scale.is_some().then(Subresource::scale)).collect(),
+            fields: SelectableFields {
+                names: selectable_fields(version).into(),
+                aliases: &[],
+                indexed: Arc::clone(&self.indexed_fields),
+                sources: &[],
+            },
+            rules: WriteRules::CUSTOM,
+            deprecation: deprecation_warning(definition, version, self.newest)
+                .map(|warning| Deprecation { warning, removed_release: None }),
+            unenforced: None,
+            source: KindSource::Definition(Box::new(Definition {
+                uid: Arc::clone(&self.definition_uid),
+                is_served: version.flag("served"),
+                conversion_webhook: self.conversion_webhook.clone(),
+                replicas_paths: Arc::clone(&self.replicas_paths),
+                is_terminating: Arc::clone(&self.is_terminating),
+                table: CustomTable::new(version.items("additionalPrinterColumns"))?,
+                strategy: CustomStrategy::new(Arc::clone(&schema), scale.clone()),
+                scale,
+            })),
+            schema: KindSchema::Definition(schema),
+            storage_version: stored.cloned(),
+        }))
     }
 }
 

@@ -53,20 +53,19 @@ fn definition_gives_resource_for_each_served_and_the_storage_version() {
         {"name": "v2", "served": true, "selectableFields": [{"jsonPath": ".spec.size"}]},
     ]);
     let resources = resources(&definition(&versions), &kubernetes()).unwrap();
-    let versions_in_order: Vec<_> =
-        resources.iter().map(|r| (r.kind.version(), r.is_other_version())).collect();
+    let versions_in_order: Vec<_> = resources.iter().map(|r| (r.version(), r.is_other_version())).collect();
     assert_eq!(versions_in_order, [("v2", true), ("v1", false), ("v1beta1", true)]);
     let [newest, stored, beta] = &resources[..] else { panic!("{resources:?}") };
     assert!(resources.iter().all(|r| r.key("team", "a") == "custom/example.com/widgets/team/a"));
     assert!(std::ptr::eq(newest.stored(), &**stored));
-    assert_eq!((stored.kind.storage(), stored.kind.list_kind()), (Storage::Stored, "WidgetList".to_owned()));
-    let subresources: Vec<_> = stored.kind.subresources().iter().map(|s| s.name).collect();
+    assert_eq!((stored.storage, stored.names.list.clone()), (Storage::Stored, "WidgetList".to_owned()));
+    let subresources: Vec<_> = stored.subresources.iter().map(|s| s.name).collect();
     assert_eq!(subresources, ["status", "scale"]);
-    let status = stored.kind.subresource("status").unwrap();
-    assert!(stored.kind.is_part(status) && stored.kind.body_kind(status) == "Widget");
+    let status = stored.subresource("status").unwrap();
+    assert!(stored.is_part(status) && stored.body_kind(status) == "Widget");
     assert_eq!(newest.stored_field("spec.size"), Some("spec.size"));
     assert_eq!(beta.stored_field("spec.size"), None);
-    let warning = beta.deprecation().map(|deprecation| &*deprecation.warning);
+    let warning = beta.deprecation.as_ref().map(|deprecation| &*deprecation.warning);
     assert_eq!(warning, Some("example.com/v1beta1 Widget is deprecated; use example.com/v2 Widget"));
 
     let names = Names::new(Preset::Kubernetes, "").unwrap();
@@ -143,7 +142,7 @@ fn printer_columns_have_cells_of_their_type() {
     let versions =
         json!([{"name": "v1", "served": true, "storage": true, "additionalPrinterColumns": columns}]);
     let resource = resources(&definition(&versions), &kubernetes()).unwrap().remove(0);
-    let table = resource.kind.table();
+    let table = resource;
     let described: Vec<_> = table.columns().into_iter().map(|c| (c.name, c.kind, c.description)).collect();
     assert_eq!(described[0].0, "Name");
     assert_eq!(described[1].2, "Custom resource definition column (in JSONPath format): .a");
@@ -165,7 +164,7 @@ fn printer_columns_have_cells_of_their_type() {
         assert_eq!(Value::from(table.cells(&row, &clock, &kubernetes())), cells);
     }
     let plain = resources(&definition(&json!([{"name": "v1", "storage": true}])), &kubernetes()).unwrap();
-    let names: Vec<_> = plain[0].kind.table().columns().into_iter().map(|c| (c.name, c.kind)).collect();
+    let names: Vec<_> = plain[0].columns().into_iter().map(|c| (c.name, c.kind)).collect();
     assert_eq!(names, [("Name".to_owned(), "string".to_owned()), ("Age".to_owned(), "date".to_owned())]);
 }
 
@@ -174,7 +173,7 @@ fn scale_follows_paths_of_definition() {
     let versions = json!([{"name": "v1", "served": true, "storage": true, "subresources": {"scale": {
         "specReplicasPath": ".spec.pool.size", "statusReplicasPath": ".status.size",
         "labelSelectorPath": ".status.selector"}}}]);
-    let kind = resources(&definition(&versions), &kubernetes()).unwrap()[0].kind.clone();
+    let kind = resources(&definition(&versions), &kubernetes()).unwrap()[0].clone();
     let mut widget = object(json!({"metadata": {"name": "a"}, "spec": {"pool": {"size": 2}},
         "status": {"size": 1, "selector": "app=x"}}));
     let scale_object = scale::of(&kind, &widget);
@@ -244,7 +243,7 @@ fn many_deprecated_versions_name_newest_version() {
     let versions: Value = (1..=40_000).map(version).collect();
     let all = resources(&definition(&versions), &kubernetes()).unwrap();
     let [newest, .., oldest] = all.as_slice() else { panic!("versions") };
-    assert_eq!(newest.deprecation(), None);
-    let text = &oldest.deprecation().unwrap().warning;
+    assert_eq!(newest.deprecation, None);
+    let text = &oldest.deprecation.as_ref().unwrap().warning;
     assert!(text.contains("/v1 ") && text.contains("; use ") && text.contains("/v40000 "), "{text}");
 }

@@ -10,11 +10,14 @@ use crate::defaults::{fill, map_at, maps_in_list};
 use crate::table::cell::{PathReader, UNSET, first_three};
 use crate::table::{AGE, NAME};
 use crate::validation::immutable_fields;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::ALL,
-    generation: Generation::Counted(&["labels"]),
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        generation: Generation::Counted(&["labels"]),
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("AddressType", "Type of the addresses.").text_at("addressType"),
@@ -24,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &EndpointSlice,
-    ..Kind::namespaced("discovery/v1.EndpointSlice", "endpointslices")
+    ..BuiltInKind::namespaced("discovery/v1.EndpointSlice", "endpointslices")
 };
 
 struct EndpointSlice;

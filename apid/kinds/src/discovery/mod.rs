@@ -1,9 +1,9 @@
 //! API group `discovery`: endpoint slices.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod endpoint_slice;
 mod endpoint_slice_rules;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[endpoint_slice::KIND];
+pub(crate) const KINDS: &[BuiltInKind] = &[endpoint_slice::KIND];

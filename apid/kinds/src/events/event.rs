@@ -15,16 +15,16 @@ use crate::core::EVENT;
 use crate::table::cell::PathReader;
 use crate::validation::Field;
 use crate::validation::internal;
-use crate::{Context, Conversion, Kind, NameRule, Storage, Strategy, metadata};
+use crate::{BuiltInKind, Context, Conversion, NameRule, Storage, Strategy, metadata};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["ev"],
     storage: Storage::Shared(""),
     conversion: Some(&Event),
     columns: EVENT.columns,
     cells: EVENT.cells,
     strategy: &Event,
-    ..Kind::namespaced("events/v1.Event", "events")
+    ..BuiltInKind::namespaced("events/v1.Event", "events")
 };
 
 /// Field names in this group and in the core group.

@@ -1,8 +1,8 @@
 //! API group `events`: events in their newer form.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod event;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[event::KIND];
+pub(crate) const KINDS: &[BuiltInKind] = &[event::KIND];

@@ -10,16 +10,20 @@ use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME, Source};
 use crate::validation::conditions;
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, StatusWrites, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     group: "flowcontrol.apiserver",
     subresources: &[Subresource::status("FlowSchema")],
-    metadata_checks: MetadataChecks::ALL,
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::MainResource,
-    status_writes: StatusWrites::NoMetadata,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::MainResource,
+        status_writes: StatusWrites::NoMetadata,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("PriorityLevel", "Priority level of matching requests.")
@@ -36,7 +40,7 @@ pub(super) const KIND: Kind = Kind {
         vec![json!(dangling.map_or("?", |condition| condition.text("status")))]
     },
     strategy: &FlowSchema,
-    ..Kind::cluster_scoped("flowcontrol/v1.FlowSchema", "flowschemas")
+    ..BuiltInKind::cluster_scoped("flowcontrol/v1.FlowSchema", "flowschemas")
 };
 
 struct FlowSchema;

@@ -10,16 +10,20 @@ use crate::table::{AGE, NAME};
 use crate::validation::internal;
 use crate::validation::{Field, conditions, number};
 use crate::{
-    Column, Context, Generation, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, StatusWrites, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     group: "flowcontrol.apiserver",
     subresources: &[Subresource::status("PriorityLevelConfiguration")],
-    metadata_checks: MetadataChecks::ALL,
-    generation: Generation::Counted(&[]),
-    revalidation: Revalidation::MainResource,
-    status_writes: StatusWrites::NoMetadata,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        generation: Generation::Counted(&[]),
+        revalidation: Revalidation::MainResource,
+        status_writes: StatusWrites::NoMetadata,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Type", "Whether requests of the level are limited.").text_at("spec.type"),
@@ -41,7 +45,7 @@ pub(super) const KIND: Kind = Kind {
         paths.map(cell).into()
     },
     strategy: &PriorityLevelConfiguration,
-    ..Kind::cluster_scoped("flowcontrol/v1.PriorityLevelConfiguration", "prioritylevelconfigurations")
+    ..BuiltInKind::cluster_scoped("flowcontrol/v1.PriorityLevelConfiguration", "prioritylevelconfigurations")
 };
 
 struct PriorityLevelConfiguration;

@@ -11,18 +11,22 @@ use crate::table::cell::{PathReader, UNSET};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
 use crate::{
-    Column, Context, Kind, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy, Subresource,
+    BuiltInKind, Column, Context, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
+    Subresource, WriteRules,
 };
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     group: "internal.apiserver",
     subresources: &[Subresource::status("StorageVersion")],
-    name_rule: NameRule::GroupResource,
-    metadata_checks: MetadataChecks::CHANGES,
-    restricts_finalizers: false,
-    unconditional_update: false,
-    status_writes: StatusWrites::StatusOnly,
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        name_rule: NameRule::GroupResource,
+        metadata_checks: MetadataChecks::CHANGES,
+        restricts_finalizers: false,
+        unconditional_update: false,
+        status_writes: StatusWrites::StatusOnly,
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("CommonEncodingVersion", "Version in which all servers encode the objects.")
@@ -38,7 +42,7 @@ pub(super) const KIND: Kind = Kind {
         vec![json!(if servers.is_empty() { UNSET.to_owned() } else { servers.join(",") })]
     },
     strategy: &StorageVersion,
-    ..Kind::cluster_scoped("apiserverinternal/v1alpha1.StorageVersion", "storageversions")
+    ..BuiltInKind::cluster_scoped("apiserverinternal/v1alpha1.StorageVersion", "storageversions")
 };
 
 struct StorageVersion;

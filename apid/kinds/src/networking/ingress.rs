@@ -9,15 +9,20 @@ use super::ingress_rules;
 use crate::table::cell::{NONE, PathReader, first_three, load_balancer};
 use crate::table::{AGE, NAME};
 use crate::validation::address_form;
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["ing"],
     subresources: &[Subresource::status("Ingress")],
-    metadata_checks: MetadataChecks::full(Revalidation::MainResource),
-    generation: Generation::Counted(&[]),
-    // `validate_update` applies all rules except that of the class annotation.
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::full(Revalidation::MainResource),
+        generation: Generation::Counted(&[]),
+        // `validate_update` applies all rules except that of the class annotation.
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Class", "Ingress class.").text_or("spec.ingressClassName", NONE),
@@ -28,7 +33,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &Ingress,
-    ..Kind::namespaced("networking/v1.Ingress", "ingresses")
+    ..BuiltInKind::namespaced("networking/v1.Ingress", "ingresses")
 };
 
 struct Ingress;

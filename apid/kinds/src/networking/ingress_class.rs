@@ -9,10 +9,10 @@ use crate::defaults::{fill, part};
 use crate::table::cell::{NONE, PathReader};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Generation, Kind, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    generation: Generation::Counted(&[]),
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules { generation: Generation::Counted(&[]), ..WriteRules::BUILT_IN },
     columns: &[
         NAME,
         Column::text("Controller", "Controller of the ingresses of this class.").text_at("spec.controller"),
@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells: |object, _| vec![json!(parameters(object))],
     strategy: &IngressClass,
-    ..Kind::cluster_scoped("networking/v1.IngressClass", "ingressclasses")
+    ..BuiltInKind::cluster_scoped("networking/v1.IngressClass", "ingressclasses")
 };
 
 struct IngressClass;

@@ -11,19 +11,19 @@ use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::internal;
 use crate::validation::{Field, network, text};
-use crate::{Column, Context, Kind, NameRule, Strategy};
+use crate::{BuiltInKind, Column, Context, NameRule, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["ip"],
-    name_rule: NameRule::ByStrategy,
+    rules: WriteRules { name_rule: NameRule::ByStrategy, ..WriteRules::BUILT_IN },
     columns: &[NAME, Column::text("ParentRef", "Object to which the address is allocated.")],
     cells,
     strategy: &IpAddress,
-    ..Kind::cluster_scoped("networking/v1.IPAddress", "ipaddresses")
+    ..BuiltInKind::cluster_scoped("networking/v1.IPAddress", "ipaddresses")
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, "networking/v1beta1.IPAddress");
+pub(super) const V1BETA1: BuiltInKind = same_fields(KIND, "networking/v1beta1.IPAddress");
 
 struct IpAddress;
 

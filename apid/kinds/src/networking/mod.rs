@@ -1,6 +1,6 @@
 //! API group `networking`: ingresses, network policies and service addresses.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod ingress;
 mod ingress_class;
@@ -10,7 +10,7 @@ mod network_policy;
 mod service_cidr;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[BuiltInKind] = &[
     ingress_class::KIND,
     ingress::KIND,
     ip_address::KIND,

@@ -10,16 +10,19 @@ use crate::labels;
 use crate::table::cell::selector;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, address_form, network, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["netpol"],
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, Column::text("Pod-Selector", "Pods to which the policy applies."), AGE],
     cells: |object, _| vec![json!(selector(object, "spec.podSelector"))],
     strategy: &NetworkPolicy,
-    ..Kind::namespaced("networking/v1.NetworkPolicy", "networkpolicies")
+    ..BuiltInKind::namespaced("networking/v1.NetworkPolicy", "networkpolicies")
 };
 
 struct NetworkPolicy;

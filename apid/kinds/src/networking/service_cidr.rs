@@ -8,22 +8,28 @@ use crate::same_fields::same_fields;
 use crate::table::cell::{PathReader, join};
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, internal, network};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Column, Context, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     subresources: &[Subresource::status("ServiceCIDR")],
-    metadata_checks: MetadataChecks::CHANGES,
-    // `validate_update` applies all rules: an update may only add a range of the other IP family.
-    revalidation: Revalidation::Never,
-    status_writes: StatusWrites::StatusOnly,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        // `validate_update` applies all rules: an update may only add a range of the other IP family.
+        revalidation: Revalidation::Never,
+        status_writes: StatusWrites::StatusOnly,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, Column::text("CIDRs", "Address ranges."), AGE],
     cells: |object, _| vec![json!(join(object.items("spec.cidrs")))],
     strategy: &ServiceCidr,
-    ..Kind::cluster_scoped("networking/v1.ServiceCIDR", "servicecidrs")
+    ..BuiltInKind::cluster_scoped("networking/v1.ServiceCIDR", "servicecidrs")
 };
 
 /// The kind in its beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, "networking/v1beta1.ServiceCIDR");
+pub(super) const V1BETA1: BuiltInKind = same_fields(KIND, "networking/v1beta1.ServiceCIDR");
 
 struct ServiceCidr;
 

@@ -1,8 +1,8 @@
 //! API group `node`: runtime classes.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod runtime_class;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[runtime_class::KIND];
+pub(crate) const KINDS: &[BuiltInKind] = &[runtime_class::KIND];

@@ -9,13 +9,13 @@ use crate::{format, pods};
 
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields, text};
-use crate::{Column, Context, Kind, Strategy};
+use crate::{BuiltInKind, Column, Context, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    unconditional_update: false,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules { unconditional_update: false, ..WriteRules::BUILT_IN },
     columns: &[NAME, Column::text("Handler", "Handler of the container runtime.").text_at("handler"), AGE],
     strategy: &RuntimeClass,
-    ..Kind::cluster_scoped("node/v1.RuntimeClass", "runtimeclasses")
+    ..BuiltInKind::cluster_scoped("node/v1.RuntimeClass", "runtimeclasses")
 };
 
 struct RuntimeClass;

@@ -8,15 +8,20 @@ use crate::pods::validation::{at_most_100_percent, count_or_percent};
 use crate::table::{AGE, NAME, Source};
 use crate::validation::internal;
 use crate::validation::{Field, conditions, number, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["pdb"],
     subresources: &[Subresource::status("PodDisruptionBudget")],
-    metadata_checks: MetadataChecks::GENERAL,
-    generation: Generation::Counted(&[]),
-    unconditional_update: false,
-    revalidation: Revalidation::MainResource,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::GENERAL,
+        generation: Generation::Counted(&[]),
+        unconditional_update: false,
+        revalidation: Revalidation::MainResource,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::text("Min Available", "Minimum number or percentage of available pods.")
@@ -28,7 +33,7 @@ pub(super) const KIND: Kind = Kind {
         AGE,
     ],
     strategy: &PodDisruptionBudget,
-    ..Kind::namespaced("policy/v1.PodDisruptionBudget", "poddisruptionbudgets")
+    ..BuiltInKind::namespaced("policy/v1.PodDisruptionBudget", "poddisruptionbudgets")
 };
 
 struct PodDisruptionBudget;

@@ -6,14 +6,13 @@ use serde_json::Value;
 
 use super::{GROUP, rule};
 use crate::validation::Field;
-use crate::{Context, Kind, NameRule, Strategy, labels};
+use crate::{BuiltInKind, Context, NameRule, Strategy, WriteRules, labels};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     group: GROUP,
-    name_rule: NameRule::PathSegment,
-    create_on_update: true,
+    rules: WriteRules { name_rule: NameRule::PathSegment, create_on_update: true, ..WriteRules::BUILT_IN },
     strategy: &ClusterRole,
-    ..Kind::cluster_scoped("rbac/v1.ClusterRole", "clusterroles")
+    ..BuiltInKind::cluster_scoped("rbac/v1.ClusterRole", "clusterroles")
 };
 
 struct ClusterRole;

@@ -2,14 +2,13 @@
 
 use super::GROUP;
 use super::binding::{self, BindingRules};
-use crate::{Kind, NameRule};
+use crate::{BuiltInKind, NameRule, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     group: GROUP,
-    name_rule: NameRule::PathSegment,
-    create_on_update: true,
+    rules: WriteRules { name_rule: NameRule::PathSegment, create_on_update: true, ..WriteRules::BUILT_IN },
     columns: binding::COLUMNS,
     cells: binding::cells,
     strategy: &BindingRules { roles: &["ClusterRole"], namespaced: false },
-    ..Kind::cluster_scoped("rbac/v1.ClusterRoleBinding", "clusterrolebindings")
+    ..BuiltInKind::cluster_scoped("rbac/v1.ClusterRoleBinding", "clusterrolebindings")
 };

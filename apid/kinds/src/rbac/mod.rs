@@ -1,6 +1,6 @@
 //! API group `rbac.authorization`: roles and role bindings.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod binding;
 mod cluster_role;
@@ -10,7 +10,7 @@ mod role_binding;
 mod rule;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] =
+pub(crate) const KINDS: &[BuiltInKind] =
     &[cluster_role_binding::KIND, cluster_role::KIND, role_binding::KIND, role::KIND];
 
 /// Stem of the group.

@@ -4,14 +4,13 @@ use apimachinery::field::FieldErrors;
 use apimachinery::object::Object;
 
 use super::{GROUP, rule};
-use crate::{Context, Kind, NameRule, Strategy};
+use crate::{BuiltInKind, Context, NameRule, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     group: GROUP,
-    name_rule: NameRule::PathSegment,
-    create_on_update: true,
+    rules: WriteRules { name_rule: NameRule::PathSegment, create_on_update: true, ..WriteRules::BUILT_IN },
     strategy: &Role,
-    ..Kind::namespaced("rbac/v1.Role", "roles")
+    ..BuiltInKind::namespaced("rbac/v1.Role", "roles")
 };
 
 struct Role;

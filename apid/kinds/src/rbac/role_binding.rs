@@ -2,14 +2,13 @@
 
 use super::GROUP;
 use super::binding::{self, BindingRules};
-use crate::{Kind, NameRule};
+use crate::{BuiltInKind, NameRule, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     group: GROUP,
-    name_rule: NameRule::PathSegment,
-    create_on_update: true,
+    rules: WriteRules { name_rule: NameRule::PathSegment, create_on_update: true, ..WriteRules::BUILT_IN },
     columns: binding::COLUMNS,
     cells: binding::cells,
     strategy: &BindingRules { roles: &["Role", "ClusterRole"], namespaced: true },
-    ..Kind::namespaced("rbac/v1.RoleBinding", "rolebindings")
+    ..BuiltInKind::namespaced("rbac/v1.RoleBinding", "rolebindings")
 };

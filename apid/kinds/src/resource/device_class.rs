@@ -7,21 +7,24 @@ use super::rules;
 use crate::same_fields::same_fields;
 use crate::table::{AGE, NAME};
 use crate::validation::Field;
-use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Context, Generation, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, AGE],
     strategy: &DeviceClass,
-    ..Kind::cluster_scoped("resource/v1beta2.DeviceClass", "deviceclasses")
+    ..BuiltInKind::cluster_scoped("resource/v1beta2.DeviceClass", "deviceclasses")
 };
 
 /// The kind in its first beta version.
-pub(super) const V1BETA1: Kind = same_fields(KIND, "resource/v1beta1.DeviceClass");
+pub(super) const V1BETA1: BuiltInKind = same_fields(KIND, "resource/v1beta1.DeviceClass");
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA3: Kind = same_fields(KIND, "resource/v1alpha3.DeviceClass");
+pub(super) const V1ALPHA3: BuiltInKind = same_fields(KIND, "resource/v1alpha3.DeviceClass");
 
 struct DeviceClass;
 

@@ -9,14 +9,17 @@ use crate::defaults::{fill, part};
 use crate::format;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, text};
-use crate::{Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Context, Generation, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, AGE],
     strategy: &DeviceTaintRule,
-    ..Kind::cluster_scoped("resource/v1alpha3.DeviceTaintRule", "devicetaintrules")
+    ..BuiltInKind::cluster_scoped("resource/v1alpha3.DeviceTaintRule", "devicetaintrules")
 };
 
 struct DeviceTaintRule;

@@ -1,6 +1,6 @@
 //! API group `resource`: devices, and claims for them. All kinds are off by default.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod claim_rules;
 mod conversion;
@@ -13,7 +13,7 @@ mod rules;
 mod slice_rules;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[BuiltInKind] = &[
     device_class::KIND,
     device_class::V1BETA1,
     device_class::V1ALPHA3,

@@ -11,25 +11,28 @@ use crate::same_fields::derive_version;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, conditions, immutable_fields, text};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Revalidation, Strategy, Subresource, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     subresources: &[Subresource::status("ResourceClaim")],
-    metadata_checks: MetadataChecks::CHANGES,
-    // The specification is immutable.
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        // The specification is immutable.
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, Column::text("State", "Allocation, reservation and deletion of the claim."), AGE],
     cells: |object, _| vec![json!(states(object).join(","))],
     strategy: &ResourceClaim,
-    ..Kind::namespaced("resource/v1beta2.ResourceClaim", "resourceclaims")
+    ..BuiltInKind::namespaced("resource/v1beta2.ResourceClaim", "resourceclaims")
 };
 
 /// The kind in its first beta version.
-pub(super) const V1BETA1: Kind =
+pub(super) const V1BETA1: BuiltInKind =
     derive_version(KIND, "resource/v1beta1.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA3: Kind =
+pub(super) const V1ALPHA3: BuiltInKind =
     derive_version(KIND, "resource/v1alpha3.ResourceClaim", &EarlierVersion::Claim(&["spec"]));
 
 /// Maximum number of consumers of a claim.

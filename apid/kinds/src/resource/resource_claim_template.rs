@@ -9,23 +9,26 @@ use crate::defaults::part;
 use crate::same_fields::derive_version;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields};
-use crate::{Context, Kind, MetadataChecks, Revalidation, Strategy};
+use crate::{BuiltInKind, Context, MetadataChecks, Revalidation, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::CHANGES,
-    // The specification is immutable.
-    revalidation: Revalidation::Never,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        // The specification is immutable.
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, AGE],
     strategy: &ResourceClaimTemplate,
-    ..Kind::namespaced("resource/v1beta2.ResourceClaimTemplate", "resourceclaimtemplates")
+    ..BuiltInKind::namespaced("resource/v1beta2.ResourceClaimTemplate", "resourceclaimtemplates")
 };
 
 /// The kind in its first beta version.
-pub(super) const V1BETA1: Kind =
+pub(super) const V1BETA1: BuiltInKind =
     derive_version(KIND, "resource/v1beta1.ResourceClaimTemplate", &EarlierVersion::Claim(&["spec", "spec"]));
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA3: Kind = derive_version(
+pub(super) const V1ALPHA3: BuiltInKind = derive_version(
     KIND,
     "resource/v1alpha3.ResourceClaimTemplate",
     &EarlierVersion::Claim(&["spec", "spec"]),

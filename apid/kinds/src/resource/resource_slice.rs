@@ -10,11 +10,14 @@ use crate::defaults::{fill, maps_in_list, part};
 use crate::same_fields::derive_version;
 use crate::table::{AGE, NAME};
 use crate::validation::{Field, immutable_fields};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::CHANGES,
-    generation: Generation::Counted(&[]),
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        generation: Generation::Counted(&[]),
+        ..WriteRules::BUILT_IN
+    },
     selectable_fields: &["spec.driver", "spec.nodeName"],
     columns: &[
         NAME,
@@ -24,15 +27,15 @@ pub(super) const KIND: Kind = Kind {
         AGE,
     ],
     strategy: &ResourceSlice,
-    ..Kind::cluster_scoped("resource/v1beta2.ResourceSlice", "resourceslices")
+    ..BuiltInKind::cluster_scoped("resource/v1beta2.ResourceSlice", "resourceslices")
 };
 
 /// The kind in its first beta version.
-pub(super) const V1BETA1: Kind =
+pub(super) const V1BETA1: BuiltInKind =
     derive_version(KIND, "resource/v1beta1.ResourceSlice", &EarlierVersion::Slice);
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA3: Kind =
+pub(super) const V1ALPHA3: BuiltInKind =
     derive_version(KIND, "resource/v1alpha3.ResourceSlice", &EarlierVersion::Slice);
 
 struct ResourceSlice;

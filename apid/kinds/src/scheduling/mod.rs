@@ -1,8 +1,8 @@
 //! API group `scheduling`: priority classes.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod priority_class;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[priority_class::KIND];
+pub(crate) const KINDS: &[BuiltInKind] = &[priority_class::KIND];

@@ -7,14 +7,17 @@ use serde_json::json;
 use crate::table::cell::PathReader;
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, immutable_fields, text};
-use crate::{Column, Context, Generation, Kind, MetadataChecks, Revalidation, Strategy};
+use crate::{BuiltInKind, Column, Context, Generation, MetadataChecks, Revalidation, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["pc"],
-    metadata_checks: MetadataChecks::CHANGES,
-    // The generation stays 1: changes of the mutable fields (`description`, `globalDefault`) do not increment it.
-    generation: Generation::Fixed,
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        // The generation stays 1: changes of the mutable fields (`description`, `globalDefault`) do not increment it.
+        generation: Generation::Fixed,
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::integer("Value", "Priority of pods; higher values come first.")
@@ -26,7 +29,7 @@ pub(super) const KIND: Kind = Kind {
             .text_or("preemptionPolicy", "PreemptLowerPriority"),
     ],
     strategy: &PriorityClass,
-    ..Kind::cluster_scoped("scheduling/v1.PriorityClass", "priorityclasses")
+    ..BuiltInKind::cluster_scoped("scheduling/v1.PriorityClass", "priorityclasses")
 };
 
 struct PriorityClass;

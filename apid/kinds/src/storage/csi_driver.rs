@@ -11,12 +11,15 @@ use crate::defaults::{fill, map_or_insert};
 use crate::table::cell::{PathReader, UNSET, join, or_none};
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::CHANGES,
-    unconditional_update: false,
-    delete_returns_object: true,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        unconditional_update: false,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::boolean("AttachRequired", "Whether volumes must be attached to nodes."),
@@ -32,7 +35,7 @@ pub(super) const KIND: Kind = Kind {
     ],
     cells,
     strategy: &CsiDriver,
-    ..Kind::cluster_scoped("storage/v1.CSIDriver", "csidrivers")
+    ..BuiltInKind::cluster_scoped("storage/v1.CSIDriver", "csidrivers")
 };
 
 struct CsiDriver;

@@ -12,19 +12,22 @@ use crate::table::{AGE, NAME, Source};
 use crate::validation::internal;
 use crate::validation::{Field, number, text};
 use crate::volume_sources::csi_driver_name;
-use crate::{Column, Context, Kind, MetadataChecks, Strategy};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    metadata_checks: MetadataChecks::ALL,
-    unconditional_update: false,
-    delete_returns_object: true,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        unconditional_update: false,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column::integer("Drivers", "Number of drivers.").with_source(Source::Length("spec.drivers")),
         AGE,
     ],
     strategy: &CsiNode,
-    ..Kind::cluster_scoped("storage/v1.CSINode", "csinodes")
+    ..BuiltInKind::cluster_scoped("storage/v1.CSINode", "csinodes")
 };
 
 struct CsiNode;

@@ -9,17 +9,17 @@ use crate::{format, labels, pods};
 use crate::table::cell::UNSET;
 use crate::table::{NAME, Source};
 use crate::validation::{Field, text};
-use crate::{Column, Context, Kind, Strategy};
+use crate::{BuiltInKind, Column, Context, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
-    unconditional_update: false,
+pub(super) const KIND: BuiltInKind = BuiltInKind {
+    rules: WriteRules { unconditional_update: false, ..WriteRules::BUILT_IN },
     columns: &[
         NAME,
         Column::text("StorageClassName", "Storage class.").text_at("storageClassName"),
         Column::text("Capacity", "Available capacity.").with_source(Source::TextOrNumber("capacity", UNSET)),
     ],
     strategy: &CsiStorageCapacity,
-    ..Kind::namespaced("storage/v1.CSIStorageCapacity", "csistoragecapacities")
+    ..BuiltInKind::namespaced("storage/v1.CSIStorageCapacity", "csistoragecapacities")
 };
 
 struct CsiStorageCapacity;

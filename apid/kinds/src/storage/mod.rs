@@ -1,6 +1,6 @@
 //! API group `storage`: storage classes, volume attachments and CSI objects.
 
-use crate::Kind;
+use crate::BuiltInKind;
 
 mod csi_driver;
 mod csi_node;
@@ -11,7 +11,7 @@ mod volume_attachment;
 mod volume_attributes_class;
 
 /// Kinds of the group, in discovery order.
-pub(crate) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[BuiltInKind] = &[
     csi_driver::KIND,
     csi_node::KIND,
     csi_storage_capacity::KIND,

@@ -8,11 +8,11 @@ use super::storage_class_rules;
 use crate::defaults::fill;
 use crate::table::{AGE, NAME, Source};
 use crate::validation::immutable_fields;
-use crate::{Column, Context, Kind, Strategy};
+use crate::{BuiltInKind, Column, Context, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["sc"],
-    delete_returns_object: true,
+    rules: WriteRules { delete_returns_object: true, ..WriteRules::BUILT_IN },
     columns: &[
         NAME.with_source(Source::Computed),
         Column::text("Provisioner", "Provisioner of the volumes of the class.").text_at("provisioner"),
@@ -29,7 +29,7 @@ pub(super) const KIND: Kind = Kind {
         vec![json!(format!("{}{default_mark}", class.name()))]
     },
     strategy: &StorageClass,
-    ..Kind::cluster_scoped("storage/v1.StorageClass", "storageclasses")
+    ..BuiltInKind::cluster_scoped("storage/v1.StorageClass", "storageclasses")
 };
 
 struct StorageClass;

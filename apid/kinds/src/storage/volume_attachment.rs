@@ -9,14 +9,17 @@ use crate::core::persistent_volume_rules::{self, SpecOwner};
 use crate::defaults::part;
 use crate::table::{AGE, NAME, Source};
 use crate::validation::{Field, internal, text};
-use crate::{Column, Context, Kind, MetadataChecks, StatusWrites, Strategy, Subresource};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, StatusWrites, Strategy, Subresource, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     subresources: &[Subresource::status("VolumeAttachment")],
-    metadata_checks: MetadataChecks::ALL,
-    unconditional_update: false,
-    status_writes: StatusWrites::StatusOnly,
-    delete_returns_object: true,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::ALL,
+        unconditional_update: false,
+        status_writes: StatusWrites::StatusOnly,
+        delete_returns_object: true,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[
         NAME,
         Column {
@@ -30,7 +33,7 @@ pub(super) const KIND: Kind = Kind {
         AGE,
     ],
     strategy: &VolumeAttachment,
-    ..Kind::cluster_scoped("storage/v1.VolumeAttachment", "volumeattachments")
+    ..BuiltInKind::cluster_scoped("storage/v1.VolumeAttachment", "volumeattachments")
 };
 
 struct VolumeAttachment;

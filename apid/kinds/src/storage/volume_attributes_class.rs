@@ -7,21 +7,24 @@ use super::storage_class_rules::{validate_driver_name, validate_parameters};
 use crate::same_fields::same_fields;
 use crate::table::{AGE, NAME};
 use crate::validation::Field;
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, Strategy};
+use crate::{BuiltInKind, Column, Context, MetadataChecks, Revalidation, Strategy, WriteRules};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     short_names: &["vac"],
-    metadata_checks: MetadataChecks::CHANGES,
-    delete_returns_object: true,
-    // No field can change.
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        delete_returns_object: true,
+        // No field can change.
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, Column::text("DriverName", "Driver of the volumes.").text_at("driverName"), AGE],
     strategy: &VolumeAttributesClass,
-    ..Kind::cluster_scoped("storage/v1beta1.VolumeAttributesClass", "volumeattributesclasses")
+    ..BuiltInKind::cluster_scoped("storage/v1beta1.VolumeAttributesClass", "volumeattributesclasses")
 };
 
 /// The kind in its alpha version.
-pub(super) const V1ALPHA1: Kind = same_fields(KIND, "storage/v1alpha1.VolumeAttributesClass");
+pub(super) const V1ALPHA1: BuiltInKind = same_fields(KIND, "storage/v1alpha1.VolumeAttributesClass");
 
 struct VolumeAttributesClass;
 

@@ -10,15 +10,21 @@ use crate::format;
 use crate::table::NAME;
 use crate::table::cell::PathReader;
 use crate::validation::{Field, conditions, immutable_fields, text};
-use crate::{Column, Context, Kind, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource};
+use crate::{
+    BuiltInKind, Column, Context, MetadataChecks, Revalidation, StatusWrites, Strategy, Subresource,
+    WriteRules,
+};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: BuiltInKind = BuiltInKind {
     subresources: &[Subresource::status("StorageVersionMigration")],
-    metadata_checks: MetadataChecks::CHANGES,
-    unconditional_update: false,
-    status_writes: StatusWrites::StatusOnly,
-    // The resource cannot change.
-    revalidation: Revalidation::Never,
+    rules: WriteRules {
+        metadata_checks: MetadataChecks::CHANGES,
+        unconditional_update: false,
+        status_writes: StatusWrites::StatusOnly,
+        // The resource cannot change.
+        revalidation: Revalidation::Never,
+        ..WriteRules::BUILT_IN
+    },
     columns: &[NAME, Column::text("Resource", "Resource whose objects are rewritten.")],
     cells: |object, _| {
         let part = |name: &str| object.text(&format!("spec.resource.{name}")).to_owned();
@@ -27,7 +33,10 @@ pub(super) const KIND: Kind = Kind {
         vec![json!(parts.join("."))]
     },
     strategy: &StorageVersionMigration,
-    ..Kind::cluster_scoped("storagemigration/v1alpha1.StorageVersionMigration", "storageversionmigrations")
+    ..BuiltInKind::cluster_scoped(
+        "storagemigration/v1alpha1.StorageVersionMigration",
+        "storageversionmigrations",
+    )
 };
 
 struct StorageVersionMigration;

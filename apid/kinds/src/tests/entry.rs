@@ -10,7 +10,7 @@ use crate::Registry;
 
 fn decoder(resource: &str) -> Decoder {
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "example.test").unwrap());
-    Decoder::new(registry.resources().iter().find(|r| r.kind.resource() == resource).unwrap())
+    Decoder::new(registry.resources().iter().find(|r| r.plural() == resource).unwrap())
 }
 
 fn object(value: Value) -> Object {
@@ -122,7 +122,7 @@ fn entry_of_object_equals_decoded_entry() {
     for resource in registry.resources() {
         let decoder = Decoder::new(resource);
         let mut value = json!({
-            "kind": resource.kind.kind(), "apiVersion": resource.api_version(), "extra": {"a": [1]},
+            "kind": resource.name(), "apiVersion": resource.api_version(), "extra": {"a": [1]},
             "metadata": {
                 "name": "x", "generateName": "\"g", "namespace": "n", "uid": "u", "labels": {"a": "b", "c": ""},
                 "ownerReferences": [{"uid": "o-1"}, {}], "deletionTimestamp": "2024-01-02T03:04:05Z",
@@ -133,7 +133,7 @@ fn entry_of_object_equals_decoded_entry() {
             .fields
             .iter()
             .map(|field| &**field)
-            .chain(resource.kind.facts().field_sources.iter().copied())
+            .chain(resource.row().unwrap().field_sources.iter().copied())
         {
             set_at(&mut value, path, &format!("text of {path}"));
         }
@@ -150,7 +150,7 @@ fn entry_of_object_equals_decoded_entry() {
                 (*labels, Arc::clone(fields), *terminating),
             )
         };
-        assert_eq!(parts(&built), parts(&decoded), "{}", resource.kind.kind());
+        assert_eq!(parts(&built), parts(&decoded), "{}", resource.name());
         assert!(built.is_terminating());
     }
 }

@@ -38,7 +38,7 @@ pub(super) struct Experiment<'a> {
 
 impl<'a> Experiment<'a> {
     pub(super) fn new(resource: &'a Resource, names: &'a Names, types: &'a Types) -> Self {
-        let name = format!("testdata/{}.yaml", resource.kind.resource());
+        let name = format!("testdata/{}.yaml", resource.plural());
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         let cases = yaml::decode(&fs::read(file).unwrap(), Limits::BODY).unwrap().value;
         let mut bases = Vec::new();
@@ -83,8 +83,8 @@ impl<'a> Experiment<'a> {
     /// Whether some value of the field changes the errors of some object.
     pub(super) fn has_rule(&self, path: &[Step], owner: &str, shape: &Shape) -> bool {
         let values = values::values_of_shape(shape, self.types);
-        let subresources = self.resource.kind.subresources().iter();
-        let part_names = subresources.filter(|s| self.resource.kind.is_part(s)).map(|s| s.name);
+        let subresources = self.resource.subresources.iter();
+        let part_names = subresources.filter(|s| self.resource.is_part(s)).map(|s| s.name);
         let writes: Vec<&str> = [""].into_iter().chain(part_names).collect();
         let bases = self.bases_for(path, owner);
         let mut candidates =
@@ -118,9 +118,9 @@ impl<'a> Experiment<'a> {
 
     fn decode(&self, value: &Value) -> Option<Object> {
         let mut object = Object::from_value(value.clone()).ok()?;
-        object.set_type(&self.resource.api_version(), self.resource.kind.kind());
+        object.set_type(&self.resource.api_version(), self.resource.name());
         self.resource.conform(&mut object).ok()?;
-        if self.resource.kind.namespaced() {
+        if self.resource.namespaced {
             object.set_meta("namespace", "team");
         }
         self.resource.default(&mut object, &self.context(""));

@@ -44,7 +44,7 @@ impl<'a> Probe<'a> {
         };
         let plural = path.next_back()?;
         let resource = registry.find(group, version, plural)?;
-        if !matches!(resource.kind.storage(), Storage::Stored | Storage::Shared(_)) {
+        if !matches!(resource.storage, Storage::Stored | Storage::Shared(_)) {
             return None;
         }
         let objects = document["objects"].as_object()?;
@@ -88,7 +88,7 @@ impl<'a> Probe<'a> {
             }
         }
         // The recording found the live namespace of an earlier run, which a finalizer kept as terminating.
-        if self.resource.kind.resource() == "namespaces" {
+        if self.resource.plural() == "namespaces" {
             live.set_meta("deletionTimestamp", "2024-01-02T03:04:05Z");
             live.set("status", json!({"phase": "Terminating"}));
         }
@@ -102,14 +102,14 @@ impl<'a> Probe<'a> {
     fn decode(&self, value: Value) -> Result<Object, String> {
         let mut object = Object::from_value(value).map_err(|error| error.to_string())?;
         // The checks of the decode step and of the request path.
-        let (api_version, kind) = (self.resource.api_version(), self.resource.kind.kind());
+        let (api_version, kind) = (self.resource.api_version(), self.resource.name());
         let differs = |field, expected| {
             !matches!(object.str_at(&[field]), None | Some("")) && object.str_at(&[field]) != Some(expected)
         };
         if differs("apiVersion", &api_version) || differs("kind", kind) {
             return Err("another kind or version".to_owned());
         }
-        if self.resource.kind.namespaced() && !matches!(object.namespace(), "" | "probe") {
+        if self.resource.namespaced && !matches!(object.namespace(), "" | "probe") {
             return Err("another namespace".to_owned());
         }
         object.set_type(&api_version, kind);
@@ -176,7 +176,7 @@ impl<'a> Probe<'a> {
     /// projected volumes depend on the account.
     fn set_service_account(&self, object: &mut Object) {
         let has_account = !matches!(object.str_at(&["spec", "serviceAccountName"]), None | Some(""));
-        if self.resource.kind.resource() != "pods" || has_account {
+        if self.resource.plural() != "pods" || has_account {
             return;
         }
         if let Some(Value::Object(spec)) = object.get_mut("spec") {
@@ -194,7 +194,7 @@ impl<'a> Probe<'a> {
         old: Option<&Object>,
         subresource: &str,
     ) -> Option<FieldErrors> {
-        if self.resource.kind.resource() != "services" || !subresource.is_empty() {
+        if self.resource.plural() != "services" || !subresource.is_empty() {
             return None;
         }
         let errors = kinds::complete_service_families(object, old, &["IPv4"]);
@@ -236,8 +236,8 @@ impl<'a> Probe<'a> {
         let verb = fact["v"].as_str().unwrap();
         let base = fact["b"].as_str().unwrap();
         let subresource = if matches!(verb, "create" | "update") { "" } else { verb };
-        let kind = &self.resource.kind;
-        let is_part = kind.subresources().iter().any(|s| s.name == subresource && kind.is_part(s));
+        let kind = &self.resource;
+        let is_part = kind.subresources.iter().any(|s| s.name == subresource && kind.is_part(s));
         if !subresource.is_empty() && !is_part {
             return None;
         }

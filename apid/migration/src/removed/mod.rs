@@ -118,8 +118,8 @@ mod tests {
         let names = Names::new(Preset::Kubernetes, "").unwrap();
         for resource in Registry::new(&names).resources() {
             let stem = names.stem(&resource.group_resource.group).unwrap();
-            for version in resource.kind.versions() {
-                assert!(find(stem, version, resource.kind.kind()).is_none(), "{stem}/{version}");
+            for version in resource.versions() {
+                assert!(find(stem, version, resource.name()).is_none(), "{stem}/{version}");
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use apimachinery::names::{Names, Preset};
-use kinds::{Registry, SchemaRef, Storage};
+use kinds::{Registry, Storage};
 use schema::facts::{self, Shape};
 use serving::gates::{GATES, Stage};
 
@@ -19,14 +19,11 @@ pub(super) fn record() -> Record {
     let mut discovery = Vec::new();
     for resource in registry.resources() {
         let stem = names.stem(&resource.group_resource.group).unwrap();
-        for version in resource.kind.versions() {
-            let is_stored = resource.kind.storage() == Storage::Stored && version == resource.kind.version();
+        for version in resource.versions() {
+            let is_stored = resource.storage == Storage::Stored && version == resource.version();
             let role = if is_stored { "stored" } else { "served" };
-            discovery.push(
-                [stem, version, resource.kind.resource(), resource.kind.kind(), role]
-                    .map(str::to_owned)
-                    .to_vec(),
-            );
+            discovery
+                .push([stem, version, resource.plural(), resource.name(), role].map(str::to_owned).to_vec());
         }
         if let Some(name) = type_name(resource) {
             add_types(name, &mut types);
@@ -53,10 +50,7 @@ pub(super) fn record() -> Record {
 }
 
 fn type_name(resource: &kinds::Resource) -> Option<&'static str> {
-    match resource.kind.schema() {
-        Some(SchemaRef::BuiltIn(schema)) => Some(schema.name()),
-        _ => None,
-    }
+    resource.schema.type_name()
 }
 
 /// Adds a type and the types of its fields.

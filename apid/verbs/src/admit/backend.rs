@@ -18,7 +18,7 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use kinds::entry::Decoder;
-use kinds::{KindRef, Registry, Resource, labels};
+use kinds::{Registry, Resource, labels};
 
 use super::decoded_objects::DecodedObjects;
 use crate::response_object::{entry, tree};
@@ -56,9 +56,9 @@ impl AdmissionBackend {
             decoded: Arc::clone(&decoded),
         };
         let stored = registry.stored();
-        let kinds = stored.filter_map(|resource| match &resource.kind {
-            KindRef::BuiltIn(kind) => Some(((kind.group, kind.kind), objects(resource))),
-            KindRef::Custom(_) => None,
+        let kinds = stored.filter_map(|kind| {
+            let row = kind.row()?;
+            Some(((row.group, row.kind), objects(kind)))
         });
         let kinds = kinds.collect();
         AdmissionBackend { kinds, decoded, api_state: OnceLock::new() }
@@ -113,7 +113,7 @@ impl Objects {
         KEY.with_borrow_mut(|key| {
             key.clear();
             key.push_str(&self.resource.key_prefix);
-            if self.resource.kind.namespaced() && !namespace.is_empty() {
+            if self.resource.namespaced && !namespace.is_empty() {
                 let _ = write!(key, "{namespace}/");
             }
             key.push_str(name);
@@ -146,14 +146,19 @@ impl Objects {
     async fn select(&self, namespace: &str, selector: &Value) -> Result<Vec<ListedObject>, Status> {
         let snapshot = self.items.snapshot().await.map_err(unavailable)?;
         let items = self.with_key(namespace, "", |scope| selected_items(&snapshot, scope, Some(selector)));
+        Ok(self.listed(items))
+    }
+
+    /// Items as objects that a plugin decodes when it needs them.
+    fn listed(&self, items: Vec<Arc<Item>>) -> Vec<ListedObject> {
         let cache = (items.len() <= CACHED_LIST_MAX).then_some(&self.decoded);
         let listed = items.into_iter().map(|item| {
             let path = item.key().strip_prefix(&*self.resource.key_prefix).unwrap_or_default();
             let (namespace, name) = path.rsplit_once('/').unwrap_or(("", path));
             let (namespace, name, cache) = (namespace.to_owned(), name.to_owned(), cache.cloned());
-            ListedObject::new(namespace, name, move || decode(&item, cache.as_deref()))
+            ListedObject::new(namespace, name, item.revision().0, move || decode(&item, cache.as_deref()))
         });
-        Ok(listed.collect())
+        listed.collect()
     }
 }
 
@@ -200,6 +205,15 @@ impl Reader for AdmissionBackend {
         };
         let snapshot = objects.items.snapshot_now()?;
         Some(objects.with_key(namespace, "", |scope| objects.decode_all(&snapshot, scope)))
+    }
+
+    fn cached_items(&self, kind: ObjectKind) -> Option<Result<Vec<ListedObject>, Status>> {
+        let objects = match self.objects(kind) {
+            Ok(objects) => objects,
+            Err(status) => return Some(Err(status)),
+        };
+        let snapshot = objects.items.snapshot_now()?;
+        Some(Ok(objects.listed(objects.with_key("", "", |scope| selected_items(&snapshot, scope, None)))))
     }
 
     async fn load(&self, kind: ObjectKind) -> Result<(), Status> {

@@ -108,7 +108,7 @@ impl ObjectConverter {
         versions: &Arc<[Arc<Resource>]>,
         context: &ConversionContext,
     ) -> Option<Self> {
-        let webhook = served.kind.conversion_webhook().cloned();
+        let webhook = served.conversion_webhook().cloned();
         if !served.is_custom() || (!served.is_other_version() && webhook.is_none()) {
             return None;
         }

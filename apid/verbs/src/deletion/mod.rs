@@ -25,7 +25,7 @@ mod tests;
 use apimachinery::object::Object;
 use apimachinery::time;
 use jiff::{SignedDuration, Timestamp};
-use kinds::{DefaultPropagation, KindRef, metadata};
+use kinds::{DefaultPropagation, Kind, metadata};
 use serde_json::Value;
 
 use options::{DeleteOptions, Propagation};
@@ -44,7 +44,7 @@ pub(super) enum DeletionStep {
 }
 
 /// Whether a deletion is under way that the request does not change. In this case, admission does not run.
-pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &KindRef) -> bool {
+pub(super) fn is_waiting(old: &Object, options: &DeleteOptions, kind: &Kind) -> bool {
     if !old.is_terminating() {
         return false;
     }
@@ -60,7 +60,7 @@ fn requested_seconds(options: &DeleteOptions) -> Option<i64> {
 }
 
 /// Returns the effect of a delete on the object `old`.
-pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: Timestamp) -> DeletionStep {
+pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &Kind, now: Timestamp) -> DeletionStep {
     let strategy = kind.strategy();
     if old.is_terminating() && strategy.has_pending_finalizers(old) {
         return DeletionStep::Wait;
@@ -70,7 +70,7 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: T
         Ok(seconds) => seconds,
         Err(GracePeriodRunning) => return DeletionStep::Wait,
     };
-    let finalizers = finalizers(old, options, kind.facts().default_propagation);
+    let finalizers = finalizers(old, options, kind.rules.default_propagation);
     let has_finalizers = !finalizers.is_empty() || strategy.has_pending_finalizers(old);
     if !old.finalizers().eq(finalizers.iter().map(String::as_str)) {
         match finalizers.is_empty() {
@@ -93,7 +93,7 @@ pub(super) fn step(old: &Object, options: &DeleteOptions, kind: &KindRef, now: T
 }
 
 /// Whether a terminating object can be removed: no finalizers and no grace period.
-pub(super) fn is_deletion_complete(object: &Object, kind: &KindRef) -> bool {
+pub(super) fn is_deletion_complete(object: &Object, kind: &Kind) -> bool {
     object.is_terminating()
         && object.finalizers().next().is_none()
         && !kind.strategy().has_pending_finalizers(object)
@@ -116,7 +116,7 @@ fn update_grace_period(
     new: &mut Object,
     old: &Object,
     options: &DeleteOptions,
-    kind: &KindRef,
+    kind: &Kind,
     now: Timestamp,
 ) -> Result<Option<i64>, GracePeriodRunning> {
     let requested = requested_seconds(options);

@@ -1,6 +1,8 @@
 //! Tables of deletes: one object, consecutive deletes.
 
 use apimachinery::names::{Names, Preset};
+use std::sync::Arc;
+
 use kinds::Registry;
 use serde_json::json;
 
@@ -12,10 +14,10 @@ fn timestamp(text: &str) -> Timestamp {
     time::parse(text).unwrap()
 }
 
-fn kind_of(kind: &str) -> KindRef {
+fn kind_of(kind: &str) -> Arc<Kind> {
     let registry = Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
-    let resource = registry.resources().iter().find(|resource| resource.kind.kind() == kind).unwrap();
-    resource.kind.clone()
+    let resource = registry.resources().iter().find(|resource| resource.name() == kind).unwrap();
+    Arc::clone(resource)
 }
 
 fn object(value: Value) -> Object {

@@ -17,7 +17,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
 use apply::typed::{TypingError, drop_undeclared};
-use kinds::{Resource, SchemaRef};
+use kinds::{KindSchema, Resource};
 
 use super::super::create::{insert, resolve_namespace};
 use super::super::decode::{decode_error_status, type_error_status};
@@ -82,7 +82,7 @@ impl ApplyIntent {
         self,
         call: &Call<'_>,
         resource: &Resource,
-        schema: SchemaRef<'_>,
+        schema: &KindSchema,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
         let mut object = self.object;
@@ -123,11 +123,9 @@ pub(super) async fn apply(
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
     let (served, names) = (&call.collection.served, &call.api_state.names);
-    let (Some(ownership), Some(schema)) = (Ownership::for_call(call, options), served.kind.schema()) else {
-        return Err(Status::internal("the kind has no schema"));
-    };
+    let (ownership, schema) = (Ownership::for_call(call, options), &served.schema);
     let write = ownership.write();
-    intent.check_type(served.kind.kind(), write.api_version)?;
+    intent.check_type(served.name(), write.api_version)?;
     let translation = served.translation(names);
     let to_stored = |object: &mut Object| {
         translation.into_iter().for_each(|translation| translation.translate_request(object, names));

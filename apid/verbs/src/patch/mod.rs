@@ -20,7 +20,7 @@ use apimachinery::field::{FieldError, FieldPath, format_go_fields, quote, shorte
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
-use kinds::{KindRef, Resource};
+use kinds::Resource;
 use schema::TypeError;
 
 use super::create::resolve_namespace;
@@ -126,7 +126,7 @@ impl Patch {
         Ok(Patch { document, strict_errors, limits })
     }
 
-    fn apply(&self, call: &Call<'_>, kind: &KindRef, object: Map<String, Value>) -> Result<Value, Status> {
+    fn apply(&self, call: &Call<'_>, kind: &Resource, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
                 let lenient = call.api_state.names.behaviour.replace_of_missing_key_succeeds;
@@ -135,7 +135,7 @@ impl Patch {
             }
             Document::Merge(patch) => Ok(merge_patch::apply(Value::Object(object), patch)),
             Document::Strategic(patch) => {
-                let Some(schema) = kind.schema().and_then(|schema| schema.built_in()) else {
+                let Some(schema) = kind.schema.table_type() else {
                     return Err(Status::unsupported_media_type(&CUSTOM_MEDIA_TYPES));
                 };
                 strategic::apply(&schema.merge(), object, patch).map(Value::Object).map_err(strategic_failure)
@@ -162,35 +162,35 @@ impl Patch {
     ) -> Result<(Object, Vec<String>), Status> {
         let old = current()?;
         let old_version = old.api_version().to_owned();
-        let is_secret = (kind.kind.kind(), old_version.as_str()) == ("Secret", "v1");
-        let value = self.apply(call, &kind.kind, old.0)?;
+        let is_secret = (kind.name(), old_version.as_str()) == ("Secret", "v1");
+        let value = self.apply(call, kind, old.0)?;
         self.limits
             .check(&value)
             .map_err(|error| decode_error_status(&error, |reason| Status::bad_request(reason)))?;
         // Only a message shows the result. The patch is then applied again, so that a valid patch costs no copy.
         let shown = || {
-            let result = || current().and_then(|old| self.apply(call, &kind.kind, old.0));
+            let result = || current().and_then(|old| self.apply(call, kind, old.0));
             self.shown_in_messages(&result, is_secret)
         };
         let invalid = |reason: &str| invalid_result(&shown(), reason);
         let mut new = Object::from_value(value).map_err(|_| invalid("the result is not an object"))?;
         match &self.document {
             // A strategic merge patch is for the type of the URL, whatever type it names.
-            Document::Strategic(_) => new.set_type(&old_version, kind.kind.kind()),
+            Document::Strategic(_) => new.set_type(&old_version, kind.name()),
             _ if kind.is_custom() && new.kind().is_empty() => {
                 return Err(invalid(&format!("Object 'Kind' is missing in '{}'", shorten(&shown()))));
             }
             _ if kind.is_custom() => {}
             // kube-apiserver decodes an object without a version as its internal type, which has other field names.
             _ if new.api_version().is_empty() => return Err(call.name_required()),
-            _ if new.kind().is_empty() => new.set("kind", kind.kind.kind()),
+            _ if new.kind().is_empty() => new.set("kind", kind.name()),
             _ => {}
         }
-        if !kind.is_custom() && is_former_version(kind.kind.kind(), new.api_version()) {
+        if !kind.is_custom() && is_former_version(kind.name(), new.api_version()) {
             new.set("apiVersion", old_version.as_str());
         }
         let is_same_version = new.api_version() == old_version;
-        let is_other_version = !is_same_version && kind.kind.conversion_webhook().is_none();
+        let is_other_version = !is_same_version && kind.conversion_webhook().is_none();
         let version =
             is_other_version.then(|| call.kinds.registry.version_of(kind, new.api_version())).flatten();
         check_type(call, kind, &new, is_same_version || version.is_some(), &invalid)?;
@@ -235,7 +235,7 @@ fn check_type(
     has_known_version: bool,
     invalid: &dyn Fn(&str) -> Status,
 ) -> Result<(), Status> {
-    let (expected_kind, new_kind, new_version) = (kind.kind.kind(), new.kind(), new.api_version());
+    let (expected_kind, new_kind, new_version) = (kind.name(), new.kind(), new.api_version());
     if has_known_version && new_kind == expected_kind {
         return Ok(());
     }

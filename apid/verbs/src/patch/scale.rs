@@ -31,11 +31,9 @@ pub(super) async fn apply(
     intent: ApplyIntent,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let Some(schema) = body.kind.schema() else {
-        return Err(Status::internal("the kind has no schema"));
-    };
+    let schema = &body.schema;
     let versions = OneVersion { api_version: body.api_version(), merge: schema.merge() };
-    intent.check_type(body.kind.kind(), &versions.api_version)?;
+    intent.check_type(body.name(), &versions.api_version)?;
     let limits = intent.limits;
     let (patch, warnings) = intent.validate(call, body, schema, options.field_validation)?;
     let (ignored, empty) = (Set::new(), schema.empty());

@@ -58,7 +58,7 @@ impl Representation {
                 let mut object = self.convert(shown.object().unwrap()).unwrap();
                 object.remove("kind");
                 object.remove("apiVersion");
-                let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind());
+                let schema = Schema::of_kind(&self.api_version(), self.resource.name());
                 let value = object.into_value();
                 out.extend(serde_json::to_vec(&Ordered::of_type(&value, schema)).unwrap());
             } else {
@@ -70,9 +70,9 @@ impl Representation {
     }
 
     fn reference_messages(&self, listed: &ListResult, metadata: Value) -> Vec<u8> {
-        let schema = Schema::of_kind(&self.api_version(), self.resource.kind.kind()).unwrap();
+        let schema = Schema::of_kind(&self.api_version(), self.resource.name()).unwrap();
         let mut out = Vec::new();
-        envelope::write(&self.api_version(), &self.resource.list_kind(), &mut out, |out| {
+        envelope::write(&self.api_version(), &self.resource.names.list, &mut out, |out| {
             let metadata = Object::from_value(metadata).unwrap();
             write_message(1, out, |out| {
                 Schema::of("meta/v1.ListMeta").unwrap().write_protobuf(&metadata, out)

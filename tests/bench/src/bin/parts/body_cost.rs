@@ -189,10 +189,10 @@ impl Case {
         if let Err(error) = resource.conform(&mut object) {
             return format!("not conforming: {error}");
         }
-        object.set_type(&resource.api_version(), resource.kind.kind());
+        object.set_type(&resource.api_version(), resource.name());
         resource.default(&mut object, &ctx);
         let conform = cpu_milliseconds() - before - decode;
-        let schema = resource.kind.schema().and_then(|schema| schema.built_in()).expect("a schema");
+        let schema = resource.schema.table_type().expect("a schema");
         let versions = OneVersion { api_version: resource.api_version(), merge: schema.merge() };
         let (ignored, empty) = (Set::new(), schema.empty());
         let write = ManagedWrite {
@@ -208,8 +208,8 @@ impl Case {
         };
         write.update(None, &mut object).expect("owners");
         let ownership = cpu_milliseconds() - before - decode - conform;
-        let namespace = if resource.kind.namespaced() { "default" } else { "" };
-        if resource.kind.namespaced() {
+        let namespace = if resource.namespaced { "default" } else { "" };
+        if resource.namespaced {
             object.set_meta("namespace", namespace);
         }
         resource.prepare_create(&mut object, namespace, &ctx);
