@@ -417,6 +417,10 @@ impl Observer for PlainObserver {
             (encryption.environment.on_recovery)();
         }
     }
+
+    fn progress(&self, through: Revision) {
+        self.observer.progress(through);
+    }
 }
 
 /// A store over an engine, with plain values.
@@ -429,6 +433,14 @@ struct EncryptedStore {
 impl Store for EncryptedStore {
     fn revision(&self) -> Revision {
         self.engine.revision()
+    }
+
+    async fn newest_revision(&self) -> Result<Revision> {
+        self.engine.newest_revision().await
+    }
+
+    fn expect_revision(&self, revision: Revision) {
+        self.engine.expect_revision(revision);
     }
 
     fn compacted(&self) -> Revision {
@@ -520,6 +532,10 @@ impl Store for EncryptedStore {
 
     fn health(&self) -> Result<()> {
         self.engine.health()
+    }
+
+    fn readiness(&self) -> Result<()> {
+        self.engine.readiness()
     }
 
     fn full_reason(&self) -> Option<String> {

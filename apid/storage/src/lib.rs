@@ -14,7 +14,8 @@
 //! INVARIANT (acknowledged is durable): [`Store::commit`] returns success after the write is synced to the
 //! medium.
 //! INVARIANT (one history): the order of watch events, the revisions of lists and the results of commits
-//! agree. Each revision is one change of one key. Revisions strictly increase.
+//! agree. Each revision is one change of one key; in etcd an expired lease changes several keys at one revision, which
+//! then stay together. Revisions strictly increase.
 //! INVARIANT (observed before acknowledged): the [`Observer`] has seen a change when its commit returns. The
 //! observer sees changes in revision order, never twice, and only durable ones.
 //!
@@ -31,6 +32,7 @@ use bytes::Bytes;
 pub mod cache;
 pub mod conformance;
 pub mod engine;
+pub mod form;
 mod lease;
 mod observers;
 mod unreadable;
@@ -295,6 +297,10 @@ pub trait Observer: Send + Sync + 'static {
     /// Receives the changes of one batch, in revision order. Must be fast and must not call `commit` of the
     /// store.
     fn observe(&self, changes: &[Change]);
+
+    /// Learns that all changes up to a revision were observed, when the revision has no change of its own. Engines whose
+    /// revisions all have changes never call this method.
+    fn progress(&self, _through: Revision) {}
 }
 
 /// A stream of changes in revision order.
@@ -314,6 +320,19 @@ pub trait Store: Send + Sync + 'static {
     /// changes. The store already serves reads at their revisions, except while it recovers from a failed
     /// write: then reads return `Unavailable`.
     fn revision(&self) -> Revision;
+
+    /// The newest revision of the store at some time during the call, also of writes by other processes, after it is
+    /// published here. A read that follows is never older than a write that ended before the call.
+    ///
+    /// # Errors
+    ///
+    /// The store does not answer.
+    async fn newest_revision(&self) -> Result<Revision> {
+        Ok(self.revision())
+    }
+
+    /// Tells the engine that a reader waits until a revision is published, which may have no change of its own.
+    fn expect_revision(&self, _revision: Revision) {}
 
     /// The newest revision whose history is removed. Reads at or after this revision work; older reads return
     /// `Compacted`.
@@ -441,6 +460,11 @@ pub trait Store: Send + Sync + 'static {
     /// A full disk is not a failure: reads continue, and only commits return `Full`. See
     /// [`Store::full_reason`].
     fn health(&self) -> Result<()>;
+
+    /// Returns the reason why the store is not ready for requests, if it is not. As cheap as [`Store::health`].
+    fn readiness(&self) -> Result<()> {
+        self.health()
+    }
 
     /// The reason why commits that need space return `Full`, for health checks. None for engines without a
     /// limit.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Change, Observer};
+use crate::{Change, Observer, Revision};
 
 /// Calls each observer, in the order of the list.
 ///
@@ -14,6 +14,12 @@ impl Observer for Observers {
     fn observe(&self, changes: &[Change]) {
         for observer in &self.0 {
             observer.observe(changes);
+        }
+    }
+
+    fn progress(&self, through: Revision) {
+        for observer in &self.0 {
+            observer.progress(through);
         }
     }
 }

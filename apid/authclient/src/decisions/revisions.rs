@@ -21,6 +21,7 @@
 //! not grow with their number. Two names in one slot invalidate each other's entries, which costs one
 //! request to authd.
 
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -31,8 +32,9 @@ use apimachinery::user::UserInfo;
 use authproto::auth::{
     Dependencies, MirrorDelete, MirrorPut, MirrorUpdate, ObjectRef, Revisions, mirror_update,
 };
-use storage::{Change, Observer, Revision};
-use tokio::sync::{broadcast, watch};
+use parking_lot::Mutex;
+use storage::{Change, Observer, Revision, unreadable_reason};
+use tokio::sync::{Notify, broadcast, watch};
 
 use crate::identity::dependencies::{IdentityDependencies, IdentityDependency};
 use crate::reduce::{Component, Reductions, VOLUMES, graph_part};
@@ -60,6 +62,10 @@ pub struct PolicyRevisions {
     changes: broadcast::Sender<PolicyChange>,
     /// The number of batches of changes that advanced a component.
     advances: watch::Sender<u64>,
+    /// Keys of policy objects that could not be decrypted, so that the mirror lacks them.
+    unreadable: Mutex<HashSet<String>>,
+    /// Wakes the mirror when unreadable objects may be readable.
+    recovery: Notify,
 }
 
 /// A policy change, as the mirror sends it.
@@ -119,6 +125,34 @@ impl PolicyRevisions {
             identity_dependencies: IdentityDependencies::default(),
             changes: broadcast::Sender::new(BACKLOG),
             advances: watch::Sender::new(0),
+            unreadable: Mutex::default(),
+            recovery: Notify::new(),
+        }
+    }
+
+    /// Makes the mirror read the objects again that could not be decrypted, after a change of keys.
+    pub fn reread_unreadable(&self) {
+        self.recovery.notify_one();
+    }
+
+    /// Waits for [`PolicyRevisions::reread_unreadable`].
+    pub(crate) async fn wait_for_recovery(&self) {
+        self.recovery.notified().await;
+    }
+
+    /// The keys of the policy objects that could not be decrypted.
+    pub(crate) fn unreadable_keys(&self) -> Vec<String> {
+        self.unreadable.lock().iter().cloned().collect()
+    }
+
+    /// Records whether the value of a policy object can be decrypted; None for a deleted object.
+    pub(crate) fn record_value(&self, key: &str, value: Option<&[u8]>) {
+        let is_unreadable = value.is_some_and(|value| unreadable_reason(value).is_some());
+        let mut unreadable = self.unreadable.lock();
+        if is_unreadable {
+            unreadable.insert(key.to_owned());
+        } else if !unreadable.is_empty() {
+            unreadable.remove(key);
         }
     }
 
@@ -267,6 +301,7 @@ impl PolicyRevisions {
         {
             return false;
         }
+        self.record_value(&change.key, change.new.as_deref());
         let old = change.old.as_ref().and_then(|row| reduce(&row.value));
         let new = change.new.as_ref().and_then(|value| reduce(value));
         if old == new {
@@ -301,6 +336,10 @@ impl Observer for PolicyRevisions {
         if has_advanced {
             self.advances.send_modify(|count| *count = count.wrapping_add(1));
         }
+    }
+
+    fn progress(&self, through: Revision) {
+        self.observed.fetch_max(through.0, Ordering::SeqCst);
     }
 }
 
