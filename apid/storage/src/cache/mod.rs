@@ -278,14 +278,25 @@ impl<D: Decode> Observer for Cache<D> {
             // receives each change here. A resource that is registered later loads a revision with all
             // changes of the batch.
             let resources = self.resources.read();
-            for change in changes {
-                match resource_of_key(&resources, &change.key) {
-                    Some(resource) => {
-                        if let Some(weight) = resource.apply(change, &mut to_wake) {
-                            events.push((Arc::downgrade(resource), change.revision, weight));
-                        }
-                    }
-                    None => self.shared.advance(change.revision),
+            let mut rest = changes;
+            while let Some(first) = rest.first() {
+                let resource = resource_of_key(&resources, &first.key);
+                // The changes of one resource at one revision are applied together.
+                let is_together = |change: &&Change| {
+                    change.revision == first.revision
+                        && resource.is_some_and(|resource| change.key.starts_with(&**resource.prefix()))
+                };
+                let count = 1 + rest.iter().skip(1).take_while(is_together).count();
+                let (together, later) = rest.split_at(count);
+                rest = later;
+                // The observed revision advances with the last change of a revision.
+                let is_last = later.first().is_none_or(|next| next.revision > first.revision);
+                match resource {
+                    Some(resource) => resource.apply(together, is_last, &mut to_wake, |weight| {
+                        events.push((Arc::downgrade(resource), first.revision, weight));
+                    }),
+                    None if is_last => self.shared.advance(first.revision),
+                    None => {}
                 }
             }
         }
@@ -294,6 +305,12 @@ impl<D: Decode> Observer for Cache<D> {
         }
         self.shared.account_and_evict(events);
         relay::wake(to_wake, self.relay.get());
+        self.shared.progress.notify_waiters();
+    }
+
+    fn progress(&self, through: Revision) {
+        self.shared.advance(through);
+        self.shared.timeline.lock().record(Instant::now(), through);
         self.shared.progress.notify_waiters();
     }
 }
@@ -338,6 +355,9 @@ impl<D: Decode> CacheShared<D> {
             let progress = self.progress.notified();
             if self.revision() >= revision {
                 return;
+            }
+            if let Ok(store) = self.store() {
+                store.expect_revision(revision);
             }
             progress.await;
         }

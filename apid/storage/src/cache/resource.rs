@@ -45,7 +45,34 @@ pub struct Resource<D: Decode> {
     /// The lock is held during a load and during an extension of the ring, so that each of them is
     /// single-flight.
     loading: tokio::sync::Mutex<()>,
+    repairs: Repairs,
     counts: Counts,
+}
+
+/// The repairs of unreadable items ([`Resource::refresh_unreadable`]).
+#[derive(Default)]
+pub(super) struct Repairs {
+    count: AtomicU64,
+    /// Revision at the last repair.
+    last: AtomicU64,
+}
+
+impl Repairs {
+    /// Records a repair. The caller has the lock of the state.
+    fn record(&self, revision: Revision) {
+        self.last.store(revision.0, Ordering::SeqCst);
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The number of repairs. A watcher that was registered before the last one ends.
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// The revision of the last repair. A watch from an earlier one may miss an object.
+    pub(super) fn last(&self) -> Revision {
+        Revision(self.last.load(Ordering::SeqCst))
+    }
 }
 
 /// Counters of a resource, for metrics.
@@ -86,6 +113,8 @@ enum LoadState<D: Decode> {
 /// The state of a loaded resource, which follows the store.
 pub(super) struct Loaded<D: Decode> {
     items: Items<D>,
+    /// The revision of the load: the rows include all changes at or before it.
+    loaded_at: Revision,
     /// The newest applied change, or the revision of the load: `items` includes all changes at or before it.
     applied: Revision,
     pub(super) rings: Rings<D>,
@@ -102,6 +131,7 @@ impl<D: Decode> Resource<D> {
             shared,
             state: Mutex::new(LoadState::Cold),
             loading: tokio::sync::Mutex::new(()),
+            repairs: Repairs::default(),
             counts: Counts::default(),
         }
     }
@@ -310,6 +340,10 @@ impl<D: Decode> Resource<D> {
         }
     }
 
+    pub(super) fn repairs(&self) -> &Repairs {
+        &self.repairs
+    }
+
     /// Whether the resource is unregistered.
     pub fn is_retired(&self) -> bool {
         matches!(*self.state.lock(), LoadState::Retired(_))
@@ -358,23 +392,31 @@ impl<D: Decode> Resource<D> {
         self.if_loaded(&read).ok_or_else(|| Error::Unavailable("the resource is not loaded".to_owned()))
     }
 
-    /// Applies a change, and advances the observed revision. Returns the weight of the new event, if any.
-    pub(super) fn apply(&self, change: &Change, to_wake: &mut Vec<Waiters>) -> Option<usize> {
+    /// Applies the changes at one revision, and advances the observed revision if these are its last changes. Reports the
+    /// weight of each new event.
+    pub(super) fn apply(
+        &self,
+        changes: &[Change],
+        is_last: bool,
+        to_wake: &mut Vec<Waiters>,
+        mut add_event: impl FnMut(usize),
+    ) {
         let mut state = self.state.lock();
-        let weight = match &mut *state {
-            LoadState::Cold | LoadState::Retired(_) => None,
-            LoadState::Loading(collected) => {
-                collected.push(change.clone());
-                None
+        for change in changes {
+            match &mut *state {
+                LoadState::Cold | LoadState::Retired(_) => {}
+                LoadState::Loading(collected) => collected.push(change.clone()),
+                LoadState::Loaded(loaded) => {
+                    self.counts.dispatched.fetch_add(1, Ordering::Relaxed);
+                    let weight = loaded.apply(change, &self.decode, &self.shared.encoded_bytes, to_wake);
+                    weight.into_iter().for_each(&mut add_event);
+                }
             }
-            LoadState::Loaded(loaded) => {
-                self.counts.dispatched.fetch_add(1, Ordering::Relaxed);
-                loaded.apply(change, &self.decode, &self.shared.encoded_bytes, to_wake)
+            self.counts.received.fetch_add(1, Ordering::Relaxed);
+            if is_last {
+                self.shared.advance(change.revision);
             }
-        };
-        self.counts.received.fetch_add(1, Ordering::Relaxed);
-        self.shared.advance(change.revision);
-        weight
+        }
     }
 
     /// Evicts events at or before a revision.
@@ -435,7 +477,10 @@ impl<D: Decode> Resource<D> {
     }
 
     /// Reads the items that could not be decrypted again, and replaces those that can be decrypted now. Returns the number
-    /// of replaced items. Revisions and events stay. A failed read does not stop the reads of the other items.
+    /// of replaced items. A failed read does not stop the reads of the other items.
+    ///
+    /// Revisions stay, so no event reports a replaced item. All watchers end as if their position were compacted: a reader
+    /// that left the item out lists again.
     ///
     /// # Errors
     ///
@@ -468,6 +513,12 @@ impl<D: Decode> Resource<D> {
             };
             count += usize::from(self.if_loaded(replace) == Some(true));
         }
+        if count > 0 {
+            self.if_loaded(|loaded, revision| {
+                self.repairs.record(revision);
+                loaded.rings.waiters().for_each(|waiters| waiters.notify_waiters());
+            });
+        }
         failure.map_or(Ok(count), Err)
     }
 
@@ -491,6 +542,7 @@ impl<D: Decode> Resource<D> {
 
         let mut loaded = Loaded {
             items,
+            loaded_at: revision,
             applied: revision,
             rings: Rings::new(Arc::clone(&self.prefix), revision),
             pins: Pins::default(),
@@ -560,7 +612,7 @@ impl<D: Decode> Loaded<D> {
         encoded_bytes: &Arc<AtomicUsize>,
         to_wake: &mut Vec<Waiters>,
     ) -> Option<usize> {
-        if change.revision <= self.applied {
+        if change.revision <= self.loaded_at {
             return None;
         }
         let (old, new) = match &change.new {

@@ -45,19 +45,19 @@ impl<D: Decode> Ring<D> {
         self.events.back().map(|event| event.revision())
     }
 
-    /// Events after a revision: as many as fit in `bytes`, and at least one if any exists. None when the
-    /// revision is below the floor.
+    /// Events after a revision: as many as fit in `bytes`, and at least one if any exists. The events of one revision stay
+    /// together. None when the revision is below the floor.
     pub(super) fn read_after(&self, revision: Revision, bytes: usize) -> Option<Vec<Arc<Event<D>>>> {
         if revision < self.floor {
             return None;
         }
         let begin = self.index_after(revision);
-        let mut total = 0;
-        let events = self.events.range(begin..).enumerate().take_while(|(index, event)| {
+        let (mut total, mut newest) = (0, None);
+        let events = self.events.range(begin..).take_while(|event| {
             total += event.weight();
-            *index == 0 || total <= bytes
+            newest.replace(event.revision()).is_none_or(|last| total <= bytes || last == event.revision())
         });
-        Some(events.map(|(_, event)| Arc::clone(event)).collect())
+        Some(events.map(Arc::clone).collect())
     }
 
     /// Index of the first event after a revision. Watchers that keep up read near the end.

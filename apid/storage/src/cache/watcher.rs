@@ -27,7 +27,8 @@ pub enum WatchError {
     /// The resource was unregistered, and all events that it observed were delivered.
     #[error("the resource is no longer served")]
     Retired,
-    /// The store failed; `Compacted` when its history does not reach back to the position.
+    /// The store failed; `Compacted` when its history does not reach back to the position, or when items became readable
+    /// that the watcher may have delivered as unreadable.
     #[error(transparent)]
     Store(#[from] Error),
 }
@@ -39,6 +40,8 @@ pub struct Watcher<D: Decode> {
     /// All events of the scope at or before this revision were delivered.
     position: Revision,
     notify: Arc<Notify>,
+    /// The number of repairs of the resource at the registration.
+    repairs: u64,
     /// Whether the position has been below the ring since registration; the watcher then reads the engine's
     /// history.
     is_behind: bool,
@@ -99,19 +102,30 @@ impl<D: Decode> Watcher<D> {
     ) -> Self {
         let ring = loaded.rings.add_watcher(&scope, position);
         let (notify, is_behind) = (Arc::clone(ring.notify()), position < ring.floor());
-        Watcher { resource, scope, position, notify, is_behind }
+        let repairs = resource.repairs().count();
+        Watcher { resource, scope, position, notify, repairs, is_behind }
     }
 
-    /// Checks that the store's history reaches back to the position.
+    /// Checks that the store's history reaches back to the position, and that no item became readable after it.
     ///
     /// Compacted events are not delivered even if the ring still contains them: whether a watch can start
     /// depends only on the store.
     fn check_start(&self) -> Result<(), WatchError> {
         let compacted = self.resource.shared().store()?.compacted();
-        if self.position < compacted {
-            return Err(Error::Compacted { requested: self.position, compacted }.into());
+        let oldest = compacted.max(self.resource.repairs().last());
+        if self.position < oldest {
+            return Err(Error::Compacted { requested: self.position, compacted: oldest }.into());
         }
         Ok(())
+    }
+
+    /// Checks that no item became readable since the registration.
+    fn check_repairs(&self) -> Result<(), WatchError> {
+        let repairs = self.resource.repairs();
+        if repairs.count() == self.repairs {
+            return Ok(());
+        }
+        Err(Error::Compacted { requested: self.position, compacted: repairs.last() }.into())
     }
 
     /// Whether the next events come from the engine's history. Only this watcher holds such events; watchers share the
@@ -134,6 +148,7 @@ impl<D: Decode> Watcher<D> {
     /// history. So the caller can wait without events in memory. Cancel-safe. An error ends the watcher.
     pub async fn advance(&mut self) -> Result<Vec<Arc<Event<D>>>, WatchError> {
         if self.is_behind {
+            self.check_repairs()?;
             let Some(floor) = self.floor()?.filter(|floor| *floor > self.position) else {
                 self.is_behind = false;
                 return Ok(Vec::new());
@@ -159,6 +174,7 @@ impl<D: Decode> Watcher<D> {
         let notify = Arc::clone(&self.notify);
         // The waiter is registered before the ring is read: an event after the read wakes it.
         let notified = notify.notified();
+        self.check_repairs()?;
         let events = self.pending_events()?;
         match events.last() {
             Some(last) => self.position = last.revision(),
