@@ -16,6 +16,8 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
+pub mod etcd;
+
 /// The environment variable that names the file of allowed skips.
 pub const ALLOWED_SKIPS: &str = "ALLOWED_SKIPS";
 
@@ -126,6 +128,21 @@ pub fn encryption() -> Option<PathBuf> {
         return Some(folder);
     }
     skip("encryption", &format!("no recorded encrypted values in {}", folder.display()));
+    None
+}
+
+/// The folder of recorded data of an etcd cluster, beside the recorded exchanges; None when the test is skipped.
+///
+/// # Panics
+///
+/// As [`recordings`].
+#[must_use]
+pub fn etcd_data() -> Option<PathBuf> {
+    let folder = recordings()?.join("../etcd");
+    if folder.join("keys.jsonl").is_file() {
+        return Some(folder);
+    }
+    skip("etcd-data", &format!("no recorded data of etcd in {}", folder.display()));
     None
 }
 
