@@ -1,0 +1,524 @@
+//! Calls to the members of an etcd cluster.
+//!
+//! # Contract
+//!
+//! Calls go to the members in turn. A member whose call fails rests until it answers a health check; the pauses between
+//! its checks grow. A resting member gets calls only while all members rest. A call that repeats without harm goes on to
+//! the next member; a write does so only if no byte of it was sent. So the outcome of a failed write is unknown, unless the
+//! failure says that etcd rejected it.
+//!
+//! Connections are kept alive with HTTP/2 pings, so that a dead peer ends them. Each connection reads the TLS files anew.
+
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, ConnectError, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::protocol as pb;
+use super::status::Telemetry;
+use crate::{Error, Revision};
+
+/// Time limit of one attempt of a call. etcd itself gives up after 7 s.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of a connection, as in kube-apiserver.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Pause between two pings of an idle connection, as in kube-apiserver.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Time limit of the answer to a ping, as in kube-apiserver.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit of one attempt of a call that another member can answer instead.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit of the health check of a resting member.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before the first health check of a resting member; doubled for each further one.
+const SHORTEST_REST: Duration = Duration::from_millis(100);
+/// Longest pause between two health checks of a resting member.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// A connection to a member.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// Makes TLS connections to members.
+#[async_trait]
+pub trait Tls: Send + Sync + 'static {
+    /// Secures a connection to a host with the protocol `h2`. Reads the certificates anew, so that they can be renewed.
+    ///
+    /// # Errors
+    ///
+    /// A file is not readable, or the handshake fails.
+    async fn connect(&self, host: &str, tcp: TcpStream) -> io::Result<Box<dyn Connection>>;
+}
+
+/// The calls of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    Range,
+    Txn,
+    Put,
+    Compact,
+    LeaseGrant,
+    Status,
+    Alarm,
+}
+
+impl Method {
+    fn path(self) -> &'static str {
+        match self {
+            Method::Range => "/etcdserverpb.KV/Range",
+            Method::Txn => "/etcdserverpb.KV/Txn",
+            Method::Put => "/etcdserverpb.KV/Put",
+            Method::Compact => "/etcdserverpb.KV/Compact",
+            Method::LeaseGrant => "/etcdserverpb.Lease/LeaseGrant",
+            Method::Status => "/etcdserverpb.Maintenance/Status",
+            Method::Alarm => "/etcdserverpb.Maintenance/Alarm",
+        }
+    }
+
+    /// Whether a second execution does no harm. A repeated transaction would find its own write.
+    fn is_repeatable(self) -> bool {
+        !matches!(self, Method::Txn)
+    }
+}
+
+/// The reason why a call failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    /// The member and the reason, for messages.
+    text: String,
+    code: Code,
+    /// The message of etcd.
+    message: String,
+    /// Whether the request did not reach etcd.
+    is_unsent: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The failures of etcd that the engine handles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rejection {
+    Compacted,
+    Future,
+    TooLarge,
+    NoSpace,
+    Damaged,
+    LeaseNotFound,
+    Other,
+}
+
+impl Failure {
+    fn new(member: &str, status: &Status) -> Self {
+        let mut is_unsent = false;
+        let mut reason = status.message().to_owned();
+        let mut source = status.source();
+        while let Some(error) = source {
+            is_unsent |= error.is::<ConnectError>();
+            reason = error.to_string();
+            source = error.source();
+        }
+        Failure {
+            text: format!("etcd at {member}: {reason}"),
+            code: status.code(),
+            message: status.message().to_owned(),
+            is_unsent,
+        }
+    }
+
+    fn timeout(member: &str, limit: Duration) -> Self {
+        let message = format!("no answer within {} s", limit.as_secs_f32());
+        Failure {
+            text: format!("etcd at {member}: {message}"),
+            code: Code::DeadlineExceeded,
+            message,
+            is_unsent: false,
+        }
+    }
+
+    /// A failure that the engine found itself.
+    pub(super) fn own(member: &str, message: &str) -> Self {
+        Failure {
+            text: format!("etcd at {member}: {message}"),
+            code: Code::Unavailable,
+            message: message.to_owned(),
+            is_unsent: false,
+        }
+    }
+
+    pub(super) fn rejection(&self) -> Rejection {
+        let message = self.message.as_str();
+        match self.code {
+            Code::OutOfRange if message.contains("compacted") => Rejection::Compacted,
+            Code::OutOfRange if message.contains("future revision") => Rejection::Future,
+            Code::InvalidArgument if message.contains("request is too large") => Rejection::TooLarge,
+            // The limit of gRPC in the member is a little higher than that of the request.
+            Code::ResourceExhausted if message.contains("larger than max") => Rejection::TooLarge,
+            Code::ResourceExhausted if message.contains("space exceeded") => Rejection::NoSpace,
+            Code::DataLoss => Rejection::Damaged,
+            Code::NotFound if message.contains("lease not found") => Rejection::LeaseNotFound,
+            _ => Rejection::Other,
+        }
+    }
+
+    /// Whether another member may answer the call.
+    fn concerns_the_member(&self) -> bool {
+        matches!(self.code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
+            || (self.code == Code::Internal && self.is_unsent)
+    }
+
+    /// The error of the contract for a call without more facts.
+    pub(super) fn into_error(self) -> Error {
+        match self.rejection() {
+            Rejection::NoSpace => Error::Full(format!(
+                "{self}: compact and defragment etcd or raise `--quota-backend-bytes`, then disarm its alarm with \
+                 `etcdctl alarm disarm`"
+            )),
+            Rejection::Damaged => Error::Corrupt(self.to_string()),
+            _ => match self.code {
+                Code::Unauthenticated | Code::PermissionDenied => Error::Unavailable(format!(
+                    "{self}: the user of the client certificate needs read and write access to the keys of `--etcd-prefix` \
+                     and to `compact_rev_key`"
+                )),
+                _ => Error::Unavailable(self.to_string()),
+            },
+        }
+    }
+
+    /// The error of a read at a revision.
+    pub(super) fn into_read_error(
+        self,
+        requested: Revision,
+        compacted: Revision,
+        current: Revision,
+    ) -> Error {
+        match self.rejection() {
+            Rejection::Compacted => Error::Compacted { requested, compacted },
+            Rejection::Future => Error::Future { requested, current },
+            _ => self.into_error(),
+        }
+    }
+}
+
+/// A member of the cluster.
+struct Member {
+    name: String,
+    channel: Channel,
+    is_resting: AtomicBool,
+}
+
+impl Member {
+    fn is_resting(&self) -> bool {
+        self.is_resting.load(Ordering::Relaxed)
+    }
+
+    /// Lets the member rest until it answers a health check.
+    fn record_failure(self: &Arc<Self>) {
+        if !self.is_resting.swap(true, Ordering::Relaxed) {
+            tokio::spawn(Self::recover(Arc::downgrade(self)));
+        }
+    }
+
+    async fn recover(member: Weak<Self>) {
+        let mut pause = SHORTEST_REST;
+        loop {
+            tokio::time::sleep(pause).await;
+            let Some(member) = member.upgrade() else { return };
+            let check: Result<pb::StatusResponse, _> =
+                call_channel(&member, Method::Status, pb::StatusRequest {}, CHECK_TIMEOUT).await;
+            if check.is_ok() {
+                member.is_resting.store(false, Ordering::Relaxed);
+                return;
+            }
+            pause = pause.saturating_mul(2).min(LONGEST_REST);
+        }
+    }
+}
+
+/// The client of a cluster.
+pub(super) struct Client {
+    members: Vec<Arc<Member>>,
+    turn: AtomicUsize,
+    pub(super) telemetry: Arc<dyn Telemetry>,
+}
+
+impl Client {
+    /// A client that connects with its first call.
+    ///
+    /// # Errors
+    ///
+    /// An URL is invalid.
+    pub(super) fn new(
+        urls: &[String],
+        tls: Option<Arc<dyn Tls>>,
+        telemetry: Arc<dyn Telemetry>,
+    ) -> Result<Self, String> {
+        if urls.is_empty() {
+            return Err("no URL of an etcd server".to_owned());
+        }
+        let members = urls.iter().map(|url| member(url, tls.clone())).collect::<Result<_, _>>()?;
+        Ok(Client { members, turn: AtomicUsize::new(0), telemetry })
+    }
+
+    /// The members in the order of their next attempt: the next one in turn first, resting ones last.
+    fn order(&self) -> Vec<&Arc<Member>> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let (after, before) = self.members.split_at(turn % self.members.len().max(1));
+        let mut order: Vec<&Arc<Member>> = before.iter().chain(after).collect();
+        order.sort_by_key(|member| member.is_resting());
+        order
+    }
+
+    /// Calls a member, and the next ones while the call can go on.
+    pub(super) async fn call<Q, R>(&self, method: Method, request: Q) -> Result<R, Failure>
+    where
+        Q: prost::Message + Clone + 'static,
+        R: prost::Message + Default + 'static,
+    {
+        let mut last = None;
+        let limit =
+            if method.is_repeatable() && self.members.len() > 1 { READ_TIMEOUT } else { CALL_TIMEOUT };
+        for member in self.order() {
+            match call_member(member, method, request.clone(), limit).await {
+                Ok(response) => return Ok(response),
+                Err(failure) => {
+                    let goes_on =
+                        failure.concerns_the_member() && (method.is_repeatable() || failure.is_unsent);
+                    if !goes_on {
+                        return Err(failure);
+                    }
+                    last = Some(failure);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| Failure::own("no member", "no call was made")))
+    }
+
+    /// Asks each member for its state.
+    pub(super) async fn statuses(&self) -> Vec<(&str, Result<pb::StatusResponse, Failure>)> {
+        let mut statuses = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            let status = call_member(member, Method::Status, pb::StatusRequest {}, CALL_TIMEOUT).await;
+            statuses.push((member.name.as_str(), status));
+        }
+        statuses
+    }
+
+    /// Opens a watch stream of a member. Returns the name of the member, its state and the stream.
+    pub(super) async fn watch(
+        &self,
+        requests: impl Stream<Item = pb::WatchRequest> + Send + 'static,
+    ) -> Result<(&str, pb::StatusResponse, Streaming<pb::WatchResponse>), Failure> {
+        let mut chosen = Err(Failure::own("no member", "no call was made"));
+        for member in self.order() {
+            chosen = call_member(member, Method::Status, pb::StatusRequest {}, CALL_TIMEOUT)
+                .await
+                .map(|status| (member, status));
+            if chosen.is_ok() {
+                break;
+            }
+        }
+        let (member, status) = chosen?;
+        let mut grpc = Grpc::new(member.channel.clone()).max_decoding_message_size(usize::MAX);
+        let mut request = Request::new(requests);
+        // The member ends the stream when the cluster has no leader, so that the client tries another one.
+        request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
+        let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
+        let open = async {
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            grpc.streaming(request, path, ProstCodec::default()).await
+        };
+        match tokio::time::timeout(CALL_TIMEOUT, open).await {
+            Ok(Ok(response)) => Ok((&member.name, status, response.into_inner())),
+            Ok(Err(error)) => {
+                member.record_failure();
+                Err(Failure::new(&member.name, &error))
+            }
+            Err(_) => {
+                member.record_failure();
+                Err(Failure::timeout(&member.name, CALL_TIMEOUT))
+            }
+        }
+    }
+
+    /// Records that a stream of a member failed.
+    pub(super) fn record_failure(&self, name: &str) {
+        self.members.iter().filter(|member| member.name == name).for_each(Member::record_failure);
+    }
+
+    /// The failure of a stream.
+    pub(super) fn stream_failure(name: &str, status: &Status) -> Failure {
+        Failure::new(name, status)
+    }
+}
+
+/// Calls one member and lets it rest if it did not answer.
+async fn call_member<Q, R>(
+    member: &Arc<Member>,
+    method: Method,
+    request: Q,
+    limit: Duration,
+) -> Result<R, Failure>
+where
+    Q: prost::Message + 'static,
+    R: prost::Message + Default + 'static,
+{
+    let result = call_channel(member, method, request, limit).await;
+    if result.as_ref().is_err_and(Failure::concerns_the_member) {
+        member.record_failure();
+    }
+    result
+}
+
+async fn call_channel<Q, R>(
+    member: &Member,
+    method: Method,
+    request: Q,
+    limit: Duration,
+) -> Result<R, Failure>
+where
+    Q: prost::Message + 'static,
+    R: prost::Message + Default + 'static,
+{
+    let mut grpc = Grpc::new(member.channel.clone()).max_decoding_message_size(usize::MAX);
+    let call = async {
+        grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
+        let path = PathAndQuery::from_static(method.path());
+        grpc.unary(Request::new(request), path, ProstCodec::<Q, R>::default()).await
+    };
+    match tokio::time::timeout(limit, call).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(Failure::new(&member.name, &status)),
+        Err(_) => Err(Failure::timeout(&member.name, limit)),
+    }
+}
+
+/// A member at an URL such as `https://etcd-0:2379`.
+fn member(url: &str, tls: Option<Arc<dyn Tls>>) -> Result<Arc<Member>, String> {
+    let invalid = |problem: &str| format!("`{url}`: {problem}; use an URL such as `https://etcd-0:2379`");
+    let uri: Uri = url.parse().map_err(|_| invalid("the URL is invalid"))?;
+    let host = uri.host().map(|host| host.trim_matches(['[', ']']).to_owned());
+    let (Some(host), Some(authority)) = (host, uri.authority()) else {
+        return Err(invalid("the URL has no host"));
+    };
+    let port = uri.port_u16().unwrap_or(2379);
+    let tls = match (uri.scheme_str(), tls) {
+        (Some("https"), Some(tls)) => Some(tls),
+        (Some("https"), None) => return Err(invalid("no TLS configuration is known")),
+        (Some("http"), _) => None,
+        _ => return Err(invalid("the scheme is not http or https")),
+    };
+    // The connector below speaks TLS: the transport itself sees plain bytes.
+    let endpoint = Endpoint::from_shared(format!("http://{authority}"))
+        .map_err(|error| invalid(&error.to_string()))?
+        .origin(uri.clone())
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true);
+    let connector = tower::service_fn(move |_: Uri| {
+        let (host, tls) = (host.clone(), tls.clone());
+        async move {
+            let tcp = TcpStream::connect((host.as_str(), port)).await?;
+            tcp.set_nodelay(true)?;
+            let connection: Box<dyn Connection> = match tls {
+                Some(tls) => tls.connect(&host, tcp).await?,
+                None => Box::new(tcp),
+            };
+            Ok::<_, io::Error>(TokioIo::new(connection))
+        }
+    });
+    let channel = endpoint.connect_with_connector_lazy(connector);
+    Ok(Arc::new(Member { name: url.to_owned(), channel, is_resting: AtomicBool::new(false) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(code: Code, message: &str) -> Failure {
+        Failure::new("m", &Status::new(code, message))
+    }
+
+    #[test]
+    fn messages_of_etcd_become_errors_of_the_contract() {
+        let (requested, compacted, current) = (Revision(3), Revision(5), Revision(9));
+        let read = |code, message| failure(code, message).into_read_error(requested, compacted, current);
+        assert_eq!(
+            read(Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted"),
+            Error::Compacted { requested, compacted }
+        );
+        assert_eq!(
+            read(Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision"),
+            Error::Future { requested, current }
+        );
+        let plain = |code, message| failure(code, message).into_error();
+        assert!(matches!(
+            plain(Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded"),
+            Error::Full(_)
+        ));
+        assert!(matches!(plain(Code::DataLoss, "etcdserver: corrupt cluster"), Error::Corrupt(_)));
+        for (code, message) in [
+            (Code::Unavailable, "etcdserver: request timed out"),
+            (Code::Unavailable, "etcdserver: no leader"),
+            (Code::ResourceExhausted, "etcdserver: too many requests"),
+            (Code::PermissionDenied, "etcdserver: permission denied"),
+            (Code::DeadlineExceeded, ""),
+        ] {
+            assert!(matches!(plain(code, message), Error::Unavailable(_)), "{message}");
+        }
+        let too_large = failure(Code::InvalidArgument, "etcdserver: request is too large");
+        assert_eq!(too_large.rejection(), Rejection::TooLarge);
+        let lease = failure(Code::NotFound, "etcdserver: requested lease not found");
+        assert_eq!(lease.rejection(), Rejection::LeaseNotFound);
+    }
+
+    #[test]
+    fn a_failed_connection_is_an_unsent_request() {
+        let refused = ConnectError(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let failure = Failure::new("m", &Status::from_error(Box::new(refused)));
+        assert!(failure.is_unsent && failure.concerns_the_member(), "{failure:?}");
+        assert!(!self::failure(Code::Unavailable, "broken pipe").is_unsent);
+    }
+
+    #[tokio::test]
+    async fn resting_member_is_the_last_choice() {
+        struct Nothing;
+        impl Telemetry for Nothing {}
+        let urls = ["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()];
+        let client = Client::new(&urls, None, Arc::new(Nothing)).unwrap();
+        let first = |client: &Client| client.order().first().map(|member| member.name.clone());
+        assert_ne!(first(&client), first(&client), "members take turns");
+        client.record_failure(&urls[0]);
+        let choices = [first(&client), first(&client), first(&client)];
+        assert_eq!(choices, [(); 3].map(|()| Some(urls[1].clone())));
+        let failure = client.call::<_, pb::TxnResponse>(Method::Txn, pb::TxnRequest::default()).await;
+        let failure = failure.unwrap_err();
+        assert!(failure.is_unsent && failure.text.contains(&urls[0]), "an unsent write tries all: {failure}");
+    }
+
+    #[tokio::test]
+    async fn urls_without_scheme_or_host_are_rejected() {
+        for url in ["etcd:2379", "ftp://etcd:2379", "http://", "", "https://etcd:2379"] {
+            let error = member(url, None).err().unwrap_or_default();
+            assert!(error.contains("https://etcd-0:2379"), "{url}: {error}");
+        }
+    }
+}
