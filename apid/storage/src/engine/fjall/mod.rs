@@ -89,7 +89,7 @@ pub struct Identity {
 
 impl Identity {
     /// Returns the flags that select this identity instead of a requested one.
-    fn flags(&self, requested: &Identity) -> String {
+    pub(crate) fn flags(&self, requested: &Identity) -> String {
         if self.api_domain == requested.api_domain {
             format!("--names {}", self.preset)
         } else {

@@ -82,14 +82,15 @@ impl ArchiveFile {
     ///
     /// # Errors
     ///
+    /// The error does not contain the path.
     /// The path exists already or ends with a slash, another process writes the file, or the file cannot be created.
     pub fn create(path: &Path) -> io::Result<ArchiveFile> {
         if path.try_exists()? {
-            let reason = format!("`{}` exists already; choose another file", path.display());
+            let reason = "the file exists; choose another name";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, reason));
         }
         if path.as_os_str().as_encoded_bytes().ends_with(b"/") {
-            let reason = format!("`{}` is a folder; name a file", path.display());
+            let reason = "the path is a folder; name a file";
             return Err(io::Error::new(io::ErrorKind::IsADirectory, reason));
         }
         let unfinished = path.with_added_extension("new");

@@ -241,7 +241,8 @@ pub fn backup(dir: &Path, file: &Path) -> Result<BackupSummary, OpenError> {
     let (tables, mark) = open_intact(dir)?;
     let recovered = recovery::compare(&tables, mark)?;
     let identity = recovery::identity(&tables)?;
-    let (mut file, mut buffer) = (ArchiveFile::create(file)?, Vec::new());
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("`{}`: {error}", file.display()));
+    let (mut file, mut buffer) = (ArchiveFile::create(file).map_err(named)?, Vec::new());
     let mut encoder = ArchiveEncoder::begin(&identity, recovered.revision, &mut buffer);
     let (mut start, mut more) = (String::new(), true);
     while more {

@@ -1,0 +1,415 @@
+//! The watch of the whole store, and the publication of its changes.
+//!
+//! # Contract
+//!
+//! One watch follows all keys of the store, so that the observer sees all changes in the order of their revisions. The
+//! watch asks for fragments and joins them: the changes of one revision stay together. A watch that ends is opened
+//! again after the last received revision, at another member. If etcd has compacted that revision meanwhile, changes are
+//! lost for good, and `on_gap` must end the process.
+//!
+//! The revision of the store advances with changes and with progress notices. A notice is requested when a reader waits
+//! for a revision, and in pauses without changes. Members of releases with unordered notices get a write of a key of the
+//! engine instead, whose event arrives after all earlier ones.
+//!
+//! # Concurrency
+//!
+//! A task receives. A thread of its own calls the observer, which may block, and then publishes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::client::{Client, Failure, Method};
+use super::keys::Keys;
+use super::protocol as pb;
+use super::status::has_ordered_progress;
+use super::{Shared, revision_of};
+use crate::{Change, Observer, Revision, Row};
+
+/// Pause between two requests for progress while a reader waits for it.
+const REQUEST_INTERVAL: Duration = Duration::from_millis(50);
+/// Pause without messages after which the task asks for progress.
+const IDLE_INTERVAL: Duration = Duration::from_secs(5);
+/// Pause without changes after which the task writes the key of the engine, for old releases.
+const MARK_INTERVAL: Duration = Duration::from_secs(60);
+/// Time after which a member that does not answer a request for progress is left.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before a watch that ended is opened again; doubled for each further failure.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// Longest pause before a watch is opened again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Number of batches that wait for the observer.
+const QUEUE: usize = 16;
+
+/// Changes for the observer, with the revision up to which they are complete.
+pub(super) struct Batch {
+    changes: Vec<Change>,
+    through: u64,
+    /// Whether an event of the store, and not only a progress notice, has the last revision.
+    is_event: bool,
+}
+
+/// The reason why the watch ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// Another watch continues.
+    Failed(Failure),
+    /// Changes are lost: etcd has compacted their history.
+    Gap(String),
+    /// The store closed.
+    Closed,
+}
+
+impl From<Failure> for End {
+    fn from(failure: Failure) -> Self {
+        End::Failed(failure)
+    }
+}
+
+/// The messages of one watch stream, with joined fragments.
+pub(super) struct Events {
+    stream: tonic::Streaming<pb::WatchResponse>,
+    member: String,
+    pending: Vec<pb::Event>,
+}
+
+/// A message of a watch stream.
+pub(super) enum Message {
+    /// All changes of some revisions, in order.
+    Events(Vec<pb::Event>),
+    /// All changes up to a revision were sent.
+    Progress(u64),
+    /// The watch exists.
+    Created,
+    /// The watch began before the compacted revision.
+    Compacted(Revision),
+}
+
+impl Events {
+    /// Opens a watch of the keys with a prefix from a revision on. Returns the state of the member, too.
+    pub(super) async fn open(
+        client: &Client,
+        prefix: Vec<u8>,
+        from: u64,
+        requests: ReceiverStream<pb::WatchRequest>,
+        sender: &mpsc::Sender<pb::WatchRequest>,
+    ) -> Result<(Self, pb::StatusResponse), Failure> {
+        let create = pb::WatchCreateRequest {
+            range_end: pb::range_end(&prefix),
+            key: prefix,
+            start_revision: i64::try_from(from.max(1)).unwrap_or(i64::MAX),
+            progress_notify: true,
+            prev_kv: true,
+            fragment: true,
+        };
+        let create = pb::WatchRequest { kind: Some(pb::WatchRequestKind::Create(create)) };
+        // The receiver is part of `requests`.
+        let _ = sender.send(create).await;
+        let (member, status, stream) = client.watch(requests).await?;
+        Ok((Events { stream, member: member.to_owned(), pending: Vec::new() }, status))
+    }
+
+    /// Waits for the next message. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Result<Message, Failure> {
+        loop {
+            let response = match self.stream.message().await {
+                Ok(Some(response)) => response,
+                Ok(None) => return Err(Failure::own(&self.member, "the stream ended")),
+                Err(status) => return Err(Client::stream_failure(&self.member, &status)),
+            };
+            if response.compact_revision > 0 {
+                return Ok(Message::Compacted(Revision(
+                    u64::try_from(response.compact_revision).unwrap_or(0),
+                )));
+            }
+            if response.canceled {
+                return Err(Failure::own(
+                    &self.member,
+                    &format!("the watch was cancelled: {}", response.cancel_reason),
+                ));
+            }
+            let revision = revision_of(response.header.as_ref()).0;
+            let (created, is_part) = (response.created, response.fragment);
+            self.pending.extend(response.events);
+            if is_part {
+                continue;
+            }
+            if !self.pending.is_empty() {
+                return Ok(Message::Events(std::mem::take(&mut self.pending)));
+            }
+            return Ok(if created { Message::Created } else { Message::Progress(revision) });
+        }
+    }
+}
+
+/// The change of an event; None for a key that is no object.
+///
+/// # Errors
+///
+/// The previous row is compacted: the key.
+pub(super) fn change(event: pb::Event, keys: &Keys) -> Result<Option<Change>, Arc<str>> {
+    let Some(kv) = event.kv else { return Ok(None) };
+    let Some(key) = keys.parse(&kv.key) else { return Ok(None) };
+    let is_deleted = event.kind == pb::DELETED;
+    let old = event.prev_kv.map(|old| Row {
+        key: Arc::clone(&key),
+        value: old.value.into(),
+        revision: Revision(u64::try_from(old.mod_revision).unwrap_or(0)),
+    });
+    let is_created = !is_deleted && kv.create_revision == kv.mod_revision;
+    if old.is_none() && !is_created {
+        return Err(key);
+    }
+    Ok(Some(Change {
+        key,
+        old: old.filter(|_| !is_created),
+        new: (!is_deleted).then(|| kv.value.into()),
+        revision: Revision(u64::try_from(kv.mod_revision).unwrap_or(0)),
+    }))
+}
+
+/// The revision of an event.
+pub(super) fn event_revision(event: &pb::Event) -> u64 {
+    event.kv.as_ref().and_then(|kv| u64::try_from(kv.mod_revision).ok()).unwrap_or(0)
+}
+
+/// The task that receives.
+pub(super) struct Feed {
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    batches: mpsc::Sender<Batch>,
+    /// The newest received revision.
+    position: u64,
+    /// Whether a write of the key of the engine runs.
+    is_marking: Arc<AtomicBool>,
+}
+
+/// Starts the thread that publishes, and returns the task that receives changes after a revision.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    client: &Arc<Client>,
+    observer: Arc<dyn Observer>,
+    position: u64,
+) -> std::io::Result<Feed> {
+    let (batches, mut received) = mpsc::channel::<Batch>(QUEUE);
+    let publisher = Arc::clone(shared);
+    std::thread::Builder::new().name("etcd-publisher".to_owned()).spawn(move || {
+        while let Some(batch) = received.blocking_recv() {
+            publish(&publisher, &*observer, batch);
+        }
+    })?;
+    Ok(Feed {
+        shared: Arc::clone(shared),
+        client: Arc::clone(client),
+        batches,
+        position,
+        is_marking: Arc::default(),
+    })
+}
+
+fn publish(shared: &Shared, observer: &dyn Observer, batch: Batch) {
+    let Batch { changes, through, is_event } = batch;
+    shared.receive(&changes, through, is_event);
+    let newest = changes.last().map(|change| change.revision.0);
+    if !changes.is_empty() {
+        observer.observe(&changes);
+    }
+    if newest != Some(through) {
+        observer.progress(Revision(through));
+    }
+    shared.published.send_replace(through);
+}
+
+impl Feed {
+    /// Receives until the store closes or changes are lost.
+    pub(super) async fn run(mut self, on_gap: Arc<dyn Fn(&str) + Send + Sync>) {
+        let mut pause = SHORTEST_PAUSE;
+        loop {
+            let begin = Instant::now();
+            match self.follow().await {
+                End::Closed => return,
+                End::Gap(reason) => {
+                    tracing::error!(reason, "changes of etcd are lost");
+                    *self.shared.interruption.lock() = Some((begin, reason.clone()));
+                    on_gap(&reason);
+                    return;
+                }
+                End::Failed(failure) => {
+                    tracing::warn!(error = %failure, revision = self.position, "the watch of etcd ended; it is opened again");
+                    let mut interruption = self.shared.interruption.lock();
+                    let since = interruption.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+                    *interruption = Some((since, failure.to_string()));
+                }
+            }
+            if begin.elapsed() > LONGEST_PAUSE {
+                pause = SHORTEST_PAUSE;
+            }
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Follows one watch until it ends.
+    async fn follow(&mut self) -> End {
+        match self.try_follow().await {
+            Ok(end) | Err(end) => end,
+        }
+    }
+
+    async fn try_follow(&mut self) -> Result<End, End> {
+        let (sender, requests) = mpsc::channel(4);
+        let requests = ReceiverStream::new(requests);
+        // The watch begins at the last received revision, and skips it: etcd rejects exactly the revisions before the
+        // compacted one.
+        let open = Events::open(&self.client, self.shared.keys.root(), self.position, requests, &sender);
+        let (mut events, status) = open.await?;
+        let is_ordered = has_ordered_progress(&status.version);
+        let mut last_message = Instant::now();
+        let mut last_request = last_message;
+        let mut unanswered: Option<Instant> = None;
+        loop {
+            let is_wanted = self.shared.wanted.load(Ordering::Relaxed) > self.position;
+            let due = match (is_wanted, is_ordered) {
+                (true, _) => last_request + REQUEST_INTERVAL,
+                (false, true) => last_message.max(last_request) + IDLE_INTERVAL,
+                (false, false) => last_message.max(last_request) + MARK_INTERVAL,
+            };
+            let message = tokio::select! {
+                message = events.next() => message,
+                () = self.shared.wake.notified(), if !is_wanted => continue,
+                () = tokio::time::sleep_until(due) => {
+                    if unanswered.is_some_and(|since| since.elapsed() > ANSWER_TIMEOUT) {
+                        self.client.record_failure(&events.member);
+                        let text = "no answer to a request for progress";
+                        return Err(Failure::own(&events.member, text).into());
+                    }
+                    if is_ordered {
+                        unanswered.get_or_insert_with(Instant::now);
+                        let kind = Some(pb::WatchRequestKind::Progress(pb::WatchProgressRequest {}));
+                        // A full queue already has a request.
+                        let _ = sender.try_send(pb::WatchRequest { kind });
+                    } else {
+                        self.mark();
+                    }
+                    last_request = Instant::now();
+                    continue;
+                }
+            };
+            let message = message.inspect_err(|_| self.client.record_failure(&events.member))?;
+            (last_message, unanswered) = (Instant::now(), None);
+            *self.shared.interruption.lock() = None;
+            match message {
+                Message::Created => {
+                    tracing::debug!(
+                        member = events.member,
+                        revision = self.position,
+                        "the watch of etcd is open"
+                    );
+                }
+                Message::Compacted(compacted) => {
+                    self.shared.raise_compacted(compacted);
+                    return Err(End::Gap(format!(
+                        "etcd is compacted at revision {compacted}, and this server has changes up to {} only: it must \
+                         start again",
+                        self.position
+                    )));
+                }
+                Message::Progress(through) => {
+                    self.client.telemetry.progress_notice();
+                    self.deliver(Batch { changes: Vec::new(), through, is_event: false }).await?;
+                }
+                Message::Events(events) => {
+                    let through = events.last().map_or(0, event_revision);
+                    let changes = self.changes(events)?;
+                    self.deliver(Batch { changes, through, is_event: true }).await?;
+                }
+            }
+        }
+    }
+
+    fn changes(&self, events: Vec<pb::Event>) -> Result<Vec<Change>, End> {
+        let new = events.into_iter().filter(|event| event_revision(event) > self.position);
+        let changes = new.filter_map(|event| change(event, &self.shared.keys).transpose());
+        changes.collect::<Result<_, _>>().map_err(|key| {
+            End::Gap(format!(
+                "the previous value of key `{key}` is compacted in etcd: this server must start again"
+            ))
+        })
+    }
+
+    /// Passes changes on to the thread that publishes.
+    async fn deliver(&mut self, batch: Batch) -> Result<(), End> {
+        if batch.through <= self.position {
+            return Ok(());
+        }
+        self.position = batch.through;
+        self.batches.send(batch).await.map_err(|_| End::Closed)
+    }
+
+    /// Writes the key of the engine, unless such a write runs.
+    fn mark(&self) {
+        if self.is_marking.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (client, key, is_marking) =
+            (Arc::clone(&self.client), self.shared.keys.own("mark"), Arc::clone(&self.is_marking));
+        tokio::spawn(async move {
+            let request = pb::PutRequest { key, ..pb::PutRequest::default() };
+            if let Err(error) = client.call::<_, pb::PutResponse>(Method::Put, request).await {
+                tracing::warn!(%error, "the mark in etcd was not written");
+            }
+            is_marking.store(false, Ordering::Relaxed);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::PlainKeys;
+    use super::*;
+
+    fn event(kind: i32, (create, revision): (i64, i64), old: Option<i64>) -> pb::Event {
+        let kv = |create_revision, mod_revision, value: &str| pb::KeyValue {
+            key: b"/r/a".to_vec(),
+            create_revision,
+            mod_revision,
+            value: value.as_bytes().to_vec(),
+            ..pb::KeyValue::default()
+        };
+        pb::Event {
+            kind,
+            kv: Some(kv(create, revision, "new")),
+            prev_kv: old.map(|at| kv(create, at, "old")),
+        }
+    }
+
+    #[test]
+    fn event_becomes_a_change_with_its_previous_row() {
+        let keys = Keys::new("/r", Arc::new(PlainKeys));
+        let of = |event| change(event, &keys).unwrap().unwrap();
+        let created = of(event(0, (5, 5), None));
+        assert_eq!((created.old, created.new, created.revision), (None, Some("new".into()), Revision(5)));
+        let updated = of(event(0, (5, 7), Some(5)));
+        assert_eq!(updated.old.unwrap().revision, Revision(5));
+        let deleted = of(event(pb::DELETED, (0, 9), Some(7)));
+        assert_eq!((deleted.new, deleted.old.unwrap().value), (None, "old".into()));
+    }
+
+    #[test]
+    fn event_without_its_previous_row_is_a_gap() {
+        let keys = Keys::new("/r", Arc::new(PlainKeys));
+        assert_eq!(change(event(0, (5, 7), None), &keys), Err("a".into()));
+        assert_eq!(change(event(pb::DELETED, (0, 7), None), &keys), Err("a".into()));
+        let mut foreign = event(0, (5, 7), None);
+        foreign.kv.as_mut().unwrap().key = b"/other".to_vec();
+        assert_eq!(change(foreign, &keys), Ok(None), "other data have no previous row to lose");
+    }
+}

@@ -1,0 +1,138 @@
+//! Commits: one transaction each, which compares the revision of the last change of its key.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::client::{Client, Failure, Method, Rejection};
+use super::leases::Leases;
+use super::protocol as pb;
+use super::{Shared, revision_of, row, to_etcd};
+use crate::{CommitOutcome, Error, Op, Result, Revision};
+
+/// The revision of an absent key in comparisons.
+const ABSENT: i64 = 0;
+
+/// Executes commits.
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) client: Arc<Client>,
+    pub(super) leases: Leases,
+}
+
+/// The expected revision in a comparison. No key is at revision 0, which would mean an absent key there.
+fn expected_revision(revision: Revision) -> i64 {
+    if revision == Revision(0) { -1 } else { to_etcd(revision) }
+}
+
+impl Writer {
+    /// Executes the transaction of a commit, and waits until its revision is published.
+    pub(super) async fn write(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        let begin = Instant::now();
+        let operation = match op {
+            Op::Create(_) => "create",
+            Op::Update(..) => "update",
+            Op::Delete(_) => "delete",
+        };
+        let result = self.transact(key, op).await;
+        let is_ok = !matches!(result, Err(Error::Unavailable(_) | Error::Full(_) | Error::Corrupt(_)));
+        self.client.telemetry.request(operation, key, begin.elapsed(), is_ok);
+        let (result, revision) = match result {
+            Ok(revision) => (Ok(CommitOutcome { revision }), Some(revision)),
+            Err(Error::Exists(row)) => {
+                let revision = row.revision;
+                (Err(Error::Exists(row)), Some(revision))
+            }
+            Err(Error::Conflict(row)) => {
+                let revision = row.revision;
+                (Err(Error::Conflict(row)), Some(revision))
+            }
+            Err(error) => (Err(error), None),
+        };
+        if let Some(revision) = revision {
+            // The caller of a conflict may read the newer row from a cache: the observer must have seen the row.
+            self.shared.wait_until_published(revision).await?;
+        }
+        result
+    }
+
+    async fn transact(&self, key: &str, op: Op) -> Result<Revision> {
+        let (value, expected) = match op {
+            Op::Create(value) => (Some(value), None),
+            Op::Update(value, at) => (Some(value), Some(at)),
+            Op::Delete(at) => (None, Some(at)),
+        };
+        let response = match self.put_or_delete(key, value.clone(), expected).await {
+            Err(Rejected::Lease) => self.put_or_delete(key, value.clone(), expected).await,
+            result => result,
+        };
+        let response = response.map_err(|rejected| match rejected {
+            Rejected::Lease => Error::Unavailable("etcd removed the lease of a key at once".to_owned()),
+            Rejected::Failure(failure) if failure.rejection() == Rejection::TooLarge => {
+                Error::TooLarge(value.as_ref().map_or(0, Bytes::len))
+            }
+            Rejected::Failure(failure) => {
+                let error = failure.into_error();
+                if let Error::Full(reason) = &error {
+                    *self.shared.full.lock() = Some(reason.clone());
+                }
+                error
+            }
+        })?;
+        if response.succeeded {
+            return Ok(revision_of(response.header.as_ref()));
+        }
+        let found = response.responses.into_iter().filter_map(|response| response.range);
+        let found = found.flat_map(|range| range.kvs).next().and_then(|kv| row(&self.shared.keys, kv));
+        Err(match (found, expected) {
+            (Some(row), None) => Error::Exists(Box::new(row)),
+            (Some(row), Some(_)) => Error::Conflict(Box::new(row)),
+            (None, Some(_)) => Error::NotFound(key.into()),
+            (None, None) => {
+                Error::Corrupt(format!("etcd rejected the creation of key `{key}`, which does not exist"))
+            }
+        })
+    }
+
+    async fn put_or_delete(
+        &self,
+        key: &str,
+        value: Option<Bytes>,
+        expected: Option<Revision>,
+    ) -> Result<pb::TxnResponse, Rejected> {
+        let lease = match &value {
+            Some(_) => self.leases.of(key, &self.client).await.map_err(Rejected::Failure)?,
+            None => 0,
+        };
+        let etcd_key = self.shared.keys.key(key);
+        let change = match value {
+            Some(value) => pb::Request::Put(pb::PutRequest { key: etcd_key.clone(), value, lease }),
+            None => pb::Request::Delete(pb::DeleteRequest { key: etcd_key.clone() }),
+        };
+        let read = pb::RangeRequest { key: etcd_key.clone(), ..pb::RangeRequest::default() };
+        let request = pb::TxnRequest {
+            compare: vec![pb::Compare {
+                target: pb::MOD_REVISION,
+                key: etcd_key,
+                expected: Some(pb::Expected::ModRevision(expected.map_or(ABSENT, expected_revision))),
+            }],
+            success: vec![change.into()],
+            failure: vec![pb::Request::Range(read).into()],
+        };
+        match self.client.call(Method::Txn, request).await {
+            Err(failure) if lease != 0 && failure.rejection() == Rejection::LeaseNotFound => {
+                self.leases.forget(lease).await;
+                Err(Rejected::Lease)
+            }
+            result => result.map_err(Rejected::Failure),
+        }
+    }
+}
+
+/// The reason why a transaction has no result.
+enum Rejected {
+    /// Nothing was written: the lease has ended.
+    Lease,
+    Failure(Failure),
+}

@@ -1,0 +1,317 @@
+//! A store whose values have another form in the engine.
+//!
+//! # Contract
+//!
+//! [`FormedStore`] converts values between the form of the callers and the form of the engine. A value that cannot be
+//! converted becomes an unreadable one, so that one damaged object does not stop the reads of others. Keys, revisions and
+//! order stay.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    Change, CommitOutcome, ENCRYPTED_PREFIX, Error, HistoryLease, Observer, Op, Page, Result, Revision,
+    RevisionRange, Row, Stats, Store, Watch, unreadable_reason, unreadable_value,
+};
+
+/// Number of values that are converted without a pause for other tasks.
+const VALUES_PER_TURN: usize = 64;
+
+/// The conversion of values.
+pub trait Form: Send + Sync + 'static {
+    /// Converts a value of the engine to the form of the callers.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the value is damaged.
+    fn read(&self, key: &str, value: &Bytes) -> Result<Bytes, String>;
+
+    /// Converts a value of a caller to the form of the engine.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the value is no object of its key.
+    fn write(&self, key: &str, value: &Bytes) -> Result<Bytes, String>;
+}
+
+/// The store; see the module documentation.
+pub struct FormedStore {
+    form: Arc<dyn Form>,
+    engine: Arc<dyn Store>,
+}
+
+impl FormedStore {
+    /// A store over an engine.
+    pub fn new(form: Arc<dyn Form>, engine: Arc<dyn Store>) -> Self {
+        FormedStore { form, engine }
+    }
+
+    /// An observer of the engine that passes changes on in the form of the callers.
+    pub fn observer(form: Arc<dyn Form>, observer: Arc<dyn Observer>) -> Arc<dyn Observer> {
+        Arc::new(FormedObserver { form, observer })
+    }
+
+    async fn read_page(&self, mut page: Page) -> Page {
+        for (index, row) in page.rows.iter_mut().enumerate() {
+            row.value = read(&*self.form, &row.key, &row.value);
+            if index % VALUES_PER_TURN == VALUES_PER_TURN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        page
+    }
+
+    fn write(&self, key: &str, value: &Bytes) -> Result<Bytes> {
+        if unreadable_reason(value).is_some() {
+            return Err(Error::Corrupt(format!("key `{key}`: an unreadable object cannot be written")));
+        }
+        self.form.write(key, value).map_err(|reason| Error::Corrupt(format!("key `{key}`: {reason}")))
+    }
+}
+
+/// Converts a value of the engine. Values that a layer below could not read stay as they are.
+fn read(form: &dyn Form, key: &str, value: &Bytes) -> Bytes {
+    if unreadable_reason(value).is_some() {
+        return value.clone();
+    }
+    form.read(key, value).unwrap_or_else(|reason| {
+        tracing::warn!(key, reason, "a stored object is unreadable");
+        unreadable_value(&reason)
+    })
+}
+
+fn read_row(form: &dyn Form, row: Row) -> Row {
+    Row { value: read(form, &row.key, &row.value), ..row }
+}
+
+fn read_change(form: &dyn Form, change: Change) -> Change {
+    let new = change.new.as_ref().map(|value| read(form, &change.key, value));
+    Change { old: change.old.map(|row| read_row(form, row)), new, ..change }
+}
+
+async fn read_changes(form: &dyn Form, changes: Vec<Change>) -> Vec<Change> {
+    let mut converted = Vec::with_capacity(changes.len());
+    for change in changes {
+        converted.push(read_change(form, change));
+        if converted.len() % VALUES_PER_TURN == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    converted
+}
+
+struct FormedObserver {
+    form: Arc<dyn Form>,
+    observer: Arc<dyn Observer>,
+}
+
+impl Observer for FormedObserver {
+    fn observe(&self, changes: &[Change]) {
+        let converted: Vec<_> =
+            changes.iter().map(|change| read_change(&*self.form, change.clone())).collect();
+        self.observer.observe(&converted);
+    }
+
+    fn progress(&self, through: Revision) {
+        self.observer.progress(through);
+    }
+}
+
+#[async_trait]
+impl Store for FormedStore {
+    fn revision(&self) -> Revision {
+        self.engine.revision()
+    }
+
+    async fn newest_revision(&self) -> Result<Revision> {
+        self.engine.newest_revision().await
+    }
+
+    fn expect_revision(&self, revision: Revision) {
+        self.engine.expect_revision(revision);
+    }
+
+    fn compacted(&self) -> Revision {
+        self.engine.compacted()
+    }
+
+    async fn get(&self, key: &str, at: Option<Revision>) -> Result<Option<Row>> {
+        Ok(self.engine.get(key, at).await?.map(|row| read_row(&*self.form, row)))
+    }
+
+    async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page> {
+        Ok(self.read_page(self.engine.range(prefix, start, limit, at).await?).await)
+    }
+
+    async fn rows_within(
+        &self,
+        prefix: &str,
+        start: &str,
+        limit: usize,
+        bytes: usize,
+        at: Revision,
+    ) -> Result<Page> {
+        // The engine counts the bytes of its own form: one of its pages can leave room for more rows.
+        let mut page = Page { rows: Vec::new(), revision: at, more: true };
+        let (mut start, mut used) = (start.to_owned(), 0_usize);
+        loop {
+            let rest = limit.saturating_sub(page.rows.len());
+            let room = bytes.saturating_sub(used);
+            let next = self.engine.rows_within(prefix, &start, rest, room, at).await?;
+            let Page { rows, more, .. } = self.read_page(next).await;
+            for row in rows {
+                used = used.saturating_add(row.size());
+                if used > bytes && !page.rows.is_empty() {
+                    return Ok(page);
+                }
+                start = format!("{}\0", row.key);
+                page.rows.push(row);
+            }
+            let is_full = limit > 0 && page.rows.len() >= limit;
+            if !more || is_full {
+                return Ok(Page { more, ..page });
+            }
+        }
+    }
+
+    /// # Errors
+    ///
+    /// A value is encrypted: the form inside cannot be converted, so that the rows would be useless in another engine.
+    async fn stored_rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
+        let page = self.engine.stored_rows_within(start, bytes, at).await?;
+        if let Some(row) = page.rows.iter().find(|row| row.value.starts_with(ENCRYPTED_PREFIX)) {
+            return Err(Error::Unavailable(format!(
+                "key `{}` is encrypted: use `etcdctl snapshot save`, or `apid store copy` with \
+                 `--encryption-provider-config`",
+                row.key
+            )));
+        }
+        Ok(self.read_page(page).await)
+    }
+
+    async fn is_stale(&self, key: &str) -> Result<bool> {
+        self.engine.is_stale(key).await
+    }
+
+    fn lease_history(&self, from: Revision) -> HistoryLease {
+        self.engine.lease_history(from)
+    }
+
+    async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
+        let op = match op {
+            Op::Create(value) => Op::Create(self.write(key, &value)?),
+            Op::Update(value, at) => Op::Update(self.write(key, &value)?, at),
+            Op::Delete(at) => Op::Delete(at),
+        };
+        self.engine.commit(key, op).await.map_err(|error| match error {
+            Error::Exists(row) => Error::Exists(Box::new(read_row(&*self.form, *row))),
+            Error::Conflict(row) => Error::Conflict(Box::new(read_row(&*self.form, *row))),
+            other => other,
+        })
+    }
+
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        let inner = self.engine.watch(prefix, after).await?;
+        Ok(Box::new(FormedWatch { inner, form: Arc::clone(&self.form) }))
+    }
+
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> Result<RevisionRange> {
+        let RevisionRange { changes, through } = self.engine.history(prefix, after, upto, bytes).await?;
+        Ok(RevisionRange { changes: read_changes(&*self.form, changes).await, through })
+    }
+
+    async fn compact(&self, upto: Revision) -> Result<()> {
+        self.engine.compact(upto).await
+    }
+
+    fn health(&self) -> Result<()> {
+        self.engine.health()
+    }
+
+    fn readiness(&self) -> Result<()> {
+        self.engine.readiness()
+    }
+
+    fn full_reason(&self) -> Option<String> {
+        self.engine.full_reason()
+    }
+
+    fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    async fn close(&self) {
+        self.engine.close().await;
+    }
+}
+
+/// A watch with changes in the form of the callers. The conversion does not wait, so that a cancelled call loses none.
+struct FormedWatch {
+    inner: Box<dyn Watch>,
+    form: Arc<dyn Form>,
+}
+
+#[async_trait]
+impl Watch for FormedWatch {
+    async fn next(&mut self) -> Result<Vec<Change>> {
+        let changes = self.inner.next().await?;
+        Ok(changes.into_iter().map(|change| read_change(&*self.form, change)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::memory::MemoryStore;
+
+    /// Values in the engine have a `+` before them.
+    struct Plus;
+
+    impl Form for Plus {
+        fn read(&self, _: &str, value: &Bytes) -> Result<Bytes, String> {
+            value.strip_prefix(b"+").map(Bytes::copy_from_slice).ok_or_else(|| "no plus".to_owned())
+        }
+
+        fn write(&self, _: &str, value: &Bytes) -> Result<Bytes, String> {
+            Ok([b"+", &**value].concat().into())
+        }
+    }
+
+    mod conformance {
+        use super::*;
+
+        crate::conformance!(|observer| {
+            let form: Arc<dyn Form> = Arc::new(Plus);
+            let engine = MemoryStore::new(FormedStore::observer(Arc::clone(&form), observer));
+            (Arc::new(FormedStore::new(form, Arc::new(engine))), Box::new(()))
+        });
+    }
+
+    #[tokio::test]
+    async fn damaged_value_is_unreadable_and_cannot_be_written() {
+        struct Nothing;
+        impl Observer for Nothing {
+            fn observe(&self, _: &[Change]) {}
+        }
+        let engine: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Nothing)));
+        let store = FormedStore::new(Arc::new(Plus), Arc::clone(&engine));
+        engine.commit("a", Op::Create("x".into())).await.unwrap();
+        store.commit("b", Op::Create("y".into())).await.unwrap();
+        let rows = store.range("", "", 0, None).await.unwrap().rows;
+        assert_eq!(unreadable_reason(&rows[0].value), Some("no plus"));
+        assert_eq!(rows[1].value, "y");
+        let refused = store.commit("c", Op::Create(rows[0].value.clone())).await;
+        assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
+        engine.commit("d", Op::Create("k8s:enc:x".into())).await.unwrap();
+        let refused = store.stored_rows_within("", 1000, store.revision()).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("key `d` is encrypted")));
+    }
+}
