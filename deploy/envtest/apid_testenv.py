@@ -3,7 +3,7 @@
     with apid_testenv.Server() as server:
         kubernetes.config.load_kube_config(server.kubeconfig)
 
-The program apid is $APID, or apid on PATH. The server ends with the block, and with this process.
+The program apid is $APID, or bin/apid beside this file, or apid on PATH. The server ends with the block, and with this process.
 """
 import json
 import os
@@ -11,11 +11,16 @@ import subprocess
 import tempfile
 
 
+def _program():
+    packaged = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "apid")
+    return os.environ.get("APID") or (packaged if os.path.exists(packaged) else "apid")
+
+
 class Server:
     """A running control plane with the names preset kubernetes; arguments are further flags of apid."""
 
     def __init__(self, *flags, program=None):
-        command = [program or os.environ.get("APID", "apid"), "test-server", *flags]
+        command = [program or _program(), "test-server", *flags]
         self._log = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
