@@ -12,6 +12,7 @@ use apimachinery::user::UserInfo;
 use parking_lot::RwLock;
 use serving::metrics::Metrics;
 use serving::reload::{Snapshot, Watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::backend::{Backend, BackendOptions, Destination, Encoded, Format};
 use crate::counts::Counts;
@@ -22,6 +23,12 @@ use crate::rotation::Rotation;
 use crate::stage::Stage;
 use crate::webhook::Webhook;
 use crate::writer::LogWriter;
+
+/// Size of the objects of an event in bytes above which the event takes long to encode.
+pub const LARGE_EVENT_BYTES: usize = 64 << 10;
+/// Maximum memory of the encoded events with large objects that wait for the backends, in bytes. A larger event is
+/// encoded when no other one waits.
+const MAX_ENCODED_BYTES: usize = 64 << 20;
 
 /// The policy and the backends of the audit log.
 pub struct AuditLog {
@@ -34,6 +41,14 @@ pub struct AuditLog {
     names: EventNames,
     clock: Arc<dyn Clock>,
     counts: Arc<Counts>,
+    /// Limits the memory of encoded events with large objects that wait for the backends, in bytes.
+    encoding: Arc<Semaphore>,
+}
+
+/// Memory for the forms of an event with large objects; dropping the value frees it.
+#[derive(Debug)]
+pub struct EncodingMemory {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// The file of the policy, with its content before the first read.
@@ -86,6 +101,7 @@ impl AuditLog {
             names,
             counts: Arc::new(Counts::new(Arc::clone(&clock))),
             clock,
+            encoding: Arc::new(Semaphore::new(MAX_ENCODED_BYTES)),
         }
     }
 
@@ -179,6 +195,20 @@ impl AuditLog {
         let decision = policy.evaluate(attributes, user);
         self.counts.count_request(decision.level);
         decision
+    }
+
+    /// Waits until there is memory for the forms of an event with large objects. The caller keeps the result from the
+    /// encoding of the event to the end of [`AuditLog::send`], so that waiting requests have no encoded events.
+    pub async fn reserve(&self, event: &Event) -> Option<EncodingMemory> {
+        let size = event.object_bytes();
+        if size <= LARGE_EVENT_BYTES {
+            return None;
+        }
+        let size = size.saturating_mul(self.backends().count()).min(MAX_ENCODED_BYTES);
+        let share = u32::try_from(size).unwrap_or(u32::MAX);
+        // The semaphore is never closed.
+        let permit = Arc::clone(&self.encoding).acquire_many_owned(share).await.ok()?;
+        Some(EncodingMemory { _permit: permit })
     }
 
     /// Encodes an event at a stage. Returns None if the policy omits the stage.
@@ -353,6 +383,25 @@ mod tests {
         assert!(!audit.send(receipt).await);
         let audit = audit_log("/dev/full", Mode::Blocking);
         assert!(audit.encode(&event(&audit), Stage::RequestReceived, None).is_none());
+    }
+
+    #[tokio::test]
+    async fn event_with_large_objects_waits_for_memory_before_it_is_encoded() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.log");
+        let audit = audit_log(path.to_str().unwrap(), Mode::Blocking);
+        let mut large = event(&audit);
+        large.decision = large.decision.map(|decision| Decision { level: crate::Level::Request, ..decision });
+        assert!(audit.reserve(&large).await.is_none(), "small events do not wait");
+        large.set_request_object(vec![b' '; 12 << 20]);
+        let mut taken = Vec::new();
+        for _ in 0..5 {
+            taken.push(audit.reserve(&large).await.unwrap());
+        }
+        let wait = std::time::Duration::from_millis(20);
+        assert!(tokio::time::timeout(wait, audit.reserve(&large)).await.is_err(), "60 of 64 MiB are taken");
+        taken.pop();
+        assert!(audit.reserve(&large).await.is_some());
     }
 
     #[tokio::test]

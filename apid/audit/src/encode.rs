@@ -121,11 +121,7 @@ impl StageEvent<'_> {
     }
 
     fn object_bytes(&self) -> usize {
-        let size = |object: Option<&bytes::Bytes>| object.map_or(0, bytes::Bytes::len);
-        match self.has_objects() {
-            true => size(self.event.request_object.as_ref()) + size(self.event.response_object.as_ref()),
-            false => 0,
-        }
+        if self.has_objects() { self.event.object_bytes() } else { 0 }
     }
 
     /// Whether the event contains objects, as far as its level asks for them.

@@ -100,6 +100,12 @@ impl Event {
         self.decision.map_or(Level::None, |decision| decision.level)
     }
 
+    /// Size of the objects in bytes.
+    pub fn object_bytes(&self) -> usize {
+        let size = |object: &Option<Bytes>| object.as_ref().map_or(0, Bytes::len);
+        size(&self.request_object) + size(&self.response_object)
+    }
+
     /// Adds an annotation, unless the event already has an annotation with this key.
     pub fn annotate(&mut self, key: String, value: &str) {
         if self.annotations.iter().all(|(other, _)| *other != key) {

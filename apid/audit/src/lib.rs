@@ -15,7 +15,8 @@
 //! INVARIANT (no silent loss): a lost event is counted and logged. In the blocking modes a request waits until its
 //! events are in the queue of the file, or with the webhook. Only the last event of a watch and the events of a
 //! disconnected client do not wait.
-//! INVARIANT (bounded memory): queues and buffers are limited by their number of events and by bytes.
+//! INVARIANT (bounded memory): queues and buffers are limited by their number of events and by bytes. A request that waits
+//! for a backend has no encoded event with large objects beyond [`AuditLog::reserve`].
 
 mod audit_log;
 mod backend;
@@ -29,7 +30,7 @@ mod stage;
 mod webhook;
 mod writer;
 
-pub use audit_log::{AuditLog, EncodedEvent};
+pub use audit_log::{AuditLog, EncodedEvent, EncodingMemory, LARGE_EVENT_BYTES};
 pub use backend::{BackendOptions, Format, Mode};
 pub use batch::{Batching, Throttle};
 pub use event::{Event, MAX_OBJECT_BYTES, Outcome};
