@@ -31,6 +31,7 @@
 //! INVARIANT (fail closed): a request that needs a response of authd and gets none fails with 503. Cached
 //! responses serve only for a limited time after the loss of authd ([`transport::connection`]).
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -188,7 +189,8 @@ impl Auth {
     ) {
         let AuthOptions { socket, names, .. } = self.options.clone();
         let (connection, revisions) = (Arc::clone(&self.connection), Arc::clone(&self.revisions));
-        Mirror { socket, names, instance, connection, revisions, store, writer }.run().await;
+        let is_reread = AtomicBool::new(false);
+        Mirror { socket, names, instance, connection, revisions, store, writer, is_reread }.run().await;
     }
 
     /// Registers the authentication and authorization metrics.

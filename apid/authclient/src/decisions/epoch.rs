@@ -67,6 +67,13 @@ impl Epochs {
         self.changed.subscribe()
     }
 
+    /// Starts an epoch of the same process and configuration: its mirror has objects that were missing before.
+    pub(crate) fn restart(&self) {
+        let _current = self.current.lock();
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        self.changed.send_replace(generation);
+    }
+
     /// Records the epoch of a response or of the mirror stream.
     ///
     /// Returns the number of the epoch under which the response may be cached. None means that the response

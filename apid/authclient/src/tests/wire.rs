@@ -16,7 +16,10 @@ use bytes::Bytes;
 use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde_json::json;
 use storage::conformance::RecordingObserver;
-use storage::{Observers, Op, Store, engine::memory::MemoryStore};
+use storage::{
+    CommitOutcome, Observers, Op, Page, RevisionRange, Row, Stats, Store, Watch, engine::memory::MemoryStore,
+    unreadable_value,
+};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Streaming};
@@ -330,6 +333,7 @@ impl MirrorSetup {
             revisions: Arc::clone(&self.auth.revisions),
             store: Arc::clone(&self.store),
             writer: Arc::new(Writer),
+            is_reread: std::sync::atomic::AtomicBool::new(false),
         };
         tokio::spawn(async move { mirror.run().await });
     }
@@ -449,4 +453,108 @@ async fn mirror_progress_follows_changes_up_to_its_revision() {
         }
     }
     assert_eq!(received, 200);
+}
+
+/// A store that cannot decrypt the key `roles/a/r` at first.
+struct LockedStore {
+    store: Arc<dyn Store>,
+    is_locked: std::sync::atomic::AtomicBool,
+}
+
+impl LockedStore {
+    fn read(&self, mut row: Row) -> Row {
+        if *row.key == *"roles/a/r" && self.is_locked.load(std::sync::atomic::Ordering::SeqCst) {
+            row.value = unreadable_value("wrong key");
+        }
+        row
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for LockedStore {
+    fn revision(&self) -> Revision {
+        self.store.revision()
+    }
+    fn compacted(&self) -> Revision {
+        self.store.compacted()
+    }
+    async fn get(&self, key: &str, at: Option<Revision>) -> storage::Result<Option<Row>> {
+        Ok(self.store.get(key, at).await?.map(|row| self.read(row)))
+    }
+    async fn range(
+        &self,
+        prefix: &str,
+        start: &str,
+        limit: usize,
+        at: Option<Revision>,
+    ) -> storage::Result<Page> {
+        let mut page = self.store.range(prefix, start, limit, at).await?;
+        page.rows = page.rows.into_iter().map(|row| self.read(row)).collect();
+        Ok(page)
+    }
+    async fn commit(&self, key: &str, op: Op) -> storage::Result<CommitOutcome> {
+        self.store.commit(key, op).await
+    }
+    async fn watch(&self, prefix: &str, after: Revision) -> storage::Result<Box<dyn Watch>> {
+        self.store.watch(prefix, after).await
+    }
+    async fn history(
+        &self,
+        prefix: &str,
+        after: Revision,
+        upto: Revision,
+        bytes: usize,
+    ) -> storage::Result<RevisionRange> {
+        self.store.history(prefix, after, upto, bytes).await
+    }
+    async fn compact(&self, upto: Revision) -> storage::Result<()> {
+        self.store.compact(upto).await
+    }
+    fn health(&self) -> storage::Result<()> {
+        self.store.health()
+    }
+    fn stats(&self) -> Stats {
+        self.store.stats()
+    }
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn policy_object_that_becomes_readable_reaches_the_mirror_and_ends_cached_responses() {
+    let mut setup = MirrorSetup::new(Vec::new());
+    setup.store.commit("roles/a/r", Op::Create(role("get"))).await.unwrap();
+    setup.store.commit("roles/a/s", Op::Create(role("get"))).await.unwrap();
+    let locked = Arc::new(LockedStore { store: Arc::clone(&setup.store), is_locked: true.into() });
+    setup.store = locked.clone();
+    setup.start();
+    let mut snapshot = async || {
+        let mut revisions = Vec::new();
+        loop {
+            match setup.updates.recv().await.unwrap() {
+                Update::Put(put) => revisions.push(put.revision),
+                Update::Synced(_) => return revisions,
+                _ => {}
+            }
+        }
+    };
+    assert_eq!(snapshot().await, [2]);
+    let epochs = Arc::clone(&setup.auth.connection.epochs);
+    let before = epochs.number();
+    // A change of keys that makes nothing readable keeps the stream.
+    setup.auth.revisions.reread_unreadable();
+    let further = tokio::time::timeout(std::time::Duration::from_millis(200), snapshot()).await;
+    assert!(further.is_err(), "{further:?}");
+    locked.is_locked.store(false, std::sync::atomic::Ordering::SeqCst);
+    setup.auth.revisions.reread_unreadable();
+    assert_eq!(snapshot().await, [1, 2]);
+    tokio::time::timeout(std::time::Duration::from_secs(10), async {
+        while epochs.number().generation == before.generation {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    })
+    .await
+    .expect("cached responses end");
+    assert_eq!(epochs.number().identities, before.identities, "watches continue");
 }

@@ -5,7 +5,9 @@
 //! A stream begins with a hello message and a snapshot: the reductions of all policy objects at one revision.
 //! Every change follows in revision order. While no policy object changes, progress messages report the
 //! revision of the store. When the stream breaks or authd falls too far behind, a new stream begins with a
-//! new snapshot. authd sends its epoch, its readiness, its metrics, and batches of writes. apid performs the
+//! new snapshot. An object that cannot be decrypted is missing in the mirror: the object grants nothing. When the object
+//! becomes readable after a change of keys, a new stream begins, and cached responses end with the readiness of authd on
+//! that stream. authd sends its epoch, its readiness, its metrics, and batches of writes. apid performs the
 //! batches one after the other and returns the result of each write.
 //!
 //! # Invariants
@@ -19,6 +21,7 @@
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use apimachinery::names::Names;
@@ -30,7 +33,7 @@ use authproto::auth::{
     WriteResult, mirror_demand::Demand, mirror_update::Update,
 };
 use futures_util::FutureExt as _;
-use storage::{Revision, Row, Store};
+use storage::{Revision, Row, Store, unreadable_reason};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -45,6 +48,8 @@ use crate::transport::stream::{FailedAttempts, error_chain_text, open_channel};
 const QUEUE: usize = 1024;
 /// Maximum number of rows of one read of the snapshot.
 const PAGE: usize = 500;
+/// Pause before unreadable policy objects are read again, while a KMS plugin does not respond.
+const REREAD_INTERVAL: Duration = Duration::from_secs(5);
 /// The interval at which a progress message is sent if the revision has advanced.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -75,6 +80,8 @@ pub(crate) struct Mirror {
     pub(crate) revisions: Arc<PolicyRevisions>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) writer: Arc<dyn PolicyWriter>,
+    /// Whether the present stream repeats the snapshot for objects that became readable.
+    pub(crate) is_reread: AtomicBool,
 }
 
 impl Mirror {
@@ -135,6 +142,10 @@ impl Mirror {
                         return Err("authd sent the epoch of another process".to_owned());
                     }
                     Some(Demand::Ready(state)) => {
+                        // authd is ready on a new stream only after its snapshot.
+                        if state.ready && self.is_reread.swap(false, Ordering::SeqCst) {
+                            self.connection.epochs.restart();
+                        }
                         self.connection.set_ready(state.ready, state.reasons);
                     }
                     Some(Demand::SharedMetrics(metrics)) => self.connection.set_shared_metrics(metrics.text),
@@ -154,7 +165,42 @@ impl Mirror {
             }
             result = self.send_policy(&updates) => result,
             result = self.perform_writes(batches, &updates) => result,
+            () = self.wait_until_readable() => {
+                self.is_reread.store(true, Ordering::SeqCst);
+                Err("policy objects became readable".to_owned())
+            }
         }
+    }
+
+    /// Waits until an object that is missing in the mirror can be decrypted.
+    async fn wait_until_readable(&self) {
+        loop {
+            self.revisions.wait_for_recovery().await;
+            loop {
+                match self.has_readable().await {
+                    Ok(true) => return,
+                    Ok(false) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "unreadable policy objects were not read again; retrying");
+                        tokio::time::sleep(REREAD_INTERVAL).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether an object that is missing in the mirror can be decrypted now.
+    ///
+    /// # Errors
+    ///
+    /// An object cannot be read now. A new snapshot would fail, and the mirror would lack all objects.
+    async fn has_readable(&self) -> storage::Result<bool> {
+        let mut has_readable = false;
+        for key in self.revisions.unreadable_keys() {
+            let row = self.store.get(&key, None).await?;
+            has_readable |= row.is_some_and(|row| unreadable_reason(&row.value).is_none());
+        }
+        Ok(has_readable)
     }
 
     /// Sends the snapshot and then the changes, until the stream or the subscription breaks.
@@ -200,6 +246,7 @@ impl Mirror {
         row: &Row,
         updates: &mpsc::Sender<MirrorUpdate>,
     ) -> Result<(), String> {
+        self.revisions.record_value(&row.key, Some(&row.value));
         let Some(object) = self.revisions.table().reduce(entry, &row.value) else { return Ok(()) };
         send(updates, Update::Put(MirrorPut { revision: row.revision.0, object: Some(object) })).await
     }
@@ -334,6 +381,7 @@ mod tests {
             revisions: Arc::new(PolicyRevisions::new(Reductions::for_tests())),
             store: Arc::new(MemoryStore::new(Arc::new(Observers(Vec::new())))),
             writer: Arc::new(CachedWriter(observed.clone())),
+            is_reread: AtomicBool::new(false),
         };
         (mirror, observed)
     }
