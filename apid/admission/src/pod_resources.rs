@@ -32,8 +32,8 @@ pub(crate) fn container_amounts(container: &Value, resource_list: ResourceList) 
 
 /// Effective requests or limits of a pod.
 ///
-/// They are the sum over all regular containers and sidecars, but at least the amounts of each init container
-/// plus the sidecars that start before it. The pod overhead is added; to limits only if the resource has a
+/// They are the sum over all regular containers and sidecars. They are at least the amounts of each init container
+/// plus those of the sidecars that start earlier. The pod overhead is added; to limits only if the resource has a
 /// limit other than zero.
 pub(crate) fn pod_amounts(pod: &Object, resource_list: ResourceList) -> Amounts {
     let mut total = Amounts::new();

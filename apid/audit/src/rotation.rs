@@ -9,8 +9,8 @@
 //!
 //! # Errors
 //!
-//! A file that ends within a line, after a failure of the system or a full disk, gets the end of this line before the
-//! next line. A write may accept a part of the bytes; the caller continues with the rest. A failed rotation is logged and
+//! After a failure of the system or a full disk, a file can end within a line. The line gets its end before the next
+//! line. A write may accept a part of the bytes; the caller continues with the rest. A failed rotation is logged and
 //! repeated at the next line that does not fit. Until the rotation succeeds, lines go to the file that is open.
 //!
 //! # Reference

@@ -52,8 +52,8 @@ fn many_storage_versions_are_compared_with_stored_versions() {
     });
     let stored = (0..count).map(|index| format!("w{index}").into());
     let errors = validate(&definition(versions.collect(), stored.collect()), None);
-    // One error for several storage versions, one for each storage version that is not a stored version, and
-    // one for each stored version that is missing.
+    // One error for several storage versions, one for each storage version that is not stored, and one for each
+    // missing stored version.
     assert_eq!(errors.len(), 1 + count + count);
     assert_eq!(errors.iter().count(), ERRORS_MAX);
     assert!(errors[1].to_string().ends_with(": must have the storage version v0"), "{}", errors[1]);

@@ -2,9 +2,9 @@
 //!
 //! # Contract
 //!
-//! INVARIANT (no foreign identity): no header that a client sets names a user to a backend. Headers that differ from an
-//! identity header only in case, or in underscores instead of hyphens, are removed too, because some backends treat
-//! them as equal. Request trailers are never forwarded.
+//! INVARIANT (no foreign identity): no header that a client sets names a user to a backend. Headers that differ from
+//! an identity header only in case, or in underscores instead of hyphens, are removed too. Some backends treat them
+//! as equal. Request trailers are never forwarded.
 
 use std::net::IpAddr;
 
@@ -206,7 +206,7 @@ pub(crate) fn set_default_host(headers: &mut HeaderMap, target: &Target) -> Resu
 }
 
 /// Returns the elements of a comma-separated header.
-fn elements(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+pub(crate) fn elements(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).map(str::trim).filter(|element| !element.is_empty())
 }

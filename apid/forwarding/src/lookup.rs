@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! The resolver of the system runs on a thread of the runtime for blocking work, and a name server that does not
-//! answer keeps this thread for many seconds. [`lookup`] waits until one of [`MAX_LOOKUPS`] places is free.
+//! The resolver of the system runs on a thread of the runtime for blocking work. A name server that does not answer
+//! keeps this thread for many seconds. [`lookup`] waits until one of [`MAX_LOOKUPS`] places is free.
 //!
 //! INVARIANT (bounded threads): a look-up keeps its place until the resolver returns, even if the caller gives up.
 

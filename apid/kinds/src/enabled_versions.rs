@@ -15,8 +15,8 @@
 //! A key without a value has the value true. The more specific key wins, independent of the order of keys.
 //! The last value of a repeated key wins.
 //!
-//! [`EnabledVersions::exclude`] disables a resource despite its keys, because the emulated release does not
-//! have the resource, or because the feature gate of the resource is off.
+//! [`EnabledVersions::exclude`] disables a resource despite its keys, because the emulated release lacks the
+//! resource, or because the resource's feature gate is off.
 //!
 //! # Errors
 //!

@@ -255,8 +255,8 @@ impl Kind {
     }
 
     /// The version in which the verbs work: the storage version of a built-in kind, this version of a custom kind.
-    pub fn internal(&self) -> &Kind {
-        self.converted_from().unwrap_or(self)
+    pub fn internal(self: &Arc<Self>) -> &Arc<Kind> {
+        self.storage_version.as_ref().filter(|_| !self.is_custom()).unwrap_or(self)
     }
 
     /// The storage version of a built-in kind, if this is another version. Objects of custom kinds are converted when
@@ -296,8 +296,8 @@ impl Kind {
         self.definition().is_some_and(|definition| definition.is_terminating.load(Ordering::Acquire))
     }
 
-    /// Verbs that discovery lists. If the definition of the kind is being deleted, these are only the verbs
-    /// that read or delete objects, although clients can still update the objects.
+    /// Verbs that discovery lists. If the definition of the kind is being deleted, these are only the verbs that read
+    /// or delete objects. Clients can still update the objects.
     pub fn discovery_verbs(&self) -> &'static [Verb] {
         if self.is_terminating() {
             return &[Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Watch];

@@ -6,9 +6,9 @@
 //! `kind`, `apiVersion`, `metadata`, `spec`, `status`. Undeclared keys follow the declared keys, sorted. Keys
 //! of maps are sorted.
 //!
-//! A tree selects its type by its own `apiVersion` and `kind`, also within a value of any type, such as the
-//! object of a Table row. In an object of unknown type, `kind`, `apiVersion` and `metadata` precede the other
-//! keys, which are sorted; see [`key_rank`].
+//! A tree selects its type by its own `apiVersion` and `kind`, also within any value, such as the object of a Table
+//! row. In an object of unknown type, `kind`, `apiVersion` and `metadata` precede the other keys, which are sorted;
+//! see [`key_rank`].
 //!
 //! # Invariants
 //!

@@ -34,9 +34,9 @@ pub struct NodeRequest {
 ///
 /// # Errors
 ///
-/// 403 from admission, 404 for a missing pod or node, 400 for an invalid container or an address that is not allowed,
-/// and for exec, attach and port-forward to a pod without a node. 422 for invalid log options. 500 for a node without
-/// an address.
+/// 403 from admission; 404 for a missing pod or node; 400 for an invalid container, for a forbidden address, and for
+/// exec, attach and port-forward to a pod without a node. 422 for invalid log options. 500 for a node without an
+/// address.
 pub fn node_request<'a>(
     call: &'a Call<'a>,
     options: &'a ConnectOptions,
@@ -58,7 +58,7 @@ pub fn node_request<'a>(
         };
         let found = find_core_object(call, "Node", "", node).await;
         // As in kube-apiserver, the error names the resource of the request, not that of the node.
-        let resource = &call.collection.resource.group_resource;
+        let resource = &call.collection.kind.internal().group_resource;
         let node = found.map_err(|error| match error.code {
             404 => Status::not_found(resource, node),
             _ => error,

@@ -49,16 +49,19 @@ pub struct ProxyRequest {
 ///
 /// # Errors
 ///
-/// 403 from admission, 404 for a missing object, 400 for an invalid name or an address that is not allowed, 503 for a
-/// Service without the port or without endpoints. 500 for a node without an address.
+/// 403 from admission; 404 for a missing object; 400 for an invalid name or a forbidden address; 503 for a Service
+/// without the port or without endpoints. 500 for a node without an address.
 pub fn proxy_request<'a>(call: &'a Call<'a>, options: &'a ConnectOptions) -> VerbFuture<'a, ProxyRequest> {
     Box::pin(async move {
         let path = admitted_options(call, options).await?.path;
-        let backend = match call.collection.resource.group_resource.resource.as_str() {
+        let backend = match call.collection.kind.internal().group_resource.resource.as_str() {
             "services" => service(call).await,
             "pods" => pod(call).await,
             "nodes" => node(call).await,
-            _ => Err(Status::not_implemented(&call.collection.resource.group_resource, call.subresource)),
+            _ => Err(Status::not_implemented(
+                &call.collection.kind.internal().group_resource,
+                call.subresource,
+            )),
         }?;
         Ok(ProxyRequest { backend, path })
     })
@@ -137,7 +140,7 @@ async fn service(call: &Call<'_>) -> Result<ProxyTarget, Status> {
     let endpoints = find_core_object(call, "Endpoints", call.namespace, name.object).await;
     let endpoints = endpoints.map_err(|status| match status.reason {
         // As in kube-apiserver, the missing Endpoints are reported as a missing Service.
-        Reason::NotFound => Status::not_found(&call.collection.resource.group_resource, name.object),
+        Reason::NotFound => Status::not_found(&call.collection.kind.internal().group_resource, name.object),
         _ => status,
     })?;
     let subsets = endpoints.at(&["subsets"]).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);

@@ -12,9 +12,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (proxies first): this authenticator runs before that of client certificates. If a proxy names a
-//! user, the user of the request is therefore never the proxy, even if its certificate is also a valid client
-//! certificate.
+//! INVARIANT (proxies first): this authenticator runs before that of client certificates. If a proxy names a user,
+//! the user of the request is never the proxy, even if its certificate is also a valid client certificate.
 //! INVARIANT (trust before reading): only header names are read before the certificate is verified.
 
 use std::sync::Arc;

@@ -8,8 +8,8 @@
 //! itself if the stream has no other work, else a separate task does. A signature check takes a fraction of a
 //! millisecond, so the stream waits for one check at most. A separate task always verifies certificate chains.
 //!
-//! The response to an authentication also contains the decision on the request, under the same configuration,
-//! if apid asked for it and it needs no wait. Otherwise apid requests the decision separately.
+//! The response to an authentication also contains the decision on the request, under the same configuration, if apid
+//! asked for the decision and no wait is needed. Otherwise apid requests the decision separately.
 //!
 //! # Invariants
 //!

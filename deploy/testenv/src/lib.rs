@@ -198,8 +198,8 @@ fn collect_log(stream: Option<std::process::ChildStderr>) -> Arc<Mutex<Vec<u8>>>
 
 /// Returns the path of apid.
 ///
-/// The path is `$APID`, a file in the folder of the test program or in its parent folder, or the bare name
-/// `apid`, which is searched on PATH.
+/// The path is `$APID`, a file in the folder of the test program or in its parent folder, or the name `apid`, which
+/// is searched on PATH.
 fn program() -> PathBuf {
     if let Some(path) = std::env::var_os("APID") {
         return path.into();

@@ -441,8 +441,8 @@ impl Names {
         self.label_sub_key("authentication", "credential-id")
     }
 
-    /// Returns the names, in lower case, of the response headers that contain the uids of the flow schema and of the
-    /// priority level of a request.
+    /// Returns the lower-case names of the response headers with the uids of the flow schema and of the priority
+    /// level of a request.
     pub fn flow_control_headers(&self) -> (&'static str, &'static str) {
         match self.preset {
             Preset::Svc => ("x-pf-flowschema-uid", "x-pf-prioritylevel-uid"),

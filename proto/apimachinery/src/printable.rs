@@ -2,8 +2,8 @@
 //!
 //! # Contract
 //!
-//! User names and names of objects are free texts. A log line or a table that contains one must not move the
-//! cursor, change the order of characters or hide a part of the line.
+//! User names and names of objects are free texts. A log line or a table with such a character must not move the
+//! cursor, change the order of characters or hide text.
 
 use std::fmt::Write as _;
 

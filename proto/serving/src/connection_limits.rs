@@ -6,12 +6,11 @@
 //! it costs more than its socket. The limit leaves a quarter of the file descriptors for the files of the
 //! process.
 //!
-//! A connection is silent while it has no request. This is so before and during the TLS handshake, before its
-//! first request, and from the end of a response to the next request. When a limit is reached, the connection
-//! that is silent for the longest time gives way to a new one, unless this time is shorter than
-//! [`SILENCE_GRACE`]. The connection that gives way belongs to the address with the most connections, so each
-//! address keeps a share in proportion. An address never displaces a connection of an address with fewer
-//! connections than its own.
+//! A connection is silent while it has no request. This is so before and during the TLS handshake, before its first
+//! request, and from the end of a response to the next request. At a limit, the connection that is silent for the
+//! longest time gives way to a new one, unless this time is shorter than [`SILENCE_GRACE`]. The connection that gives
+//! way belongs to the address with the most connections, so each address keeps a share in proportion. An address
+//! never displaces a connection of an address with fewer connections than its own.
 //!
 //! [`Handshakes`] limits unfinished TLS handshakes, in total and for each peer address, so that the connections
 //! of one address do not delay those of others. A handshake waits while handshakes younger than

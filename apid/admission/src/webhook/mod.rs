@@ -6,9 +6,9 @@
 //! called in this order, each with the result of the webhook before. Validating webhooks are called in
 //! parallel. Writes of webhook configurations and of admission policies never reach a webhook.
 //!
-//! The response of a webhook is an AdmissionReview. A webhook that cannot be called, or that responds with
-//! anything else, fails the write with 500, or is skipped if its failure policy is `Ignore`. A denial has the
-//! Status of the response.
+//! The response of a webhook is an AdmissionReview. A webhook that cannot be called, or that sends another response,
+//! fails the write with 500, or is skipped if its failure policy is `Ignore`. A denial has the Status of the
+//! response.
 //!
 //! # Invariants
 //!

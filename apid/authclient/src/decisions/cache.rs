@@ -156,8 +156,8 @@ impl Hasher for PassThroughHasher {
     }
 }
 
-/// The two hashes of a request. One is for an entry that is valid for any name, the other for an entry that is
-/// valid only for the name in the request.
+/// The two hashes of a request. One is for an entry that is valid for any name, the other for an entry that is valid
+/// for the requested name.
 struct KeyHashes(DefaultHasher);
 
 impl KeyHashes {

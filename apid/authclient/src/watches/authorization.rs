@@ -158,8 +158,8 @@ impl Auth {
 
     /// Whether an authorization permits events up to a revision.
     ///
-    /// The authorization permits them if it is as of this revision or later, or if its dependencies have not
-    /// advanced and its TTL has not ended.
+    /// The authorization permits them if it is as of this revision or later. It also does if its dependencies have
+    /// not advanced and its TTL has not ended.
     fn is_confirmed_at(&self, validity: &Validity, revision: u64) -> bool {
         if validity.is_internal() {
             return true;

@@ -2,10 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`ResponseChunks`] is the body of a chunked document. It encodes each chunk when the connection can take more.
-//! A chunk that costs more than copying is encoded on the work pool on behalf of its flow. Each chunk counts as
-//! unsent until the connection drops it, and so do the bytes and the version of a large object that the rest of the
-//! document holds.
+//! [`ResponseChunks`] is the body of a chunked document. It encodes each chunk when the connection can take more. A
+//! chunk that costs more than copying is encoded on the work pool on behalf of its flow. Each chunk counts as unsent
+//! until the connection drops it. So do the bytes and the version of a large object that the rest of the document
+//! holds.
 
 use std::future::Future;
 use std::pin::Pin;

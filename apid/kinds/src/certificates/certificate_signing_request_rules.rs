@@ -64,9 +64,8 @@ fn conditions_of_type<'o>(object: &'o Object, kind: &str) -> Vec<&'o Value> {
     object.items("status.conditions").iter().filter(|condition| condition.text("type") == kind).collect()
 }
 
-/// Restores the conditions `Approved` and `Denied` from the stored request. If the update changes the number
-/// of conditions of one of these types, the new conditions of this type stay, and validation accepts or
-/// rejects them.
+/// Restores the conditions `Approved` and `Denied` from the stored request. If the update changes the number of
+/// conditions of one of these types, its new conditions stay, and validation accepts or rejects them.
 pub(super) fn keep_approval(new: &mut Object, old: &Object) {
     for kind in APPROVAL {
         let old_conditions = conditions_of_type(old, kind);

@@ -11,8 +11,8 @@ use apimachinery::object::Object;
 
 use super::{Field, network};
 
-/// Warns of an IP address with leading zeros, of an IPv4-mapped address, and of an IPv6 address in a form other
-/// than that of RFC 5952.
+/// Warns of an IP address with leading zeros, an IPv4-mapped address, and an IPv6 address in another form than that
+/// of RFC 5952.
 pub(crate) fn ip(field: &Field<'_, '_>, warnings: &mut Vec<String>) {
     let text = field.text();
     let Some(address) = network::parse_ip(text) else { return };

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded): at most 100 paths are kept (like kube-apiserver). After 64 KiB of rendered text no
-//! further path is rendered, so that many duplicates below a long key do not repeat the key without limit.
+//! INVARIANT (bounded): at most 100 paths are kept (like kube-apiserver). After 64 KiB of rendered text no further
+//! path is rendered. So many duplicates below a long key do not repeat the key without limit.
 
 /// Maximum number of kept paths.
 const MAX_PATHS: usize = 100;

@@ -13,9 +13,9 @@ use crate::validation::Field;
 
 /// Validates an update of a pod.
 ///
-/// An update may change container images, set or shorten the deadline, add tolerations, change their
-/// duration, remove scheduling gates, and set a negative grace period to 1. [`gated`] has the rules for gated
-/// pods. As in kube-apiserver, these rules report absent images and errors of tolerations a second time.
+/// An update may change container images, set or shorten the deadline, add tolerations and change their duration. It
+/// may remove scheduling gates, and set a negative grace period to 1. [`gated`] has the rules for gated pods. As in
+/// kube-apiserver, these rules report absent images and errors of tolerations a second time.
 pub(crate) fn update(new: &Object, old: &Object, names: &Names) -> FieldErrors {
     let path = FieldPath::new("spec");
     let mut errors = FieldErrors::new();

@@ -2,11 +2,10 @@
 //!
 //! # Contract
 //!
-//! [`Retention`] selects the revision up to which history is old enough for compaction. [`Removals`] are the
-//! versions that no read at or after the compacted revision needs. [`drop_tables`] drops the tables of `log`
-//! whose entries are all trimmed. [`Reclaim`] frees the space of removed versions when space is short, and in
-//! an idle store when they are at least a tenth of the rows. Otherwise the LSM compactions of new writes free
-//! that space.
+//! [`Retention`] selects the revision up to which history is old enough for compaction. [`Removals`] are the versions
+//! that no read at or after the compacted revision needs. [`drop_tables`] drops the tables of `log` whose entries are
+//! all trimmed. [`Reclaim`] frees the space of removed versions when space is short. In an idle store it does so when
+//! they are a tenth of the rows. Otherwise the LSM compactions of new writes free that space.
 //!
 //! # Invariants
 //!

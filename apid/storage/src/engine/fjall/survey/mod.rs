@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //!
-//! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence
-//! number counts. A journal row counts only if its sequence number is above the sequence numbers of
-//! all tables of the keyspace, because a merge of tables may have dropped removals.
+//! INVARIANT (same precedence as fjall): of several rows with one key the row with the highest sequence number
+//! counts. A journal row counts only if its sequence number is above those of all tables of the keyspace, because a
+//! merge of tables may drop removals.
 //! INVARIANT (loss report is complete): every acknowledged row is in the survey, or was trimmed, or is named
 //! in [`LossReport`]. Unknown cases count as lost.
 
