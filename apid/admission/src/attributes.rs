@@ -6,7 +6,7 @@ use std::sync::Arc;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
-use kinds::Resource;
+use kinds::Kind;
 use parking_lot::Mutex;
 
 use crate::{Environment, ObjectKind};
@@ -58,9 +58,9 @@ pub struct Attributes<'a> {
     pub operation: Operation,
     /// Resource of the URL path in the version of the objects that plugins get. This is the storage version of
     /// a built-in kind, and the version of the URL path of a custom kind.
-    pub resource: &'a Resource,
+    pub resource: &'a Kind,
     /// Resource of the URL path, in the version of the URL path.
-    pub served: &'a Resource,
+    pub served: &'a Kind,
     /// Version of the URL path.
     pub version: &'a str,
     /// Subresource of the URL path, or `""`.

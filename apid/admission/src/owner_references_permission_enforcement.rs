@@ -53,7 +53,7 @@ impl OwnerReferencesPermissionEnforcement {
     ) -> Result<Vec<RequestAttributes>, Status> {
         let (api_version, kind) = (text(owner, "apiVersion"), text(owner, "kind"));
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let has_kind_and_version = |resource: &&Arc<kinds::Resource>| {
+        let has_kind_and_version = |resource: &&Arc<kinds::Kind>| {
             resource.group_resource.group == group && resource.name() == kind && resource.has_version(version)
         };
         let requests: Vec<RequestAttributes> = attributes

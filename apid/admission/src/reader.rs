@@ -10,7 +10,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use kinds::Resource;
+use kinds::Kind;
 
 /// A kind without its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ impl ObjectKind {
     }
 
     /// The kind of the stored objects of a resource; None for a custom kind.
-    pub fn of(resource: &Resource) -> Option<Self> {
+    pub fn of(resource: &Kind) -> Option<Self> {
         resource.stored().row().map(|row| ObjectKind::new(row.group, row.kind))
     }
 
@@ -117,13 +117,13 @@ pub trait Reader: Send + Sync + 'static {
     async fn get_fresh(&self, kind: ObjectKind, namespace: &str, name: &str) -> LookupResult;
 
     /// Reads an object of a custom kind in its storage version.
-    async fn get_custom(&self, resource: &Resource, namespace: &str, name: &str) -> LookupResult;
+    async fn get_custom(&self, resource: &Kind, namespace: &str, name: &str) -> LookupResult;
 
     /// Lists the objects of a served resource, even of a custom kind, that a label selector selects, in their
     /// storage version.
     async fn select(
         &self,
-        resource: &Resource,
+        resource: &Kind,
         namespace: &str,
         selector: &Value,
     ) -> Result<Vec<ListedObject>, Status>;
@@ -198,7 +198,7 @@ impl dyn Reader {
     /// # Errors
     ///
     /// 503: the kind cannot be loaded.
-    pub async fn get_of(&self, resource: &Resource, namespace: &str, name: &str) -> LookupResult {
+    pub async fn get_of(&self, resource: &Kind, namespace: &str, name: &str) -> LookupResult {
         match ObjectKind::of(resource) {
             Some(kind) => self.get(kind, namespace, name).await,
             None => self.get_custom(resource, namespace, name).await,

@@ -16,7 +16,7 @@ use apimachinery::field::{FieldError, FieldPath, quote, shorten};
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
-use kinds::{Context, Registry, Resource, Storage, Subresource, scale};
+use kinds::{Context, Kind, Registry, Storage, Subresource, scale};
 use schema::merge::Merge;
 use serde_json::json;
 
@@ -26,7 +26,7 @@ use crate::{Attributes, Environment};
 /// Version and kind of the objects of a write for one webhook or policy.
 pub(crate) struct Representation<'a> {
     /// The matched resource.
-    pub(crate) resource: &'a Resource,
+    pub(crate) resource: &'a Kind,
     /// The matched version.
     pub(crate) version: &'a str,
     environment: &'a Environment,
@@ -46,7 +46,7 @@ pub(crate) struct RestoredObject {
 struct Body {
     kind: GroupVersionKind,
     /// The resource of the kind, if it is served.
-    resource: Option<Arc<Resource>>,
+    resource: Option<Arc<Kind>>,
     /// Whether the bodies are Scales of the stored objects.
     is_scale: bool,
 }
@@ -180,7 +180,7 @@ impl<'a> Representation<'a> {
         changed: &mut Object,
         registry: &'r Registry,
         names: &Names,
-    ) -> Result<Option<&'r Arc<Resource>>, Status> {
+    ) -> Result<Option<&'r Arc<Kind>>, Status> {
         let expected = self.kind();
         let expected_version = expected.api_version();
         let text = |field: &str| match changed.get(field) {
@@ -205,7 +205,7 @@ impl<'a> Representation<'a> {
         }
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
         let found = registry.find_kind_version(group, version, kind).filter(|found| !found.is_custom());
-        let same_kind = |found: &&Arc<Resource>| found.key_prefix == self.resource.key_prefix;
+        let same_kind = |found: &&Arc<Kind>| found.key_prefix == self.resource.key_prefix;
         if let Some(found) = found.filter(same_kind).filter(|_| self.body.is_none()) {
             return Ok(Some(found));
         }
@@ -254,7 +254,7 @@ impl<'a> Representation<'a> {
 
 impl Body {
     fn new(
-        resource: &Resource,
+        resource: &Kind,
         version: &str,
         subresource: &Subresource,
         environment: &Environment,

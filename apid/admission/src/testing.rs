@@ -13,7 +13,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use kinds::{CurrentRegistry, Registry, Resource, labels};
+use kinds::{CurrentRegistry, Kind, Registry, labels};
 use parking_lot::Mutex;
 use serving::metrics::Metrics;
 
@@ -68,7 +68,8 @@ type Key = (&'static str, &'static str, String, String);
 /// Objects and permissions behind the reader, the writer and the authorizer.
 #[derive(Default)]
 pub(crate) struct FakeBackend {
-    objects: Mutex<BTreeMap<Key, Arc<Object>>>,
+    /// The objects, each with the number of its last change.
+    objects: Mutex<BTreeMap<Key, (u64, Arc<Object>)>>,
     /// Permissions of users and groups: `subject verb resource name`; `*` matches any word.
     rights: Mutex<Vec<String>>,
     /// Number of changes of objects.
@@ -218,13 +219,13 @@ impl FakeBackend {
     pub(crate) fn put(&self, group: &'static str, kind: &'static str, object: Value) {
         let object = Object::from_value(object).unwrap();
         let key = (group, kind, object.namespace().to_owned(), object.name().to_owned());
-        self.objects.lock().insert(key, Arc::new(object));
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        let change = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        self.objects.lock().insert(key, (change, Arc::new(object)));
     }
 
     fn find(&self, kind: ObjectKind, namespace: &str, name: &str) -> Option<Arc<Object>> {
         let key = (kind.group, kind.kind, namespace.to_owned(), name.to_owned());
-        self.objects.lock().get(&key).cloned()
+        self.objects.lock().get(&key).map(|(_, object)| Arc::clone(object))
     }
 }
 
@@ -240,12 +241,18 @@ impl Reader for FakeBackend {
             (*group, *name) == (kind.group, kind.kind)
                 && (namespace.is_empty() || object_namespace == namespace)
         });
-        Some(Ok(of_kind.map(|(_, object)| Arc::clone(object)).collect()))
+        Some(Ok(of_kind.map(|(_, (_, object))| Arc::clone(object)).collect()))
     }
 
     fn cached_items(&self, kind: ObjectKind) -> Option<Result<Vec<ListedObject>, Status>> {
-        let listed = self.cached_list(kind, "")?;
-        Some(listed.map(|objects| objects.into_iter().map(ListedObject::from).collect()))
+        let objects = self.objects.lock();
+        let of_kind =
+            objects.iter().filter(|((group, name, ..), _)| (*group, *name) == (kind.group, kind.kind));
+        let listed = of_kind.map(|((_, _, namespace, name), (change, object))| {
+            let object = Arc::clone(object);
+            ListedObject::new(namespace, name, *change, move || Ok(Arc::clone(&object)))
+        });
+        Some(Ok(listed.collect()))
     }
 
     async fn load(&self, _: ObjectKind) -> Result<(), Status> {
@@ -260,13 +267,13 @@ impl Reader for FakeBackend {
         Ok(self.find(kind, namespace, name))
     }
 
-    async fn get_custom(&self, _: &Resource, _: &str, _: &str) -> LookupResult {
+    async fn get_custom(&self, _: &Kind, _: &str, _: &str) -> LookupResult {
         Ok(None)
     }
 
     async fn select(
         &self,
-        resource: &Resource,
+        resource: &Kind,
         namespace: &str,
         selector: &Value,
     ) -> Result<Vec<ListedObject>, Status> {

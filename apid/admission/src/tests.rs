@@ -8,7 +8,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use kinds::{Registry, Resource};
+use kinds::{Kind, Registry};
 
 use crate::plugins::{AnyPlugin, PLUGINS};
 use crate::testing::Fake;
@@ -69,11 +69,11 @@ impl Reader for ByLetter {
         ByLetter::find(name)
     }
 
-    async fn get_custom(&self, _: &Resource, _: &str, _: &str) -> LookupResult {
+    async fn get_custom(&self, _: &Kind, _: &str, _: &str) -> LookupResult {
         Ok(None)
     }
 
-    async fn select(&self, _: &Resource, _: &str, _: &Value) -> Result<Vec<ListedObject>, Status> {
+    async fn select(&self, _: &Kind, _: &str, _: &Value) -> Result<Vec<ListedObject>, Status> {
         Ok(Vec::new())
     }
 }
@@ -155,7 +155,7 @@ fn plugin_table_is_unique_and_ordered() {
 
 struct ChainWrite<'a> {
     operation: Operation,
-    resource: &'a Resource,
+    resource: &'a Kind,
     subresource: &'a str,
     namespace: &'a str,
     name: &'a str,

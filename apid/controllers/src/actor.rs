@@ -158,7 +158,7 @@ impl Actor {
     pub(super) async fn merge(&self, target: Target<'_>, patch: &[u8]) -> Result<WriteResult, Status> {
         let mut action = self.begin("patch", target);
         action.audited.event.set_patch(Bytes::copy_from_slice(patch));
-        let result = match Patch::parse(patch::Kind::Merge, patch, Limits::NONE) {
+        let result = match Patch::parse(patch::PatchType::Merge, patch, Limits::NONE) {
             Ok(patch) => patch::patch(&action.call(), patch, &self.options()).await,
             Err(status) => Err(status),
         };
@@ -178,7 +178,7 @@ impl Actor {
         action.audited.event.uri.push_str(&format!("?fieldManager={field_manager}&force=true"));
         action.audited.event.set_patch(Bytes::copy_from_slice(configuration));
         let options = WriteOptions { field_manager, force: true, ..options };
-        let result = match Patch::parse(patch::Kind::Apply, configuration, Limits::NONE) {
+        let result = match Patch::parse(patch::PatchType::Apply, configuration, Limits::NONE) {
             Ok(patch) => patch::patch(&action.call(), patch, &options).await,
             Err(status) => Err(status),
         };
@@ -364,12 +364,12 @@ impl Written for DeleteResult {
 }
 
 fn version<'a>(target: &Target<'a>) -> &'a str {
-    target.collection.resource.version()
+    target.collection.kind.internal().version()
 }
 
 /// Returns the authorization attributes of the HTTP request that would make the same write.
 fn attributes(verb: &str, target: &Target<'_>) -> Attributes {
-    let resource = &target.collection.resource;
+    let resource = target.collection.kind.internal();
     let group = resource.group_resource.group.as_str();
     let mut path = if group.is_empty() {
         format!("/api/{}", version(target))

@@ -40,7 +40,7 @@ impl<T> DerivedValues<T> {
         derive: impl Fn(Object) -> T,
     ) -> Result<(), Status> {
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
-        let items = snapshot.scope(&collection.resource.key_prefix, "");
+        let items = snapshot.scope(&collection.kind.key_prefix, "");
         let items = items.map(|item| (item.key(), item.revision(), item));
         self.replace(items, |item| stored::object(item).map(&derive));
         Ok(())

@@ -45,7 +45,7 @@ pub(super) async fn run(api_state: Arc<ApiState>, ttl: Duration) {
     if ttl.is_zero() {
         return;
     }
-    let prefix = events.resource.key_prefix.clone();
+    let prefix = events.kind.key_prefix.clone();
     let mut stopping = api_state.stopping.clone();
     let restart_loop = async {
         loop {

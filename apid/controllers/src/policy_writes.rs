@@ -76,7 +76,7 @@ impl PolicyWriter for PolicyWrites {
 /// object that is deleted meanwhile.
 async fn apply(actor: &Actor, target: Target<'_>, mut configuration: Object) -> Result<(), Status> {
     let existing = stored::get(target.collection, target.namespace, target.name).await?;
-    let resource = &target.collection.resource.group_resource;
+    let resource = &target.collection.kind.internal().group_resource;
     let existing = existing.ok_or_else(|| Status::not_found(resource, target.name))?;
     configuration.set_meta("uid", existing.uid());
     let bytes = configuration.into_value().to_string();

@@ -133,8 +133,8 @@ impl QuotaController {
     fn follow_kinds(self: &Arc<Self>, names: &[String]) {
         let api_state = self.actor.api_state();
         let collections = api_state.kinds.collections().into_iter();
-        for collection in collections.filter(|collection| collection.resource.namespaced) {
-            let resource = &collection.resource;
+        for collection in collections.filter(|collection| collection.kind.namespaced) {
+            let resource = collection.kind.internal();
             let is_counted =
                 names.iter().any(|name| quota::counts_resource(resource, name, &api_state.names));
             if !is_counted {
@@ -175,7 +175,7 @@ impl QuotaController {
             }
             let served: HashSet<String> = {
                 let collections = self.actor.api_state().kinds.collections().into_iter();
-                collections.map(|collection| collection.resource.key_prefix.clone()).collect()
+                collections.map(|collection| collection.kind.key_prefix.clone()).collect()
             };
             self.followed.lock().retain(|prefix, _| served.contains(prefix));
             let names: BTreeSet<String> = {
@@ -205,15 +205,15 @@ impl QuotaController {
         let quotas = collection(api_state)?;
         let _lock = self.reservations.lock_namespace(namespace).await;
         let reservations = self.reservations.in_namespace(namespace);
-        let stored_quotas = stored::objects(&quotas, &quotas.resource.key(namespace, "")).await?;
+        let stored_quotas = stored::objects(&quotas, &quotas.kind.key(namespace, "")).await?;
         let counted: Vec<Arc<Collection>> = api_state
             .kinds
             .collections()
             .into_iter()
             .filter(|collection| {
                 let counts_kind =
-                    |name: &str| quota::counts_resource(&collection.resource, name, &api_state.names);
-                collection.resource.namespaced
+                    |name: &str| quota::counts_resource(collection.kind.internal(), name, &api_state.names);
+                collection.kind.namespaced
                     && stored_quotas.iter().any(|quota| hard_names(quota).any(counts_kind))
             })
             .collect();
@@ -242,7 +242,7 @@ impl QuotaController {
         let mut new_measured = MeasuredObjects::with_capacity(old_measured.len());
         let mut objects_by_kind = Vec::with_capacity(counted.len());
         for collection in counted {
-            let resource = &collection.resource;
+            let resource = collection.kind.internal();
             let items: &Arc<Items> = &collection.items;
             let snapshot: Snapshot = items.snapshot().await.map_err(stored::unavailable)?;
             let scope = resource.key(namespace, "");
@@ -296,7 +296,7 @@ impl QuotaController {
         let now = api_state.clock.now();
         let scopes = Scopes::of(quota);
         let counts_kind = |collection: &Collection, name: &str| {
-            quota::counts_resource(&collection.resource, name, &api_state.names)
+            quota::counts_resource(collection.kind.internal(), name, &api_state.names)
         };
         let counted = objects.iter().filter(|(c, _)| hard_names(quota).any(|name| counts_kind(c, name)));
         let in_scope =

@@ -101,7 +101,7 @@ async fn rewrite(
     let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
     let revision = snapshot.revision().to_string();
     report(actor, migrations, name, MigrationState::Running, "", Some(&revision)).await?;
-    let items = snapshot.scope(&collection.resource.key_prefix, "");
+    let items = snapshot.scope(&collection.kind.key_prefix, "");
     let entries = items.filter_map(|item| stored::entry(item));
     let targets: Vec<(String, String)> =
         entries.map(|entry| (entry.namespace().to_owned(), entry.name().to_owned())).collect();

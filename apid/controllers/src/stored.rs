@@ -88,7 +88,7 @@ pub(super) async fn item(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Arc<Item>>, Status> {
-    let key = collection.resource.key(namespace, name);
+    let key = collection.kind.key(namespace, name);
     let (item, _) = collection.items.get(&key).await.map_err(unavailable)?;
     Ok(item)
 }
@@ -99,7 +99,7 @@ pub(super) async fn item(
 ///
 /// The store cannot be read.
 pub(super) async fn all(collection: &Collection) -> Result<Vec<Object>, Status> {
-    objects(collection, &collection.resource.key_prefix).await
+    objects(collection, &collection.kind.key_prefix).await
 }
 
 /// Returns all objects under the key prefix `scope` of a namespace or of the whole collection.

@@ -108,7 +108,7 @@ impl Reconcile for ClaimProtection {
 ///
 /// The store cannot be read, or a pod of the namespace cannot be decoded.
 async fn scheduled_pods(pods: &Collection, namespace: &str) -> Result<Vec<Object>, Status> {
-    let scope = pods.resource.key(namespace, "");
+    let scope = pods.kind.key(namespace, "");
     let has_node = |_: &Item, pod: &Entry| !pod.field("spec.nodeName").is_empty();
     stored::selected_decodable_objects(pods, &scope, has_node).await
 }
@@ -182,14 +182,14 @@ impl Reconcile for VolumeProtection {
 /// The store cannot be read, or a claim cannot be decoded.
 async fn has_bound_claim(claims: &Collection, volume: &Object) -> Result<bool, Status> {
     let claim_ref_field = |part| volume.str_at(&["spec", "claimRef", part]).unwrap_or("");
-    let referenced_key = claims.resource.key(claim_ref_field("namespace"), claim_ref_field("name"));
+    let referenced_key = claims.kind.key(claim_ref_field("namespace"), claim_ref_field("name"));
     let volume_name = Finder::new(volume.name());
     // A bound claim contains the name of the volume, or `claimRef` of the volume refers to the claim. No objects
     // are made of the other claims.
     let may_be_bound = |claim: &Item, _: &Entry| {
         **claim.key() == *referenced_key || volume_name.find(claim.value()).is_some()
     };
-    let scope = &claims.resource.key_prefix;
+    let scope = &claims.kind.key_prefix;
     let claims = stored::selected_decodable_objects(claims, scope, may_be_bound).await?;
     Ok(claims.iter().any(|claim| is_bound(claim, volume)))
 }
@@ -280,8 +280,7 @@ mod tests {
         cache.attach(&store);
         let resource = registry.find("", "v1", resource).unwrap();
         let items = cache.resource(&resource.key_prefix, Decoder::new(resource));
-        let resource = Arc::clone(resource);
-        (store, Collection { served: Arc::clone(&resource), resource, items, converter: None })
+        (store, Collection { kind: Arc::clone(resource), items, converter: None })
     }
 
     async fn create(store: &Arc<dyn Store>, key: &str, value: Bytes) {
@@ -371,13 +370,13 @@ mod tests {
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {"namespace": "a", "name": name}, "spec": {"nodeName": node},
             }));
-            create(&store, &pods.resource.key("a", name), kinds::entry::encode(&pod)).await;
+            create(&store, &pods.kind.key("a", name), kinds::entry::encode(&pod)).await;
         }
-        create(&store, &pods.resource.key("b", "p"), unreadable_value("wrong key")).await;
+        create(&store, &pods.kind.key("b", "p"), unreadable_value("wrong key")).await;
         let scheduled = scheduled_pods(&pods, "a").await.unwrap();
         assert_eq!(scheduled.iter().map(Object::name).collect::<Vec<_>>(), ["scheduled"]);
         let failure = scheduled_pods(&pods, "b").await.unwrap_err();
-        assert!(failure.message.contains(&pods.resource.key("b", "p")), "{failure}");
+        assert!(failure.message.contains(&pods.kind.key("b", "p")), "{failure}");
     }
 
     #[tokio::test]
@@ -388,11 +387,11 @@ mod tests {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"namespace": "a", "name": "c"}, "spec": {"volumeName": "w"},
         }));
-        create(&store, &claims.resource.key("a", "c"), kinds::entry::encode(&other)).await;
+        create(&store, &claims.kind.key("a", "c"), kinds::entry::encode(&other)).await;
         assert!(!has_bound_claim(&claims, &volume).await.unwrap());
-        create(&store, &claims.resource.key("a", "d"), unreadable_value("wrong key")).await;
+        create(&store, &claims.kind.key("a", "d"), unreadable_value("wrong key")).await;
         let failure = has_bound_claim(&claims, &volume).await.unwrap_err();
-        assert!(failure.message.contains(&claims.resource.key("a", "d")), "{failure}");
+        assert!(failure.message.contains(&claims.kind.key("a", "d")), "{failure}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use apimachinery::names::Names;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kinds::{ApiPriority, Registry, Resource, Storage, Subresource, Verb};
+use kinds::{ApiPriority, Kind, Registry, Storage, Subresource, Verb};
 use serde_json::{Map, Value, json};
 
 mod announced;
@@ -178,7 +178,7 @@ struct Version<'a> {
 /// Server of a version, with the resources.
 enum VersionContent<'a> {
     /// This server; in the order of the registry. Empty for a version that an APIService announces and nobody serves.
-    Own(Vec<&'a Resource>),
+    Own(Vec<&'a Kind>),
     /// The server behind an APIService.
     Remote(&'a RemoteResources),
 }
@@ -252,7 +252,7 @@ fn groups<'a>(registry: &'a Registry, announced: &'a AnnouncedVersions) -> Vec<G
 }
 
 /// Returns the priorities of a version whose APIService does not exist.
-fn default_priority(resource: &Resource, version: &str) -> ApiPriority {
+fn default_priority(resource: &Kind, version: &str) -> ApiPriority {
     match resource.is_custom() {
         true => ApiPriority::CUSTOM,
         false => ApiPriority::of_built_in(resource.stem(), version).unwrap_or(FIRST),
@@ -281,7 +281,7 @@ fn verbs(verbs: &[Verb]) -> Value {
 
 /// Returns the entries of a resource and its subresources for the list of a group version.
 fn resource_entries(
-    resource: &Resource,
+    resource: &Kind,
     version: &str,
     names: &Names,
     has_hashes: bool,
@@ -326,7 +326,7 @@ fn resource_entries(
 /// from its version `served`.
 fn foreign_group_version<'a>(
     subresource: &Subresource,
-    resource: &Resource,
+    resource: &Kind,
     served: &str,
     names: &Names,
 ) -> Option<(String, &'a str)> {
@@ -338,7 +338,7 @@ fn foreign_group_version<'a>(
 /// Returns the field `storageVersionHash`: a hash of group, storage version and kind.
 ///
 /// Clients detect changes of the storage version with it.
-fn storage_version_hash(resource: &Resource) -> String {
+fn storage_version_hash(resource: &Kind) -> String {
     let resource = resource.stored();
     let version = resource.version();
     let text = format!("{}/{version}/{}", resource.group_resource.group, resource.name());
@@ -369,7 +369,7 @@ fn aggregated_group(group: &Group<'_>, names: &Names, lists: &mut SharedLists) -
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn aggregated_resource(resource: &Resource, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
+fn aggregated_resource(resource: &Kind, version: &str, names: &Names, lists: &mut SharedLists) -> Value {
     let kind = resource;
     // As in kube-apiserver, group and version are empty for a built-in kind in the group version of the resource.
     let (group, in_version) = match resource.is_custom() {

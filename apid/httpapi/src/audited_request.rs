@@ -10,18 +10,19 @@
 //!
 //! INVARIANT (cheap without bodies): objects are encoded for the audit log only if the policy asks for the bodies of the
 //! request.
+//! INVARIANT (no large events on I/O threads): the work pool encodes an event with large objects.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use apimachinery::codec::yaml;
 use apimachinery::status::{Reason, Status};
-use audit::{Event, Level, MAX_OBJECT_BYTES, Outcome, Stage};
+use audit::{Event, LARGE_EVENT_BYTES, Level, MAX_OBJECT_BYTES, Outcome, Stage};
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use serving::body::Body;
-use verbs::patch::Kind;
+use verbs::patch::PatchType;
 use verbs::{ListResult, UnreadableObjects};
 
 use crate::negotiate::BodyFormat;
@@ -48,7 +49,7 @@ pub(super) fn rejection(context: &RequestContext) -> ApiResponse {
 /// The last event of a stream, which is written when the guard is dropped.
 pub(super) struct StreamAudit {
     http_state: Arc<HttpState>,
-    event: Event,
+    event: Box<Event>,
     code: u16,
 }
 
@@ -67,6 +68,45 @@ impl Drop for StreamAudit {
         let outcome = Outcome { code: self.code, status: None };
         self.http_state.audit.write_now(&self.event, Stage::ResponseComplete, outcome);
         self.http_state.audited_streams.end();
+    }
+}
+
+/// The last events of a request. Those that are not encoded when the value is dropped are written without waiting.
+struct LastEvents {
+    http_state: Arc<HttpState>,
+    event: Box<Event>,
+    /// The stages whose events are not encoded yet, in order.
+    stages: [Option<Stage>; 2],
+    code: u16,
+    status: Option<Box<Status>>,
+}
+
+impl LastEvents {
+    fn outcome(&self) -> Outcome<'_> {
+        Outcome { code: self.code, status: self.status.as_deref() }
+    }
+
+    /// Encodes and sends the events, and waits as the modes of the backends require.
+    async fn write(mut self) {
+        for index in 0..self.stages.len() {
+            let Some(stage) = self.stages.get(index).copied().flatten() else { continue };
+            let _memory = self.http_state.audit.reserve(&self.event).await;
+            let encoded = self.http_state.audit.encode(&self.event, stage, Some(self.outcome()));
+            if let Some(written) = self.stages.get_mut(index) {
+                *written = None;
+            }
+            if let Some(encoded) = encoded {
+                self.http_state.audit.send(encoded).await;
+            }
+        }
+    }
+}
+
+impl Drop for LastEvents {
+    fn drop(&mut self) {
+        for stage in std::mem::take(&mut self.stages).into_iter().flatten() {
+            self.http_state.audit.write_now(&self.event, stage, self.outcome());
+        }
     }
 }
 
@@ -107,25 +147,42 @@ impl RequestContext {
         if !self.decide_audit(&mut event) {
             return;
         }
-        let audit = &self.http_state.audit;
         if let Some(message) = event.panic.take() {
             let status = Status::failure(Reason::InternalError, format!("APIServer panic'd: {message}"));
-            audit.write(&event, Stage::Panic, Outcome { code: status.code, status: Some(&status) }).await;
-            return;
+            return self
+                .write_last_events(event, [Some(Stage::Panic), None], status.code, Some(&status))
+                .await;
         }
-        let outcome = Outcome { code, status };
         if event.level() == Level::RequestResponse
-            && let Some(status) = outcome.status
+            && let Some(status) = status
         {
             event.set_response_object(Bytes::from(status.to_value().to_string()));
         }
-        let has_no_credentials = outcome.code == 401 && event.user.is_none();
+        let has_no_credentials = code == 401 && event.user.is_none();
         let is_started = has_no_credentials || self.info.is_long_running();
-        let started = is_started.then(|| audit.write(&event, Stage::ResponseStarted, outcome));
-        let complete = (!has_no_credentials).then(|| audit.write(&event, Stage::ResponseComplete, outcome));
-        // If the client disconnects meanwhile, the drop of the futures sends the remaining events.
-        for sending in [started, complete].into_iter().flatten() {
-            sending.await;
+        let stages = [
+            is_started.then_some(Stage::ResponseStarted),
+            (!has_no_credentials).then_some(Stage::ResponseComplete),
+        ];
+        self.write_last_events(event, stages, code, status).await;
+    }
+
+    /// Writes events of a request, on the work pool if its objects are large.
+    async fn write_last_events(
+        &self,
+        event: Box<Event>,
+        stages: [Option<Stage>; 2],
+        code: u16,
+        status: Option<&Status>,
+    ) {
+        let is_large = event.object_bytes() > LARGE_EVENT_BYTES;
+        let http_state = Arc::clone(&self.http_state);
+        let events = LastEvents { http_state, event, stages, code, status: status.cloned().map(Box::new) };
+        if is_large {
+            // The end of the pool and of the request drop the events, which are then written without waiting.
+            let _ = self.pool.run(self.flow(), events.write()).await;
+        } else {
+            events.write().await;
         }
     }
 
@@ -148,8 +205,19 @@ impl RequestContext {
         let Some(mut event) = self.audit.take() else { return };
         if self.decide_audit(&mut event) {
             let status = Status::failure(Reason::Timeout, "the client disconnected before the response");
-            let outcome = Outcome { code: status.code, status: Some(&status) };
-            self.http_state.audit.write_now(&event, Stage::ResponseComplete, outcome);
+            let is_large = event.object_bytes() > LARGE_EVENT_BYTES;
+            let events = LastEvents {
+                http_state: Arc::clone(&self.http_state),
+                event,
+                stages: [Some(Stage::ResponseComplete), None],
+                code: status.code,
+                status: Some(Box::new(status)),
+            };
+            // Without a runtime the process ends, and the drop of the events writes them.
+            if is_large && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                let (pool, flow) = (Arc::clone(&self.pool), self.flow());
+                runtime.spawn(async move { pool.run(flow, events.write()).await });
+            }
         }
     }
 
@@ -194,17 +262,17 @@ impl RequestContext {
 
     /// Adds a patch to the event if the event contains the object of the request. A patch that cannot be read is
     /// omitted.
-    pub(super) fn audit_patch(&self, patch: &[u8], kind: Kind) {
+    pub(super) fn audit_patch(&self, patch: &[u8], kind: PatchType) {
         if self.audit.level() < Level::Request {
             return;
         }
         let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(patch).is_ok();
         let json = match kind {
             _ if is_json => Some(Bytes::copy_from_slice(patch)),
-            Kind::Apply => yaml::decode(patch, self.api_state().body_limits)
+            PatchType::Apply => yaml::decode(patch, self.api_state().body_limits)
                 .ok()
                 .map(|decoded| Bytes::from(decoded.value.to_string())),
-            Kind::Json | Kind::Merge | Kind::Strategic => None,
+            PatchType::Json | PatchType::Merge | PatchType::Strategic => None,
         };
         if let Some(json) = json {
             self.audit.update(|event| event.set_patch(json));

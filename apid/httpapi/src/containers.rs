@@ -35,6 +35,7 @@ use serving::body::{Body, BodyError};
 use tokio::sync::watch;
 use verbs::{ApiState, Call, ConnectOptions, NodeRequest};
 
+use crate::forwarded::paced;
 use crate::long_running;
 use crate::request_context::RequestContext;
 use crate::response::respond::ApiResponse;
@@ -123,9 +124,9 @@ async fn log(
     if !(200..=206).contains(&response.status().as_u16()) {
         return Err(log_failure(call.name, response).await);
     }
-    let finish = long_running::begin(context, &call.collection.served, 200).await;
+    let finish = long_running::begin(context, &call.collection.kind, 200).await;
     let stopping = call.api_state.stopping.clone();
-    let body = StoppableBody::new(response.into_body(), finish, stopping, at_shutdown);
+    let body = StoppableBody::new(paced(response.into_body()), finish, stopping, at_shutdown);
     Ok(ApiResponse::plain_stream(Body::stream(body)))
 }
 
@@ -140,35 +141,8 @@ async fn log_failure(pod: &str, response: Response<Body>) -> Status {
         500 => Status::internal(text),
         400 => Status::bad_request(text),
         _ => {
-            let (reason, message) = match code {
-                401 => (Reason::Unauthorized, "the server has asked for the client to provide credentials"),
-                403 => (Reason::Forbidden, text.as_str()),
-                404 => (Reason::NotFound, "the server could not find the requested resource"),
-                405 => (
-                    Reason::MethodNotAllowed,
-                    "the server does not allow this method on the requested resource",
-                ),
-                429 => (
-                    Reason::TooManyRequests,
-                    "the server has received too many requests and has asked us to try again later",
-                ),
-                503 => (Reason::ServiceUnavailable, "the server is currently unable to handle the request"),
-                _ => (Reason::Unknown, ""),
-            };
-            let message = match (message, code) {
-                ("", 500..) => {
-                    format!("an error on the server ({text:?}) has prevented the request from succeeding")
-                }
-                ("", _) => format!(
-                    "the server responded with the status code {code} but did not return more information"
-                ),
-                _ => message.to_owned(),
-            };
-            let reason =
-                if reason == Reason::Unknown && code >= 500 { Reason::InternalError } else { reason };
             let details = Details { name: pod.to_owned(), kind: "pods/log".to_owned(), ..Details::default() };
-            let status = Status::failure(reason, format!("{message} ( pods/log {pod})"));
-            Status { code, ..status.with_details(details) }
+            Status::of_response(code, &format!(" pods/log {pod}"), &text).with_details(details)
         }
     }
 }
@@ -308,6 +282,7 @@ async fn pass_through(
     path_and_query: String,
 ) -> Result<ApiResponse, Status> {
     let forward = Forward {
+        hops: &call.api_state.forwarding.hops,
         transport: &call.api_state.forwarding.kubelets,
         target: &request.target,
         path_and_query,
@@ -320,7 +295,7 @@ async fn pass_through(
     match until_stopped(call.api_state, answer).await?? {
         Forwarded::Response(response) => Ok(ApiResponse::forwarded(response)),
         Forwarded::Upgraded { head, tunnel } => {
-            let finish = long_running::begin(context, &call.collection.served, 101).await;
+            let finish = long_running::begin(context, &call.collection.kind, 101).await;
             spawn(call.api_state, finish, async move {
                 tunnel.run().await;
             });
@@ -355,7 +330,7 @@ async fn translate(
     let url = format!("{}{path_and_query}", request.target.origin());
     let response = ApiResponse::switching_protocols(handshake.headers.clone());
     let counter = context.http_state.stream_metrics.clone();
-    let finish = long_running::begin(context, &call.collection.served, 101).await;
+    let finish = long_running::begin(context, &call.collection.kind, 101).await;
     spawn(call.api_state, finish, async move {
         let client = match handshake.upgrade().await {
             Ok(client) => client,
@@ -452,7 +427,7 @@ async fn tunnel(
     let selected = selected.map(|protocol| format!("{TUNNEL_PREFIX}{protocol}"));
     let handshake = handshake.with_protocol(selected.as_deref());
     let response = ApiResponse::switching_protocols(handshake.headers.clone());
-    let finish = long_running::begin(context, &call.collection.served, 101).await;
+    let finish = long_running::begin(context, &call.collection.kind, 101).await;
     spawn(call.api_state, finish, async move {
         let client = match handshake.upgrade().await {
             Ok(client) => client,

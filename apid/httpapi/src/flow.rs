@@ -144,7 +144,7 @@ fn work(context: &RequestContext, schema: &Schema) -> Work {
         }
         "create" | "update" | "patch" | "delete" => {
             let Some(collection) = context.stored_collection() else { return Work::SMALL };
-            let key = collection.resource.key(&attributes.namespace, &attributes.name);
+            let key = collection.kind.key(&attributes.namespace, &attributes.name);
             let watches = collection.items.watchers_of(&key);
             schema.observe_watches(watches);
             flowcontrol::write_work(watches, || schema.max_seats())

@@ -2,8 +2,10 @@
 //!
 //! # Contract
 //!
-//! The body of such a request is not read before it is forwarded ([`streams_body`]); bodies are streamed in both
-//! directions, and a side that does not read stops the other. A proxy request has no time limit, as in kube-apiserver:
+//! The body of a proxy request is not read before it is forwarded ([`streams_body`]). The body of a request to an
+//! aggregated API arrives before the request takes its place, up to the limit of bodies; a longer or slower body is
+//! streamed after that, without the place ([`has_unfinished_body`]). Bodies are streamed in both directions, and a side
+//! that does not read stops the other. A proxy request has no time limit, as in kube-apiserver:
 //! it ends with its client, its backend or the server. A path of a proxy is cleaned, so that it cannot leave its root.
 //!
 //! # Invariants
@@ -21,6 +23,7 @@ use http_body_util::BodyExt as _;
 use serving::body::Body;
 use verbs::{Call, ConnectOptions, ProxyRequest};
 
+use crate::body::RequestBody;
 use crate::containers::{AtShutdown, StoppableBody, spawn, until_stopped, upgrade_headers};
 use crate::request_context::RequestContext;
 use crate::response::respond::ApiResponse;
@@ -28,9 +31,29 @@ use crate::stream::OnDrop;
 use crate::{aggregated, deadline, long_running};
 use authclient::Authorized;
 
-/// Whether the body of a request is forwarded and not read.
+/// Maximum number of bytes of the response of a backend that a connection buffers, in addition to the buffers below HTTP.
+/// The backend has the next bytes at once, so that a small buffer costs a client that reads no time.
+const MAX_UNWRITTEN: usize = 32 * 1024;
+
+/// Limits the bytes of a response that wait for a client that does not read.
+pub(super) fn paced(body: Body) -> Body {
+    serving::body::paced(body, MAX_UNWRITTEN)
+}
+
+/// Whether the body of a request is forwarded as it arrives. Such requests take no seat.
 pub(super) fn streams_body(context: &RequestContext) -> bool {
-    context.remote.is_some() || context.info.attributes.subresource == "proxy" && context.info.is_unlimited()
+    context.info.is_unlimited()
+        && (context.remote.is_some() || context.info.attributes.subresource == "proxy")
+}
+
+/// Whether a part of the body has not arrived when the request is forwarded. Such a request gives its place back, because
+/// its client decides how long the rest takes; the limit of forwarded requests of the user bounds such requests.
+pub(super) fn has_unfinished_body(context: &RequestContext) -> bool {
+    context
+        .unread_body
+        .lock()
+        .as_ref()
+        .is_some_and(|body| !matches!(body, RequestBody::Whole(_)) && !body.is_empty())
 }
 
 /// Forwards a request to the server of its API version.
@@ -54,7 +77,7 @@ pub(super) async fn aggregated(
             let at_shutdown = if is_watch { AtShutdown::End } else { AtShutdown::Fail };
             let remaining = context.time_limit.end().saturating_sub(context.api_state().clock.monotonic());
             let place = context.forwarded.lock().take();
-            let response = response.map(|body| match is_long {
+            let response = response.map(paced).map(|body| match is_long {
                 true => {
                     let finish = OnDrop::new(move || drop(place));
                     Body::stream(StoppableBody::new(body, finish, stopping, at_shutdown))
@@ -90,8 +113,8 @@ pub(super) async fn aggregated(
 ///
 /// # Errors
 ///
-/// Those of [`verbs::proxy_request`]; 429 above the limit of the user; 503 if the backend does not answer, 500 if it
-/// does not upgrade.
+/// Those of [`verbs::proxy_request`]; 429 above the limit of the user; 508 for a request that has come back to
+/// this server; 503 if the backend does not answer, 500 if it does not upgrade.
 pub(super) async fn proxy(
     context: &RequestContext,
     call: &Call<'_>,
@@ -113,6 +136,7 @@ pub(super) async fn proxy(
     }
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let forward = Forward {
+        hops: &forwarding.hops,
         transport: if backend.is_kubelet { &forwarding.kubelets } else { &forwarding.workloads },
         target: &backend.target,
         path_and_query: format!("{}{query}", url_path::clean_directory(&path)),
@@ -123,13 +147,14 @@ pub(super) async fn proxy(
         user: None,
         extra_headers: Vec::new(),
     };
-    let served = &call.collection.served;
+    let served = &call.collection.kind;
     let answer = forwarding::forward(&context.head, context.take_body(), forward);
     match until_stopped(call.api_state, answer).await?? {
         Forwarded::Response(response) => {
             let finish = long_running::begin(context, served, response.status().as_u16()).await;
             let stopping = call.api_state.stopping.clone();
-            let body = |body| Body::stream(StoppableBody::new(body, finish, stopping, AtShutdown::Fail));
+            let body =
+                |body| Body::stream(StoppableBody::new(paced(body), finish, stopping, AtShutdown::Fail));
             Ok(ApiResponse::forwarded(response.map(body)))
         }
         Forwarded::Upgraded { head, tunnel } => {

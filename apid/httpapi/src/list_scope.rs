@@ -48,7 +48,7 @@ impl ListScope {
     pub(super) fn new(attributes: &Attributes, query: &Query, collection: &Collection) -> Option<Self> {
         let comparisons = comparisons(attributes);
         let snapshot = collection.items.snapshot_now()?;
-        let resource = &collection.resource;
+        let resource = collection.kind.internal();
         let key_prefix = match (attributes.namespace.as_str(), attributes.name.as_str()) {
             ("", "") => resource.key_prefix.clone(),
             (namespace, name) => resource.key(namespace, name),

@@ -1,13 +1,13 @@
 //! Responses that outlast their handler: watches, logs and streams of containers.
 
-use kinds::Resource;
+use kinds::Kind;
 
 use crate::request_context::RequestContext;
 use crate::stream::OnDrop;
 
 /// Counts a long-running request and its connection, and writes its audit event of the response head. The returned guard
 /// ends them when the response ends.
-pub(super) async fn begin(context: &RequestContext, served: &Resource, code: u16) -> OnDrop {
+pub(super) async fn begin(context: &RequestContext, served: &Kind, code: u16) -> OnDrop {
     let (info, query, head) = (&context.info, &context.query, &context.head);
     let active_request = context.http_state.request_metrics.begin_long_running(info, query, head, served);
     let stream_audit = context.begin_stream_audit(code).await;

@@ -17,7 +17,7 @@ use flowcontrol::Schema;
 use http::header;
 use http::request::Parts;
 use jiff::Timestamp;
-use kinds::{Resource, Storage};
+use kinds::{Kind, Storage};
 use parking_lot::Mutex;
 use serving::body::Body;
 use serving::server::ConnectionInfo;
@@ -59,7 +59,7 @@ pub(super) struct RequestContext {
     /// The API version of the path, if another server serves it.
     pub(super) remote: Option<Arc<RemoteApi>>,
     /// The resource that the path names; None for non-resource paths, unknown resources, and those of other servers.
-    pub(super) resource: Option<Arc<Resource>>,
+    pub(super) resource: Option<Arc<Kind>>,
     pub(super) connection: Arc<ConnectionInfo>,
     /// The time that the request may take.
     pub(super) time_limit: TimeLimit,

@@ -109,7 +109,7 @@ fn heavy_object_bytes(context: &RequestContext) -> Option<usize> {
         _ if attributes.name.is_empty() => None,
         _ => {
             let collection = context.stored_collection()?;
-            let key = collection.resource.key(&attributes.namespace, &attributes.name);
+            let key = collection.kind.key(&attributes.namespace, &attributes.name);
             let bytes = collection.items.get_now(&key)??.value().len();
             (bytes > MAX_INLINE_OBJECT_BYTES).then_some(bytes * OBJECT_FACTOR)
         }

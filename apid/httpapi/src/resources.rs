@@ -8,7 +8,7 @@ use apimachinery::attributes::Attributes;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use http::{Method, header};
-use kinds::{Resource, STANDARD_VERBS, Storage, Subresource, Verb};
+use kinds::{Kind, STANDARD_VERBS, Storage, Subresource, Verb};
 use serde_json::Value;
 
 use crate::negotiate::{
@@ -68,7 +68,7 @@ pub(super) async fn handle(
 
 /// Whether the path of a request for a custom kind has a namespace and the kind has none, or the reverse. A list
 /// or a watch may be in all namespaces.
-fn has_other_scope(context: &RequestContext, resource: &Resource, verb: &str) -> bool {
+fn has_other_scope(context: &RequestContext, resource: &Kind, verb: &str) -> bool {
     let in_namespace = !context.info.namespace.is_empty();
     let is_in_all = resource.namespaced && matches!(verb, "list" | "watch");
     resource.is_custom() && resource.namespaced != in_namespace && !is_in_all
@@ -127,7 +127,7 @@ async fn handle_stored(
     recorder: &Recorder,
 ) -> Result<ApiResponse, Status> {
     let attributes = authorized.attributes();
-    let kind = &collection.served;
+    let kind = &collection.kind;
     let name = context.info.path_name();
     let namespace = context.info.namespace.as_str();
     let in_all_namespaces = kind.namespaced && namespace.is_empty();
@@ -138,8 +138,8 @@ async fn handle_stored(
         "" => None,
         requested => {
             // As in kube-apiserver, a missing subresource of a custom kind returns 404 for the object.
-            let subresource_error = || match collection.served.is_custom() {
-                true => Status::not_found(&collection.served.group_resource, name),
+            let subresource_error = || match collection.kind.is_custom() {
+                true => Status::not_found(&collection.kind.group_resource, name),
                 false => Status::unknown_resource(),
             };
             Some(kind.subresource(requested).ok_or_else(subresource_error)?)
@@ -163,7 +163,7 @@ async fn handle_stored(
     };
     let served_verbs = subresource.map_or(kind.verbs, |subresource| subresource.verbs);
     let verb = verb.filter(|verb| served_verbs.contains(verb)).ok_or_else(Status::method_not_allowed)?;
-    report_deprecation(context, attributes, &collection.served, recorder);
+    report_deprecation(context, attributes, &collection.kind, recorder);
     let call = context.call(kinds, authorized, collection, recorder);
     let other_subresource =
         subresource.filter(|s| !kind.is_part(s)).filter(|_| call.virtual_kind().is_none());
@@ -186,7 +186,7 @@ async fn handle_stored(
 fn report_deprecation(
     context: &RequestContext,
     attributes: &Attributes,
-    resource: &Resource,
+    resource: &Kind,
     recorder: &Recorder,
 ) {
     let Some(deprecation) = &resource.deprecation else { return };
@@ -245,7 +245,7 @@ async fn watch(context: &RequestContext, call: &Call<'_>) -> Result<ApiResponse,
     let handshake = Handshake::from_head(&context.head)?;
     let start = verbs::watch(call, &options).await?;
 
-    let served = &call.collection.served;
+    let served = &call.collection.kind;
     let finish = long_running::begin(context, served, 200).await;
     let format = representation.format;
     let events = call.api_state.read_metrics.watch_events(served, call.version);
@@ -280,15 +280,15 @@ async fn patch(context: &RequestContext, call: &Call<'_>, body: &[u8]) -> Result
     let is_cbor =
         context.encoding_support().cbor && content_type.as_deref() == Some("application/apply-patch+cbor");
     let kind = if is_cbor {
-        verbs::patch::Kind::Apply
+        verbs::patch::PatchType::Apply
     } else {
-        Patch::kind(content_type.as_deref(), call.collection.served.is_custom())?
+        Patch::kind(content_type.as_deref(), call.collection.kind.is_custom())?
     };
     let representation = context.representation(call, Offer::Object)?;
     let options = context.write_options();
     let names = &call.api_state.names;
     let options = match kind {
-        verbs::patch::Kind::Apply => options.validate_apply(names)?,
+        verbs::patch::PatchType::Apply => options.validate_apply(names)?,
         _ => options.validate("PatchOptions", names)?,
     };
     let limits = call.api_state.body_limits;
@@ -340,7 +340,7 @@ async fn delete_collection(
 async fn handle_review(
     context: &RequestContext,
     authorized: &Authorized,
-    resource: &Resource,
+    resource: &Kind,
     body: &[u8],
     recorder: &Recorder,
 ) -> Result<ApiResponse, Status> {
@@ -378,10 +378,10 @@ async fn handle_other_subresource(
     subresource: &Subresource,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
-    let (registry, served) = (&call.kinds.registry, &call.collection.served);
+    let (registry, served) = (&call.kinds.registry, &call.collection.kind);
     let kind = registry.body(served, subresource, &call.api_state.names);
     let is_binding_like =
-        |kind: &&Arc<Resource>| kind.storage == Storage::Eviction || kind.binding_action().is_some();
+        |kind: &&Arc<Kind>| kind.storage == Storage::Eviction || kind.binding_action().is_some();
     if let Some(kind) = kind.filter(is_binding_like) {
         return handle_binding_like(context, call, kind, body).await;
     }
@@ -399,7 +399,7 @@ async fn handle_other_subresource(
 async fn handle_binding_like(
     context: &RequestContext,
     call: &Call<'_>,
-    kind: &Resource,
+    kind: &Kind,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let CreateRequest { format, payload, options } = context.create_request(body)?;
@@ -413,7 +413,7 @@ async fn handle_binding_like(
 async fn token_request(
     context: &RequestContext,
     call: &Call<'_>,
-    kind: &Resource,
+    kind: &Kind,
     body: &[u8],
 ) -> Result<ApiResponse, Status> {
     let CreateRequest { format, payload, options } = context.create_request(body)?;
@@ -504,10 +504,7 @@ impl RequestContext {
     }
 
     fn encoding_support_of(&self, call: &Call<'_>) -> EncodingSupport<'_> {
-        EncodingSupport {
-            protobuf: protobuf::has_message(&call.collection.served),
-            ..self.encoding_support()
-        }
+        EncodingSupport { protobuf: protobuf::has_message(&call.collection.kind), ..self.encoding_support() }
     }
 
     fn body_format(&self) -> Result<BodyFormat, Status> {
@@ -536,7 +533,7 @@ impl RequestContext {
         let include = self.query.text("includeObject");
         let (resource, version) = match call.virtual_kind() {
             Some(view) => (view, view.version()),
-            None => (&call.collection.served, call.version),
+            None => (&call.collection.kind, call.version),
         };
         let representation = Representation::new(&self.http_state, resource, version, negotiated, include)?;
         Ok(representation.with_pretty(self.response_options.pretty))

@@ -93,8 +93,6 @@ pub use reference_key::{
     REFERENCE_ROOT, ReferencePrefixes, reference_key_of, resource_of_prefix, resource_prefix,
 };
 pub use registry::{CurrentRegistry, Registry};
-/// The former name of [`Kind`].
-pub type Resource = Kind;
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
     WriteRules,

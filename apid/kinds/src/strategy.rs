@@ -198,26 +198,7 @@ impl WriteRules {
 /// [`crate::Kind`] call the methods of this trait and also apply the metadata rules. Objects conform to
 /// the schema before each call. A missing field that the schema omits is absent and never `null`.
 pub trait Strategy: Send + Sync {
-    /// Grace period in seconds: the requested period or the default of the object.
-    /// None for kinds without graceful deletion.
-    fn grace_period_seconds(&self, _object: &Object, _requested: Option<i64>) -> Option<i64> {
-        None
-    }
-
-    /// Value of one of [`crate::SelectableFields::names`]: a string, boolean or number as text; `""` if unset.
-    fn field(&self, object: &Object, field: &str) -> String {
-        match object.find(field) {
-            Some(Value::String(text)) => text.clone(),
-            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
-            _ => String::new(),
-        }
-    }
-
-    /// The message about an annotation that kube-apiserver converts to a field, and whose value is not of the type of
-    /// the field.
-    fn malformed_annotation(&self, _object: &Object) -> Option<String> {
-        None
-    }
+    // Preparation of writes.
 
     /// Sets default values. apid also calls this on stored objects of older releases.
     fn default(&self, _object: &mut Object, _ctx: &Context<'_>) {}
@@ -243,6 +224,14 @@ pub trait Strategy: Send + Sync {
     /// features. Runs after mutating admission, when the name is known, and before validation.
     fn canonicalize(&self, _object: &mut Object, _ctx: &Context<'_>) {}
 
+    // Validation.
+
+    /// The message about an annotation that kube-apiserver converts to a field, and whose value is not of the type of
+    /// the field.
+    fn malformed_annotation(&self, _object: &Object) -> Option<String> {
+        None
+    }
+
     /// Validates an object, without its metadata.
     fn validate(&self, _object: &Object, _ctx: &Context<'_>) -> FieldErrors {
         FieldErrors::new()
@@ -257,6 +246,19 @@ pub trait Strategy: Send + Sync {
     /// Converts the errors of the storage version to those of this version, for a non-storage version.
     fn errors_of_version(&self, errors: FieldErrors) -> FieldErrors {
         errors
+    }
+
+    /// Warnings for the client that wrote the object.
+    fn warnings(&self, _new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    // Deletion.
+
+    /// Grace period in seconds: the requested period or the default of the object.
+    /// None for kinds without graceful deletion.
+    fn grace_period_seconds(&self, _object: &Object, _requested: Option<i64>) -> Option<i64> {
+        None
     }
 
     /// Whether a terminating object stays in the store for a reason other than `metadata.finalizers`.
@@ -280,19 +282,25 @@ pub trait Strategy: Send + Sync {
         None
     }
 
-    /// Translation between the stored field names and those of the names preset; None if all names are equal.
-    fn translation(&self, _names: &Names) -> Option<&dyn Translation> {
-        None
-    }
+    // Representation and selection.
 
-    /// Warnings for the client that wrote the object.
-    fn warnings(&self, _new: &Object, _old: Option<&Object>, _ctx: &Context<'_>) -> Vec<String> {
-        Vec::new()
+    /// Value of one of [`crate::SelectableFields::names`]: a string, boolean or number as text; `""` if unset.
+    fn field(&self, object: &Object, field: &str) -> String {
+        match object.find(field) {
+            Some(Value::String(text)) => text.clone(),
+            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string(),
+            _ => String::new(),
+        }
     }
 
     /// Conditions of the Table row of an object: clients can hide completed objects.
     fn row_conditions(&self, _object: &Object) -> Vec<Value> {
         Vec::new()
+    }
+
+    /// Translation between the stored field names and those of the names preset; None if all names are equal.
+    fn translation(&self, _names: &Names) -> Option<&dyn Translation> {
+        None
     }
 }
 

@@ -8,7 +8,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
-use kinds::{Context, EnabledVersions, Registry, Resource};
+use kinds::{Context, EnabledVersions, Kind, Registry};
 use serde_json::json;
 
 /// Number of items of a list.
@@ -34,7 +34,7 @@ impl Rules {
         Rules { names, registry, clock, rng: SeededRng::new(1), key, subresource: "" }
     }
 
-    fn resource(&self) -> &Resource {
+    fn resource(&self) -> &Kind {
         self.registry.find(self.key.0, self.key.1, self.key.2).unwrap()
     }
 

@@ -25,7 +25,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::time;
 use kinds::entry::{self, Decoder};
-use kinds::{Context, Registry, Resource, Source};
+use kinds::{Context, Kind, Registry, Source};
 use storage::Revision;
 use storage::cache::Decode as _;
 
@@ -181,13 +181,13 @@ fn generated_name_is_accepted_where_a_name_is() {
 struct Case<'a> {
     case: &'a Value,
     names: Names,
-    resource: Arc<Resource>,
+    resource: Arc<Kind>,
     clock: ManualClock,
     rng: SeededRng,
 }
 
 impl<'a> Case<'a> {
-    fn new(resource: &Resource, case: &'a Value) -> Self {
+    fn new(resource: &Kind, case: &'a Value) -> Self {
         let preset = if case["names"] == "svc" { Preset::Svc } else { Preset::Kubernetes };
         let names = Names::new(preset, "example.test").unwrap();
         let group = names.group(resource.stem());

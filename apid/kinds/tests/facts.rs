@@ -240,7 +240,7 @@ fn every_version(names: &Names) -> Registry {
     Registry::with_versions(names, &versions)
 }
 
-fn create_object(resource: &kinds::Resource, names: &Names, body: Value) -> Object {
+fn create_object(resource: &kinds::Kind, names: &Names, body: Value) -> Object {
     let clock = ManualClock::at(time::parse("2024-01-02T03:04:05Z").unwrap());
     let rng = SeededRng::new(1);
     let ctx = Context { names, clock: &clock, rng: &rng, subresource: "" };

@@ -22,7 +22,7 @@ use std::fs;
 use std::path::Path;
 
 use apimachinery::names::{Names, Preset};
-use kinds::{Registry, Resource};
+use kinds::{Kind, Registry};
 use serde_json::Value;
 
 use experiment::Experiment;
@@ -116,7 +116,7 @@ fn experiment_with_all_kinds() -> Vec<(String, String, &'static str)> {
 }
 
 /// Name of a kind in the table: `core.Pod`.
-fn kind_name(resource: &Resource) -> String {
+fn kind_name(resource: &Kind) -> String {
     let group = resource.schema.type_name().unwrap().split('/').next().unwrap();
     format!("{group}.{}", resource.name())
 }

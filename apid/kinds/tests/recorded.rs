@@ -10,7 +10,7 @@ use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::time;
-use kinds::{Context, Registry, Resource, Storage};
+use kinds::{Context, Kind, Registry, Storage};
 
 /// Resources with complete rules.
 /// For other resources the test skips rejected objects and ignores defaults that are not implemented.
@@ -143,7 +143,7 @@ fn drop_long_messages(recorded: &mut Value, have: &mut Value) {
 }
 
 /// Namespace and resource of a collection path of stored objects.
-fn collection<'a, 'p>(registry: &'a Registry, path: &'p str) -> Option<(&'p str, &'a Resource)> {
+fn collection<'a, 'p>(registry: &'a Registry, path: &'p str) -> Option<(&'p str, &'a Kind)> {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let (group, rest) = match parts.as_slice() {
         ["api", "v1", rest @ ..] => ("", rest),

@@ -2,7 +2,7 @@
 
 use apimachinery::names::{Names, Preset};
 use apimachinery::object::{Object, Value};
-use kinds::{EnabledVersions, Registry, Resource, Storage};
+use kinds::{EnabledVersions, Kind, Registry, Storage};
 use serde_json::json;
 
 fn names(preset: Preset) -> Names {
@@ -10,7 +10,7 @@ fn names(preset: Preset) -> Names {
 }
 
 /// An object of a version in its stored form.
-fn conform_object(resource: &Resource, mut value: Value) -> Object {
+fn conform_object(resource: &Kind, mut value: Value) -> Object {
     value["kind"] = resource.name().into();
     value["apiVersion"] = resource.api_version().into();
     let mut object = Object::from_value(value).unwrap();
@@ -19,14 +19,14 @@ fn conform_object(resource: &Resource, mut value: Value) -> Object {
     object
 }
 
-fn to_served_object(resource: &Resource, stored: &Object, names: &Names) -> Object {
+fn to_served_object(resource: &Kind, stored: &Object, names: &Names) -> Object {
     let mut object = stored.clone();
     resource.convert_from_storage(&mut object, names).unwrap();
     assert_eq!(object.api_version(), resource.api_version());
     object
 }
 
-fn to_stored_object(resource: &Resource, served: &Object, names: &Names) -> Object {
+fn to_stored_object(resource: &Kind, served: &Object, names: &Names) -> Object {
     let mut object = served.clone();
     resource.to_stored(&mut object, names).unwrap();
     assert_eq!(object.api_version(), resource.stored().api_version());

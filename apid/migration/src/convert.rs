@@ -16,7 +16,7 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use kinds::{Context, Registry, Resource, Storage, lifecycle};
+use kinds::{Context, Kind, Registry, Storage, lifecycle};
 use schema::TypeError;
 
 use crate::removed::{self, Notes, RemovedVersion};
@@ -143,7 +143,7 @@ impl<'a> Converter<'a> {
     fn upgrade(
         &self,
         mut object: Object,
-        resource: &Resource,
+        resource: &Kind,
         removed: Option<&RemovedVersion>,
         notes: &mut Notes,
     ) -> Result<Object, ConvertError> {
@@ -171,7 +171,7 @@ impl<'a> Converter<'a> {
     }
 
     /// Warnings with the validation errors that the server would return for a creation of the object.
-    fn rejections(&self, object: &Object, stored: &Resource) -> Vec<String> {
+    fn rejections(&self, object: &Object, stored: &Kind) -> Vec<String> {
         if stored.storage != Storage::Stored {
             return Vec::new();
         }
@@ -192,7 +192,7 @@ impl<'a> Converter<'a> {
     fn represent(
         &self,
         mut object: Object,
-        resource: &Resource,
+        resource: &Kind,
         fallback: (&str, &str),
         target: Option<&GroupVersion>,
         notes: &mut Notes,

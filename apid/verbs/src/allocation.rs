@@ -31,7 +31,7 @@ impl Call<'_> {
         old: Option<&Object>,
         is_dry_run: bool,
     ) -> Result<Option<Reservation>, Status> {
-        let resource = &self.collection.resource;
+        let resource = self.collection.kind.internal();
         let is_service = resource.plural() == "services" && resource.group_resource.group.is_empty();
         if !is_service || !self.subresource.is_empty() {
             return Ok(None);
@@ -77,7 +77,7 @@ impl Call<'_> {
         address: IpAddr,
         owner: &Owner,
     ) -> Result<(), Status> {
-        let (resource, addresses) = (&collection.resource, &self.api_state.addresses);
+        let (resource, addresses) = (collection.kind.internal(), &self.api_state.addresses);
         let record = addresses.record(address, owner);
         let (name, version) = (record.name().to_owned(), resource.version());
         let user =

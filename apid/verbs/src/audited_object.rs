@@ -8,19 +8,13 @@
 use admission::Recorder;
 use apimachinery::codec::json;
 use apimachinery::object::Object;
-use kinds::{Context, Resource};
+use kinds::{Context, Kind};
 use schema::key_order::OrderedFields;
 
 /// Records a decoded object for the audit event, if the event contains objects of requests.
 ///
 /// `served`: the kind in the version of the object; `stored`: the kind in its storage version.
-pub(crate) fn record(
-    recorder: &Recorder,
-    served: &Resource,
-    stored: &Resource,
-    object: &Object,
-    ctx: &Context<'_>,
-) {
+pub(crate) fn record(recorder: &Recorder, served: &Kind, stored: &Kind, object: &Object, ctx: &Context<'_>) {
     if !recorder.records_request_object() {
         return;
     }

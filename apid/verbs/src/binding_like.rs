@@ -6,7 +6,7 @@ use apimachinery::format;
 use apimachinery::gvk::GroupResource;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
-use kinds::Resource;
+use kinds::Kind;
 use storage::{Error, Op, Row};
 
 use super::audited_object;
@@ -27,12 +27,12 @@ use crate::VerbFuture;
 /// 500 without a reason if validation rejects the body, as kube-apiserver responds.
 pub fn create_binding_like<'a>(
     call: &'a Call<'a>,
-    kind: &'a Resource,
+    kind: &'a Kind,
     payload: Payload<'a>,
     options: &'a WriteOptions,
 ) -> VerbFuture<'a, (Status, Vec<String>)> {
     Box::pin(async move {
-        let resource = &call.collection.resource;
+        let resource = call.collection.kind.internal();
         let Some(rules) = kind.binding_action() else {
             return Err(Status::not_implemented(&resource.group_resource, call.subresource));
         };
@@ -70,7 +70,7 @@ pub fn create_binding_like<'a>(
         let key = call.key();
         let mut row: Row = call.get_or_404().await?.row().clone();
         loop {
-            let mut object = read_row(&row, &call.collection.resource)?;
+            let mut object = read_row(&row, call.collection.kind.internal())?;
             check_preconditions(&call, &body, &object)?;
             rules
                 .apply_to_target(&body, &mut object, &call.context())
@@ -117,7 +117,7 @@ fn check_preconditions(call: &Call<'_>, body: &Object, object: &Object) -> Resul
 
 /// 409 for a change that the object does not allow; the Status names the subresource.
 fn conflict_status(call: &Call<'_>, reason: &str) -> Status {
-    let resource = &call.collection.resource.group_resource;
+    let resource = &call.collection.kind.internal().group_resource;
     let group_resource = GroupResource {
         group: resource.group.clone(),
         resource: format!("{}/{}", resource.resource, call.subresource),

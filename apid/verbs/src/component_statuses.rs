@@ -27,7 +27,7 @@ use crate::Item;
 pub(super) async fn get(call: &Call<'_>) -> Result<Arc<Item>, Status> {
     let key = call.key();
     let component = check_components(call).await?.0.into_iter().find(|item| **item.key() == *key);
-    component.ok_or_else(|| Status::not_found(&call.collection.resource.group_resource, call.name))
+    component.ok_or_else(|| Status::not_found(&call.collection.kind.internal().group_resource, call.name))
 }
 
 /// Lists the components that a selection includes.
@@ -57,7 +57,7 @@ async fn check_components(call: &Call<'_>) -> Result<(Vec<Arc<Item>>, Revision),
     let revision = call.collection.items.snapshot().await.map_err(|error| call.failure(error))?.revision();
     let authd = api_state.auth.connection().health().map_err(|problem| problem.to_string());
     let store = api_state.store.health().map_err(|error| error.to_string());
-    let resource = &call.collection.resource;
+    let resource = call.collection.kind.internal();
     let decoder = Arc::new(Decoder::new(resource));
     let item = |(name, check): (String, Result<(), String>)| {
         let row = Row {

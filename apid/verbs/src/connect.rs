@@ -51,7 +51,7 @@ pub(super) async fn admitted_options(
     call: &Call<'_>,
     options: &ConnectOptions,
 ) -> Result<ConnectOptions, Status> {
-    let subresource = call.collection.served.subresource(call.subresource);
+    let subresource = call.collection.kind.subresource(call.subresource);
     let Some(subresource) = subresource else { return Ok(options.clone()) };
     let mut object = options.to_object(subresource.kind);
     let build_options = || Value::Null;

@@ -34,7 +34,7 @@ pub fn create<'a>(
 
 /// Sets a missing namespace to that of the URL, and rejects another namespace (requirements D-META-9, -10).
 pub(super) fn resolve_namespace(call: &Call<'_>, object: &mut Object) -> Result<(), Status> {
-    if !call.collection.resource.namespaced {
+    if !call.collection.kind.namespaced {
         object.remove_meta("namespace");
         return Ok(());
     }
@@ -61,7 +61,7 @@ pub(super) async fn insert(
 ) -> Result<WriteResult, Status> {
     let ProposedObject { mut object, warnings, has_managed_fields } = proposed;
     call.recorder.warn_all(warnings);
-    let resource = &call.collection.resource;
+    let resource = call.collection.kind.internal();
     let ctx = call.context();
     let sent_version = version_of_new_object(call, &object);
     if resource.is_terminating() {
@@ -97,9 +97,8 @@ pub(super) async fn insert(
         call.recorder.warn_all(resource.complete_new(&mut new, &ctx));
         resource.canonicalize(&mut new, &ctx);
         let reservation = call.allocate(&mut new, None, options.dry_run)?;
-        let errors = call.collection.served.validate_create(&new, &ctx);
-        let errors =
-            call.api_state.declarative_validation.decide(&call.collection.served, &new, &ctx, errors);
+        let errors = call.collection.kind.validate_create(&new, &ctx);
+        let errors = call.api_state.declarative_validation.decide(&call.collection.kind, &new, &ctx, errors);
         if !errors.is_empty() {
             return Err(Status::invalid(&resource.group_kind, &name, &errors));
         }
@@ -158,13 +157,13 @@ pub(super) async fn insert(
 /// 404: the namespace is gone. No error if the plugin NamespaceLifecycle is disabled.
 async fn check_namespace(call: &Call<'_>) -> Result<(), Status> {
     let is_required = call.api_state.admission.names().any(|name| name == "NamespaceLifecycle");
-    if !is_required || !call.collection.resource.namespaced {
+    if !is_required || !call.collection.kind.namespaced {
         return Ok(());
     }
     let Some(namespaces) = call.collection_of("", "Namespace") else { return Ok(()) };
-    let key = namespaces.resource.key("", call.namespace);
+    let key = namespaces.kind.key("", call.namespace);
     let (namespace, _) = namespaces.items.get(&key).await.map_err(|error| call.failure(error))?;
-    let not_found = || Status::not_found(&namespaces.resource.group_resource, call.namespace);
+    let not_found = || Status::not_found(&namespaces.kind.internal().group_resource, call.namespace);
     namespace.map(drop).ok_or_else(not_found)
 }
 
@@ -185,7 +184,7 @@ fn prepare_again(
     uid: &str,
     ctx: &kinds::Context<'_>,
 ) -> Result<(), Status> {
-    let resource = &call.collection.resource;
+    let resource = call.collection.kind.internal();
     resolve_namespace(call, new)?;
     if !call.name.is_empty() {
         call.check_name(new)?;
@@ -197,7 +196,7 @@ fn prepare_again(
 
 /// 409 for an existing name. The message says so if the existing object is being deleted.
 fn already_exists(call: &Call<'_>, stored: &[u8]) -> Status {
-    let mut status = Status::already_exists(&call.collection.served.group_resource, call.name);
+    let mut status = Status::already_exists(&call.collection.kind.group_resource, call.name);
     let is_terminating =
         kinds::entry::decode(stored, storage::Revision(0)).is_ok_and(|object| object.is_terminating());
     if is_terminating {

@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 use apimachinery::field::{FieldError, FieldErrors, FieldPath};
 use apimachinery::object::Object;
-use kinds::{Context, Resource};
+use kinds::{Context, Kind};
 use serving::gates::{FeatureGates, Gate};
 use serving::metrics::{Counter, Definition, Metrics, Stability};
 
 /// Declarative validation of an object; None for kinds without validation tags.
-pub type Validator = Arc<dyn Fn(&Resource, &Object, &Context<'_>) -> Option<FieldErrors> + Send + Sync>;
+pub type Validator = Arc<dyn Fn(&Kind, &Object, &Context<'_>) -> Option<FieldErrors> + Send + Sync>;
 
 /// Returns the validator of the type table.
 pub fn type_table_validator() -> Validator {
-    Arc::new(Resource::validate_tags)
+    Arc::new(Kind::validate_tags)
 }
 
 /// Declarative validation of a server, compared with the hand-written validation.
@@ -67,7 +67,7 @@ impl DeclarativeValidation {
     /// that reject the write.
     pub(super) fn decide(
         &self,
-        resource: &Resource,
+        resource: &Kind,
         object: &Object,
         context: &Context<'_>,
         hand_written: FieldErrors,
@@ -106,7 +106,7 @@ impl DeclarativeValidation {
 
     /// Counts and logs a panic of declarative validation. Returns an error only if declarative errors reject
     /// writes.
-    fn panic_errors(&self, resource: &Resource, object: &Object) -> FieldErrors {
+    fn panic_errors(&self, resource: &Kind, object: &Object) -> FieldErrors {
         self.panics.inc();
         tracing::error!(
             resource = %resource.group_resource,
@@ -204,7 +204,7 @@ mod tests {
         let _guard = tracing::subscriber::set_default(events.clone());
         for (validator, lines) in [
             (type_table_validator(), 0),
-            (Arc::new(|_: &Resource, _: &Object, _: &Context<'_>| Some(FieldErrors::new())) as Validator, 1),
+            (Arc::new(|_: &Kind, _: &Object, _: &Context<'_>| Some(FieldErrors::new())) as Validator, 1),
         ] {
             let validation =
                 DeclarativeValidation::new(&FeatureGates::default(), validator, &Metrics::default());

@@ -8,7 +8,7 @@ use apimachinery::field::{quote, shorten};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::{Resource, metadata};
+use kinds::{Kind, metadata};
 use schema::{Schema, TypeError};
 use serde_json::{Map, Value};
 
@@ -46,7 +46,7 @@ struct ExpectedType<'a> {
     version: &'a str,
     api_version: String,
     /// The custom kind; None for a built-in kind.
-    custom: Option<&'a Resource>,
+    custom: Option<&'a Kind>,
 }
 
 impl Payload<'_> {
@@ -99,7 +99,7 @@ pub(super) fn type_error_status(error: &TypeError, mismatch: impl FnOnce(&str) -
 /// 400: malformed, another kind, a field of the wrong type, or (`Strict`) unknown or duplicate fields. 413:
 /// over the decode limits.
 pub(super) fn decode(
-    resource: &Resource,
+    resource: &Kind,
     version: &str,
     payload: Payload<'_>,
     validation: FieldValidation,

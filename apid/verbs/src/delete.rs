@@ -37,9 +37,9 @@ pub enum DeleteResult {
 /// 403 from admission or for an object that the kind protects, 404, 409 when a precondition fails.
 pub fn delete<'a>(call: &'a Call<'a>, options: &'a DeleteOptions) -> VerbFuture<'a, DeleteResult> {
     Box::pin(async move {
-        let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
-        if let Some(reason) = call.collection.resource.strategy().deletion_refusal(call.name) {
-            return Err(Status::forbidden(&call.collection.served.group_resource, call.name, reason));
+        let not_found = || Status::not_found(&call.collection.kind.group_resource, call.name);
+        if let Some(reason) = call.collection.kind.internal().strategy().deletion_refusal(call.name) {
+            return Err(Status::forbidden(&call.collection.kind.group_resource, call.name, reason));
         }
         let deletes_unreadable = unreadable::authorize_unsafe_delete(call, options).await?;
         let result = loop {
@@ -64,7 +64,7 @@ pub fn delete<'a>(call: &'a Call<'a>, options: &'a DeleteOptions) -> VerbFuture<
 
 /// Adds the warning of some kinds about their default propagation, if the client did not specify a policy.
 pub(super) fn warn_default_propagation(call: &Call<'_>, options: &DeleteOptions) {
-    let warning = call.collection.resource.rules.default_propagation_warning;
+    let warning = call.collection.kind.internal().rules.default_propagation_warning;
     if let Some(warning) = warning.filter(|_| !options.has_propagation()) {
         call.recorder.warn(warning);
     }
@@ -102,9 +102,9 @@ async fn delete_item(
 /// an object that can be decoded now is deleted as any other.
 async fn delete_unreadable(call: &Call<'_>, options: &DeleteOptions) -> Result<DeleteResult, DeleteError> {
     let key = call.key();
-    let not_found = || Status::not_found(&call.collection.served.group_resource, call.name);
+    let not_found = || Status::not_found(&call.collection.kind.group_resource, call.name);
     let row = call.api_state.store.get(&key, None).await.map_err(|error| call.failure(error))?;
-    let decoder = Arc::new(Decoder::new(&call.collection.resource));
+    let decoder = Arc::new(Decoder::new(call.collection.kind.internal()));
     let mut item = Item::detached(row.ok_or_else(not_found)?, &decoder);
     if let Some(converter) = call.collection.converter.as_ref().filter(|_| item.entry().is_ok()) {
         item = converter.item(&item).await?;
@@ -132,7 +132,7 @@ pub(super) async fn plan_deletion(
     item: &Arc<Item>,
     options: &DeleteOptions,
 ) -> Result<PlannedDeletion, DeleteError> {
-    let kind = &call.collection.resource;
+    let kind = call.collection.kind.internal();
     if let Some(status) = call.untransformable(item) {
         return Err(DeleteError::Unreadable(Box::new(status)));
     }
@@ -151,7 +151,7 @@ pub(super) async fn plan_deletion(
 
 /// Decides the next step of the admitted deletion of an object.
 fn plan_step(call: &Call<'_>, old: &Object, options: &DeleteOptions) -> PlannedDeletion {
-    let kind = &call.collection.resource;
+    let kind = call.collection.kind.internal();
     let object_with_finalizer =
         with_deletion_finalizer(old, kind.strategy().deletion_finalizer(&call.api_state.names));
     let step = step(&object_with_finalizer, options, kind, call.api_state.clock.now());
@@ -268,14 +268,14 @@ fn delete_failure(call: &Call<'_>, error: Error) -> DeleteError {
 
 /// Builds the response for a removed object: its last state, or a Status, depending on the kind.
 fn removal_result(call: &Call<'_>, uid: &str, object: ResponseObject) -> DeleteResult {
-    if call.collection.resource.rules.delete_returns_object {
+    if call.collection.kind.internal().rules.delete_returns_object {
         return DeleteResult::Object(object);
     }
     success_status(call, uid)
 }
 
 fn success_status(call: &Call<'_>, uid: &str) -> DeleteResult {
-    let group_resource = &call.collection.served.group_resource;
+    let group_resource = &call.collection.kind.group_resource;
     DeleteResult::Status(Box::new(Status::success(Details {
         name: call.name.to_owned(),
         group: group_resource.group.clone(),
@@ -294,7 +294,7 @@ fn check_preconditions(
     preconditions: &Preconditions,
     object: &Object,
 ) -> Result<(), Status> {
-    let resource = &call.collection.served;
+    let resource = &call.collection.kind;
     let has_own_finalizers = resource.strategy().has_pending_finalizers(object);
     let conflict = |field: &str, expected: &str, found: &str, likely_cause: &str| {
         if has_own_finalizers {

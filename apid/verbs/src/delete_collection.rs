@@ -128,7 +128,7 @@ pub fn delete_collection<'a>(
         if bytes <= MAX_RETURNED_BYTES {
             return Ok(DeletedCollection::Objects(list));
         }
-        let resource = &call.collection.served.group_resource;
+        let resource = &call.collection.kind.group_resource;
         let details =
             Details { group: resource.group.clone(), kind: resource.resource.clone(), ..Details::default() };
         let mut status = Status::success(details);
@@ -189,7 +189,7 @@ async fn admit_listed(
     if number % DELETES_PER_TURN == DELETES_PER_TURN - 1 {
         tokio::task::yield_now().await;
     }
-    let (namespace, name) = call.collection.resource.parse_key(listed.key())?;
+    let (namespace, name) = call.collection.kind.parse_key(listed.key())?;
     // Each delete collects its own warnings and annotations, because deletes run concurrently.
     let recorder = Recorder::default();
     let planned =
@@ -206,7 +206,7 @@ async fn commit_listed(
     progress: &BatchProgress,
 ) -> Result<Option<Recorder>, Status> {
     let Some(AdmittedDeletion { listed, recorder, mut planned }) = admitted else { return Ok(None) };
-    let Some((namespace, name)) = call.collection.resource.parse_key(listed.key()) else { return Ok(None) };
+    let Some((namespace, name)) = call.collection.kind.parse_key(listed.key()) else { return Ok(None) };
     if progress.is_stopped() {
         return Ok(None);
     }
@@ -241,7 +241,7 @@ fn add_record(call: &Call<'_>, recorder: &Recorder) {
 
 /// 504 with the number of accepted deletes.
 fn timeout(call: &Call<'_>, accepted: usize, total: usize) -> Status {
-    let resource = &call.collection.served.group_resource;
+    let resource = &call.collection.kind.group_resource;
     let text = format!(
         "Timeout: the deletes of {accepted} of {total} {resource} were accepted within the allotted timeout; \
          repeat the request to delete the rest"

@@ -11,7 +11,7 @@ use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apimachinery::time;
-use kinds::Resource;
+use kinds::Kind;
 use kinds::eviction::{self, DISRUPTION_BUDGET, EvictionDecision};
 use storage::{Error, Op, Revision};
 
@@ -34,7 +34,7 @@ use crate::VerbFuture;
 /// PodDisruptionBudget forbids the eviction, 500 when more than one PodDisruptionBudget selects the pod.
 pub fn evict<'a>(
     call: &'a Call<'a>,
-    kind: &'a Resource,
+    kind: &'a Kind,
     payload: Payload<'a>,
     options: &'a WriteOptions,
 ) -> VerbFuture<'a, (Status, Vec<String>)> {
@@ -71,7 +71,11 @@ pub fn evict<'a>(
             }
             if misses_preconditions {
                 let reason = "Precondition failed: UID or resourceVersion does not match";
-                return Err(Status::conflict(&call.collection.resource.group_resource, call.name, reason));
+                return Err(Status::conflict(
+                    &call.collection.kind.internal().group_resource,
+                    call.name,
+                    reason,
+                ));
             }
             let decision = match eviction::needs_no_budget(&pod) {
                 true => Some(EvictionDecision::Uncharged),
@@ -95,7 +99,7 @@ pub fn evict<'a>(
 
 /// Decodes the Eviction in any of its versions. A decoding error refers to the newest version.
 fn read(
-    kind: &Resource,
+    kind: &Kind,
     payload: Payload<'_>,
     options: &WriteOptions,
     api_state: &ApiState,
@@ -166,7 +170,7 @@ async fn charge_budget(
     };
     let snapshot = budgets.items.snapshot().await.map_err(|error| call.failure(error))?;
     let mut matching_budget: Option<(Arc<str>, Revision, Object)> = None;
-    for item in snapshot.scope(&budgets.resource.key(call.namespace, ""), "") {
+    for item in snapshot.scope(&budgets.kind.key(call.namespace, ""), "") {
         let budget = tree(item, item.revision())?;
         if !eviction::selects_pod(&budget, pod) {
             continue;

@@ -8,7 +8,7 @@ use super::Call;
 impl Call<'_> {
     /// Returns the Status of a failed read or commit.
     pub(super) fn failure(&self, error: Error) -> Status {
-        let resource = &self.collection.served.group_resource;
+        let resource = &self.collection.kind.group_resource;
         match error {
             Error::NotFound(_) => Status::not_found(resource, self.name),
             Error::Exists(_) => Status::already_exists(resource, self.name),

@@ -11,7 +11,7 @@ use crate::VerbFuture;
 /// 404; 500 for a malformed resourceVersion; 504 when the watch cache does not reach the version in time.
 pub fn get<'a>(call: &'a Call<'a>, resource_version: &'a str) -> VerbFuture<'a, ResponseObject> {
     Box::pin(async move {
-        if call.collection.served.is_computed() {
+        if call.collection.kind.is_computed() {
             return component_statuses::get(call).await.map(ResponseObject::from_item);
         }
         // The watch cache contains every acknowledged commit, so its state is the most recent one.

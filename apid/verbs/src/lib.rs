@@ -95,7 +95,7 @@ use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use kinds::{Context, Resource, Storage};
+use kinds::{Context, Kind, Storage};
 use serving::gates::Gate;
 
 use authclient::Authorized;
@@ -166,11 +166,11 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the kind of the body of a virtual subresource, such as Scale; None for another subresource.
-    pub fn virtual_kind(&self) -> Option<&'a Arc<Resource>> {
+    pub fn virtual_kind(&self) -> Option<&'a Arc<Kind>> {
         if self.subresource.is_empty() {
             return None;
         }
-        let served = &self.collection.served;
+        let served = &self.collection.kind;
         let subresource = served.subresource(self.subresource)?;
         let body = self.kinds.registry.body(served, subresource, &self.api_state.names)?;
         (body.storage == Storage::VirtualSubresource).then_some(body)
@@ -182,19 +182,25 @@ impl<'a> Call<'a> {
         payload: Payload<'_>,
         validation: options::FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
-        let served = &self.collection.served;
+        let served = &self.collection.kind;
         let names = &self.api_state.names;
         let (mut object, warnings) =
             decode::decode(served, self.version, payload, validation, self.api_state)?;
         self.recorder.set_reference(&object);
-        audited_object::record(self.recorder, served, &self.collection.resource, &object, &self.context());
+        audited_object::record(
+            self.recorder,
+            served,
+            self.collection.kind.internal(),
+            &object,
+            &self.context(),
+        );
         served.to_stored(&mut object, names).map_err(|error| Status::bad_request(error.to_string()))?;
         Ok((object, warnings))
     }
 
     /// Returns the storage key of the object.
     fn key(&self) -> String {
-        self.collection.resource.key(self.namespace, self.name)
+        self.collection.kind.key(self.namespace, self.name)
     }
 
     /// Returns the stored object from the watch cache, which contains every acknowledged commit.
@@ -214,7 +220,7 @@ impl<'a> Call<'a> {
     /// Encodes an object for a commit, in the storage version. Custom objects are CBOR if its gate is on.
     async fn encode(&self, object: &Object) -> Result<Bytes, Status> {
         let is_cbor =
-            self.collection.resource.is_custom() && self.api_state.gates.enabled(Gate::CborServingAndStorage);
+            self.collection.kind.is_custom() && self.api_state.gates.enabled(Gate::CborServingAndStorage);
         let encode = |object: Cow<'_, Object>| {
             if is_cbor {
                 kinds::entry::encode_cbor(object.into_owned())
@@ -230,19 +236,19 @@ impl<'a> Call<'a> {
 
     /// Returns an object that is not committed as a read would return it after a commit.
     ///
-    /// An object of a custom kind passes through the storage version, which drops fields that this version cannot
-    /// hold, and gets the defaults of its status.
+    /// An object of a custom kind passes through the storage version, which drops fields that this version lacks, and
+    /// gets the defaults of its status.
     async fn uncommitted(&self, mut object: Object) -> Result<ResponseObject, Status> {
         match &self.collection.converter {
             Some(converter) => object = converter.read(converter.write(&object).await?).await?,
-            None => self.collection.resource.refresh(&mut object),
+            None => self.collection.kind.internal().refresh(&mut object),
         }
         Ok(ResponseObject::from_tree(object))
     }
 
     /// As [`Call::item`], with 404 for a missing object.
     async fn get_or_404(&self) -> Result<Arc<Item>, Status> {
-        let not_found = || Status::not_found(&self.collection.resource.group_resource, self.name);
+        let not_found = || Status::not_found(&self.collection.kind.internal().group_resource, self.name);
         self.item().await?.ok_or_else(not_found)
     }
 
@@ -282,8 +288,8 @@ impl<'a> Call<'a> {
     /// Returns the key prefix of the collection, or of its namespace.
     fn scope(&self) -> String {
         match self.namespace {
-            "" => self.collection.resource.key_prefix.clone(),
-            namespace => self.collection.resource.key(namespace, ""),
+            "" => self.collection.kind.key_prefix.clone(),
+            namespace => self.collection.kind.key(namespace, ""),
         }
     }
 

@@ -68,7 +68,7 @@ pub fn list<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a, 
     Box::pin(async move {
         options.validate_list(&call.api_state.names)?;
         let selection = Selection::new(call, options)?;
-        if call.collection.served.is_computed() {
+        if call.collection.kind.is_computed() {
             return component_statuses::list(call, &selection).await;
         }
         match &call.collection.converter {
@@ -201,7 +201,7 @@ async fn list_selected(
     match (requested, version_match) {
         (RequestedVersion::MostRecent, _) => {
             let listed = list_newest(call, options, selection, options.limit, &beginning).await?;
-            call.api_state.read_metrics.count_consistent_list(&call.collection.resource);
+            call.api_state.read_metrics.count_consistent_list(call.collection.kind.internal());
             Ok(listed)
         }
         // The watch cache holds the whole list, so the limit is ignored (requirements, appendix (g) 16).
@@ -300,7 +300,7 @@ fn list_from_snapshot(
         }
         items.push(Arc::clone(item));
     }
-    call.api_state.read_metrics.count_cache_read(&call.collection.resource, fetched, items.len());
+    call.api_state.read_metrics.count_cache_read(call.collection.kind.internal(), fetched, items.len());
     let remaining = (has_more && selection.is_everything()).then(|| rest.count() + 1);
     Ok(ListResult { lease, ..list_result(call, options, items, snapshot.revision(), has_more, remaining) })
 }
@@ -351,7 +351,7 @@ async fn list_from_store(
             break;
         }
     }
-    call.api_state.read_metrics.count_store_read(&call.collection.resource, fetched, items.len());
+    call.api_state.read_metrics.count_store_read(call.collection.kind.internal(), fetched, items.len());
     let remaining = match &next {
         Some(next) if selection.is_everything() => match chunk_start.remaining {
             Some(before) => usize::try_from(before).ok().map(|before| before.saturating_sub(items.len())),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kinds::Resource;
+use kinds::Kind;
 use serving::metrics::{Counter, Counters, Definition, Histogram, Histograms, Metrics, Stability};
 
 /// Upper limits of the buckets of event sizes, in bytes.
@@ -118,7 +118,7 @@ impl ReadMetrics {
     }
 
     /// Counts a list or chunk served from the watch cache.
-    pub(super) fn count_cache_read(&self, resource: &Resource, fetched: usize, returned: usize) {
+    pub(super) fn count_cache_read(&self, resource: &Kind, fetched: usize, returned: usize) {
         let mut labels = vec![("resource_prefix", resource.key_prefix.clone())];
         self.cache_returned.get_or_create(&labels).inc_by(returned as u64);
         labels.push(("index", String::new()));
@@ -127,7 +127,7 @@ impl ReadMetrics {
     }
 
     /// Counts a list or chunk read from the store.
-    pub(super) fn count_store_read(&self, resource: &Resource, fetched: usize, returned: usize) {
+    pub(super) fn count_store_read(&self, resource: &Kind, fetched: usize, returned: usize) {
         let labels = resource_label(resource);
         self.from_store.get_or_create(&labels).inc();
         self.store_fetched.get_or_create(&labels).inc_by(fetched as u64);
@@ -136,17 +136,17 @@ impl ReadMetrics {
     }
 
     /// Counts initial events of a watch.
-    pub(super) fn count_initial_events(&self, resource: &Resource, events: usize) {
+    pub(super) fn count_initial_events(&self, resource: &Kind, events: usize) {
         self.initial_events.get_or_create(&resource_label(resource)).inc_by(events as u64);
     }
 
     /// Observes the wait of a read for its resourceVersion.
-    pub(super) fn observe_read_wait(&self, resource: &Resource, wait: Duration) {
+    pub(super) fn observe_read_wait(&self, resource: &Kind, wait: Duration) {
         self.read_wait.get_or_create(&resource_label(resource)).observe(wait.as_secs_f64());
     }
 
     /// Returns the metrics of the events that watches of a kind send in one version.
-    pub fn watch_events(&self, resource: &Resource, version: &str) -> WatchEventMetrics {
+    pub fn watch_events(&self, resource: &Kind, version: &str) -> WatchEventMetrics {
         let labels = vec![
             ("group", resource.group_resource.group.clone()),
             ("version", version.to_owned()),
@@ -157,21 +157,21 @@ impl ReadMetrics {
     }
 
     /// Counts a consistent list served from the watch cache.
-    pub(super) fn count_consistent_list(&self, resource: &Resource) {
+    pub(super) fn count_consistent_list(&self, resource: &Kind) {
         let mut labels = resource_label(resource);
         labels.extend([("success", "true".to_owned()), ("fallback", "false".to_owned())]);
         self.consistent.get_or_create(&labels).inc();
     }
 
     /// Counts a watch closed because its client read too slowly.
-    pub(super) fn count_terminated_watch(&self, resource: &Resource) {
+    pub(super) fn count_terminated_watch(&self, resource: &Kind) {
         self.terminated.get_or_create(&resource_label(resource)).inc();
     }
 
     /// Observes the duration of the initial events of a watch.
     pub(super) fn observe_initial_events_duration(
         &self,
-        resource: &Resource,
+        resource: &Kind,
         version: &str,
         namespace: &str,
         duration: Duration,
@@ -186,6 +186,6 @@ impl ReadMetrics {
     }
 }
 
-fn resource_label(resource: &Resource) -> Labels {
+fn resource_label(resource: &Kind) -> Labels {
     vec![("resource", resource.group_resource.to_string())]
 }

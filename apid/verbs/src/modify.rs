@@ -28,10 +28,10 @@ impl CurrentObject {
             return Err(status);
         }
         let collection = call.collection;
-        let mut object = read_row(row, &collection.resource)?;
+        let mut object = read_row(row, collection.kind.internal())?;
         match &collection.converter {
             Some(converter) => object = converter.read(object).await?,
-            None => collection.resource.refresh(&mut object),
+            None => collection.kind.internal().refresh(&mut object),
         }
         Ok(CurrentObject { object, stored: row.value.clone(), revision: row.revision })
     }
@@ -78,7 +78,7 @@ impl Call<'_> {
         options: &WriteOptions,
         propose: impl Fn(&Object) -> Result<ProposedObject, Status>,
     ) -> Result<Option<WriteResult>, Status> {
-        let resource = &self.collection.resource;
+        let resource = self.collection.kind.internal();
         let ctx = self.context();
         let key = self.key();
         let build_options = || options.to_value("UpdateOptions", &self.api_state.names);
@@ -94,7 +94,7 @@ impl Call<'_> {
             match sent_revision(&new)? {
                 None if !resource.rules.unconditional_update => return Err(self.version_required()),
                 Some(revision) if revision != current.revision => {
-                    return Err(Status::stale_version(&self.collection.served.group_resource, self.name));
+                    return Err(Status::stale_version(&self.collection.kind.group_resource, self.name));
                 }
                 None | Some(_) => {}
             }
@@ -114,9 +114,9 @@ impl Call<'_> {
             self.check_escalation(&new, Some(old)).await?;
             resource.canonicalize(&mut new, &ctx);
             let reservation = self.allocate(&mut new, Some(old), options.dry_run)?;
-            let errors = self.collection.served.validate_update(&new, old, &ctx);
+            let errors = self.collection.kind.validate_update(&new, old, &ctx);
             let declarative = &self.api_state.declarative_validation;
-            let mut errors = declarative.decide(&self.collection.served, &new, &ctx, errors);
+            let mut errors = declarative.decide(&self.collection.kind, &new, &ctx, errors);
             let tolerated = errors.take_tolerated();
             if !errors.is_empty() {
                 return Err(Status::invalid(&resource.group_kind, self.name, &errors));
@@ -170,7 +170,7 @@ impl Call<'_> {
     /// 422 for kinds that do not allow unconditional updates. The Status names the resource in place of the
     /// kind, as in kube-apiserver.
     fn version_required(&self) -> Status {
-        let resource = &self.collection.served.group_resource;
+        let resource = &self.collection.kind.group_resource;
         let group_kind = GroupKind { group: resource.group.clone(), kind: resource.resource.clone() };
         let path = FieldPath::new("metadata").child("resourceVersion");
         let error = FieldError::invalid(&path, 0, "must be specified for an update");

@@ -22,7 +22,7 @@ use apimachinery::status::Status;
 use apply::path::Element;
 use apply::set::Set;
 use apply::update::{ConversionError, ManagedWrite, Versions};
-use kinds::{Kind, Registry, Resource, StatusWrites};
+use kinds::{Kind, Registry, StatusWrites};
 use schema::TypeError;
 use schema::merge::Merge;
 
@@ -60,7 +60,7 @@ pub(super) struct Ownership<'a> {
     /// The fields that the write cannot change.
     ignored: &'static Set,
     /// The kind in the version of the request.
-    served: &'a Resource,
+    served: &'a Kind,
     replicas_paths: ReplicasPaths<'a>,
     versions: OtherVersions<'a>,
 }
@@ -70,7 +70,7 @@ struct OtherVersions<'a> {
     api_state: &'a ApiState,
     registry: &'a Registry,
     /// The kind in its storage version.
-    resource: &'a Resource,
+    resource: &'a Kind,
     /// Converts objects of a custom kind.
     converter: Option<&'a ObjectConverter>,
     /// The results of the conversion webhook.
@@ -81,7 +81,7 @@ struct OtherVersions<'a> {
 impl<'a> Ownership<'a> {
     /// Returns the ownership of a call's write.
     pub(super) fn for_call(call: &Call<'a>, options: &'a WriteOptions) -> Self {
-        let (resource, served) = (&*call.collection.resource, &*call.collection.served);
+        let (resource, served) = (&**call.collection.kind.internal(), &*call.collection.kind);
         Ownership {
             // An apply names its controller, so that each controller owns what it applies.
             manager: match options.field_manager.is_empty() && call.authorized.is_internal() {
@@ -178,7 +178,7 @@ impl<'a> Ownership<'a> {
 }
 
 impl OtherVersions<'_> {
-    fn find(&self, api_version: &str) -> Result<&Resource, ConversionError> {
+    fn find(&self, api_version: &str) -> Result<&Kind, ConversionError> {
         let found = self.registry.version_of(self.resource, api_version);
         found.map(|resource| &**resource).ok_or_else(|| ConversionError::NotServed(api_version.to_owned()))
     }

@@ -42,8 +42,8 @@ impl Call<'_> {
         new: &Object,
         old: Option<&Object>,
     ) -> Result<(), Status> {
-        let kind = &self.collection.resource;
-        if self.collection.resource.is_custom()
+        let kind = self.collection.kind.internal();
+        if self.collection.kind.is_custom()
             || kind.stem() != "admissionregistration"
             || !self.subresource.is_empty()
             || self.authorized.is_internal()
@@ -128,14 +128,14 @@ impl Call<'_> {
     async fn policy(&self, kind: &str, name: &str) -> Result<Option<Object>, Status> {
         let group = self.api_state.names.group("admissionregistration");
         let Some(policies) = self.collection_of(&group, kind) else { return Ok(None) };
-        let key = policies.resource.key("", name);
+        let key = policies.kind.key("", name);
         let (item, _) = policies.items.get(&key).await.map_err(|error| self.failure(error))?;
         item.map(|item| tree(&item, item.revision())).transpose()
     }
 
     fn unreadable_parameter(&self, field: &str, object: &Object, detail: &str) -> Status {
         let path = FieldPath::new("spec").child(field);
-        let kind = &self.collection.resource.group_kind;
+        let kind = &self.collection.kind.internal().group_kind;
         Status::invalid(kind, object.name(), &[FieldError::forbidden(&path, detail)])
     }
 }

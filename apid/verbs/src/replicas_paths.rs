@@ -28,7 +28,7 @@ pub(super) struct ReplicasPaths<'a> {
 impl<'a> ReplicasPaths<'a> {
     /// Returns the paths of the kind of a call.
     pub(super) fn new(call: &Call<'a>) -> Self {
-        ReplicasPaths { kind: &call.collection.resource }
+        ReplicasPaths { kind: call.collection.kind.internal() }
     }
 
     /// Whether the kind has a version, served or not.

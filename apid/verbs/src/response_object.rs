@@ -6,7 +6,7 @@ use apimachinery::codec::json;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::Status;
 use bytes::Bytes;
-use kinds::Resource;
+use kinds::Kind;
 use schema::key_order::OrderedFields;
 use storage::{Revision, Row};
 
@@ -124,7 +124,7 @@ pub(super) fn tree(item: &Item, revision: Revision) -> Result<Object, Status> {
 }
 
 /// Decodes a row of the store to an object with the resourceVersion of the row.
-pub(super) fn read_row(row: &Row, resource: &Resource) -> Result<Object, Status> {
+pub(super) fn read_row(row: &Row, resource: &Kind) -> Result<Object, Status> {
     kinds::entry::decode(&row.value, row.revision).map_err(|error| {
         let (namespace, name) = resource.parse_key(&row.key).unwrap_or_default();
         unreadable_row(row, &resource.reference_key(namespace, name), &error)

@@ -9,7 +9,7 @@ use admission::Recorder;
 use apimachinery::object::Object;
 use apimachinery::review::check_sizes;
 use apimachinery::status::Status;
-use kinds::Resource;
+use kinds::Kind;
 
 use super::audited_object;
 use super::create::set_namespace;
@@ -28,7 +28,7 @@ use authclient::Authorized;
 pub fn review<'a>(
     api_state: &'a ApiState,
     authorized: &'a Authorized,
-    resource: &'a Resource,
+    resource: &'a Kind,
     payload: Payload<'a>,
     options: &'a WriteOptions,
     request_id: &'a str,

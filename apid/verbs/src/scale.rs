@@ -9,7 +9,7 @@
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use apply::managers::ManagedFields;
-use kinds::{Resource, scale};
+use kinds::{Kind, scale};
 
 use super::audited_object;
 use super::create::resolve_namespace;
@@ -27,14 +27,14 @@ use super::{Call, Payload, ResponseObject, WriteResult};
 /// 500: the stored bytes cannot be decoded, or the object has no replicas field.
 pub(super) fn to_scale(call: &Call<'_>, response_object: &ResponseObject) -> Result<ResponseObject, Status> {
     let object = response_object.object()?;
-    let kind = &call.collection.served;
+    let kind = &call.collection.kind;
     scale::check(kind, &object).map_err(Status::internal)?;
     Ok(ResponseObject::from_tree(scale::of(kind, &object)))
 }
 
 /// Returns the Scale of an object. The path of the replicas is the same in all versions of a built-in kind.
 pub(super) fn scale_of(call: &Call<'_>, object: &Object) -> Object {
-    scale::of(&call.collection.served, object)
+    scale::of(&call.collection.kind, object)
 }
 
 /// Sets the replicas of an object.
@@ -44,7 +44,7 @@ pub(super) fn scale_of(call: &Call<'_>, object: &Object) -> Object {
 /// 400 for a malformed body, 422 for invalid replicas, else those of an update.
 pub(super) async fn update(
     call: &Call<'_>,
-    body: &Resource,
+    body: &Kind,
     payload: Payload<'_>,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
@@ -64,7 +64,7 @@ pub(super) async fn update(
 /// 422 when the patch cannot be applied or the replicas are invalid, else those of an update.
 pub(super) async fn patch(
     call: &Call<'_>,
-    body: &Resource,
+    body: &Kind,
     patch: &Patch,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
@@ -83,13 +83,13 @@ pub(super) async fn patch(
 /// `propose` also returns warnings and, for an apply, the managed fields of the object.
 pub(super) async fn write(
     call: &Call<'_>,
-    body: &Resource,
+    body: &Kind,
     options: &WriteOptions,
     propose: impl Fn(&Object) -> Result<(Object, Vec<String>, Option<ManagedFields>), Status>,
 ) -> Result<WriteResult, Status> {
     let propose_object = |old: &Object| {
         let (scale, warnings, owners) = propose(old)?;
-        let errors = scale::validate(&call.collection.served, &scale, &call.api_state.names);
+        let errors = scale::validate(&call.collection.kind, &scale, &call.api_state.names);
         if !errors.is_empty() {
             return Err(Status::invalid(&body.group_kind, call.name, &errors));
         }
@@ -97,7 +97,7 @@ pub(super) async fn write(
             return Err(uid_conflict(call, scale.uid(), old.uid()));
         }
         let mut new = old.clone();
-        scale::apply(&call.collection.served, &mut new, &scale);
+        scale::apply(&call.collection.kind, &mut new, &scale);
         // Without a resourceVersion in the Scale, `new` keeps that of `old`.
         if !scale.resource_version().is_empty() {
             new.set_meta("resourceVersion", scale.resource_version());
@@ -108,7 +108,7 @@ pub(super) async fn write(
         }
         Ok(ProposedObject { object: new, warnings, has_managed_fields })
     };
-    let not_found = || Status::not_found(&call.collection.resource.group_resource, call.name);
+    let not_found = || Status::not_found(&call.collection.kind.internal().group_resource, call.name);
     let written = call.modify(options, propose_object).await?.ok_or_else(not_found)?;
     Ok(WriteResult { object: to_scale(call, &written.object)?, ..written })
 }

@@ -6,7 +6,7 @@ use apimachinery::field::quote;
 use apimachinery::selector::field::FieldSelector;
 use apimachinery::selector::label::LabelSelector;
 use apimachinery::status::Status;
-use kinds::Resource;
+use kinds::Kind;
 use kinds::entry::Entry;
 
 use super::Call;
@@ -20,7 +20,7 @@ pub(super) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     /// The kind whose fields the field selector uses.
-    served_resource: Arc<Resource>,
+    served_resource: Arc<Kind>,
     /// Keys to read: the key of one object, or a prefix that ends with `/`.
     pub(super) keys: String,
 }
@@ -35,8 +35,8 @@ impl Selection {
     ///
     /// 400: the kind does not support this field selector (requirement D-QP-46).
     pub(super) fn new(call: &Call<'_>, options: &ListOptions) -> Result<Self, Status> {
-        let resource = &call.collection.resource;
-        let served_resource = &call.collection.served;
+        let resource = call.collection.kind.internal();
+        let served_resource = &call.collection.kind;
         let kind_fields = &served_resource.fields.names;
         let unknown = options.fields.fields().find(|field| served_resource.stored_field(field).is_none());
         if let Some(field) = unknown {

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use apimachinery::status::Status;
 use arc_swap::ArcSwap;
 use kinds::entry::Decoder;
-use kinds::{CurrentRegistry, Registry, Resource};
+use kinds::{CurrentRegistry, Kind, Registry};
 use parking_lot::Mutex;
 use tokio::sync::{RwLock, RwLockReadGuard, watch};
 
@@ -29,11 +29,8 @@ use crate::watch_cache::{Cache, Items};
 
 /// A stored kind and its objects, served in one of its versions.
 pub struct Collection {
-    /// The kind in the version that the verbs use: the storage version of a built-in kind, the served version
-    /// of a custom kind.
-    pub resource: Arc<Resource>,
-    /// The kind in the version in which this collection is served to clients.
-    pub served: Arc<Resource>,
+    /// The kind in the version of the requests; the verbs work in [`Kind::internal`] of this kind.
+    pub kind: Arc<Kind>,
     /// The cached objects of the kind, as stored.
     pub items: Arc<Items>,
     /// Converts the objects of a custom kind between the storage version and the served version.
@@ -84,12 +81,12 @@ impl ServedKinds {
 
     /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
     /// stored.
-    pub fn collection(&self, resource: &Resource) -> Option<&Arc<Collection>> {
+    pub fn collection(&self, resource: &Kind) -> Option<&Arc<Collection>> {
         let versions = self.collections.get(&resource.key_prefix)?;
         if !resource.is_other_version() {
             return Some(&versions.stored);
         }
-        versions.others.iter().find(|collection| std::ptr::eq(&*collection.served, resource))
+        versions.others.iter().find(|collection| std::ptr::eq(&*collection.kind, resource))
     }
 
     /// All collections in their storage version, ordered by storage key.
@@ -101,28 +98,26 @@ impl ServedKinds {
 impl KindCollections {
     /// Registers a kind with the watch cache. Removes the cached objects of an earlier definition of a custom
     /// kind.
-    fn new(registry: &Registry, stored: &Arc<Resource>, sources: &CollectionSources) -> Self {
+    fn new(registry: &Registry, stored: &Arc<Kind>, sources: &CollectionSources) -> Self {
         if stored.is_custom() {
             sources.cache.unregister(&stored.key_prefix);
         }
         let items = sources.cache.resource(&stored.key_prefix, Decoder::new(stored));
-        let versions: Arc<[Arc<Resource>]> = registry.versions_of(stored).cloned().collect();
-        let collection = |served: &Arc<Resource>| {
+        let versions: Arc<[Arc<Kind>]> = registry.versions_of(stored).cloned().collect();
+        let collection = |served: &Arc<Kind>| {
             let converter =
                 ObjectConverter::new(served, stored, &versions, &sources.conversion).map(Arc::new);
-            let resource = if converter.is_some() { served } else { stored };
-            let (resource, served, items) = (Arc::clone(resource), Arc::clone(served), Arc::clone(&items));
-            Arc::new(Collection { resource, served, items, converter })
+            Arc::new(Collection { kind: Arc::clone(served), items: Arc::clone(&items), converter })
         };
         let others = versions.iter().filter(|version| version.is_other_version());
         KindCollections { stored: collection(stored), others: others.map(collection).collect() }
     }
 
     /// Whether the collections serve exactly the resources that the registry has for the kind.
-    fn are_current(&self, registry: &Registry, stored: &Arc<Resource>) -> bool {
+    fn are_current(&self, registry: &Registry, stored: &Arc<Kind>) -> bool {
         let others = registry.versions_of(stored).filter(|version| version.is_other_version());
-        Arc::ptr_eq(&self.stored.served, stored)
-            && others.map(Arc::as_ptr).eq(self.others.iter().map(|other| Arc::as_ptr(&other.served)))
+        Arc::ptr_eq(&self.stored.kind, stored)
+            && others.map(Arc::as_ptr).eq(self.others.iter().map(|other| Arc::as_ptr(&other.kind)))
     }
 }
 
@@ -171,7 +166,7 @@ impl CurrentKinds {
 
     /// Replaces the custom kinds. Kinds with the same resources as before stay as they are; watches of all
     /// other custom kinds end.
-    pub fn serve(&self, custom: impl IntoIterator<Item = Arc<Resource>>) {
+    pub fn serve(&self, custom: impl IntoIterator<Item = Arc<Kind>>) {
         let _lock = self.replacement_lock.lock();
         let before = self.current.load_full();
         let registry = Arc::new(before.registry.with_custom(custom));
@@ -194,15 +189,15 @@ impl CurrentKinds {
     /// 404: the definition of the kind is gone. 403: the definition is terminating.
     pub async fn begin_create(
         &self,
-        resource: &Resource,
+        resource: &Kind,
         name: &str,
     ) -> Result<Option<RwLockReadGuard<'_, ()>>, Status> {
         let Some(definition) = resource.definition() else { return Ok(None) };
         let guard = self.create_lock.read().await;
         let current = self.current.load();
-        let stored = current.collections.get(&resource.key_prefix).map(|versions| &versions.stored.served);
+        let stored = current.collections.get(&resource.key_prefix).map(|versions| &versions.stored.kind);
         let is_same =
-            |stored: &&Arc<Resource>| stored.definition().is_some_and(|stored| stored.uid == definition.uid);
+            |stored: &&Arc<Kind>| stored.definition().is_some_and(|stored| stored.uid == definition.uid);
         let stored = stored.filter(is_same).ok_or_else(Status::unknown_resource)?;
         if stored.is_terminating() {
             return Err(terminating_definition(resource, name));
@@ -222,7 +217,7 @@ impl CurrentKinds {
 
     /// Returns the collection of a kind in the version of `resource`; None if objects of the kind are not
     /// stored.
-    pub fn collection(&self, resource: &Resource) -> Option<Arc<Collection>> {
+    pub fn collection(&self, resource: &Kind) -> Option<Arc<Collection>> {
         self.current.load().collection(resource).cloned()
     }
 
@@ -233,7 +228,7 @@ impl CurrentKinds {
 }
 
 /// The Status of a create of a custom object whose definition is terminating.
-pub(super) fn terminating_definition(resource: &Resource, name: &str) -> Status {
+pub(super) fn terminating_definition(resource: &Kind, name: &str) -> Status {
     let reason = "create not allowed while custom resource definition is terminating";
     Status::forbidden(&resource.group_resource, name, reason)
 }

@@ -14,7 +14,7 @@ use apimachinery::status::Status;
 use apimachinery::time;
 use authproto::auth::{IssueTokenRequest, ObjectRef};
 use jiff::Timestamp;
-use kinds::Resource;
+use kinds::Kind;
 use serde_json::{Value, json};
 
 use super::audited_object;
@@ -33,7 +33,7 @@ use crate::VerbFuture;
 /// another uid. 422 for an invalid request, 500 without a signing key, 503 when authd does not respond.
 pub fn token_request<'a>(
     call: &'a Call<'a>,
-    kind: &'a Resource,
+    kind: &'a Kind,
     payload: Payload<'a>,
     options: &'a WriteOptions,
 ) -> VerbFuture<'a, (Object, Vec<String>)> {

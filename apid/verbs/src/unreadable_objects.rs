@@ -34,7 +34,7 @@ pub struct UnreadableObjects {
 impl UnreadableObjects {
     /// Reads the gate and the resource of a list.
     pub(crate) fn of_list(call: &Call<'_>) -> Self {
-        let listed = names_all_keys(call).then(|| call.collection.resource.group_resource.clone());
+        let listed = names_all_keys(call).then(|| call.collection.kind.internal().group_resource.clone());
         UnreadableObjects { listed }
     }
 

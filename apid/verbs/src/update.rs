@@ -28,7 +28,7 @@ pub fn update<'a>(
         if let Some(view) = call.virtual_kind() {
             return scale::update(call, view, payload, options).await;
         }
-        let resource = &call.collection.resource;
+        let resource = call.collection.kind.internal();
         let (mut object, warnings) = call.decode(payload, options.field_validation)?;
         resolve_namespace(call, &mut object)?;
         call.check_name(&object)?;
@@ -59,7 +59,7 @@ pub fn update<'a>(
                 result => return result,
             }
         }
-        Err(Status::not_found(&call.collection.served.group_resource, call.name))
+        Err(Status::not_found(&call.collection.kind.group_resource, call.name))
     })
 }
 
@@ -72,12 +72,12 @@ pub(super) fn uid_conflict(call: &Call<'_>, expected: &str, found: &str) -> Stat
 ///
 /// The message is that of a storage error of kube-apiserver.
 pub(super) fn failed_precondition(call: &Call<'_>, field: &str, expected: &str, found: &str) -> Status {
-    let resource = &call.collection.resource;
+    let resource = call.collection.kind.internal();
     let key = resource.reference_key(call.namespace, call.name);
     let expected = shorten(expected);
     let reason = format!(
         "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: \
          {field} in precondition: {expected}, {field} in object meta: {found}"
     );
-    Status::conflict(&call.collection.served.group_resource, call.name, &reason)
+    Status::conflict(&call.collection.kind.group_resource, call.name, &reason)
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
-use kinds::Resource;
+use kinds::Kind;
 use storage::cache::{EventKind, WatchError};
 use storage::{Error, Revision};
 use tokio::time::Instant;
@@ -79,7 +79,7 @@ pub struct WatchStream {
     initial: Option<InitialEvents>,
     watcher: Watcher,
     /// The kind, its version and the namespace, for metrics.
-    served: Arc<Resource>,
+    served: Arc<Kind>,
     version: String,
     namespace: String,
     metrics: ReadMetrics,
@@ -153,7 +153,7 @@ pub fn watch<'a>(call: &'a Call<'a>, options: &'a ListOptions) -> VerbFuture<'a,
         Ok(WatchStart::Running(Box::new(WatchStream {
             initial,
             watcher,
-            served: Arc::clone(&call.collection.served),
+            served: Arc::clone(&call.collection.kind),
             version: call.version.to_owned(),
             namespace: call.namespace.to_owned(),
             metrics: api_state.read_metrics.clone(),

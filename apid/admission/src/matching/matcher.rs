@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::{Resource, labels};
+use kinds::{Kind, labels};
 use serde_json::Value;
 
 use super::{Constraints, MatchPolicy, Rule, RuleTarget};
@@ -19,7 +19,7 @@ pub(crate) enum MatchedResource {
     /// A version other than that of the request.
     Equivalent {
         /// The resource in that version.
-        resource: Arc<Resource>,
+        resource: Arc<Kind>,
         /// The version that a rule matched.
         version: String,
     },
@@ -27,7 +27,7 @@ pub(crate) enum MatchedResource {
 
 impl MatchedResource {
     /// The matched resource and version.
-    pub(crate) fn resource_and_version<'a>(&'a self, attributes: &Attributes<'a>) -> (&'a Resource, &'a str) {
+    pub(crate) fn resource_and_version<'a>(&'a self, attributes: &Attributes<'a>) -> (&'a Kind, &'a str) {
         match self {
             MatchedResource::Requested => (attributes.served, attributes.version),
             MatchedResource::Equivalent { resource, version } => (resource, version),
@@ -93,8 +93,8 @@ impl Constraints {
             return None;
         }
         let registry = attributes.environment.registry.get();
-        let versions: Vec<&Arc<Resource>> = registry.versions_of(attributes.served).collect();
-        let has_subresource = |resource: &Resource| {
+        let versions: Vec<&Arc<Kind>> = registry.versions_of(attributes.served).collect();
+        let has_subresource = |resource: &Kind| {
             attributes.subresource.is_empty() || resource.subresource(attributes.subresource).is_some()
         };
         let is_requested = |target: &RuleTarget<'_>| {
@@ -154,6 +154,6 @@ fn labels_match(selector: &Value, object: &Object) -> bool {
 }
 
 /// Whether the server serves this version of the resource to clients.
-fn is_served(resource: &Resource) -> bool {
+fn is_served(resource: &Kind) -> bool {
     resource.definition().is_none_or(|definition| definition.is_served)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::{Registry, Resource};
+use kinds::{Kind, Registry};
 use schema::TypeError;
 
 use super::policies::{ParamKind, ParamRef};
@@ -40,10 +40,7 @@ impl ParamKind {
     /// # Errors
     ///
     /// The kind is not served.
-    pub(super) fn resource<'r>(
-        &self,
-        registry: &'r Registry,
-    ) -> Result<&'r Arc<Resource>, UnservedParamKind> {
+    pub(super) fn resource<'r>(&self, registry: &'r Registry) -> Result<&'r Arc<Kind>, UnservedParamKind> {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         registry.find_kind_version(group, version, &self.kind).ok_or_else(|| {
             let group_version =
@@ -57,7 +54,7 @@ impl ParamKind {
 /// little memory.
 pub(crate) struct Parameter {
     object: ListedObject,
-    resource: Arc<Resource>,
+    resource: Arc<Kind>,
     names: Arc<Names>,
 }
 
@@ -83,7 +80,7 @@ impl Parameter {
 ///
 /// See [`ParametersError`].
 pub(super) async fn collect(
-    resource: Option<&Arc<Resource>>,
+    resource: Option<&Arc<Kind>>,
     reference: Option<&ParamRef>,
     namespace: &str,
     environment: &Environment,
@@ -119,7 +116,7 @@ pub(super) async fn collect(
 ///
 /// The version cannot represent the object.
 pub(super) fn represent(
-    resource: &Resource,
+    resource: &Kind,
     object: Arc<Object>,
     names: &Names,
 ) -> Result<Arc<Object>, TypeError> {

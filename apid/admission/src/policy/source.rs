@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use apimachinery::status::Status;
-use kinds::Resource;
+use kinds::Kind;
 
 use super::expressions::PolicyExpressions;
 use super::policies::{Binding, Bindings, Policies, Policy, index_policies};
@@ -54,7 +54,7 @@ impl<E: PolicyExpressions> PolicySource<E> {
 }
 
 /// Whether no policy applies to writes to a resource.
-fn is_exempt(resource: &Resource) -> bool {
+fn is_exempt(resource: &Kind) -> bool {
     !resource.is_custom()
         && matches!(resource.stem(), "admissionregistration" | "authentication" | "authorization")
 }

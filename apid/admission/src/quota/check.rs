@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use apimachinery::names::Names;
 use apimachinery::object::Object;
-use kinds::Resource;
+use kinds::Kind;
 
 use super::limited::LimitedResource;
 use super::measure::{MeasuredObject, MeasurementRule, Scopes, counts_resource, missing_resources, rule};
@@ -14,7 +14,7 @@ use crate::quantity::{Amounts, Quantity, amounts, text};
 
 /// A write with its resource usage.
 pub(super) struct QuotaRequest<'a> {
-    pub(super) resource: &'a Resource,
+    pub(super) resource: &'a Kind,
     pub(super) names: &'a Names,
     pub(super) object: &'a Object,
     /// Measured object after the write.

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::time;
-use kinds::Resource;
+use kinds::Kind;
 use kinds::resource_name::is_extended;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ pub(super) enum MeasurementRule {
     Plain,
 }
 
-pub(super) fn rule(resource: &Resource) -> MeasurementRule {
+pub(super) fn rule(resource: &Kind) -> MeasurementRule {
     match (resource.stem(), resource.plural()) {
         ("", "pods") => MeasurementRule::Pods,
         ("", "services") => MeasurementRule::Services,
@@ -62,12 +62,12 @@ pub(super) fn rule(resource: &Resource) -> MeasurementRule {
 }
 
 /// Whether all objects of a resource have the same usage, so measurement does not need the object.
-pub fn is_plain(resource: &Resource) -> bool {
+pub fn is_plain(resource: &Kind) -> bool {
     rule(resource) == MeasurementRule::Plain
 }
 
 /// Whether a resource name in a quota applies to the objects of a resource.
-pub fn counts_resource(resource: &Resource, name: &str, names: &Names) -> bool {
+pub fn counts_resource(resource: &Kind, name: &str, names: &Names) -> bool {
     if name.strip_prefix("count/").is_some_and(|counted| counted == resource.group_resource.to_string()) {
         return true;
     }
@@ -126,7 +126,7 @@ struct PodFacts {
 
 impl MeasuredObject {
     /// Measures an object. For a plain resource the object is irrelevant.
-    pub fn of(resource: &Resource, object: &Object, names: &Names) -> Self {
+    pub fn of(resource: &Kind, object: &Object, names: &Names) -> Self {
         let counted = format!("count/{}", resource.group_resource);
         let count = Amounts::from([(counted, Quantity::from_integer(1))]);
         let mut amounts = count.clone();

@@ -252,7 +252,7 @@ impl ServerChecks {
     }
 
     async fn slices_of(&self, reference: &BackendReference) -> Result<Vec<Object>, Status> {
-        let scope = self.slices.resource.key(&reference.namespace, "");
+        let scope = self.slices.kind.key(&reference.namespace, "");
         let is_of_service = |item: &verbs::Item| {
             stored::entry(item).is_some_and(|entry| entry.label(&self.service_label) == Some(&reference.name))
         };

@@ -120,7 +120,7 @@ impl Cleanup {
             return Err(status);
         }
         let snapshot = objects.items.snapshot().await.map_err(stored::unavailable)?;
-        let remaining = snapshot.scope(&objects.resource.key_prefix, "").count();
+        let remaining = snapshot.scope(&objects.kind.key_prefix, "").count();
         if remaining > 0 {
             return Ok(false);
         }

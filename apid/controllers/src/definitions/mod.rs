@@ -37,7 +37,7 @@ use extensions::definition::conditions::{
     self, NAMES_ACCEPTED, NON_STRUCTURAL_SCHEMA, NamesInUse, OPENAPI_PUBLISHED,
 };
 use futures_util::stream::{self, StreamExt as _};
-use kinds::Resource;
+use kinds::Kind;
 use kinds::custom::{self, MAX_DOCUMENT_BYTES, OversizedDocuments, compare_versions};
 use parking_lot::Mutex;
 use storage::Revision;
@@ -84,7 +84,7 @@ struct KnownDefinition {
 /// Resources, and the parts of the definition from which they were built.
 struct ServedResources {
     inputs: ResourceInputs,
-    resources: Vec<Arc<Resource>>,
+    resources: Vec<Arc<Kind>>,
 }
 
 /// The parts of a definition from which its resources are built.
@@ -165,8 +165,8 @@ impl DefinitionController {
         let snapshot = collection.items.snapshot().await.map_err(stored::unavailable)?;
         let mut known = self.known.lock();
         let mut before = std::mem::take(&mut *known);
-        for item in snapshot.scope(&collection.resource.key_prefix, "") {
-            let Some((_, name)) = collection.resource.parse_key(item.key()) else { continue };
+        for item in snapshot.scope(&collection.kind.key_prefix, "") {
+            let Some((_, name)) = collection.kind.parse_key(item.key()) else { continue };
             let (name, one) = match before.remove_entry(name) {
                 Some((name, old)) if old.revision == item.revision() => (name, old),
                 old => {
@@ -316,7 +316,7 @@ impl DefinitionController {
     fn built_in_names(&self, group: &str) -> NamesInUse {
         let mut names = NamesInUse::default();
         let registry = self.actor.api_state().kinds.registry();
-        let in_group = |resource: &&Arc<Resource>| resource.group_resource.group == group;
+        let in_group = |resource: &&Arc<Kind>| resource.group_resource.group == group;
         for resource in registry.built_in().iter().filter(in_group) {
             let kind = resource;
             let short_names = kind.names.short_names.iter().map(String::as_str);
@@ -335,7 +335,7 @@ impl DefinitionController {
     /// definitions has become terminating.
     fn serve(&self, known: &HashMap<String, KnownDefinition>) {
         let api_state = self.actor.api_state();
-        let mut all: Vec<Arc<Resource>> = Vec::new();
+        let mut all: Vec<Arc<Kind>> = Vec::new();
         let mut has_terminating_change = false;
         for one in known.values() {
             let Some(served) = one.served.as_ref().filter(|_| one.is_served) else { continue };
@@ -343,7 +343,7 @@ impl DefinitionController {
             all.extend(served.resources.iter().cloned());
         }
         let registry = api_state.kinds.registry();
-        let current: HashSet<*const Resource> = registry.all_custom().map(Arc::as_ptr).collect();
+        let current: HashSet<*const Kind> = registry.all_custom().map(Arc::as_ptr).collect();
         let is_same = all.len() == current.len() && all.iter().all(|one| current.contains(&Arc::as_ptr(one)));
         if is_same && !has_terminating_change {
             return;

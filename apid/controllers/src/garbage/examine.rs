@@ -3,14 +3,17 @@
 //! If an owner exists, the dependent stays and loses its references to owners that are gone or wait for their
 //! dependents. Otherwise the dependent is deleted.
 
+use std::time::Duration;
+
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
-use super::owners::{OwnerState, exists_in_other_namespace, look_up_owner};
+use super::owners::{OwnerState, exists_in_other_namespace, look_up_owner, look_up_remote_owner};
 use super::ownership_data::{Owner, OwnershipData, Uid};
 use super::{Collector, Subject, WorkError};
+use crate::runner::Requeue;
 use verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
 
 /// The owners of an object by state: existing, waiting for their dependents, gone.
@@ -19,13 +22,19 @@ struct Owners<'a> {
     existing: Vec<&'a Owner>,
     waiting: Vec<&'a Owner>,
     gone: Vec<&'a Owner>,
+    /// Whether another server stores one of the owners.
+    has_remote: bool,
 }
+
+/// Interval at which the owners of an object are examined again while one of them is at another server.
+const REMOTE_OWNER_INTERVAL: Duration = Duration::from_secs(30);
 
 impl Collector {
     /// Examines the owners of the object at a key, and again after each conflict with another write.
     ///
-    /// An object without owners stays.
-    pub(super) async fn examine(&self, key: &str) -> Result<(), WorkError> {
+    /// An object without owners stays. An object with an owner at another server is examined again later, because the
+    /// deletion of that owner causes no notification.
+    pub(super) async fn examine(&self, key: &str) -> Result<Requeue, WorkError> {
         loop {
             match self.examine_once(key).await {
                 Err(WorkError::Conflict) => {}
@@ -34,34 +43,35 @@ impl Collector {
         }
     }
 
-    async fn examine_once(&self, key: &str) -> Result<(), WorkError> {
-        let Some(subject) = self.subject(key).await? else { return Ok(()) };
-        let Some(ownership) = OwnershipData::parse(subject.item.value()) else { return Ok(()) };
+    async fn examine_once(&self, key: &str) -> Result<Requeue, WorkError> {
+        let Some(subject) = self.subject(key).await? else { return Ok(Requeue::No) };
+        let Some(ownership) = OwnershipData::parse(subject.item.value()) else { return Ok(Requeue::No) };
         if ownership.deletion_state.is_some() || ownership.owners.is_empty() {
-            return Ok(());
+            return Ok(Requeue::No);
         }
-        let Some(owners) = self.look_up_owners(&subject, &ownership).await? else { return Ok(()) };
+        let Some(owners) = self.look_up_owners(&subject, &ownership).await? else { return Ok(Requeue::No) };
+        let next = if owners.has_remote { Requeue::After(REMOTE_OWNER_INTERVAL) } else { Requeue::No };
         if !owners.existing.is_empty() {
             let ended_uids: Vec<_> = owners.gone.iter().chain(&owners.waiting).map(|o| &o.uid).collect();
             if ended_uids.is_empty() {
-                return Ok(());
+                return Ok(next);
             }
             let is_kept = |reference: &Map<String, Value>| {
                 let uid = reference.get("uid").and_then(Value::as_str).unwrap_or("");
                 !ended_uids.iter().any(|ended| *ended == uid)
             };
             let change = |reference| is_kept(&reference).then_some(reference);
-            return self.change_references(&subject, change).await.map(drop);
+            return self.change_references(&subject, change).await.map(|_| next);
         }
         if !owners.waiting.is_empty() && self.has_dependents(&ownership.uid) {
             if self.is_in_cycle(&ownership.uid) && self.unblock(&subject).await? {
                 // The owner references have changed: `examine` starts again with the changed object.
                 return Err(WorkError::Conflict);
             }
-            return self.delete(&subject, &ownership.uid, Propagation::Foreground).await;
+            return self.delete(&subject, &ownership.uid, Propagation::Foreground).await.map(|()| next);
         }
         let propagation = propagation_of(&decode_object(&subject)?);
-        self.delete(&subject, &ownership.uid, propagation).await
+        self.delete(&subject, &ownership.uid, propagation).await.map(|()| Requeue::No)
     }
 
     /// Clears `blockOwnerDeletion` in all owner references of an object, to break a cycle of owners that
@@ -87,7 +97,17 @@ impl Collector {
     ) -> Result<Option<Owners<'t>>, WorkError> {
         let mut owners = Owners::default();
         for owner in &ownership.owners {
-            match look_up_owner(self.api_state(), owner, subject.namespace).await? {
+            let aggregation = self.actor.aggregation();
+            let mut state = look_up_owner(self.api_state(), aggregation, owner, subject.namespace).await?;
+            let is_remote = state == OwnerState::Remote;
+            if is_remote {
+                owners.has_remote = true;
+                let user = self.actor.user();
+                let found = look_up_remote_owner(aggregation, user, owner, subject.namespace).await;
+                // Not every conflict of another server is one with another write.
+                state = found.map_err(|status| WorkError::Failed(status.message))?;
+            }
+            match state {
                 OwnerState::Exists => owners.existing.push(owner),
                 OwnerState::Waiting => owners.waiting.push(owner),
                 OwnerState::Gone => owners.gone.push(owner),
@@ -95,7 +115,14 @@ impl Collector {
                     self.report(subject, ownership, owner).await;
                     return Ok(None);
                 }
-                OwnerState::NotServed => return Err(WorkError::NotServed),
+                // A server that gets the kind later causes no notification, either.
+                OwnerState::NotServed if is_remote => {
+                    return Err(WorkError::Failed(format!(
+                        "{} has no kind {}",
+                        owner.api_version, owner.kind
+                    )));
+                }
+                OwnerState::NotServed | OwnerState::Remote => return Err(WorkError::NotServed),
             }
         }
         for owner in &owners.gone {
@@ -156,7 +183,7 @@ impl Collector {
             "resourceVersion": subject.item.revision().to_string(),
             field: value,
         }});
-        let resource = &subject.target().collection.resource.group_resource.resource;
+        let resource = &subject.target().collection.kind.internal().group_resource.resource;
         let is_gone = |status: &Status| {
             status.code == 404 && status.details.as_ref().is_some_and(|details| details.kind == *resource)
         };

@@ -25,6 +25,9 @@
 //! Kubernetes' garbage collector, as far as clients can observe its rules. A reference across namespaces
 //! counts as absent; a reference from a cluster-scoped object to a namespaced kind is never resolved. Both
 //! cause an Event. Dependents of kinds that are not served stay.
+//!
+//! An owner at another server, behind an APIService, is asked for there. Unlike Kubernetes, which watches these servers,
+//! the collector asks at an interval, and does not delete objects of these servers when their owners are gone.
 
 mod examine;
 mod feed;
@@ -141,12 +144,12 @@ impl Reconcile for Collector {
         let before = *self.kinds_changes.borrow();
         let result = match work {
             WorkItem::Examine(key) => self.examine(key).await,
-            WorkItem::Dependents(owner) => self.examine_dependents(*owner).await,
-            WorkItem::OwnerDeletion(key) => self.process_owner_deletion(key).await,
-            WorkItem::Finish(key) => self.finish(key).await,
+            WorkItem::Dependents(owner) => self.examine_dependents(*owner).await.map(|()| Requeue::No),
+            WorkItem::OwnerDeletion(key) => self.process_owner_deletion(key).await.map(|()| Requeue::No),
+            WorkItem::Finish(key) => self.finish(key).await.map(|()| Requeue::No),
         };
         Ok(match result {
-            Ok(()) => Requeue::No,
+            Ok(next) => next,
             Err(WorkError::NotServed) => {
                 self.defer(work, before).await;
                 Requeue::No
@@ -207,7 +210,7 @@ impl Collector {
         let kinds = self.api_state().kinds.get();
         let collection = kinds.registry.of_key(key).and_then(|resource| kinds.collection(resource));
         let collection = collection.cloned().ok_or(WorkError::NotServed)?;
-        let Some((namespace, name)) = collection.resource.parse_key(key) else { return Ok(None) };
+        let Some((namespace, name)) = collection.kind.parse_key(key) else { return Ok(None) };
         let (item, _) = collection.items.get(key).await?;
         Ok(item.map(|item| Subject { collection, namespace, name, item }))
     }
@@ -233,15 +236,20 @@ impl Collector {
         }
     }
 
-    /// Queues the deferred work again after each change of the served kinds.
+    /// Queues the deferred work again after each change of the served kinds, or of the APIs of other servers.
     async fn follow_kinds(&self) {
         let mut changes = self.kinds_changes.clone();
+        let mut remote_changes = self.actor.aggregation().changes();
         loop {
             for work in self.unserved.take() {
                 self.queue.wait_for_capacity().await;
                 self.queue.add(work);
             }
-            if changes.changed().await.is_err() {
+            let changed = tokio::select! {
+                changed = changes.changed() => changed,
+                changed = remote_changes.changed() => changed,
+            };
+            if changed.is_err() {
                 return;
             }
         }

@@ -64,7 +64,7 @@ pub(super) async fn look_up_owner(
         return Ok(OwnerState::Remote);
     }
     let Some(collection) = collection(api_state, owner) else { return Ok(OwnerState::NotServed) };
-    let resource = &collection.resource;
+    let resource = collection.kind.internal();
     if resource.namespaced && namespace.is_empty() {
         return Ok(OwnerState::InvalidScope);
     }
@@ -156,15 +156,15 @@ pub(super) fn may_own(api_state: &ApiState, owner: &str, dependent: &str) -> boo
 ///
 /// The store cannot be read.
 pub(super) async fn exists_in_other_namespace(api_state: &ApiState, owner: &Owner) -> Result<bool> {
-    let Some(collection) = collection(api_state, owner).filter(|c| c.resource.namespaced) else {
+    let Some(collection) = collection(api_state, owner).filter(|c| c.kind.namespaced) else {
         return Ok(false);
     };
     let Ok(namespaces) = stored::core(api_state, "namespaces") else { return Ok(false) };
     let namespaces_now = namespaces.items.snapshot().await?;
     let objects = collection.items.snapshot().await?;
     for namespace in namespaces_now.scope(namespaces.items.prefix(), "") {
-        let Some((_, name)) = namespaces.resource.parse_key(namespace.key()) else { continue };
-        if let Some(item) = objects.item(&collection.resource.key(name, &owner.name))
+        let Some((_, name)) = namespaces.kind.parse_key(namespace.key()) else { continue };
+        if let Some(item) = objects.item(&collection.kind.key(name, &owner.name))
             && stored::entry(item).is_some_and(|entry| entry.uid() == owner.uid)
         {
             return Ok(true);

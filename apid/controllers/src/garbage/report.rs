@@ -67,7 +67,7 @@ impl Collector {
         owner: &Owner,
         namespace: &str,
     ) -> Object {
-        let resource = &dependent.collection.resource;
+        let resource = dependent.collection.kind.internal();
         let now = time::time(self.api_state().clock.now());
         let suffix = self.api_state().rng.name_suffix();
         let dependent_namespace = dependent.namespace;

@@ -147,7 +147,8 @@ impl NamespaceDeletion {
             ..RoundOutcome::default()
         };
         let is_pods = |content: &Collection| {
-            content.resource.group_resource.group.is_empty() && content.resource.plural() == "pods"
+            content.kind.internal().group_resource.group.is_empty()
+                && content.kind.internal().plural() == "pods"
         };
         let (pods, others): (Vec<_>, Vec<_>) =
             namespaced_collections(self.actor.api_state()).partition(|content| is_pods(content));
@@ -159,13 +160,13 @@ impl NamespaceDeletion {
             for content in stage {
                 let Remaining { readable, unreadable } =
                     self.count_remaining(&content, name, &mut outcome.finalizers).await?;
-                let group_resource = &content.resource.group_resource;
+                let group_resource = &content.kind.internal().group_resource;
                 if readable + unreadable > 0 {
                     outcome.remaining.insert(
                         format!("{}.{}", group_resource.resource, group_resource.group),
                         readable + unreadable,
                     );
-                    first_blocked.get_or_insert_with(|| content.resource.key_prefix.clone());
+                    first_blocked.get_or_insert_with(|| content.kind.key_prefix.clone());
                 }
                 if unreadable > 0 {
                     outcome.failures.push(format!("{unreadable} of {group_resource} cannot be read"));
@@ -189,7 +190,7 @@ impl NamespaceDeletion {
             Ok(snapshot) => snapshot,
             Err(error) => return Some(error.to_string()),
         };
-        let scope = content.resource.key(namespace, "");
+        let scope = content.kind.key(namespace, "");
         let mut items = snapshot.scope(&scope, "").peekable();
         items.peek()?;
         if items.any(|item| item.entry().is_err()) {
@@ -212,7 +213,7 @@ impl NamespaceDeletion {
         is_selected: impl Fn(&Object) -> bool,
     ) -> Result<(), Status> {
         let mut result = Ok(());
-        for object in stored::objects(content, &content.resource.key(namespace, "")).await? {
+        for object in stored::objects(content, &content.kind.key(namespace, "")).await? {
             if !is_selected(&object) {
                 continue;
             }
@@ -260,7 +261,7 @@ impl NamespaceDeletion {
         finalizers: &mut BTreeMap<String, usize>,
     ) -> Result<Remaining, Status> {
         let snapshot = content.items.snapshot().await.map_err(stored::unavailable)?;
-        let scope = content.resource.key(namespace, "");
+        let scope = content.kind.key(namespace, "");
         let mut remaining = Remaining::default();
         for item in snapshot.scope(&scope, "") {
             let Some(object) = stored::object(item) else {
@@ -294,15 +295,15 @@ impl NamespaceDeletion {
 /// Returns the collections of all namespaced kinds.
 fn namespaced_collections(api_state: &ApiState) -> impl Iterator<Item = Arc<Collection>> + use<> {
     let collections = api_state.kinds.collections().into_iter();
-    collections.filter(|collection| collection.resource.namespaced)
+    collections.filter(|collection| collection.kind.namespaced)
 }
 
 /// Waits until an object of a kind changes in the namespace, at most [`MAX_ROUND_INTERVAL`]. Returns at once if
 /// no object of the kind is left. `prefix` is the key prefix of the kind.
 async fn wait_for_change(api_state: &ApiState, namespace: &str, prefix: &str) {
-    let content = namespaced_collections(api_state).find(|content| content.resource.key_prefix == prefix);
+    let content = namespaced_collections(api_state).find(|content| content.kind.key_prefix == prefix);
     let Some(content) = content else { return };
-    let scope = content.resource.key(namespace, "");
+    let scope = content.kind.key(namespace, "");
     let change = async {
         let (snapshot, mut watcher) = content.items.snapshot_and_watch(&scope).await.ok()?;
         if snapshot.scope(&scope, "").next().is_some() {

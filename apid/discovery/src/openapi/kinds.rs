@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use apimachinery::names::Names;
-use kinds::{Kind, Registry, Resource, Subresource, Verb};
+use kinds::{Kind, Registry, Subresource, Verb};
 use schema::Schema;
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ pub(super) fn type_of(kind: &Kind, group: &str, version: &str) -> String {
 
 /// Returns schema type and kind of the body of a subresource.
 pub(super) fn of_subresource(
-    resource: &Resource,
+    resource: &Kind,
     version: &str,
     subresource: &Subresource,
     names: &Names,

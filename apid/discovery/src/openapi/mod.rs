@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use ::kinds::custom::document_bytes;
-use ::kinds::{Registry, Resource};
+use ::kinds::{Kind, Registry};
 use apimachinery::codec;
 use apimachinery::names::Names;
 use parking_lot::Mutex;
@@ -112,7 +112,7 @@ impl From<io::Error> for OpenApiError {
 }
 
 /// Documents of OpenAPI 3 by path, each with the resources from which it was built.
-type BuiltDocuments = Mutex<BTreeMap<String, (Vec<Arc<Resource>>, CompressedDocument)>>;
+type BuiltDocuments = Mutex<BTreeMap<String, (Vec<Arc<Kind>>, CompressedDocument)>>;
 
 /// OpenAPI 3: the index, and the documents by `api/v1` or `apis/<group>/<version>`.
 struct V3 {
@@ -124,7 +124,7 @@ struct V3 {
 /// A group version and its resources, in the order of the registry.
 struct GroupVersionResources {
     version: String,
-    resources: Vec<Arc<Resource>>,
+    resources: Vec<Arc<Kind>>,
 }
 
 /// The OpenAPI version of a document.
@@ -181,7 +181,7 @@ impl OpenApi {
     }
 
     /// Fails if a document with these resources would exceed the maximum size, before it is built.
-    fn check_size<'a>(&self, resources: impl IntoIterator<Item = &'a Resource>) -> io::Result<()> {
+    fn check_size<'a>(&self, resources: impl IntoIterator<Item = &'a Kind>) -> io::Result<()> {
         match document_bytes(resources) > self.text_max {
             true => Err(io::ErrorKind::FileTooLarge.into()),
             false => Ok(()),
@@ -272,7 +272,7 @@ impl OpenApi {
         path: &str,
         group_version: &GroupVersionResources,
     ) -> io::Result<CompressedDocument> {
-        let is_same = |resources: &[Arc<Resource>]| {
+        let is_same = |resources: &[Arc<Kind>]| {
             resources.iter().map(Arc::as_ptr).eq(group_version.resources.iter().map(Arc::as_ptr))
         };
         if let Some((resources, document)) = self.cached_documents.lock().get(path)

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use apimachinery::names::Names;
-use kinds::{Resource, Subresource, Verb};
+use kinds::{Kind, Subresource, Verb};
 
 use super::kinds::{GroupVersionKind, of_subresource, type_of};
 use super::parameters::{self, Parameter};
@@ -74,7 +74,7 @@ pub(super) fn types<'p>(paths: impl IntoIterator<Item = &'p Path>) -> impl Itera
 
 /// The paths of several resources in alphabetical order. Only the paths of one resource are in memory.
 pub(super) struct SortedPaths<'a> {
-    resources: Vec<(&'a Resource, &'a str)>,
+    resources: Vec<(&'a Kind, &'a str)>,
     names: &'a Names,
     /// Each path, and the index of its resource.
     index: Vec<(String, usize)>,
@@ -84,10 +84,7 @@ pub(super) struct SortedPaths<'a> {
 
 impl<'a> SortedPaths<'a> {
     /// Collects the paths of resources, each in one of its versions.
-    pub(super) fn new(
-        resources: impl IntoIterator<Item = (&'a Resource, &'a str)>,
-        names: &'a Names,
-    ) -> Self {
+    pub(super) fn new(resources: impl IntoIterator<Item = (&'a Kind, &'a str)>, names: &'a Names) -> Self {
         let resources: Vec<_> = resources.into_iter().collect();
         let mut index = BTreeMap::new();
         let mut types = BTreeSet::new();
@@ -129,7 +126,7 @@ impl<'a> SortedPaths<'a> {
 }
 
 /// Returns the paths of a resource in one of its versions.
-pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Path> {
+pub(super) fn paths(resource: &Kind, version: &str, names: &Names) -> Vec<Path> {
     let group = &resource.group_resource.group;
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     let main = ResourcePaths {
@@ -189,12 +186,12 @@ pub(super) fn paths(resource: &Resource, version: &str, names: &Names) -> Vec<Pa
 }
 
 /// Returns the tag of all operations of a group version: `core_v1`, `rbacAuthorization_v1`.
-pub(super) fn tag(resource: &Resource, version: &str) -> String {
+pub(super) fn tag(resource: &Kind, version: &str) -> String {
     format!("{}_{version}", tag_group(resource))
 }
 
 /// Returns the part of a tag for the API group: `rbacAuthorization`.
-pub(super) fn tag_group(resource: &Resource) -> String {
+pub(super) fn tag_group(resource: &Kind) -> String {
     let stem = if resource.stem().is_empty() { "core" } else { resource.stem() };
     let mut words = stem.split('.');
     let first = words.next().unwrap_or_default().to_owned();
@@ -220,7 +217,7 @@ fn pretty_parameter() -> Vec<Parameter> {
 
 /// A resource in one version.
 struct ResourcePaths<'a> {
-    resource: &'a Resource,
+    resource: &'a Kind,
     type_name: String,
     kind: GroupVersionKind,
     /// Prefix of operation ids, such as `CoreV1`.

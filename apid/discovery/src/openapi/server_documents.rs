@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use ::kinds::Resource;
+use ::kinds::Kind;
 use apimachinery::names::Names;
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ fn operations(api: &OpenApi) -> Vec<Operation> {
         },
     ];
     let built_in = api.registry.resources().iter().filter(|resource| !resource.is_custom());
-    let mut groups: BTreeMap<&str, &Resource> = BTreeMap::new();
+    let mut groups: BTreeMap<&str, &Kind> = BTreeMap::new();
     for resource in built_in {
         groups.entry(&resource.group_resource.group).or_insert(resource);
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use ::kinds::Resource;
+use ::kinds::Kind;
 use serde_json::{Map, Value, json};
 
 use super::compressed_document::{CompressedDocument, DocumentCompressor, ObjectWriter};
@@ -25,7 +25,7 @@ const VERSION: &str = "2.0";
 /// The served resources, each in one of its versions.
 fn resources(
     group_versions: &BTreeMap<String, GroupVersionResources>,
-) -> impl Iterator<Item = (&Resource, &str)> {
+) -> impl Iterator<Item = (&Kind, &str)> {
     group_versions.values().flat_map(|group_version| {
         let resources = group_version.resources.iter();
         resources.map(|resource| (&**resource, group_version.version.as_str()))

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use http::request::Parts;
-use kinds::Resource;
+use kinds::Kind;
 use parking_lot::RwLock;
 use serving::metrics::{
     Counter, Counters, Definition, Gauges, Histogram, Histograms, Metrics, ProcessMetrics, Stability,
@@ -181,7 +181,7 @@ impl RequestMetrics {
         info: &RequestInfo,
         query: &Query,
         head: &Parts,
-        resource: Option<&Resource>,
+        resource: Option<&Kind>,
         outcome: RequestOutcome,
     ) -> Option<Histogram> {
         let series = Series::new(info, query, head, resource, outcome.code);
@@ -206,7 +206,7 @@ impl RequestMetrics {
     }
 
     /// Records the size of a request body.
-    pub(super) fn observe_body(&self, info: &RequestInfo, resource: Option<&Resource>, bytes: usize) {
+    pub(super) fn observe_body(&self, info: &RequestInfo, resource: Option<&Kind>, bytes: usize) {
         let (Some(resource), false) = (resource, bytes == 0) else { return };
         let labels =
             vec![("resource", resource.group_resource.to_string()), ("verb", info.attributes.verb.clone())];
@@ -216,7 +216,7 @@ impl RequestMetrics {
     /// Marks a deprecated resource as requested. `removed_release` is empty if no release removes it yet.
     pub(super) fn mark_deprecated(
         &self,
-        resource: &Resource,
+        resource: &Kind,
         version: &str,
         subresource: &str,
         removed_release: &str,
@@ -237,7 +237,7 @@ impl RequestMetrics {
         info: &RequestInfo,
         query: &Query,
         head: &Parts,
-        resource: Option<&Resource>,
+        resource: Option<&Kind>,
     ) -> impl FnOnce() + Send + 'static {
         let mut labels = Series::new(info, query, head, resource, 0).resource_labels(resource);
         labels.retain(|(name, _)| *name != "component");
@@ -263,7 +263,7 @@ impl RequestMetrics {
         info: &RequestInfo,
         query: &Query,
         head: &Parts,
-        resource: &Resource,
+        resource: &Kind,
     ) -> ActiveRequest {
         let series = Series::new(info, query, head, Some(resource), 0);
         let labels = series.resource_labels(Some(resource));
@@ -279,7 +279,7 @@ impl RequestMetrics {
         self.field_validation.get(index)
     }
 
-    fn make_handles(&self, series: &Series, resource: Option<&Resource>) -> SeriesHandles {
+    fn make_handles(&self, series: &Series, resource: Option<&Kind>) -> SeriesHandles {
         let mut labels = series.resource_labels(resource);
         let is_read = matches!(series.verb, "GET" | "LIST");
         let is_timed = series.verb != "WATCH";

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use http::request::Parts;
 use http::{Method, header};
-use kinds::{Resource, Subresource};
+use kinds::{Kind, Subresource};
 use serving::metrics::{Counter, Histogram};
 
 use super::{Labels, RequestOutcome};
@@ -71,11 +71,11 @@ impl Series {
         info: &RequestInfo,
         query: &Query,
         head: &Parts,
-        resource: Option<&Resource>,
+        resource: Option<&Kind>,
         code: u16,
     ) -> Self {
         let attributes = &info.attributes;
-        let subresource_of = |r: &Resource| r.subresource(&attributes.subresource).copied();
+        let subresource_of = |r: &Kind| r.subresource(&attributes.subresource).copied();
         let resource = resource.filter(|r| attributes.subresource.is_empty() || subresource_of(r).is_some());
         let subresource = match resource {
             Some(resource) => subresource_of(resource).map_or("", |s: Subresource| s.name),
@@ -103,7 +103,7 @@ impl Series {
     }
 
     /// The labels that most families share.
-    pub(super) fn resource_labels(&self, resource: Option<&Resource>) -> Labels {
+    pub(super) fn resource_labels(&self, resource: Option<&Kind>) -> Labels {
         let resource = resource.filter(|_| self.resource_hash != 0);
         vec![
             ("verb", self.verb.to_owned()),

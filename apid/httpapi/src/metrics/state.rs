@@ -128,7 +128,7 @@ impl StateMetrics {
         self.events_dispatched.clear();
         for collection in state.kinds.collections() {
             let Some(stats) = collection.items.stats() else { continue };
-            let labels = vec![("resource", collection.resource.group_resource.to_string())];
+            let labels = vec![("resource", collection.kind.internal().group_resource.to_string())];
             self.objects.get_or_create(&labels).set(i64::try_from(stats.objects).unwrap_or(i64::MAX));
             self.cache_revision.get_or_create(&labels).set(to_gauge(stats.revision.0));
             raise(&self.initializations.get_or_create(&labels).clone(), stats.loads);

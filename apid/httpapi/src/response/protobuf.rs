@@ -16,7 +16,7 @@ use std::sync::Arc;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
-use kinds::Resource;
+use kinds::Kind;
 use moka::sync::Cache;
 use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
 use schema::{Schema, write_message};
@@ -27,7 +27,7 @@ use verbs::Item;
 use verbs::envelope;
 
 /// Whether a kind has its own Protobuf message; custom kinds have none.
-pub(crate) fn has_message(resource: &Resource) -> bool {
+pub(crate) fn has_message(resource: &Kind) -> bool {
     let (kind, type_name) = (resource.name(), resource.schema.type_name());
     let package = type_name.and_then(|name| name.strip_suffix(kind));
     package.is_some_and(|package| package.ends_with('.'))
@@ -159,7 +159,7 @@ impl MessageCache {
     pub(crate) fn item(
         &self,
         item: &Item,
-        resource: &Arc<Resource>,
+        resource: &Arc<Kind>,
         schema: &'static Schema,
         object: impl FnOnce() -> Result<Object, Status>,
     ) -> Result<Bytes, Status> {

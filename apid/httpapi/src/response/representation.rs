@@ -9,7 +9,7 @@ use apimachinery::gvk::GroupVersion;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use bytes::Bytes;
-use kinds::Resource;
+use kinds::Kind;
 use kinds::entry::Entry;
 use schema::Schema;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ use verbs::ResponseObject;
 #[derive(Clone)]
 pub(crate) struct Representation {
     pub(crate) http_state: Arc<HttpState>,
-    pub(crate) resource: Arc<Resource>,
+    pub(crate) resource: Arc<Kind>,
     version: String,
     pub(crate) format: Format,
     pub(crate) shape: Shape,
@@ -65,7 +65,7 @@ impl Representation {
     /// 400: the parameter has an unknown value.
     pub(crate) fn new(
         http_state: &Arc<HttpState>,
-        resource: &Arc<Resource>,
+        resource: &Arc<Kind>,
         version: &str,
         Negotiation { format, shape }: Negotiation,
         include_object: &str,

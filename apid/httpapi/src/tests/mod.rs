@@ -62,14 +62,13 @@ use bytes::Bytes;
 use forwarding::{Forwarding, ForwardingOptions, ServiceResolver};
 use http::{HeaderMap, HeaderName, Request};
 use http_body_util::BodyExt as _;
-use kinds::{BuiltInKind, CurrentRegistry, Registry, Resource};
+use kinds::{BuiltInKind, CurrentRegistry, Kind, Registry};
 use serde_json::{Value, json};
 use serving::body::Body;
 use serving::build::BuildInfo;
 use serving::compatibility::CompatibilityVersions;
 use serving::health::Checks;
 use serving::metrics::Metrics;
-use serving::server::ConnectionInfo;
 use storage::cache::Limits;
 use storage::engine::memory::MemoryStore;
 use storage::{Observer, Observers, Store};
@@ -95,6 +94,8 @@ pub(super) const BUILD: BuildInfo =
     BuildInfo { version: "1.2.3", commit: "abc-dirty", seconds: "1767323045", compiler: "rustc 1" };
 
 /// The default request timeout.
+/// Maximum size of the future of a request. Its memory is written once for each request.
+const FUTURE_BYTES: usize = 3_072;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// A server without a socket, with the names preset `svc`.
@@ -429,7 +430,9 @@ impl Server {
             request = request.header(HeaderName::from_bytes(name.as_bytes()).unwrap(), *value);
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
-        self.api.handle_request(head, RequestBody::Whole(body), &Arc::new(ConnectionInfo::default())).await
+        let handling = self.api.handle_request(head, RequestBody::Whole(body), Arc::default());
+        assert!(size_of_val(&handling) <= FUTURE_BYTES, "{} bytes", size_of_val(&handling));
+        handling.await
     }
 
     pub(super) async fn send(
@@ -456,7 +459,7 @@ impl Server {
     /// Returns cached objects of a collection in the namespace `a`.
     pub(super) async fn cached_items(
         &self,
-        resource: &Arc<Resource>,
+        resource: &Arc<Kind>,
         names: &[impl AsRef<str>],
     ) -> Vec<Arc<Item>> {
         let collection = self.api_state.kinds.collection(resource).unwrap();

@@ -331,7 +331,7 @@ async fn list_pages_are_one_snapshot_during_concurrent_writes() {
             .kinds
             .collections()
             .into_iter()
-            .map(|c| c.resource.key_prefix.clone())
+            .map(|c| c.kind.key_prefix.clone())
             .find(|p| p.ends_with("/configmaps/"))
             .map_or(prefix.to_owned(), |p| format!("{p}a/"));
         let past = server

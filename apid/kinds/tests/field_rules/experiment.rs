@@ -10,7 +10,7 @@ use apimachinery::field::{FieldErrorKind, FieldErrors};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::time;
-use kinds::{Context, Resource};
+use kinds::{Context, Kind};
 use serde_json::{Value, json};
 
 use super::fields::{Shape, Step, Types};
@@ -27,7 +27,7 @@ type Errors = Vec<(String, FieldErrorKind)>;
 
 /// Experiments with the fields of a kind.
 pub(super) struct Experiment<'a> {
-    resource: &'a Resource,
+    resource: &'a Kind,
     names: &'a Names,
     clock: ManualClock,
     rng: SeededRng,
@@ -37,7 +37,7 @@ pub(super) struct Experiment<'a> {
 }
 
 impl<'a> Experiment<'a> {
-    pub(super) fn new(resource: &'a Resource, names: &'a Names, types: &'a Types) -> Self {
+    pub(super) fn new(resource: &'a Kind, names: &'a Names, types: &'a Types) -> Self {
         let name = format!("testdata/{}.yaml", resource.plural());
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
         let cases = yaml::decode(&fs::read(file).unwrap(), Limits::BODY).unwrap().value;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use apimachinery::field::FieldErrors;
 use apimachinery::status::Status;
-use kinds::Resource;
+use kinds::Kind;
 use serde_json::{Map, Value};
 
 /// Metadata that differs from run to run.
@@ -49,7 +49,7 @@ impl Answer {
     }
 
     /// A refusal with code 422 and the errors as causes.
-    pub(super) fn invalid(resource: &Resource, errors: &FieldErrors) -> Self {
+    pub(super) fn invalid(resource: &Kind, errors: &FieldErrors) -> Self {
         let status = Status::invalid(&resource.group_kind, "", errors);
         let causes = status.details.unwrap().causes.into_iter();
         let causes = causes.map(|cause| [cause.reason, cause.field, shorten(&cause.message)]).collect();

@@ -7,7 +7,7 @@ use apimachinery::field::FieldErrors;
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::time;
-use kinds::{Context, Registry, Resource, Storage};
+use kinds::{Context, Kind, Registry, Storage};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, changed_pointers, clean};
@@ -15,7 +15,7 @@ use super::edits::{apply, edits_of, expand, value_at};
 
 /// A kind with the base objects of its facts.
 pub(super) struct Probe<'a> {
-    resource: &'a Resource,
+    resource: &'a Kind,
     names: &'a Names,
     clock: ManualClock,
     rng: SeededRng,

@@ -49,7 +49,7 @@ pub(super) fn record() -> Record {
     Record { discovery, fields, values, elements }
 }
 
-fn type_name(resource: &kinds::Resource) -> Option<&'static str> {
+fn type_name(resource: &kinds::Kind) -> Option<&'static str> {
     resource.schema.type_name()
 }
 

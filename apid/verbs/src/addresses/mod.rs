@@ -31,15 +31,18 @@ mod service_range;
 #[cfg(test)]
 mod tests;
 mod usage;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::clock::Rng;
 use apimachinery::names::Names;
 use apimachinery::object::{Object, Value};
 use bytes::Bytes;
-use kinds::{Registry, Resource};
-use storage::{Change, Observer, Revision, Store};
+use kinds::{Kind, Registry};
+use parking_lot::Mutex;
+use storage::{Change, Observer, Revision, Store, unreadable_reason};
 use tokio::sync::Notify;
 
 pub use allocate::AllocationError;
@@ -54,6 +57,8 @@ use usage::Usage;
 
 /// Maximum number of rows of one page when the index is loaded.
 const PAGE_ROWS: usize = 500;
+/// Pause before unreadable objects are read again, while a KMS plugin does not respond.
+const REREAD_INTERVAL: Duration = Duration::from_secs(5);
 /// Namespace of the Service of the API.
 const API_NAMESPACE: &str = "default";
 
@@ -69,13 +74,18 @@ pub struct ServiceAddresses {
     index: SharedIndex,
     /// Wakes the repair of records.
     changed: Arc<Notify>,
+    /// Keys and revisions of observed objects that could not be decrypted, so that the index lacks them. The lock is held
+    /// during each change of the index by an observed object.
+    unreadable: Mutex<HashMap<String, Revision>>,
+    /// Wakes [`ServiceAddresses::follow_recoveries`].
+    recovery: Notify,
 }
 
 /// The kinds that the allocator observes.
 struct ObservedKinds {
-    services: Arc<Resource>,
-    records: Arc<Resource>,
-    ranges: Arc<Resource>,
+    services: Arc<Kind>,
+    records: Arc<Kind>,
+    ranges: Arc<Kind>,
 }
 
 /// The differences between the Services and the IPAddress objects that record their addresses.
@@ -115,7 +125,43 @@ impl ServiceAddresses {
             kinds,
             index: SharedIndex::default(),
             changed: Arc::default(),
+            unreadable: Mutex::default(),
+            recovery: Notify::new(),
         }
+    }
+
+    /// Makes [`ServiceAddresses::follow_recoveries`] read the objects again that could not be decrypted.
+    pub fn reread_unreadable(&self) {
+        self.recovery.notify_one();
+    }
+
+    /// Adds objects to the index when they can be decrypted after a change of keys. Never returns.
+    pub async fn follow_recoveries(&self, store: &dyn Store) {
+        loop {
+            self.recovery.notified().await;
+            while let Err(error) = self.add_readable(store).await {
+                tracing::warn!(%error, "unreadable Services were not read again; retrying");
+                tokio::time::sleep(REREAD_INTERVAL).await;
+            }
+        }
+    }
+
+    /// Reads the objects again that could not be decrypted.
+    async fn add_readable(&self, store: &dyn Store) -> storage::Result<()> {
+        let keys: Vec<(String, Revision)> =
+            self.unreadable.lock().iter().map(|(key, revision)| (key.clone(), *revision)).collect();
+        for (key, revision) in keys {
+            let Some(row) = store.get(&key, None).await? else { continue };
+            if row.revision != revision || unreadable_reason(&row.value).is_some() {
+                continue;
+            }
+            let mut unreadable = self.unreadable.lock();
+            // A later change has been observed meanwhile, unless the revision is the same.
+            if unreadable.remove(&key) == Some(revision) {
+                self.apply_to_index(&key, Some((&row.value, revision)));
+            }
+        }
+        Ok(())
     }
 
     /// Builds the index from the stored objects, before the first write.
@@ -259,6 +305,20 @@ impl ServiceAddresses {
 
     /// Applies the change of an object to the index; `new` is None for a deletion.
     fn apply_change(&self, key: &str, new: Option<(&Bytes, Revision)>) {
+        let Some(kinds) = &self.kinds else { return };
+        let observed = [&kinds.services, &kinds.records, &kinds.ranges];
+        if !observed.iter().any(|resource| key.starts_with(&resource.key_prefix)) {
+            return;
+        }
+        let mut unreadable = self.unreadable.lock();
+        match new.filter(|(value, _)| unreadable_reason(value).is_some()) {
+            Some((_, revision)) => drop(unreadable.insert(key.to_owned(), revision)),
+            None => drop(unreadable.remove(key)),
+        }
+        self.apply_to_index(key, new);
+    }
+
+    fn apply_to_index(&self, key: &str, new: Option<(&Bytes, Revision)>) {
         let Some(kinds) = &self.kinds else { return };
         let log_error = |error: &dyn std::fmt::Display| {
             tracing::error!(

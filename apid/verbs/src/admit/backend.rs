@@ -18,7 +18,7 @@ use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
 use kinds::entry::Decoder;
-use kinds::{Registry, Resource, labels};
+use kinds::{Kind, Registry, labels};
 
 use super::decoded_objects::DecodedObjects;
 use crate::response_object::{entry, tree};
@@ -41,7 +41,7 @@ pub struct AdmissionBackend {
 
 /// The objects of a kind.
 struct Objects {
-    resource: Arc<Resource>,
+    resource: Arc<Kind>,
     items: Arc<Items>,
     decoded: Arc<DecodedObjects>,
 }
@@ -50,7 +50,7 @@ impl AdmissionBackend {
     /// Creates the reader over the cached objects of every built-in stored kind.
     pub fn new(registry: &Registry, cache: &Cache) -> Self {
         let decoded = Arc::<DecodedObjects>::default();
-        let objects = |resource: &Arc<Resource>| Objects {
+        let objects = |resource: &Arc<Kind>| Objects {
             resource: Arc::clone(resource),
             items: cache.resource(&resource.key_prefix, Decoder::new(resource)),
             decoded: Arc::clone(&decoded),
@@ -85,12 +85,12 @@ impl AdmissionBackend {
     /// # Errors
     ///
     /// 500: the kind is not served. 503: no state is attached.
-    fn custom_objects(&self, resource: &Resource) -> Result<Objects, Status> {
+    fn custom_objects(&self, resource: &Kind) -> Result<Objects, Status> {
         let collection = self.api_state()?.kinds.collection(resource.stored()).ok_or_else(|| {
             Status::internal(format!("objects of {} are not served", resource.group_resource))
         })?;
         Ok(Objects {
-            resource: Arc::clone(&collection.resource),
+            resource: Arc::clone(collection.kind.internal()),
             items: Arc::clone(&collection.items),
             decoded: Arc::clone(&self.decoded),
         })
@@ -236,13 +236,13 @@ impl Reader for AdmissionBackend {
         Ok(Some(Arc::new(object)))
     }
 
-    async fn get_custom(&self, resource: &Resource, namespace: &str, name: &str) -> LookupResult {
+    async fn get_custom(&self, resource: &Kind, namespace: &str, name: &str) -> LookupResult {
         self.custom_objects(resource)?.get(namespace, name).await
     }
 
     async fn select(
         &self,
-        resource: &Resource,
+        resource: &Kind,
         namespace: &str,
         selector: &Value,
     ) -> Result<Vec<ListedObject>, Status> {

@@ -21,8 +21,8 @@ impl<'a> Call<'a> {
     ) -> Attributes<'a> {
         Attributes {
             operation,
-            resource: &self.collection.resource,
-            served: &self.collection.served,
+            resource: self.collection.kind.internal(),
+            served: &self.collection.kind,
             version: self.version,
             subresource: self.subresource,
             namespace: self.namespace,

@@ -35,7 +35,7 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use apimachinery::object::Object;
 use apimachinery::status::{Reason, Status};
-use kinds::Resource;
+use kinds::Kind;
 use kinds::custom::ConversionWebhook;
 use kinds::custom::conversion::failure;
 use kinds::entry::{self, Decoder, Entry};
@@ -81,11 +81,11 @@ pub struct ObjectConverter {
     context: ConversionContext,
     webhook: Option<Arc<ConversionWebhook>>,
     /// The kind in the served version.
-    served: Arc<Resource>,
+    served: Arc<Kind>,
     /// The kind in its storage version.
-    stored: Arc<Resource>,
+    stored: Arc<Kind>,
     /// The kind in all versions that are served or stored.
-    versions: Arc<[Arc<Resource>]>,
+    versions: Arc<[Arc<Kind>]>,
     decoder: Arc<Decoder>,
     /// Cached conversions; created on first use.
     converted_items: OnceLock<ConvertedItems>,
@@ -103,9 +103,9 @@ impl ObjectConverter {
     ///
     /// `versions` are all versions of the kind, which its converters share.
     pub fn new(
-        served: &Arc<Resource>,
-        stored: &Arc<Resource>,
-        versions: &Arc<[Arc<Resource>]>,
+        served: &Arc<Kind>,
+        stored: &Arc<Kind>,
+        versions: &Arc<[Arc<Kind>]>,
         context: &ConversionContext,
     ) -> Option<Self> {
         let webhook = served.conversion_webhook().cloned();

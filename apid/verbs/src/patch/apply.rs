@@ -17,7 +17,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::{Reason, Status};
 use apply::server_side::{Apply, ApplyError, LastApplied, conflict_status};
 use apply::typed::{TypingError, drop_undeclared};
-use kinds::{KindSchema, Resource};
+use kinds::{Kind, KindSchema};
 
 use super::super::create::{insert, resolve_namespace};
 use super::super::decode::{decode_error_status, type_error_status};
@@ -81,7 +81,7 @@ impl ApplyIntent {
     pub(super) fn validate(
         self,
         call: &Call<'_>,
-        resource: &Resource,
+        resource: &Kind,
         schema: &KindSchema,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
@@ -122,7 +122,7 @@ pub(super) async fn apply(
     intent: ApplyIntent,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
-    let (served, names) = (&call.collection.served, &call.api_state.names);
+    let (served, names) = (&call.collection.kind, &call.api_state.names);
     let (ownership, schema) = (Ownership::for_call(call, options), &served.schema);
     let write = ownership.write();
     intent.check_type(served.name(), write.api_version)?;

@@ -20,7 +20,7 @@ use apimachinery::field::{FieldError, FieldPath, format_go_fields, quote, shorte
 use apimachinery::gvk::GroupKind;
 use apimachinery::object::{Map, Object, Value};
 use apimachinery::status::{Details, Reason, Status};
-use kinds::Resource;
+use kinds::Kind;
 use schema::TypeError;
 
 use super::create::resolve_namespace;
@@ -32,7 +32,7 @@ use crate::VerbFuture;
 
 /// The patch types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum PatchType {
     /// JSON Patch, RFC 6902.
     Json,
     /// Merge patch, RFC 7386.
@@ -74,12 +74,12 @@ impl Patch {
     /// # Errors
     ///
     /// 415: missing or unknown media type. As in kube-apiserver, only custom kinds list the accepted types.
-    pub fn kind(media_type: Option<&str>, is_custom: bool) -> Result<Kind, Status> {
+    pub fn kind(media_type: Option<&str>, is_custom: bool) -> Result<PatchType, Status> {
         match media_type {
-            Some("application/json-patch+json") => Ok(Kind::Json),
-            Some("application/merge-patch+json") => Ok(Kind::Merge),
-            Some("application/strategic-merge-patch+json") if !is_custom => Ok(Kind::Strategic),
-            Some("application/apply-patch+yaml") => Ok(Kind::Apply),
+            Some("application/json-patch+json") => Ok(PatchType::Json),
+            Some("application/merge-patch+json") => Ok(PatchType::Merge),
+            Some("application/strategic-merge-patch+json") if !is_custom => Ok(PatchType::Strategic),
+            Some("application/apply-patch+yaml") => Ok(PatchType::Apply),
             _ if is_custom => Err(Status::unsupported_media_type(&CUSTOM_MEDIA_TYPES)),
             _ => Err(Status::unroutable_media_type()),
         }
@@ -91,13 +91,13 @@ impl Patch {
     ///
     /// 400: not JSON, or not a patch of this type. 413: too many operations, or over the decode limits. 422:
     /// an unknown operation.
-    pub fn parse(kind: Kind, bytes: &[u8], limits: Limits) -> Result<Self, Status> {
-        if kind == Kind::Apply {
+    pub fn parse(kind: PatchType, bytes: &[u8], limits: Limits) -> Result<Self, Status> {
+        if kind == PatchType::Apply {
             let document = Document::Apply(apply::ApplyIntent::read(bytes, limits)?);
             return Ok(Patch { document, strict_errors: Vec::new(), limits });
         }
         let malformed_status = |reason: &str| match kind {
-            Kind::Strategic => Status::bad_request(reason),
+            PatchType::Strategic => Status::bad_request(reason),
             _ => Status::bad_request(format!("error decoding patch: {reason}")),
         };
         let decoded = codec::json::decode(bytes, limits)
@@ -105,20 +105,20 @@ impl Patch {
         let mut strict_errors: Vec<String> =
             decoded.duplicates.iter().map(|path| duplicate_text(path)).collect();
         let document = match (kind, decoded.value) {
-            (Kind::Json, document) => {
+            (PatchType::Json, document) => {
                 let unknown = json_patch::unknown_members(&document);
                 strict_errors.extend(unknown.iter().map(|path| format!("unknown field {}", quote(path))));
                 strict_errors.iter_mut().for_each(|text| text.insert_str(0, "json patch "));
                 Document::Json(json_patch::parse(document).map_err(json_failure)?)
             }
-            (Kind::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
-            (Kind::Merge, Value::Null) => return Err(Status::bad_request("Invalid JSON Patch")),
-            (Kind::Strategic, Value::Object(mut patch)) => {
+            (PatchType::Merge, patch @ Value::Object(_)) => Document::Merge(patch),
+            (PatchType::Merge, Value::Null) => return Err(Status::bad_request("Invalid JSON Patch")),
+            (PatchType::Strategic, Value::Object(mut patch)) => {
                 patch.values_mut().for_each(codec::json::normalize_numbers);
                 Document::Strategic(patch)
             }
-            (Kind::Strategic, Value::Null) => Document::Strategic(Map::new()),
-            (Kind::Merge | Kind::Strategic | Kind::Apply, other) => {
+            (PatchType::Strategic, Value::Null) => Document::Strategic(Map::new()),
+            (PatchType::Merge | PatchType::Strategic | PatchType::Apply, other) => {
                 let reason = json_patch::go_type_error(&other, "map[string]interface {}");
                 return Err(malformed_status(&reason));
             }
@@ -126,7 +126,7 @@ impl Patch {
         Ok(Patch { document, strict_errors, limits })
     }
 
-    fn apply(&self, call: &Call<'_>, kind: &Resource, object: Map<String, Value>) -> Result<Value, Status> {
+    fn apply(&self, call: &Call<'_>, kind: &Kind, object: Map<String, Value>) -> Result<Value, Status> {
         match &self.document {
             Document::Json(operations) => {
                 let lenient = call.api_state.names.behaviour.replace_of_missing_key_succeeds;
@@ -156,7 +156,7 @@ impl Patch {
     pub(super) fn change(
         &self,
         call: &Call<'_>,
-        kind: &Resource,
+        kind: &Kind,
         current: &dyn Fn() -> Result<Object, Status>,
         validation: FieldValidation,
     ) -> Result<(Object, Vec<String>), Status> {
@@ -230,7 +230,7 @@ impl Patch {
 /// The errors are those of kube-apiserver.
 fn check_type(
     call: &Call<'_>,
-    kind: &Resource,
+    kind: &Kind,
     new: &Object,
     has_known_version: bool,
     invalid: &dyn Fn(&str) -> Status,
@@ -312,7 +312,7 @@ pub fn patch<'a>(call: &'a Call<'a>, patch: Patch, options: &'a WriteOptions) ->
         if let Some(view) = view {
             return super::scale::patch(call, view, &patch, options).await;
         }
-        let (served, names) = (&call.collection.served, &call.api_state.names);
+        let (served, names) = (&call.collection.kind, &call.api_state.names);
         let propose = |old: &Object| {
             let current = || {
                 let mut current = old.clone();

@@ -12,7 +12,7 @@ use ::apply::set::Set;
 use ::apply::update::{ManagedWrite, OneVersion};
 use apimachinery::object::Object;
 use apimachinery::status::Status;
-use kinds::Resource;
+use kinds::Kind;
 
 use super::super::options::WriteOptions;
 use super::super::replicas_paths::{REPLICAS, ReplicasPaths};
@@ -27,7 +27,7 @@ use super::apply::{ApplyIntent, apply_error_status, check_result, type_mismatch_
 /// 400 for a malformed body, 404, 409 for a conflict, 422 for invalid replicas.
 pub(super) async fn apply(
     call: &Call<'_>,
-    body: &Resource,
+    body: &Kind,
     intent: ApplyIntent,
     options: &WriteOptions,
 ) -> Result<WriteResult, Status> {
@@ -49,7 +49,7 @@ pub(super) async fn apply(
         reset_then_track: false,
     };
     let apply = Apply { write: write_of_scale, force: options.force, last_applied: None };
-    let version = call.collection.served.api_version();
+    let version = call.collection.kind.api_version();
     let paths = ReplicasPaths::new(call);
     let propose = |old: &Object| {
         let owners = ManagedFields::of(old);

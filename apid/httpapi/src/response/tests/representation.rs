@@ -134,7 +134,7 @@ impl Representation {
 const PROTOBUF: Format = Format::Protobuf("application/vnd.svc.protobuf");
 
 /// Returns all formats and shapes of a kind.
-fn representations(server: &Server, resource: &Arc<Resource>, version: &str) -> Vec<Representation> {
+fn representations(server: &Server, resource: &Arc<Kind>, version: &str) -> Vec<Representation> {
     let mut all = Vec::new();
     for (format, pretty) in [
         (Format::Json, false),

@@ -17,7 +17,7 @@ use apimachinery::object::{Object, Value};
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use async_trait::async_trait;
-use kinds::{CurrentRegistry, Registry, Resource};
+use kinds::{CurrentRegistry, Kind, Registry};
 use serving::metrics::Metrics;
 
 /// Number of timed batches. The result is the time of the fastest batch, because other processes may run.
@@ -58,11 +58,7 @@ impl FixedObjects {
 
 /// Validates the creation of an object in the namespace `team` many times. Returns the time of one validation in the
 /// fastest batch, and whether the object is allowed.
-pub(crate) async fn time_of_validation(
-    chain: &Chain,
-    resource: &Resource,
-    object: &Object,
-) -> (Duration, bool) {
+pub(crate) async fn time_of_validation(chain: &Chain, resource: &Kind, object: &Object) -> (Duration, bool) {
     let (clock, user) = (SystemClock::new(), Arc::new(UserInfo::anonymous()));
     let (mut fastest, mut is_allowed) = (Duration::MAX, false);
     for _ in 0..BATCHES {
@@ -116,11 +112,11 @@ impl Reader for FixedObjects {
         self.cached(kind, namespace, name).unwrap_or(Ok(None))
     }
 
-    async fn get_custom(&self, _: &Resource, _: &str, _: &str) -> LookupResult {
+    async fn get_custom(&self, _: &Kind, _: &str, _: &str) -> LookupResult {
         Ok(None)
     }
 
-    async fn select(&self, _: &Resource, _: &str, _: &Value) -> Result<Vec<ListedObject>, Status> {
+    async fn select(&self, _: &Kind, _: &str, _: &Value) -> Result<Vec<ListedObject>, Status> {
         Ok(Vec::new())
     }
 }
