@@ -1,32 +1,35 @@
 //! The request handler: authentication, authorization, execution and response in order.
 
+use std::future::poll_fn;
 use std::io;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use apimachinery::decision::explain_reason;
 use apimachinery::status::{Details, Reason, Status};
 use flowcontrol::Schema;
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use kinds::Resource;
+use kinds::Kind;
 use parking_lot::Mutex;
 use serving::body::Body;
 use serving::listener::Listener;
 use serving::metrics::Histogram;
 use serving::server::{ConnectionInfo, Handler, ServerOptions, ShutdownResult};
 use serving::tls::ServingTls;
-use tracing::Instrument as _;
+use tokio::task::coop;
+use tracing::Span;
 
 #[cfg(test)]
 use super::work_pool::WorkPool;
 use super::{aggregated, audited_request, forwarded, head_limits, openapi, routes};
-use crate::body::{ReceivedBody, RequestBody};
+use crate::body::{FirstReceived, ReceivedBody, RequestBody};
 use crate::deadline::{self, RequestDeadline, TimeLimit};
 use crate::execution::{self, Executor, Place};
 use crate::metrics::RequestOutcome;
@@ -53,10 +56,9 @@ impl Handler for Api {
         request: Request<Incoming>,
         connection: Arc<ConnectionInfo>,
     ) -> BoxFuture<'_, Response<Body>> {
-        Box::pin(async move {
-            let (head, body) = request.into_parts();
-            self.handle_request(head, body.into(), &connection).await
-        })
+        // The future of the request is boxed where it is created: a surrounding block would copy it once more.
+        let (head, body) = request.into_parts();
+        Box::pin(self.handle_request(head, body.into(), connection))
     }
 }
 
@@ -90,14 +92,14 @@ impl Api {
         &self,
         mut head: Parts,
         body: RequestBody,
-        connection: &Arc<ConnectionInfo>,
+        connection: Arc<ConnectionInfo>,
     ) -> Response<Body> {
         let http_state = &self.http_state;
         let api_state = &*http_state.api_state;
         let started = api_state.clock.monotonic();
         let received = http_state.audit.is_on().then(|| api_state.clock.now());
         let (uri, rejection) = if head_limits::has_long_query(&head.uri) {
-            match Box::pin(self.parse_on_pool(&head, connection)).await {
+            match Box::pin(self.parse_on_pool(&head, &connection)).await {
                 Ok(uri) => (uri, None),
                 Err(status) => (ParsedUri::new(&head.method, &head.uri, Query::default()), Some(status)),
             }
@@ -128,7 +130,7 @@ impl Api {
             head,
             header_credentials,
             query,
-            connection: Arc::clone(connection),
+            connection: Arc::clone(&connection),
             id: audit_id.to_str().unwrap_or_default().to_owned(),
             audit: AuditRecord::default(),
             pool: Arc::clone(self.executor.pool()),
@@ -148,8 +150,7 @@ impl Api {
             Some(status) => context.status_response(status),
             None => {
                 let time = if context.info.is_unlimited() { Duration::MAX } else { deadline.remaining() };
-                let work = self.run_with_timeout(&context, body, time);
-                work.instrument(span.clone()).await
+                self.run_to_end(&context, body, time, &span).await
             }
         };
 
@@ -234,26 +235,40 @@ impl Api {
         tokio::time::timeout(timeout, parsed).await.unwrap_or_else(|_elapsed| Err(timeout_status()))
     }
 
-    /// Returns the response in every case: 500 after a panic, 504 after a timeout.
-    async fn run_with_timeout(
+    /// Runs the work of a request in its span, and returns the response in every case: 500 after a panic, 504 after a
+    /// timeout.
+    async fn run_to_end(
         &self,
         context: &Arc<RequestContext>,
         body: RequestBody,
         time: Duration,
+        span: &Span,
     ) -> ApiResponse {
-        // The future is boxed, so that the combinators below move a pointer and not a large future.
-        let work = AssertUnwindSafe(Box::pin(self.run(context, body))).catch_unwind();
-        let result = match tokio::time::timeout(time, work).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(panic)) => {
-                // The panic hook has logged the message and the location.
-                context.audit.update(|event| event.panic = Some(audited_request::panic_message(&*panic)));
-                tracing::error!(path = context.head.uri.path(), "request handler panicked; responding 500");
-                Err(Status::internal("the request handler failed"))
+        // Boxed, so that the future of the handler stays small.
+        let mut work = Box::pin(self.run(context, body));
+        // Work that uses up the budget of the task does not delay its timeout.
+        let mut timeout = pin!(coop::unconstrained(tokio::time::sleep(time)));
+        let end = poll_fn(|task| {
+            let _entered = span.enter();
+            match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(task))) {
+                Ok(Poll::Ready(result)) => Poll::Ready(result),
+                Ok(Poll::Pending) => timeout.as_mut().poll(task).map(|()| Err(timeout_status())),
+                Err(panic) => {
+                    // The panic hook has logged the message and the location.
+                    context.audit.update(|event| event.panic = Some(audited_request::panic_message(&*panic)));
+                    tracing::error!(
+                        path = context.head.uri.path(),
+                        "request handler panicked; responding 500"
+                    );
+                    Poll::Ready(Err(Status::internal("the request handler failed")))
+                }
             }
-            Err(_elapsed) => Err(timeout_status()),
-        };
-        result.unwrap_or_else(|status| context.status_response(status))
+        });
+        let result = end.await;
+        span.in_scope(|| {
+            drop(work);
+            result.unwrap_or_else(|status| context.status_response(status))
+        })
     }
 
     /// Handles a request up to its response.
@@ -301,15 +316,21 @@ impl Api {
         if is_allowed && !context.is_for_health() {
             let share = share();
             context.check_unsent_responses(false)?;
-            if forwarded::streams_body(context) && !(context.remote.is_some() && body.has_size_within_limit())
-            {
+            // The body arrives before the request takes its place, so that a slow client occupies none.
+            let stopping = &self.api_state().stopping;
+            if forwarded::streams_body(context) {
                 *context.unread_body.lock() = Some(body);
+            } else if context.remote.is_some() {
+                let unread = match body.receive_first(share, stopping).await? {
+                    FirstReceived::Whole(whole) => {
+                        received = whole;
+                        RequestBody::Whole(received.clone())
+                    }
+                    FirstReceived::Unfinished(unfinished) => unfinished,
+                };
+                *context.unread_body.lock() = Some(unread);
             } else {
-                // The body arrives before the request takes its place, so that a slow client occupies none.
-                received = body.receive(share, &self.api_state().stopping).await?;
-                if context.remote.is_some() {
-                    *context.unread_body.lock() = Some(RequestBody::Whole(received.clone()));
-                }
+                received = body.receive(share, stopping).await?;
             }
             if context.info.attributes.path.starts_with(openapi::PATH_PREFIX) {
                 Box::pin(openapi::prepare(context)).await?;
@@ -326,7 +347,7 @@ impl Api {
         };
         // A rejection is not decided again: its request has no body and no heavy place for an execution.
         if place.waited && is_allowed {
-            let again = auth.admit_again(&credentials, attributes).await;
+            let again = Box::pin(place.hold(auth.admit_again(&credentials, attributes))).await;
             admitted = again.map_err(|rejection| self.authentication_failure(context, rejection))?;
         }
         let authorized = match self.decision(context, admitted).await {
@@ -407,10 +428,10 @@ impl Api {
 
     /// Adds a decision and its reason to the audit event.
     fn annotate_decision(&self, context: &RequestContext, decision: &str, reason: &str) {
+        let keys = &self.http_state.decision_keys;
         context.audit.update(|event| {
-            let domain = self.api_state().names.group("authorization");
-            event.annotate(format!("{domain}/decision"), decision);
-            event.annotate(format!("{domain}/reason"), reason);
+            event.annotate(keys.decision.clone(), decision);
+            event.annotate(keys.reason.clone(), reason);
         });
     }
 }
@@ -480,7 +501,7 @@ impl Drop for SentBytes {
 }
 
 /// Returns the served resource of a request; None for other paths.
-fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Resource>> {
+fn resource_of(kinds: &ServedKinds, info: &RequestInfo) -> Option<Arc<Kind>> {
     let attributes = &info.attributes;
     if !attributes.resource_request {
         return None;
