@@ -6,69 +6,53 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serving::controller_names;
+
 use super::{
     ControllerOptions, ControllerState, certificates, garbage, namespaces, policy_types, publishers, quota,
     service_accounts, storage_migration, volume_protection,
 };
 
-/// A controller of kube-controller-manager.
-struct Row {
-    name: &'static str,
-    /// The name before Kubernetes 1.28; None if the names are equal.
-    old_name: Option<&'static str>,
-    /// Starts the tasks of the controller.
-    start: fn(Arc<ControllerState>, &ControllerOptions),
-}
-
-const fn row(
-    name: &'static str,
-    old_name: Option<&'static str>,
-    start: fn(Arc<ControllerState>, &ControllerOptions),
-) -> Row {
-    Row { name, old_name, start }
-}
+/// Starts the tasks of a controller.
+type Start = fn(Arc<ControllerState>, &ControllerOptions);
 
 fn spawn(controller: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(controller);
 }
 
-/// The controllers by name.
-const ROWS: &[Row] = &[
-    row("certificatesigningrequest-cleaner-controller", Some("csrcleaner"), |state, _| {
-        spawn(certificates::clean(state))
-    }),
-    row(CERTIFICATE_SIGNER, Some("csrsigning"), |state, options| {
+/// The names of the controllers of kube-controller-manager, and their starts.
+const ROWS: &[(&str, Start)] = &[
+    ("certificatesigningrequest-cleaner-controller", |state, _| spawn(certificates::clean(state))),
+    (CERTIFICATE_SIGNER, |state, options| {
         if let Some(signing) = options.signing.clone() {
             tokio::spawn(certificates::sign(state, signing));
         }
     }),
-    row(GARBAGE_COLLECTOR, Some("garbagecollector"), |state, _| spawn(garbage::run(state))),
+    (GARBAGE_COLLECTOR, |state, _| spawn(garbage::run(state))),
     // The task that tracks the use of token Secrets always runs and starts the clean-up.
-    row(TOKEN_SECRET_CLEANER, Some("legacy-service-account-token-cleaner"), |_, _| {}),
-    row("namespace-controller", Some("namespace"), |state, _| spawn(namespaces::run(state))),
-    row("persistentvolume-protection-controller", Some("pv-protection"), |state, _| {
-        spawn(volume_protection::protect_volumes(state))
-    }),
-    row("persistentvolumeclaim-protection-controller", Some("pvc-protection"), |state, _| {
+    (TOKEN_SECRET_CLEANER, |_, _| {}),
+    ("namespace-controller", |state, _| spawn(namespaces::run(state))),
+    ("persistentvolume-protection-controller", |state, _| spawn(volume_protection::protect_volumes(state))),
+    ("persistentvolumeclaim-protection-controller", |state, _| {
         spawn(volume_protection::protect_claims(state))
     }),
-    row("resourcequota-controller", Some("resourcequota"), |state, _| spawn(quota::run(state))),
-    row(ROOT_CA_PUBLISHER, Some("root-ca-cert-publisher"), |state, options| {
+    ("resourcequota-controller", |state, _| spawn(quota::run(state))),
+    (ROOT_CA_PUBLISHER, |state, options| {
         if let Some(file) = options.published_config.root_ca.clone() {
             tokio::spawn(publishers::root_ca::publish_in_namespaces(state, file));
         }
     }),
     // The repair of IPAddress objects always runs and includes this controller.
-    row(SERVICE_CIDRS, None, |_, _| {}),
-    row("serviceaccount-controller", Some("serviceaccount"), |state, _| spawn(service_accounts::run(state))),
+    (SERVICE_CIDRS, |_, _| {}),
+    ("serviceaccount-controller", |state, _| spawn(service_accounts::run(state))),
     // authd fills in the tokens.
-    row("serviceaccount-token-controller", Some("serviceaccount-token"), |state, options| {
+    ("serviceaccount-token-controller", |state, options| {
         if let Some(file) = options.published_config.root_ca.clone() {
             tokio::spawn(publishers::root_ca::complete_secrets(state, file));
         }
     }),
-    row("storage-version-migrator-controller", None, |state, _| spawn(storage_migration::run(state))),
-    row("validatingadmissionpolicy-status-controller", None, |state, _| spawn(policy_types::run(state))),
+    ("storage-version-migrator-controller", |state, _| spawn(storage_migration::run(state))),
+    ("validatingadmissionpolicy-status-controller", |state, _| spawn(policy_types::run(state))),
 ];
 
 /// The signer of CertificateSigningRequests.
@@ -89,11 +73,11 @@ pub struct EnabledControllers(BTreeSet<&'static str>);
 impl EnabledControllers {
     /// Determines the enabled controllers from the entries of `--controllers`.
     pub fn new(entries: &[String]) -> Self {
-        let is_enabled = |row: &&Row| {
-            let names = [row.name, row.old_name.unwrap_or(row.name)];
+        let is_enabled = |name: &&str| {
+            let names = [*name, controller_names::old_name(name).unwrap_or(name)];
             serving::flags::is_controller_enabled(entries, &names, true)
         };
-        EnabledControllers(ROWS.iter().filter(is_enabled).map(|row| row.name).collect())
+        EnabledControllers(ROWS.iter().map(|(name, _)| *name).filter(is_enabled).collect())
     }
 
     /// Whether the controller with this name is enabled. `name` is the name since Kubernetes 1.28.
@@ -112,8 +96,8 @@ impl EnabledControllers {
 
 /// Starts the enabled controllers.
 pub fn start_controllers(state: &Arc<ControllerState>, options: &ControllerOptions) {
-    for row in ROWS.iter().filter(|row| options.enabled.is_enabled(row.name)) {
-        (row.start)(Arc::clone(state), options);
+    for (_, start) in ROWS.iter().filter(|(name, _)| options.enabled.is_enabled(name)) {
+        start(Arc::clone(state), options);
     }
 }
 

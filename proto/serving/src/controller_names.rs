@@ -65,6 +65,11 @@ const KNOWN: &[(&str, &str)] = &[
     ("volumeattributesclass-protection-controller", ""),
 ];
 
+/// The name of a controller before Kubernetes 1.28; None if that name is the same or unknown.
+pub fn old_name(name: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|(known, old)| *known == name && !old.is_empty()).map(|(_, old)| *old)
+}
+
 /// An entry of `--controllers` with an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{entry}` is not in the list of known controllers{}", similar.map(hint).unwrap_or_default())]
@@ -125,6 +130,13 @@ mod tests {
         let error = "`-tokencleaners` is not in the list of known controllers";
         assert_eq!(text("-tokencleaners"), Some(format!("{error}; a similar controller is `tokencleaner`")));
         assert_eq!(text("xyz").as_deref(), Some("`xyz` is not in the list of known controllers"));
+    }
+
+    #[test]
+    fn old_name_is_present_only_if_it_differs() {
+        let names =
+            ["namespace-controller", "ttl-controller", "service-cidr-controller", "none"].map(old_name);
+        assert_eq!(names, [Some("namespace"), Some("ttl"), None, None]);
     }
 
     #[test]
