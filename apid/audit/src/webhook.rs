@@ -17,7 +17,7 @@ use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
 use bytes::Bytes;
 use http::Method;
-use serving::client::retry::Backoff;
+use serving::client::retry::RetryPolicy;
 use serving::client::{CallError, ClientResponse, Limits, Remote};
 use serving::client_config::ClientConfig;
 
@@ -45,7 +45,7 @@ pub(crate) enum DeliveryError {
 /// A client of the webhook.
 pub struct Webhook {
     remote: Remote,
-    backoff: Backoff,
+    backoff: RetryPolicy,
     rng: Arc<dyn Rng>,
 }
 
@@ -89,7 +89,7 @@ impl Webhook {
         }
         let remote = Remote::new(target, USER_AGENT, names, clock)
             .map_err(|errors| WebhookError(format!("`{}`: {}", file.display(), errors.join("; "))))?;
-        Ok(Webhook { remote, backoff: Backoff { first: initial_backoff, ..Backoff::WEBHOOK }, rng })
+        Ok(Webhook { remote, backoff: RetryPolicy { first: initial_backoff, ..RetryPolicy::WEBHOOK }, rng })
     }
 
     /// Sends events, encoded as items of a list.

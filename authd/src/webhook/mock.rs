@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use serving::body::{self, Body};
 use serving::certs::{Authority, ensure_serving_pair};
-use serving::client::retry::Backoff;
+use serving::client::retry::RetryPolicy;
 use serving::listener::Listener;
 use serving::server::{ConnectionInfo, ServerOptions, serve};
 use serving::tls::{ServingTls, TlsFiles};
@@ -22,8 +22,8 @@ use tempfile::TempDir;
 use super::{Webhook, WebhookContext};
 
 /// A back-off of microseconds, for tests.
-pub(crate) const QUICK: Backoff =
-    Backoff { first: Duration::from_micros(1), factor: 1.0, jitter: 0.0, attempts: 5 };
+pub(crate) const QUICK: RetryPolicy =
+    RetryPolicy { first: Duration::from_micros(1), factor: 1.0, jitter: 0.0, attempts: 5 };
 
 /// HTTP status and body of the responses; None means the mock never responds.
 type MockReply = Option<(u16, String)>;

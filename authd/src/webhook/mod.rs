@@ -4,7 +4,7 @@
 //!
 //! A [`Webhook`] posts a review to the server of a client configuration file and returns the `status` of the
 //! response. If the response has an `apiVersion` or `kind`, it must be that of the request. Transient
-//! failures are retried ([`Backoff::WEBHOOK`]), all attempts within [`TOTAL_TIMEOUT`] or the timeout of one
+//! failures are retried ([`RetryPolicy::WEBHOOK`]), all attempts within [`TOTAL_TIMEOUT`] or the timeout of one
 //! call, whichever is longer. Errors never contain a token or a body, so they can be logged.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use apimachinery::names::Names;
 use apimachinery::object::{Map, Value};
 use bytes::Bytes;
 use serde_json::json;
-use serving::client::retry::Backoff;
+use serving::client::retry::RetryPolicy;
 use serving::client::{CallError, Limits, Remote};
 use serving::client_config::ClientConfig;
 use serving::metrics::Metrics;
@@ -127,7 +127,7 @@ impl Failure {
 /// A client of a review service, from a client configuration file.
 pub struct Webhook {
     remote: Remote,
-    backoff: Backoff,
+    backoff: RetryPolicy,
     limits: Limits,
     rng: Arc<dyn Rng>,
 }
@@ -161,7 +161,7 @@ impl Webhook {
             .map_err(|errors| ConfigError::file(file, errors.join("; ")))?;
         Ok(Webhook {
             remote,
-            backoff: Backoff::WEBHOOK,
+            backoff: RetryPolicy::WEBHOOK,
             limits: Limits { within, bytes: MAX_RESPONSE_BYTES },
             rng: Arc::clone(&context.rng),
         })
@@ -169,7 +169,7 @@ impl Webhook {
 
     /// Replaces the back-off, for tests.
     #[cfg(test)]
-    pub(crate) fn with_backoff(mut self, backoff: Backoff) -> Self {
+    pub(crate) fn with_backoff(mut self, backoff: RetryPolicy) -> Self {
         self.backoff = backoff;
         self
     }

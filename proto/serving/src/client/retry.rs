@@ -2,7 +2,7 @@
 //!
 //! # Contract
 //!
-//! [`Backoff::call`] retries until a response or a failure is final, and makes at most [`Backoff::attempts`]
+//! [`RetryPolicy::call`] retries until a response or a failure is final, and makes at most [`RetryPolicy::attempts`]
 //! attempts. Transient outcomes are 429 and 5xx responses, other unsuccessful responses with `Retry-After`,
 //! and broken connections. Final outcomes are all other responses, unreachable servers, and timeouts: after a
 //! timeout the caller has already waited long enough.
@@ -23,9 +23,9 @@ use super::{CallError, ClientResponse};
 /// Maximum pause because of `Retry-After`; a longer one is shortened to this time.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// Exponential back-off with jitter.
+/// Attempts of a call, with exponential back-off and jitter between them.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Backoff {
+pub struct RetryPolicy {
     /// Pause before the second attempt.
     pub first: Duration,
     /// Factor between consecutive pauses.
@@ -36,12 +36,13 @@ pub struct Backoff {
     pub attempts: u32,
 }
 
-impl Backoff {
+impl RetryPolicy {
     /// Back-off for webhooks.
-    pub const WEBHOOK: Backoff =
-        Backoff { first: Duration::from_millis(500), factor: 1.5, jitter: 0.2, attempts: 5 };
+    pub const WEBHOOK: RetryPolicy =
+        RetryPolicy { first: Duration::from_millis(500), factor: 1.5, jitter: 0.2, attempts: 5 };
     /// A single attempt.
-    pub const ONCE: Backoff = Backoff { first: Duration::ZERO, factor: 1.0, jitter: 0.0, attempts: 1 };
+    pub const ONCE: RetryPolicy =
+        RetryPolicy { first: Duration::ZERO, factor: 1.0, jitter: 0.0, attempts: 1 };
 
     /// Returns the pause after the attempt with this number, from 1.
     fn pause(&self, attempts_made: u32, rng: &dyn Rng) -> Duration {
@@ -145,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn retries_end_with_first_final_outcome() {
-        let quick = Backoff { first: Duration::from_micros(1), ..Backoff::WEBHOOK };
+        let quick = RetryPolicy { first: Duration::from_micros(1), ..RetryPolicy::WEBHOOK };
         for (failures, want_status, want_made) in
             [(0, 200, 1), (3, 200, 4), (4, 200, 5), (5, 500, 5), (9, 500, 5)]
         {
@@ -160,7 +161,7 @@ mod tests {
             assert_eq!((outcome.unwrap().status.as_u16(), attempts), (want_status, want_made), "{failures}");
             assert_eq!(made.get(), want_made);
         }
-        let (_, attempts) = Backoff::ONCE.call(&SeededRng::new(1), || async { answer(500, None) }).await;
+        let (_, attempts) = RetryPolicy::ONCE.call(&SeededRng::new(1), || async { answer(500, None) }).await;
         assert_eq!(attempts, 1);
     }
 
@@ -169,7 +170,7 @@ mod tests {
         let rng = SeededRng::new(7);
         for (made, least) in [(1, 500.0), (2, 750.0), (3, 1125.0), (4, 1687.5)] {
             for _ in 0..1000 {
-                let pause = Backoff::WEBHOOK.pause(made, &rng).as_secs_f64() * 1000.0;
+                let pause = RetryPolicy::WEBHOOK.pause(made, &rng).as_secs_f64() * 1000.0;
                 assert!((least..=least * 1.2 + 0.001).contains(&pause), "{pause} after {made}");
             }
         }
