@@ -17,5 +17,7 @@ mod convert;
 pub mod deprecations;
 pub mod documents;
 mod removed;
+mod stored;
 
 pub use convert::{Conversion, ConvertError, Converter};
+pub use stored::upgrade_stored;
