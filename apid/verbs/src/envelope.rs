@@ -42,12 +42,49 @@ struct TypeMeta {
 ///
 /// The envelope or the message is malformed, or the tree exceeds the decode limits.
 pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Value, DecodeError> {
-    let syntax_error = |reason: String| DecodeError::Syntax(reason);
+    read_object(open(body)?, schema, limits).map(Object::into_value)
+}
+
+/// Whether a stored value is an envelope.
+pub fn is_envelope(value: &[u8]) -> bool {
+    value.starts_with(&MAGIC)
+}
+
+/// Decodes the object in a stored envelope by the type that the envelope names.
+///
+/// # Errors
+///
+/// The envelope or the message is malformed, or the type is unknown.
+pub fn read_stored(value: &[u8]) -> Result<Object, DecodeError> {
+    let unknown = open(value)?;
+    let TypeMeta { api_version, kind } = unknown.type_meta.clone().unwrap_or_default();
+    let schema = Schema::of_kind(&api_version, &kind)
+        .ok_or_else(|| syntax_error(format!("the type {api_version} {kind} is unknown")))?;
+    read_object(unknown, schema, Limits::NONE)
+}
+
+/// Encodes an object in its stored form in an envelope; None if its type has no Protobuf message.
+pub fn write_stored(object: &Object) -> Option<Vec<u8>> {
+    let schema = Schema::of_kind(object.api_version(), object.kind())?;
+    let mut out = Vec::with_capacity(1024);
+    write(object.api_version(), object.kind(), &mut out, |out| schema.write_protobuf(object, out));
+    Some(out)
+}
+
+fn syntax_error(reason: String) -> DecodeError {
+    DecodeError::Syntax(reason)
+}
+
+fn open(body: &[u8]) -> Result<Unknown, DecodeError> {
     let message = body
         .strip_prefix(&MAGIC)
         .ok_or_else(|| syntax_error("the body does not begin with the Protobuf magic bytes".to_owned()))?;
-    let Unknown { type_meta, raw, content_encoding, content_type } = Unknown::decode(message)
-        .map_err(|error| syntax_error(format!("the Protobuf envelope cannot be decoded: {error}")))?;
+    Unknown::decode(message)
+        .map_err(|error| syntax_error(format!("the Protobuf envelope cannot be decoded: {error}")))
+}
+
+fn read_object(unknown: Unknown, schema: &'static Schema, limits: Limits) -> Result<Object, DecodeError> {
+    let Unknown { type_meta, raw, content_encoding, content_type } = unknown;
     if !content_encoding.is_empty() {
         return Err(syntax_error(format!(
             "the content encoding {} is not supported",
@@ -64,7 +101,7 @@ pub fn read(body: &[u8], schema: &'static Schema, limits: Limits) -> Result<Valu
     if let Some(TypeMeta { api_version, kind }) = type_meta {
         object.set_type(&api_version, &kind);
     }
-    Ok(object.into_value())
+    Ok(object)
 }
 
 /// Appends an envelope around the Protobuf object that `content` appends.
