@@ -5,9 +5,11 @@
 //! INVARIANT (fresh): a write is evaluated with the objects that were acknowledged before its arrival. The
 //! number of the last change is read before the objects, so that a concurrent change leads to another build.
 //! INVARIANT (fast path): without a change a call costs one comparison and does not wait.
+//! INVARIANT (changed objects): a build decodes and compiles only the objects that changed since the last build.
 //! INVARIANT (one build): concurrent writes after a change wait for one build, so that many large objects are decoded
 //! once. The build runs on a blocking thread, not on an I/O thread.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use apimachinery::object::Object;
@@ -18,36 +20,44 @@ use tokio::sync::Mutex;
 
 use crate::{ObjectKind, Reader};
 
-/// Compiles the objects of a kind; the second argument is the previous result, if there is one.
-type Compile<T> = dyn Fn(&[Arc<Object>], Option<&T>) -> T + Send + Sync;
+/// Compiles one object.
+type CompileObject<P> = dyn Fn(&Arc<Object>) -> P + Send + Sync;
+/// Builds the form of all objects of a kind from their compiled objects, in key order.
+type Combine<P, T> = dyn Fn(&[Arc<P>]) -> T + Send + Sync;
+/// Compiled objects by namespace, name and revision of their source.
+type ByVersion<P> = HashMap<(String, String, u64), Arc<P>>;
 
-/// Compiled form `T` of all objects of a kind.
-pub(crate) struct CompiledObjects<T>(Arc<Shared<T>>);
+/// Compiled form `T` of all objects of a kind, built from the compiled form `P` of each object.
+pub(crate) struct CompiledObjects<P, T>(Arc<Shared<P, T>>);
 
-struct Shared<T> {
+struct Shared<P, T> {
     kind: ObjectKind,
-    compile: Box<Compile<T>>,
-    current: RwLock<Option<Form<T>>>,
+    compile: Box<CompileObject<P>>,
+    combine: Box<Combine<P, T>>,
+    current: RwLock<Option<Arc<Form<P, T>>>>,
     /// Held during a build.
     building: Arc<Mutex<()>>,
 }
 
 /// A compiled form.
-struct Form<T> {
+struct Form<P, T> {
     /// The number of the last change that the form includes.
     change: u64,
+    objects: ByVersion<P>,
     compiled: Arc<T>,
 }
 
-impl<T: Send + Sync + 'static> CompiledObjects<T> {
-    /// Creates the compiled form of a kind; the first use compiles it. `compile` gets the objects in key
-    /// order, and the previous form, from which it can reuse unchanged parts.
+impl<P: Send + Sync + 'static, T: Send + Sync + 'static> CompiledObjects<P, T> {
+    /// Creates the compiled form of a kind; the first use builds it. `compile` gets each new and changed object,
+    /// `combine` the compiled form of all objects.
     pub(crate) fn new(
         kind: ObjectKind,
-        compile: impl Fn(&[Arc<Object>], Option<&T>) -> T + Send + Sync + 'static,
+        compile: impl Fn(&Arc<Object>) -> P + Send + Sync + 'static,
+        combine: impl Fn(&[Arc<P>]) -> T + Send + Sync + 'static,
     ) -> Self {
-        let (compile, current, building) = (Box::new(compile), RwLock::new(None), Arc::default());
-        CompiledObjects(Arc::new(Shared { kind, compile, current, building }))
+        let (compile, combine) = (Box::new(compile), Box::new(combine));
+        let (current, building) = (RwLock::new(None), Arc::default());
+        CompiledObjects(Arc::new(Shared { kind, compile, combine, current, building }))
     }
 
     /// The compiled form of the objects, with every acknowledged write.
@@ -81,7 +91,7 @@ impl<T: Send + Sync + 'static> CompiledObjects<T> {
     }
 }
 
-impl<T> Shared<T> {
+impl<P, T> Shared<P, T> {
     /// The form, if it includes a change.
     fn since(&self, change: u64) -> Option<Arc<T>> {
         let current = self.current.read();
@@ -90,13 +100,23 @@ impl<T> Shared<T> {
 
     async fn build(&self, reader: &dyn Reader) -> Result<Arc<T>, Status> {
         let change = reader.last_change(self.kind);
-        let objects = reader.list(self.kind, "").await?;
-        let previous = self.current.read().as_ref().map(|form| Arc::clone(&form.compiled));
-        let compiled = Arc::new((self.compile)(&objects, previous.as_deref()));
+        let items = reader.items(self.kind).await?;
+        let previous = self.current.read().clone();
+        let mut objects = ByVersion::with_capacity(items.len());
+        let mut in_order = Vec::with_capacity(items.len());
+        for item in items {
+            let decoded = || Ok::<_, Status>(Arc::new((self.compile)(&item.decode()?)));
+            let version = (item.namespace.clone(), item.name.clone(), item.revision);
+            let unchanged = previous.as_ref().and_then(|form| form.objects.get(&version).cloned());
+            let compiled = unchanged.map_or_else(decoded, Ok)?;
+            in_order.push(Arc::clone(&compiled));
+            objects.insert(version, compiled);
+        }
+        let compiled = Arc::new((self.combine)(&in_order));
         // Before the first load of the kind, the number of its last change is unknown. The compiled form is
         // then not kept, and the next call compiles again.
         if let Some(change) = change {
-            *self.current.write() = Some(Form { change, compiled: Arc::clone(&compiled) });
+            *self.current.write() = Some(Arc::new(Form { change, objects, compiled: Arc::clone(&compiled) }));
         }
         Ok(compiled)
     }
@@ -112,42 +132,53 @@ mod tests {
     use super::*;
     use crate::testing::Fake;
 
+    fn config_map(name: &str, revision: u32) -> serde_json::Value {
+        json!({"metadata": {"name": name, "resourceVersion": revision.to_string()}})
+    }
+
     #[tokio::test]
     async fn compiled_objects_are_rebuilt_after_a_change_and_only_then() {
+        static COMPILED: AtomicUsize = AtomicUsize::new(0);
         static BUILDS: AtomicUsize = AtomicUsize::new(0);
         let fake = Fake::new(Preset::Svc);
         let reader = fake.environment.reader;
-        let kind = ObjectKind::new("", "ConfigMap");
-        let names = CompiledObjects::new(kind, |objects, _: Option<&Vec<String>>| {
-            BUILDS.fetch_add(1, Ordering::SeqCst);
-            objects.iter().map(|object| object.name().to_owned()).collect()
-        });
+        let compile = |object: &Arc<Object>| {
+            COMPILED.fetch_add(1, Ordering::SeqCst);
+            format!("{}{}", object.name(), object.resource_version())
+        };
+        let names =
+            CompiledObjects::new(ObjectKind::new("", "ConfigMap"), compile, |names: &[Arc<String>]| {
+                BUILDS.fetch_add(1, Ordering::SeqCst);
+                names.iter().map(|name| String::clone(name)).collect::<Vec<_>>()
+            });
         assert!(names.get(&reader).await.unwrap().is_empty());
-        for (name, expected) in [("a", vec!["a"]), ("b", vec!["a", "b"])] {
-            fake.backend.put("", "ConfigMap", json!({"metadata": {"name": name}}));
+        let changes = [("a", 1, vec!["a1"]), ("b", 2, vec!["a1", "b2"]), ("a", 3, vec!["a3", "b2"])];
+        for (number, (name, revision, expected)) in changes.into_iter().enumerate() {
+            fake.backend.put("", "ConfigMap", config_map(name, revision));
             for _ in 0..10 {
                 assert_eq!(*names.get(&reader).await.unwrap(), expected);
             }
+            assert_eq!(COMPILED.load(Ordering::SeqCst), number + 1, "a change compiles one object");
         }
-        assert_eq!(BUILDS.load(Ordering::SeqCst), 3);
+        assert_eq!(BUILDS.load(Ordering::SeqCst), 4);
     }
 
     #[tokio::test]
     async fn write_that_waits_takes_a_form_of_its_arrival_despite_later_changes() {
         let fake = Fake::new(Preset::Svc);
         let (reader, kind) = (fake.environment.reader, ObjectKind::new("", "ConfigMap"));
-        let names = CompiledObjects::new(kind, |objects, _: Option<&usize>| objects.len());
-        fake.backend.put("", "ConfigMap", json!({"metadata": {"name": "a"}}));
-        assert_eq!(*names.get(&reader).await.unwrap(), 1);
-        fake.backend.put("", "ConfigMap", json!({"metadata": {"name": "b"}}));
-        let building = Arc::clone(&names.0.building).lock_owned().await;
-        let mut waiting = std::pin::pin!(names.rebuild(&reader));
+        let count = CompiledObjects::new(kind, |_| (), |objects: &[Arc<()>]| objects.len());
+        fake.backend.put("", "ConfigMap", config_map("a", 1));
+        assert_eq!(*count.get(&reader).await.unwrap(), 1);
+        fake.backend.put("", "ConfigMap", config_map("b", 2));
+        let building = Arc::clone(&count.0.building).lock_owned().await;
+        let mut waiting = std::pin::pin!(count.rebuild(&reader));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        names.0.build(&*reader).await.unwrap();
-        fake.backend.put("", "ConfigMap", json!({"metadata": {"name": "c"}}));
+        count.0.build(&*reader).await.unwrap();
+        fake.backend.put("", "ConfigMap", config_map("c", 3));
         drop(building);
         assert_eq!(*waiting.await.unwrap(), 2);
-        assert_eq!(*names.get(&reader).await.unwrap(), 3);
+        assert_eq!(*count.get(&reader).await.unwrap(), 3);
     }
 }

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use apimachinery::object::Object;
-
 use super::Constraints;
 
 /// Positions of constraints by resource.
@@ -63,29 +61,13 @@ pub(crate) struct IndexedItems<T> {
     /// The items in the order of the objects.
     all: Vec<Arc<T>>,
     index: ResourceIndex,
-    /// Items by uid and resourceVersion of their object.
-    by_object: HashMap<(String, String), Vec<Arc<T>>>,
 }
 
 impl<T> IndexedItems<T> {
-    /// Reads the items of each object with `read`; those of unchanged objects are taken from `previous`.
-    pub(crate) fn new(
-        objects: &[Arc<Object>],
-        previous: Option<&Self>,
-        read: impl Fn(&Arc<Object>) -> Vec<Arc<T>>,
-        constraints: impl Fn(&T) -> &Constraints,
-    ) -> Self {
-        let mut all = Vec::new();
-        let mut by_object = HashMap::new();
-        for object in objects {
-            let key = (object.uid().to_owned(), object.resource_version().to_owned());
-            let unchanged = previous.and_then(|previous| previous.by_object.get(&key).cloned());
-            let items = unchanged.unwrap_or_else(|| read(object));
-            all.extend(items.iter().cloned());
-            by_object.insert(key, items);
-        }
+    /// Builds the index of items with these constraints.
+    pub(crate) fn new(all: Vec<Arc<T>>, constraints: impl Fn(&T) -> &Constraints) -> Self {
         let index = ResourceIndex::new(all.iter().map(|item| constraints(item)));
-        IndexedItems { all, index, by_object }
+        IndexedItems { all, index }
     }
 
     /// The items that may match a resource, with their positions among all items.

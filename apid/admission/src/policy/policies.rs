@@ -37,7 +37,7 @@ pub(super) struct ParamKind {
 
 /// All bindings by the name of their policy.
 #[derive(Default)]
-pub(crate) struct Bindings(HashMap<String, Vec<Binding>>);
+pub(crate) struct Bindings(HashMap<String, Vec<Arc<Binding>>>);
 
 /// One binding.
 #[derive(Debug)]
@@ -67,17 +67,14 @@ pub(super) struct ParamRef {
     pub(super) denies_without_parameters: bool,
 }
 
-/// Reads all policies; unchanged policies keep their compiled expressions.
-pub(super) fn read_policies<E: PolicyExpressions>(
-    objects: &[Arc<Object>],
-    previous: Option<&Policies<E>>,
-) -> Policies<E> {
-    let read = |object: &Arc<Object>| vec![Arc::new(Policy::new(Arc::clone(object)))];
-    Policies::new(objects, previous, read, |policy| &policy.constraints)
+/// Indexes all policies.
+pub(super) fn index_policies<E>(policies: &[Arc<Policy<E>>]) -> Policies<E> {
+    Policies::new(policies.to_vec(), |policy| &policy.constraints)
 }
 
 impl<E: PolicyExpressions> Policy<E> {
-    fn new(object: Arc<Object>) -> Self {
+    /// Reads a policy.
+    pub(super) fn new(object: Arc<Object>) -> Self {
         let spec = object.get("spec").unwrap_or(&Value::Null);
         let param_kind = spec.get("paramKind").filter(|kind| kind.is_object());
         Policy {
@@ -104,23 +101,24 @@ impl<E: PolicyExpressions> Policy<E> {
 }
 
 impl Bindings {
-    /// Reads all bindings.
-    pub(super) fn new(objects: &[Arc<Object>]) -> Self {
-        let mut by_policy = HashMap::<String, Vec<Binding>>::new();
-        for binding in objects.iter().map(|object| Binding::new(object)) {
-            by_policy.entry(binding.policy.clone()).or_default().push(binding);
+    /// Groups all bindings by their policy.
+    pub(super) fn new(bindings: &[Arc<Binding>]) -> Self {
+        let mut by_policy = HashMap::<String, Vec<Arc<Binding>>>::new();
+        for binding in bindings {
+            by_policy.entry(binding.policy.clone()).or_default().push(Arc::clone(binding));
         }
         Bindings(by_policy)
     }
 
     /// The bindings of a policy, in the order of their names.
-    pub(crate) fn of_policy(&self, policy: &str) -> &[Binding] {
+    pub(crate) fn of_policy(&self, policy: &str) -> &[Arc<Binding>] {
         self.0.get(policy).map_or(&[], Vec::as_slice)
     }
 }
 
 impl Binding {
-    fn new(object: &Object) -> Self {
+    /// Reads a binding.
+    pub(super) fn new(object: &Object) -> Self {
         let spec = object.get("spec").unwrap_or(&Value::Null);
         let actions = items(spec, "validationActions").iter();
         Binding {

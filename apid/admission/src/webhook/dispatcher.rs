@@ -154,7 +154,11 @@ impl Webhooks {
         configuration: Option<&PluginConfiguration>,
     ) -> Result<Self, PluginConfigurationError> {
         let users = configuration.map(|configuration| load_users(configuration, environment)).transpose()?;
-        let hooks = CompiledObjects::new(phase.configuration_kind(), |object| hook::compile_hooks(object), hook::index);
+        let hooks = CompiledObjects::new(
+            phase.configuration_kind(),
+            |object| hook::compile_hooks(object),
+            hook::index,
+        );
         Ok(Webhooks { phase, hooks, users: users.flatten() })
     }
 
@@ -381,9 +385,7 @@ impl Webhooks {
 
 fn is_exempt(attributes: &Attributes<'_>) -> bool {
     let kind = attributes.resource;
-    !attributes.resource.is_custom()
-        && kind.stem() == "admissionregistration"
-        && EXEMPT_KINDS.contains(&kind.name())
+    kind.stem() == Some("admissionregistration") && EXEMPT_KINDS.contains(&kind.name())
 }
 
 /// Loads the kubeconfig file of `WebhookAdmissionConfiguration`; None if the configuration has no file.

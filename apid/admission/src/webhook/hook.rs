@@ -84,17 +84,14 @@ impl Hook {
 /// All webhooks of a kind of configuration, in call order.
 pub(super) type Hooks = IndexedItems<Hook>;
 
-/// Compiles configurations; unchanged ones are taken from `previous`.
-pub(super) fn compile(configurations: &[Arc<Object>], previous: Option<&Hooks>) -> Hooks {
-    Hooks::new(
-        configurations,
-        previous,
-        |configuration| compile_hooks(configuration),
-        |hook| &hook.constraints,
-    )
+/// Indexes the webhooks of all configurations.
+pub(super) fn index(configurations: &[Arc<Vec<Arc<Hook>>>]) -> Hooks {
+    let hooks = configurations.iter().flat_map(|hooks| hooks.iter().cloned());
+    Hooks::new(hooks.collect(), |hook| &hook.constraints)
 }
 
-fn compile_hooks(configuration: &Object) -> Vec<Arc<Hook>> {
+/// Compiles the webhooks of a configuration.
+pub(super) fn compile_hooks(configuration: &Object) -> Vec<Arc<Hook>> {
     items_at(configuration, &["webhooks"])
         .iter()
         .enumerate()
