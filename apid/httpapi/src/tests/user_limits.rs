@@ -266,7 +266,10 @@ async fn unsent_responses_above_limit_return_429_until_read() {
     let connection = Arc::new(ConnectionInfo::default());
     let get = || async {
         let (head, ()) = http::Request::get(format!("{MAPS}?pretty=true")).body(()).unwrap().into_parts();
-        server.api.handle_request(head, RequestBody::Whole(bytes::Bytes::new()), &connection).await
+        server
+            .api
+            .handle_request(head, RequestBody::Whole(bytes::Bytes::new()), Arc::clone(&connection))
+            .await
     };
     let mut unread = Vec::new();
     let rejected = loop {
@@ -415,7 +418,7 @@ async fn get_unread(
     connection: &Arc<ConnectionInfo>,
 ) -> http::Response<serving::body::Body> {
     let (head, ()) = http::Request::get(url).body(()).unwrap().into_parts();
-    server.api.handle_request(head, RequestBody::Whole(bytes::Bytes::new()), connection).await
+    server.api.handle_request(head, RequestBody::Whole(bytes::Bytes::new()), Arc::clone(connection)).await
 }
 
 /// Creates large objects, updates all of them, and returns the URL of the list before the updates.
@@ -520,7 +523,8 @@ async fn flood_of_waiting_lists_above_in_flight_limit_returns_429_with_retry_aft
     let connection = Arc::new(ConnectionInfo::default());
     let list = async |path: String| {
         let request = http::Request::get(path).body(()).unwrap();
-        api.handle_request(request.into_parts().0, RequestBody::Whole(bytes::Bytes::new()), &connection).await
+        let body = RequestBody::Whole(bytes::Bytes::new());
+        api.handle_request(request.into_parts().0, body, Arc::clone(&connection)).await
     };
     // Each list waits for a future revision, so that all lists run at the same time.
     let lists = join_all((0..60).map(|_| list(format!("{MAPS}?resourceVersion=99999999&timeout=1s"))));
