@@ -6,6 +6,8 @@
 //! of its flow before it takes a seat, and for memory after it: whoever waits for a slot keeps no seat from others, and
 //! whoever waits for a seat keeps no memory from others.
 //!
+//! A request gives its slot back while it waits for another process, such as a webhook or authd.
+//!
 //! [`Executor::execute`] runs the verb and prepares the response, on the I/O thread or, for a heavy request, on the work
 //! pool. The request holds its place until its response is prepared. [`request_cost`] decides which requests are heavy
 //! by their size, and [`SlowWrites`] which small writes are heavy by their measured cost. A small request with a costly
@@ -18,6 +20,7 @@ use std::sync::Arc;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use futures_util::FutureExt as _;
+use serving::waits;
 use tracing::Instrument as _;
 
 use crate::body::ReceivedBody;
@@ -46,10 +49,21 @@ pub(super) struct Place {
 impl Place {
     /// The place of a request that needs none.
     pub(super) const NONE: Self = Place { _seat: Seat::None, heavy: None, waited: false };
+
+    /// Runs work of the request, which gives its slot back while it waits for another process.
+    pub(super) fn hold<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
+        let slot = self.heavy.as_ref().map(|heavy| heavy.slot.held());
+        async move {
+            match slot {
+                Some(slot) => waits::hold(slot, work).await,
+                None => work.await,
+            }
+        }
+    }
 }
 
 struct HeavyPlace {
-    _slot: Slot,
+    slot: Slot,
     _memory: Option<Reservation>,
 }
 
@@ -124,11 +138,15 @@ impl Executor {
             }
             None => None,
         };
-        Ok(Place { _seat: seat, heavy: Some(HeavyPlace { _slot: slot, _memory: memory }), waited })
+        Ok(Place { _seat: seat, heavy: Some(HeavyPlace { slot, _memory: memory }), waited })
     }
 
     /// Estimates the memory of a heavy request in bytes; None for a small request.
     fn heavy_bytes(&self, context: &RequestContext, body: &[u8]) -> Option<usize> {
+        if context.remote.is_some() {
+            // The server of the API version does the work.
+            return None;
+        }
         request_cost::heavy_bytes(context, body).or_else(|| {
             let key = || context.key_of_writes();
             self.slow_writes.contains(key, &*context.api_state().clock).then_some(SLOW_WRITE_BYTES)
@@ -149,8 +167,9 @@ impl Executor {
     ) -> Result<ApiResponse, Status> {
         let _active = context.begin_in_flight();
         let options = context.response_options;
-        if place.heavy.is_some() {
-            let (flow, context) = (context.flow(), Arc::clone(context));
+        let place = if forwarded::has_unfinished_body(context) { Place::NONE } else { place };
+        if let Some(heavy) = &place.heavy {
+            let (flow, context, slot) = (context.flow(), Arc::clone(context), heavy.slot.held());
             let work = async move {
                 let _place = place;
                 // Checked again: while the request waited, the unsent responses of its client may have grown.
@@ -159,7 +178,7 @@ impl Executor {
                 response.prepare(options);
                 Ok(response)
             };
-            return self.run(flow, work).await?;
+            return self.run(flow, waits::hold(slot, work)).await?;
         }
         let mut response = {
             // Pinned here: a move into `measure` would enlarge the future of each request.

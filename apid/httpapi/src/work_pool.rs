@@ -12,6 +12,10 @@
 //! requests that wait for a slot hold neither, so that one flow does not fill its priority level with waiting work.
 //! [`QueueFull`] rejects a request when [`MAX_WAITING`] requests of its flow wait.
 //!
+//! A request gives its slot back while it waits for another process ([`serving::waits`]): a webhook can depend on a heavy
+//! request of the same flow. After the wait the request takes a free slot, and continues without one if none is free. It
+//! has a seat already, for which the holders of slots may wait.
+//!
 //! Dropping the future that [`WorkPool::run`] returns cancels the work at its next poll.
 //!
 //! # Invariants
@@ -34,6 +38,7 @@ use std::task::{Context, Wake, Waker};
 use futures_util::FutureExt as _;
 use futures_util::future::{AbortHandle, abortable};
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use serving::waits::HeldSlot;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -124,10 +129,61 @@ struct Slots {
 pub(super) struct Slot {
     /// Whether the request waited for the slot.
     pub(super) waited: bool,
+    request: Arc<RequestSlot>,
+}
+
+impl Slot {
+    /// The slot for the waits of its request.
+    pub(super) fn held(&self) -> Arc<dyn HeldSlot> {
+        Arc::clone(&self.request) as Arc<dyn HeldSlot>
+    }
+}
+
+/// The slot of a request between its waits for other processes.
+struct RequestSlot {
+    /// The slots of a flow exist as long as a request has or awaits one.
+    slots: Arc<Slots>,
+    state: Mutex<SlotState>,
+}
+
+struct SlotState {
+    /// Number of waits of the request for other processes.
+    waits: usize,
+    /// None during a wait, and after it if no slot was free.
+    permits: Option<SlotPermits>,
+}
+
+struct SlotPermits {
     _free: OwnedSemaphorePermit,
     _place: OwnedSemaphorePermit,
-    /// The slots of a flow exist as long as a request has or awaits one.
-    _slots: Arc<Slots>,
+}
+
+impl Slots {
+    /// Takes a slot if one is free and no request waits for it.
+    fn try_take(&self) -> Option<SlotPermits> {
+        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
+        let free = Arc::clone(&self.free).try_acquire_owned().ok()?;
+        Some(SlotPermits { _free: free, _place: place })
+    }
+}
+
+impl HeldSlot for RequestSlot {
+    fn begin_wait(&self) {
+        let mut state = self.state.lock();
+        state.waits += 1;
+        let permits = state.permits.take();
+        drop(state);
+        // Dropped without the lock, because the permits wake the next request.
+        drop(permits);
+    }
+
+    fn end_wait(&self) {
+        let mut state = self.state.lock();
+        state.waits = state.waits.saturating_sub(1);
+        if state.waits == 0 {
+            state.permits = self.slots.try_take();
+        }
+    }
 }
 
 impl WorkPool {
@@ -168,7 +224,9 @@ impl WorkPool {
         let waited = slots.free.available_permits() == 0;
         // The semaphore is never closed.
         let free = Arc::clone(&slots.free).acquire_owned().await.map_err(|_closed| QueueFull)?;
-        Ok(Slot { waited, _free: free, _place: place, _slots: slots })
+        let permits = Some(SlotPermits { _free: free, _place: place });
+        let request = RequestSlot { slots, state: Mutex::new(SlotState { waits: 0, permits }) };
+        Ok(Slot { waited, request: Arc::new(request) })
     }
 
     fn slots_of(&self, flow: Flow) -> Arc<Slots> {
@@ -605,5 +663,41 @@ mod tests {
         assert!(!pool.take_slot(1).await.unwrap().waited);
         drop(pool.take_slot(3).await.unwrap());
         assert_eq!(pool.slots.lock().len(), 1, "flows without requests are forgotten");
+    }
+
+    #[tokio::test]
+    async fn request_that_waits_for_another_process_gives_its_slot_back() {
+        let pool = start(1);
+        let (mut waiting, waits_begun) = (Vec::new(), Arc::new(tokio::sync::Notify::new()));
+        for _ in 0..THREADS_OF_FLOW + 1 {
+            let slot = tokio::time::timeout(Duration::from_secs(5), pool.take_slot(1)).await;
+            let slot = slot.expect("the requests that wait have given their slots back").unwrap();
+            let (answer, wait) = oneshot::channel::<()>();
+            let (pool, held, begun) = (Arc::clone(&pool), slot.held(), Arc::clone(&waits_begun));
+            let work = async move {
+                let _slot = slot;
+                let wait = async {
+                    begun.notify_one();
+                    wait.await.is_ok()
+                };
+                serving::waits::wait_for_process(wait).await
+            };
+            let run = tokio::spawn(async move { pool.run(1, serving::waits::hold(held, work)).await });
+            // A request that holds its slot during the wait would leave none to the fifth one.
+            waits_begun.notified().await;
+            waiting.push((answer, run));
+        }
+        let backend = tokio::time::timeout(Duration::from_secs(5), pool.take_slot(1)).await;
+        let backend = backend.expect("a slot for the backend of the webhook").unwrap();
+        // A slot that is free at the end of a wait is taken again; otherwise the request continues without one.
+        let others: Vec<_> =
+            futures_util::future::join_all((0..THREADS_OF_FLOW - 1).map(|_| pool.take_slot(1))).await;
+        for (answer, run) in waiting {
+            answer.send(()).unwrap();
+            assert_eq!(run.await.unwrap(), Ok(true));
+        }
+        assert_eq!(pool.slots_of(1).free.available_permits(), 0, "the requests with a slot keep it");
+        drop((backend, others));
+        assert_eq!(pool.slots_of(1).free.available_permits(), THREADS_OF_FLOW);
     }
 }

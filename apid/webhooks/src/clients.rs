@@ -11,6 +11,7 @@ use http::{Method, Uri};
 use moka::sync::Cache;
 use serving::client::{CallError, ClientResponse, Limits, Remote};
 use serving::client_config::{Cluster, Target, User};
+use serving::waits::wait_for_process;
 use tokio::sync::Semaphore;
 
 use crate::circuit_breaker::CircuitBreaker;
@@ -107,7 +108,8 @@ impl WebhookClients {
         let url = CallUrl::new(configuration, &call)?;
         let timeout = call.timeout;
         let sending = tokio::time::timeout(timeout, self.send(configuration, users, call, &url));
-        let response = sending.await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.display_url)))?;
+        // The webhook can depend on requests that wait for the slot of this one.
+        let response = wait_for_process(sending).await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.display_url)))?;
         if response.status.is_success() {
             Ok(response.body)
         } else {

@@ -35,3 +35,4 @@ pub mod service_manager;
 pub mod single_task;
 pub mod tls;
 mod trust;
+pub mod waits;

@@ -41,6 +41,7 @@ use parking_lot::Mutex;
 use serving::backoff::Backoff;
 use serving::local::LocalStream;
 use serving::single_task::{Spawner, run_as_single_task};
+use serving::waits::wait_for_process;
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -190,7 +191,9 @@ impl Client {
         &self,
         work: impl Future<Output = Result<T, AuthdError>>,
     ) -> Result<T, AuthdError> {
-        tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(AuthdError::Timeout))
+        // authd can ask webhooks, which can depend on requests that wait for the slot of this one.
+        let response = wait_for_process(tokio::time::timeout(self.timeout, work)).await;
+        response.unwrap_or(Err(AuthdError::Timeout))
     }
 }
 
