@@ -195,7 +195,7 @@ struct BackupRecord {
     request_id: String,
     revision: Revision,
     /// None if the request is not audited.
-    event: Option<Event>,
+    event: Option<Box<Event>>,
 }
 
 impl BackupRecord {

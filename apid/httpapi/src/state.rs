@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aggregation::Aggregation;
+use apimachinery::names::Names;
 use audit::AuditLog;
 use discovery::{DocumentCache, Documents, Served};
 use flowcontrol::FlowControl;
@@ -46,6 +47,8 @@ pub struct HttpState {
     pub(crate) request_metrics: RequestMetrics,
     /// The metrics of the streams and logs of containers.
     pub(crate) stream_metrics: StreamMetrics,
+    /// The keys of the annotations of a decision in audit events.
+    pub(crate) decision_keys: DecisionKeys,
     /// The streams whose last audit event is not written yet.
     pub(crate) audited_streams: AuditedStreams,
     /// Cache of the Protobuf encodings of objects in the watch cache.
@@ -54,6 +57,21 @@ pub struct HttpState {
     pub(crate) backups: Arc<Semaphore>,
     /// The lock of the thread that builds OpenAPI documents, because only one thread may build at a time.
     pub(crate) openapi_builds: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// The keys of the annotations of a decision in audit events.
+pub(crate) struct DecisionKeys {
+    /// `allow` or `forbid`.
+    pub(crate) decision: String,
+    /// The reason of the authorizer.
+    pub(crate) reason: String,
+}
+
+impl DecisionKeys {
+    fn new(names: &Names) -> Self {
+        let domain = names.group("authorization");
+        DecisionKeys { decision: format!("{domain}/decision"), reason: format!("{domain}/reason") }
+    }
 }
 
 /// The facts and limits of the HTTP layer that do not change while the process runs.
@@ -105,6 +123,7 @@ impl HttpState {
         HttpState {
             request_metrics: RequestMetrics::new(&metrics),
             stream_metrics: StreamMetrics::new(&metrics),
+            decision_keys: DecisionKeys::new(&api_state.names),
             audited_streams: AuditedStreams::default(),
             flow: RequestFlow::new(settings.request_limits, &api_state.clock, &metrics),
             flow_headers: <[_; 2]>::from(api_state.names.flow_control_headers()).map(HeaderName::from_static),

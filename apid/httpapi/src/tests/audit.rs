@@ -8,7 +8,7 @@ use apimachinery::clock::{Rng, SeededRng};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::{MAPS, Server, Settings, audit_log, map};
+use super::{MAPS, Server, Settings, audit_log, audit_log_with, map};
 use authclient::Auth;
 
 /// A server with an audit log, and the directory of its file.
@@ -181,4 +181,29 @@ async fn shutdown_waits_for_the_last_events_of_streams() {
     http_state.finish_streams(Duration::from_secs(60)).await;
     let stages: Vec<_> = audited.events("&audited").iter().map(|event| event["stage"].clone()).collect();
     assert_eq!(stages, ["ResponseStarted", "ResponseComplete"]);
+}
+
+#[tokio::test]
+async fn event_with_large_objects_is_encoded_on_the_work_pool() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, policy) = (directory.path().join("audit.log"), directory.path().join("policy.yaml"));
+    let text = "apiVersion: audit.example.test/v1\nkind: Policy\nrules:\n- level: RequestResponse\n";
+    std::fs::write(&policy, text).unwrap();
+    let audit = audit_log_with(&file, Some(&policy));
+    let server =
+        Server::start_with_audit(|clock| Auth::allow_all(clock), audit).await.with_namespaces().await;
+    let tasks = async |value: &str| {
+        let before = server.api.pool().started_tasks();
+        assert_eq!(server.post(MAPS, map(&format!("m{}", value.len()), value)).await.code, 201);
+        server.api.pool().started_tasks() - before
+    };
+    assert_eq!(tasks("v").await, 0);
+    // The verb of a large write runs on the pool, too.
+    assert_eq!(tasks(&"v".repeat(100_000)).await, 2);
+    server.http_state.audit.close();
+    let text = std::fs::read_to_string(file).unwrap();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let large = events.iter().find(|event| event["responseObject"]["metadata"]["name"] == "m100000");
+    let large = large.filter(|event| event["stage"] == "ResponseComplete").unwrap();
+    assert_eq!(large["requestObject"]["data"]["k"].as_str().unwrap().len(), 100_000);
 }
