@@ -214,3 +214,82 @@ async fn server_waits_for_its_kms_plugin_and_recovers() {
     assert_eq!(admin.get(&format!("{SECRETS}/one")).await.expect(200)["data"]["password"], DATA);
     admin.post(SECRETS, &secret("two")).await.expect(201);
 }
+
+/// Writes a configuration with these providers for a role, a quota and a definition.
+fn write_for_policy(file: &Path, providers: &Value) {
+    let resources = [
+        "roles.rbac.authorization.k8s.io",
+        "customresourcedefinitions.apiextensions.k8s.io",
+        "resourcequotas",
+    ];
+    let rule = json!({"resources": resources, "providers": providers});
+    let version = "apiserver.config.k8s.io/v1";
+    let text = json!({"kind": "EncryptionConfiguration", "apiVersion": version, "resources": [rule]});
+    let temporary = file.with_extension("new");
+    fs::write(&temporary, text.to_string()).expect("the configuration is written");
+    fs::rename(&temporary, file).expect("the configuration gets its name");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn role_definition_and_quota_of_a_returned_key_take_effect_without_a_change() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("enc.json");
+    let flags = [
+        &format!("--encryption-provider-config={}", file.display()),
+        "--encryption-provider-config-automatic-reload",
+    ]
+    .map(str::to_owned);
+    let mut plane = ControlPlane::new_stopped(Options::kubernetes().flag(&flags[0]).flag(&flags[1]));
+    let (first, second) = (provider("aesgcm", "a", KEY_A), provider("aesgcm", "b", KEY_B));
+    write_for_policy(&file, &json!([first]));
+    plane.launch().await;
+    let admin = plane.admin();
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+    let rules = json!([{"verbs": ["list"], "apiGroups": [""], "resources": ["configmaps"]}]);
+    admin
+        .post(&format!("{rbac}/roles"), &json!({"metadata": {"name": "r"}, "rules": rules}))
+        .await
+        .expect(201);
+    let binding = json!({
+        "metadata": {"name": "r"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "bob"}],
+    });
+    admin.post(&format!("{rbac}/rolebindings"), &binding).await.expect(201);
+    let definition = json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object"}},
+            }],
+        },
+    });
+    admin.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &definition).await.expect(201);
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "0"}}});
+    admin.post("/api/v1/namespaces/default/resourcequotas", &quota).await.expect(201);
+    let widgets = "/apis/example.com/v1/namespaces/default/widgets";
+    let bob = plane.user("bob");
+    let state = async |admin: &Client, bob: &Client| {
+        let map = admin.post(&format!("{MAPS}?dryRun=All"), &json!({"metadata": {"name": "m"}})).await;
+        [bob.get(MAPS).await.status, admin.get(widgets).await.status, map.status]
+    };
+    eventually("all three are effective", || async {
+        (state(&admin, &bob).await == [200, 200, 403]).then_some(())
+    })
+    .await;
+
+    write_for_policy(&file, &json!([second]));
+    plane.relaunch_with(&flags.each_ref().map(String::as_str)).await;
+    let (admin, bob) = (plane.admin(), plane.user("bob"));
+    let [role, served, _] = state(&admin, &bob).await;
+    assert_eq!([role, served], [403, 404], "the objects cannot be read");
+
+    write_for_policy(&file, &json!([second, first]));
+    eventually("all three are effective again", || async {
+        (state(&admin, &bob).await == [200, 200, 403]).then_some(())
+    })
+    .await;
+}

@@ -21,6 +21,7 @@ use storage::{
     Stats, Store, Watch, check_size, unreadable_reason, unreadable_value,
 };
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::configuration::{Configuration, ConfigurationError};
 use crate::decryption::{FailedKeys, Plain, ReadError};
@@ -57,6 +58,8 @@ pub struct Encryption {
     metrics: Arc<EncryptionMetrics>,
     keyspace: Arc<dyn Keyspace>,
     runtime: Handle,
+    /// Notified of each new configuration.
+    reloads: watch::Sender<()>,
 }
 
 /// The plain values of commits that run, by the address of their encrypted value.
@@ -129,6 +132,7 @@ impl Encryption {
             metrics,
             keyspace,
             runtime: Handle::current(),
+            reloads: watch::Sender::new(()),
         }))
     }
 
@@ -163,6 +167,7 @@ impl Encryption {
         new.iter().for_each(|provider| provider.spawn_polling());
         self.metrics.set_configuration(transformers.hash());
         self.current.store(Arc::new(transformers));
+        self.reloads.send_replace(());
         (self.environment.on_recovery)();
         Ok(())
     }
@@ -511,8 +516,10 @@ impl Store for EncryptedStore {
     }
 
     async fn watch(&self, prefix: &str, after: Revision) -> Result<Box<dyn Watch>> {
+        let reloads = self.encryption.reloads.subscribe();
         let inner = self.engine.watch(prefix, after).await?;
-        Ok(Box::new(PlainWatch { inner, encryption: Arc::clone(&self.encryption), received: Vec::new() }))
+        let encryption = Arc::clone(&self.encryption);
+        Ok(Box::new(PlainWatch { inner, encryption, reloads, position: after, received: Vec::new() }))
     }
 
     async fn history(
@@ -551,10 +558,14 @@ impl Store for EncryptedStore {
     }
 }
 
-/// A watch with plain changes.
+/// A watch with plain changes. A new configuration ends the watch as if its position were compacted: its reader may have
+/// left out values that are readable now, and reads the store again.
 struct PlainWatch {
     inner: Box<dyn Watch>,
     encryption: Arc<Encryption>,
+    reloads: watch::Receiver<()>,
+    /// The revision of the last received change.
+    position: Revision,
     /// The changes that are received and not decrypted yet: a cancelled call loses none.
     received: Vec<Change>,
 }
@@ -563,7 +574,14 @@ struct PlainWatch {
 impl Watch for PlainWatch {
     async fn next(&mut self) -> Result<Vec<Change>> {
         if self.received.is_empty() {
-            self.received = self.inner.next().await?;
+            self.received = tokio::select! {
+                biased;
+                _ = self.reloads.changed() => {
+                    return Err(Error::Compacted { requested: self.position, compacted: self.position });
+                }
+                received = self.inner.next() => received?,
+            };
+            self.position = self.received.last().map_or(self.position, |last| last.revision);
         }
         let opened = self.encryption.open_changes(&self.received).await?;
         self.received.clear();

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use encryption::rewrite;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use storage::cache::{Cache, Limits};
+use storage::cache::{Cache, Limits, WatchError};
 use storage::engine::fjall::offline::{self, ArchiveEncoder};
 use storage::engine::fjall::{FjallStore, Identity, Options};
 use storage::engine::memory::MemoryStore;
@@ -299,8 +299,25 @@ async fn cached_object_is_readable_again_after_a_reload_with_its_key() {
         item.unwrap().entry().is_ok_and(|value| value == PLAIN)
     };
     assert!(!is_readable().await);
+    // The watcher has delivered the object as unreadable, so its reader must list again.
+    let mut watcher = resource.watch("/registry/secrets/", storage::Revision(0)).await.unwrap();
+    let delivered = watcher.next().await.unwrap();
+    assert!(delivered[0].after().unwrap().entry().is_err());
+    let waiting = tokio::spawn(async move { watcher.next().await });
+    let mut changes = store.watch("/registry/", store.revision()).await.unwrap();
+    assert!(cache.refresh_unreadable().await, "nothing became readable");
+    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    assert!(!waiting.is_finished());
     std::fs::write(&file, right.to_string()).unwrap();
     encryption.reload(&file, &names()).await.unwrap();
     assert!(cache.refresh_unreadable().await);
     assert!(is_readable().await);
+    assert!(matches!(changes.next().await, Err(Error::Compacted { .. })), "readers read the store again");
+    let expired = |error| matches!(error, WatchError::Store(Error::Compacted { .. }));
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(10), waiting).await;
+    assert!(expired(ended.expect("the watcher ends").unwrap().unwrap_err()));
+    assert!(expired(resource.watch("/registry/secrets/", storage::Revision(0)).await.err().unwrap()));
+    let (_, mut next) = resource.snapshot_and_watch("/registry/secrets/").await.unwrap();
+    store.commit(OTHER, Op::Create(Bytes::from_static(PLAIN))).await.unwrap();
+    assert_eq!(next.next().await.unwrap().len(), 1, "a new watch continues");
 }

@@ -11,13 +11,17 @@ use apimachinery::clock::Clock;
 use apimachinery::names::Names;
 use forwarding::ServiceResolver;
 use serving::certs::Authority;
+use serving::metrics::Metrics;
 use serving::tls::{ServingTls, TlsFiles};
 use storage::engine::fjall::{self, FjallStore};
+use storage::form::{Form, FormedStore};
 use storage::{Observers, Store};
 
 use super::encryption_at_rest::{ProcessEncryption, until_readable};
 use super::error::ProcessError;
 use crate::config::{Config, STORE, split_list};
+use crate::etcd_store::{self, EtcdMetrics};
+use crate::stored_values::ReferenceValues;
 use authclient::PolicyRevisions;
 use verbs::addresses::ServiceAddresses;
 use verbs::{ApiState, Cache};
@@ -74,6 +78,9 @@ pub(super) fn build_aggregation(api_state: &ApiState, reader: Arc<dyn Reader>) -
 /// Rejects a store that another process has open. This check runs before authd starts, because both processes
 /// would use one authd socket in the data directory.
 pub(super) fn check_unlocked_store(config: &Config) -> Result<(), ProcessError> {
+    if !config.flags.etcd.servers().is_empty() {
+        return Ok(());
+    }
     fjall::check_unlocked(&config.data_dir.join(STORE)).map_err(|error| ProcessError::Store(Box::new(error)))
 }
 
@@ -84,6 +91,66 @@ pub(super) async fn open_store(
     clock: &Arc<dyn Clock>,
     (revisions, cache, addresses): (&Arc<PolicyRevisions>, &Arc<Cache>, &Arc<ServiceAddresses>),
     encryption: Option<&ProcessEncryption>,
+    metrics: &Metrics,
+) -> Result<Arc<dyn Store>, ProcessError> {
+    // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
+    // policy writes up to it.
+    let observers: Arc<dyn storage::Observer> = Arc::new(Observers(vec![
+        Arc::clone(revisions) as Arc<dyn storage::Observer>,
+        Arc::clone(addresses) as Arc<dyn storage::Observer>,
+        Arc::clone(cache) as Arc<dyn storage::Observer>,
+    ]));
+    let etcd = &config.flags.etcd;
+    let is_in_etcd = !etcd.servers().is_empty();
+    // In etcd, objects have the form of kube-apiserver, inside of their encryption.
+    let form: Option<Arc<dyn Form>> = match is_in_etcd {
+        true => Some(Arc::new(ReferenceValues::new(names, etcd.storage_media_type))),
+        false => None,
+    };
+    let observers = match &form {
+        Some(form) => FormedStore::observer(Arc::clone(form), observers),
+        None => observers,
+    };
+    let observers = match encryption {
+        Some(process) => process.encryption.observer(observers),
+        None => observers,
+    };
+    let mut store: Arc<dyn Store> = match is_in_etcd {
+        true => {
+            let event_ttl = config.flags.storage.event_ttl;
+            let telemetry = Arc::new(EtcdMetrics::new(metrics, names));
+            Arc::new(etcd_store::open(etcd, names, event_ttl, telemetry, observers).await?)
+        }
+        false => open_embedded_store(config, names, clock, observers).await?,
+    };
+    if let Some(process) = encryption {
+        store = process.encryption.store(store);
+    }
+    if let Some(form) = form {
+        store = Arc::new(FormedStore::new(form, store));
+    }
+    revisions.start_at(store.revision());
+    let load = async || addresses.load(&*store).await;
+    until_readable(encryption, load).await.map_err(ProcessError::Addresses)?;
+    if encryption.is_some() {
+        let (addresses, store) = (Arc::clone(addresses), Arc::clone(&store));
+        tokio::spawn(async move { addresses.follow_recoveries(&*store).await });
+    }
+    cache.attach(&store);
+    Ok(store)
+}
+
+/// Returns the names that a generated serving certificate needs.
+pub(super) fn serving_hosts(config: &Config) -> Vec<String> {
+    vec![config.flags.serving.bind_address.to_string()]
+}
+
+/// Opens the store in the data directory.
+async fn open_embedded_store(
+    config: &Config,
+    names: &Names,
+    clock: &Arc<dyn Clock>,
+    observers: Arc<dyn storage::Observer>,
 ) -> Result<Arc<dyn Store>, ProcessError> {
     let identity =
         fjall::Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
@@ -92,30 +159,10 @@ pub(super) async fn open_store(
         quota_bytes: config.flags.storage.storage_quota,
         ..fjall::Options::new(config.data_dir.join(STORE), identity, Arc::clone(clock))
     };
-    // `revisions` precedes the watch cache: clients see a change only after `revisions` has recorded the
-    // policy writes up to it.
-    let observers: Arc<dyn storage::Observer> = Arc::new(Observers(vec![
-        Arc::clone(revisions) as Arc<dyn storage::Observer>,
-        Arc::clone(addresses) as Arc<dyn storage::Observer>,
-        Arc::clone(cache) as Arc<dyn storage::Observer>,
-    ]));
-    let observers = match encryption {
-        Some(process) => process.encryption.observer(observers),
-        None => observers,
-    };
     let store = tokio::task::spawn_blocking(move || FjallStore::open(options, observers))
         .await
-        .map_err(|error| ProcessError::Task { task: "opening the store", error })?
-        .map_err(|error| ProcessError::Store(Box::new(error)))?;
-    let mut store: Arc<dyn Store> = Arc::new(store);
-    if let Some(process) = encryption {
-        store = process.encryption.store(store);
-    }
-    revisions.start_at(store.revision());
-    let load = async || addresses.load(&*store).await;
-    until_readable(encryption, load).await.map_err(ProcessError::Addresses)?;
-    cache.attach(&store);
-    Ok(store)
+        .map_err(|error| ProcessError::Task { task: "opening the store", error })?;
+    Ok(Arc::new(store.map_err(|error| ProcessError::Store(Box::new(error)))?))
 }
 
 /// Loads the serving certificate of the flags. Without such flags, loads or creates a generated certificate.
@@ -126,7 +173,7 @@ pub(super) async fn load_tls(
     clock: &Arc<dyn Clock>,
 ) -> Result<(Arc<ServingTls>, Option<PathBuf>), ProcessError> {
     let (configured_files, dir, clock) = (config.tls.clone(), config.cert_dir.clone(), Arc::clone(clock));
-    let (hosts, client_cas) = ([config.flags.serving.bind_address.to_string()], config.client_cas.clone());
+    let (hosts, client_cas) = (serving_hosts(config), config.client_cas.clone());
     let load = move || -> Result<_, ProcessError> {
         let (cert, key, ca) = match configured_files {
             Some((cert, key)) => (cert, key, None),

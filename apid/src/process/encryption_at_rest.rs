@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use apimachinery::clock::{Clock, Rng};
 use apimachinery::names::Names;
+use authclient::PolicyRevisions;
 use encryption::kms::{KmsEnvironment, PollIntervals};
 use encryption::{Configuration, Encryption, EncryptionMetrics, ReloadOptions, Reloader};
 use serving::metrics::Metrics;
 use serving::reload::Watch;
 use tokio::sync::Notify;
 use verbs::Cache;
+use verbs::addresses::ServiceAddresses;
 
 use super::error::ProcessError;
 use crate::config::Config;
@@ -35,6 +37,7 @@ pub(super) async fn start(
     (clock, rng): (&Arc<dyn Clock>, &Arc<dyn Rng>),
     metrics: &Metrics,
     cache: &Arc<Cache>,
+    (revisions, addresses): (&Arc<PolicyRevisions>, &Arc<ServiceAddresses>),
 ) -> Result<Option<ProcessEncryption>, ProcessError> {
     let flags = &config.flags.storage;
     let Some(file) = flags.encryption_provider_config.clone() else { return Ok(None) };
@@ -46,7 +49,8 @@ pub(super) async fn start(
     };
     let configuration = Configuration::read(&file, names).map_err(|error| invalid(&error))?;
     let recovery = Arc::new(Notify::new());
-    tokio::spawn(refresh_unreadable(Arc::clone(cache), Arc::clone(&recovery)));
+    let observers = (Arc::clone(revisions), Arc::clone(addresses));
+    tokio::spawn(refresh_unreadable(Arc::clone(cache), observers, Arc::clone(&recovery)));
     let environment = KmsEnvironment {
         clock: Arc::clone(clock),
         rng: Arc::clone(rng),
@@ -55,7 +59,11 @@ pub(super) async fn start(
     };
     let server = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let metrics = EncryptionMetrics::new(metrics, &server);
-    let keys = Arc::new(StoredKeys(names.clone()));
+    let etcd = &config.flags.etcd;
+    let keys = Arc::new(match etcd.servers().is_empty() {
+        true => StoredKeys::new(names),
+        false => StoredKeys::below(names, &etcd.etcd_prefix),
+    });
     let encryption = Encryption::start(&configuration, environment, metrics, keys).await;
     let encryption = encryption.map_err(|error| invalid(&error))?;
     tracing::info!(file = %file.display(), hash = encryption.hash(), "encryption at rest is configured");
@@ -63,10 +71,18 @@ pub(super) async fn start(
     Ok(Some(ProcessEncryption { encryption, reload }))
 }
 
-/// Reads the unreadable objects of the cache again after each notification, until no read fails.
-async fn refresh_unreadable(cache: Arc<Cache>, recovery: Arc<Notify>) {
+/// Reads the unreadable objects of the cache again after each notification, until no read fails. Controllers and clients
+/// follow, because the watches of their resources end. The mirror of authd and the index of addresses read their objects
+/// themselves.
+async fn refresh_unreadable(
+    cache: Arc<Cache>,
+    (revisions, addresses): (Arc<PolicyRevisions>, Arc<ServiceAddresses>),
+    recovery: Arc<Notify>,
+) {
     loop {
         recovery.notified().await;
+        revisions.reread_unreadable();
+        addresses.reread_unreadable();
         while !cache.refresh_unreadable().await {
             tokio::time::sleep(REFRESH_INTERVAL).await;
         }

@@ -324,3 +324,24 @@ fn dry_run_allocates_nothing() {
         "{text}"
     );
 }
+
+#[tokio::test]
+async fn address_of_a_service_that_becomes_readable_belongs_to_it_again() {
+    let fixture = Fixture::new();
+    let spec = json!({"clusterIP": "10.0.0.5", "clusterIPs": ["10.0.0.5"], "ports": [{"port": 80}]});
+    fixture.create("one", spec.clone()).await.unwrap();
+    let row = fixture.store.get("core/services/a/one", None).await.unwrap().unwrap();
+    // A process without the key of the object, whose store decrypts the object later.
+    let restarted = allocator();
+    let unreadable = storage::unreadable_value("wrong key");
+    restarted.apply_change(&row.key, Some((&unreadable, row.revision)));
+    let allocate = || restarted.allocate(&mut service("two", spec.clone()), None, true).map(drop);
+    assert!(allocate().is_ok(), "the index lacks the Service");
+    restarted.add_readable(&*fixture.store).await.unwrap();
+    assert!(allocate().is_err());
+    // A Service that changed meanwhile is not replaced by an older state.
+    restarted.apply_change(&row.key, Some((&unreadable, row.revision)));
+    restarted.apply_change(&row.key, None);
+    restarted.add_readable(&*fixture.store).await.unwrap();
+    assert!(allocate().is_ok());
+}
