@@ -18,6 +18,7 @@
 //! accepted its flags, or has not responded for some seconds.
 
 mod authd;
+mod certificate_renewal;
 mod components;
 mod encryption_at_rest;
 mod error;
@@ -28,6 +29,7 @@ use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use admission::{AdmissionMetrics, Environment};
@@ -64,6 +66,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const STREAM_END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum time for which the exit waits for blocking tasks.
 const RUNTIME_STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Four times the pause between two evictions of compacted events from memory, with the store in etcd.
+const HISTORY_OF_ETCD: Duration = Duration::from_secs(20 * 60);
 
 /// Interval of the check whether the parent still exists.
 pub(crate) const PARENT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -212,9 +217,12 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     let auth = Auth::connect(options, Arc::clone(&revisions), Arc::clone(&clock))
         .map_err(|_| ProcessError::Random)?;
     // Certificates are loaded or created while authd starts and while the store waits for the disk.
-    let encryption = encryption_at_rest::start(&config, &names, (&clock, &rng), &metrics, &cache).await?;
+    let readers = (&revisions, &addresses);
+    let encryption =
+        encryption_at_rest::start(&config, &names, (&clock, &rng), &metrics, &cache, readers).await?;
     let observers = (&revisions, &cache, &addresses);
-    let open_store = components::open_store(&config, &names, &clock, observers, encryption.as_ref());
+    let open_store =
+        components::open_store(&config, &names, &clock, observers, encryption.as_ref(), &metrics);
     let start = authd.wait_for_start(&auth);
     let store = async {
         if is_new_store {
@@ -224,15 +232,25 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
             tokio::try_join!(open_store, start).map(|(store, ())| store)
         }
     };
-    let (store, (tls, serving_ca), ()) = tokio::try_join!(
-        store,
-        components::load_tls(&config, &clock),
-        components::check_signing_authority(&config)
-    )?;
+    let start = async {
+        tokio::try_join!(
+            store,
+            components::load_tls(&config, &clock),
+            components::check_signing_authority(&config)
+        )
+    };
+    let service_manager = ServiceManager::from_environment();
+    let (store, (tls, serving_ca), ()) = service_manager.extend_start(start).await?;
 
     config.published_config.complete(serving_ca, &config.controllers);
 
     let _reload = tls.spawn_watch();
+    if config.tls.is_none() {
+        let hosts = components::serving_hosts(&config);
+        let (dir, clock) = (config.cert_dir.clone(), Arc::clone(&clock));
+        let interval = certificate_renewal::INTERVAL;
+        tokio::spawn(certificate_renewal::renew_serving_certificate(dir, hosts, clock, interval));
+    }
     let audit = config.flags.audit.open(&names, &clock, &rng).map_err(ProcessError::Audit)?;
     let audit = Arc::new(audit);
     let _policy_watch = audit.watch_policy();
@@ -261,7 +279,8 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
         clock: Arc::clone(&clock),
         metrics: Arc::new(ConversionMetrics::new(&metrics)),
     };
-    let forwarding = Forwarding::new(config.forwarding.clone(), &clock).map_err(ProcessError::Forwarding)?;
+    let forwarding =
+        Forwarding::new(config.forwarding.clone(), &clock, &*rng).map_err(ProcessError::Forwarding)?;
     let forwarding = Arc::new(forwarding);
     let api_state = Arc::new(ApiState {
         names: Arc::clone(&names),
@@ -335,11 +354,17 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     tracing::info!(%address, names = %names.preset(), revision = store.revision().0, "serving requests");
 
     let (ready_error_sender, ready_error) = oneshot::channel();
-    let service_manager = ServiceManager::from_environment();
     let readiness = Arc::clone(&progress);
     let streams = Arc::clone(&http_state);
+    let starting = service_manager.clone();
+    let live_state = Arc::clone(&http_state);
+    // A failed liveness check counts only after the start, which has its own timeout.
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let mark_ready = Arc::clone(&is_ready);
     let ready = async move {
-        readiness.wait_until_ready(&http_state.health.readyz, &http_state.api_state.auth).await;
+        let ready = readiness.wait_until_ready(&http_state.health.readyz, &http_state.api_state.auth);
+        starting.extend_start(ready).await;
+        mark_ready.store(true, Ordering::SeqCst);
     };
     let on_ready = move || {
         if let Some(Err(error)) = run_options.on_ready.map(|on_ready| on_ready(address.port())) {
@@ -348,8 +373,12 @@ async fn serve(mut config: Config, run_options: RunOptions) -> Result<(), Proces
     };
     let file_reloader = FileReloader { tls, audit: Arc::clone(&audit) };
     let reload = move || file_reloader.clone().reload();
-    let states =
-        tokio::spawn(follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload));
+    let watchdog = service_manager.clone();
+    let is_alive = move || !is_ready.load(Ordering::SeqCst) || live_state.health.livez.is_healthy();
+    let states = follow_states(service_manager.clone(), ready, on_ready, hangup_signals(), reload);
+    let states = tokio::spawn(async move {
+        tokio::join!(states, watchdog.feed_watchdog(is_alive));
+    });
     let result = tokio::select! {
         result = run_until_stopped(&controller_state, &config, address, &mut authd, &progress, definitions) => result,
         () = wait_for_stop_condition(run_options.stop) => Ok(()),
@@ -426,6 +455,11 @@ async fn start_background_work(
         progress.complete_objects();
     }));
     let StorageFlags { event_ttl, history_retention, .. } = config.flags.storage;
+    // etcd removes Events by leases, and the compaction of etcd is its own clock.
+    let (event_ttl, history_retention) = match config.flags.etcd.servers().is_empty() {
+        true => (event_ttl, history_retention),
+        false => (Duration::ZERO, HISTORY_OF_ETCD),
+    };
     let options = ControllerOptions {
         enabled: config.controllers.clone(),
         signing: config.certificate_signing.clone(),

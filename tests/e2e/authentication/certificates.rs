@@ -1,10 +1,11 @@
 //! Client certificates (requirements A-X509): several CAs, revocation and hot reload.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use jiff::Timestamp;
-use tests::harness::{ControlPlane, Options, eventually};
+use tests::harness::{Client, ControlPlane, Options, eventually, program};
 
 use super::{Ca, path_flag, user_name};
 
@@ -106,4 +107,132 @@ async fn server_presents_configured_serving_certificate() {
     let Some(trusted) = curl(&pair.ca) else { return prerequisites::skip("curl", "it is not on PATH") };
     assert!(trusted, "the CA of the configured certificate verifies the server");
     assert_eq!(curl(&Ca::new(dir.path(), "other").cert), Some(false));
+}
+
+/// Calls `apid certs` on a folder.
+fn certs(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new(program("apid"));
+    let output = command.arg("certs").arg("--cert-dir").arg(folder).args(arguments).output();
+    let output = output.expect("apid runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// Starts a server with the files of a folder of `apid certs`.
+async fn plane_with_certs(folder: &Path) -> ControlPlane {
+    let mut options = Options::default().flag(&path_flag("cert-dir", folder));
+    for (flag, file) in [("client-ca-file", "ca.crt"), ("client-crl-file", "ca.crl")] {
+        options = options.flag(&path_flag(flag, &folder.join(file)));
+    }
+    ControlPlane::start(options).await
+}
+
+/// A client with the files `USER.crt` and `USER.key` of a folder.
+fn client_of(plane: &ControlPlane, folder: &Path, user: &str) -> Client {
+    let read = |ending: &str| fs::read_to_string(folder.join(format!("{user}.{ending}"))).expect("a file");
+    Client::with_certificate(plane.anonymous().port(), &read("crt"), &read("key"))
+}
+
+#[tokio::test]
+async fn revoked_certificate_of_apid_certs_is_rejected_on_a_running_server_and_others_go_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("certs");
+    for user in ["alice", "bob"] {
+        certs(&folder, &["--client", user, "--group", "system:masters"]);
+    }
+    let plane = plane_with_certs(&folder).await;
+    let (alice, bob) = (client_of(&plane, &folder, "alice"), client_of(&plane, &folder, "bob"));
+    assert_eq!(user_name(&plane, &alice).await.as_deref(), Some("alice"), "the empty list revokes nothing");
+    // The certificate that another one replaced is revoked with the user, too.
+    certs(&folder, &["--client", "alice", "--group", "system:masters", "--force"]);
+    let second = client_of(&plane, &folder, "alice");
+    assert_eq!(user_name(&plane, &second).await.as_deref(), Some("alice"));
+    let mut watch = alice.watch("/api/v1/namespaces/default/configmaps?watch=1").await;
+    let printed = certs(&folder, &["--revoke", "alice"]);
+    let revoked_at = std::time::Instant::now();
+    let serial = printed.split("serial ").nth(1).and_then(|text| text.split_whitespace().next());
+    let serial = serial.expect("a serial number");
+    let ended = tokio::time::timeout(tests::harness::DEADLINE, watch.next()).await.expect("the watch ends");
+    assert_eq!(ended, None);
+    assert!(revoked_at.elapsed().as_secs() <= 10, "{:?}", revoked_at.elapsed());
+    for client in [&alice, &second] {
+        assert_eq!(user_name(&plane, client).await, None);
+    }
+    assert_eq!(user_name(&plane, &bob).await.as_deref(), Some("bob"));
+    assert!(plane.log().contains(serial), "the log names the serial number as `--list` does");
+    let list = certs(&folder, &["--list"]);
+    assert_eq!(list.matches("revoked").count(), 2, "{list}");
+}
+
+#[tokio::test]
+async fn commands_of_the_guide_rotate_the_ca_without_an_outage() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return prerequisites::skip("curl", "it is not on PATH");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("certs");
+    certs(&folder, &["--client", "alice", "--group", "system:masters"]);
+    let plane = plane_with_certs(&folder).await;
+    let old = client_of(&plane, &folder, "alice");
+    let steps = steps_of_the_guide();
+    let run = |step: usize| {
+        for line in &steps[step] {
+            let apid = program("apid").parent().expect("a folder").display().to_string();
+            let path = format!("{apid}:{}", std::env::var("PATH").expect("PATH"));
+            let mut bash = Command::new("bash");
+            bash.args(["-ec", line]).env("C", &folder).env("PATH", path);
+            let output = bash.output().expect("bash runs");
+            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    };
+    // A client that trusts the CAs of a file and presents the certificate of a folder.
+    let url = format!("{}/livez", plane.url());
+    let trusts = |bundle: &Path| {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--fail", "--output", "/dev/null", "--cacert"]).arg(bundle).arg(&url);
+        curl.status().expect("curl runs").success()
+    };
+    let new_folder = dir.path().join("certs.new");
+    let old_bundle = dir.path().join("old.crt");
+    fs::copy(folder.join("ca.crt"), &old_bundle).expect("a copy");
+    run(0);
+    certs(&new_folder, &["--client", "probe"]);
+    let probe = client_of(&plane, &new_folder, "probe");
+    run(1);
+    eventually("authd accepts the new CA", || async { user_name(&plane, &probe).await }).await;
+    assert_eq!(user_name(&plane, &old).await.as_deref(), Some("alice"));
+    assert!(trusts(&old_bundle), "the server still has a certificate of the old CA");
+    let both = folder.join("ca.crt");
+    run(2);
+    eventually("the server has a certificate of the new CA", || async {
+        assert!(trusts(&both), "a client with both CAs has no outage");
+        trusts(&new_folder.join("ca.crt")).then_some(())
+    })
+    .await;
+    let new = client_of(&plane, &folder, "alice");
+    for client in [&old, &new] {
+        assert_eq!(user_name(&plane, client).await.as_deref(), Some("alice"));
+    }
+    run(3);
+    eventually("the old CA is gone", || async { user_name(&plane, &old).await.is_none().then_some(()) })
+        .await;
+    assert_eq!(user_name(&plane, &new).await.as_deref(), Some("alice"));
+}
+
+/// The commands of each step of the guide in docs/operations.md.
+fn steps_of_the_guide() -> Vec<Vec<String>> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations.md");
+    let text = fs::read_to_string(file).expect("the document");
+    let (_, guide) = text.split_once("\n### Rotation of the CA\n").expect("the guide");
+    let (guide, _) = guide.split_once("\n## ").expect("the next section");
+    let mut steps = Vec::new();
+    for line in guide.lines() {
+        if line.starts_with(|c: char| c.is_ascii_digit()) {
+            steps.push(Vec::new());
+        } else if let Some(command) = line.strip_prefix("       ") {
+            steps.last_mut().expect("a step").push(command.to_owned());
+        }
+    }
+    assert_eq!(steps.iter().map(Vec::len).collect::<Vec<_>>(), [1, 3, 3, 2]);
+    steps
 }

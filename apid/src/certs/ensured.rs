@@ -1,0 +1,84 @@
+//! Client certificates for other subcommands: an existing one is used until its renewal is due.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serving::certs::facts::CertificateFacts;
+use serving::certs::{CertError, PemPair};
+
+use super::CertsError;
+use super::folder::Folder;
+
+/// Validity of a new certificate.
+const VALIDITY: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The folder of an authority, for the certificates of several clients.
+pub(crate) struct ClientCertificates {
+    folder: Folder,
+}
+
+impl ClientCertificates {
+    /// Opens the folder of a serving certificate, and makes the revocation list that servers read.
+    pub(crate) fn open(dir: &Path, now: Timestamp) -> Result<Self, CertsError> {
+        let folder = Folder::create(dir)?;
+        folder.ensure_revocation_list(now)?;
+        Ok(ClientCertificates { folder })
+    }
+
+    /// The revocation list, if the authority can sign one.
+    pub(crate) fn revocation_list(&self) -> Option<PathBuf> {
+        Some(self.folder.lists.clone()).filter(|lists| lists.exists())
+    }
+
+    /// Returns the certificate of a client. A certificate that ends soon, is revoked or is of another authority is
+    /// replaced.
+    pub(crate) fn ensure(&self, user: &str, groups: &[&str], now: Timestamp) -> Result<PemPair, CertsError> {
+        let files = self.folder.client_files(user);
+        if files.cert.exists() && files.key.exists() && self.is_usable(&files.cert, now)? {
+            let read =
+                |path: &Path| std::fs::read_to_string(path).map_err(|error| CertError::unusable(path, error));
+            return Ok(PemPair { cert: read(&files.cert)?, key: read(&files.key)? });
+        }
+        let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
+        let pair = self.folder.authority()?.client(user, &groups, VALIDITY, now)?;
+        self.folder.store_client(&files, &pair, now)?;
+        Ok(pair)
+    }
+
+    fn is_usable(&self, cert: &Path, now: Timestamp) -> Result<bool, CertsError> {
+        let certificates = CertificateFacts::read_all(cert)?;
+        let Some(certificate) = certificates.first() else { return Ok(false) };
+        let authorities = self.folder.authorities()?;
+        Ok(!certificate.is_renewal_due(now)
+            && self.folder.authority()?.is_issuer_of(certificate)
+            && !self.folder.revocations()?.is_revoked(certificate, &authorities))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apimachinery::clock::{Clock as _, SystemClock};
+    use serving::certs::ensure_serving_pair;
+
+    #[test]
+    fn client_certificate_is_kept_until_renewal_or_revocation() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemClock::new().now();
+        ensure_serving_pair(dir.path(), &[], now).unwrap();
+        let certificates = ClientCertificates::open(dir.path(), now).unwrap();
+        assert!(certificates.revocation_list().is_some());
+        let ensure = |now| certificates.ensure("admin", &["system:masters"], now).unwrap().cert;
+        let first = ensure(now);
+        assert_eq!(ensure(now), first);
+        let later = now + Duration::from_secs(360 * 24 * 3600);
+        let second = ensure(later);
+        assert_ne!(second, first);
+        drop(certificates);
+        let arguments = [format!("--cert-dir={}", dir.path().display()), "--revoke=admin".to_owned()];
+        super::super::run(arguments).unwrap();
+        let certificates = ClientCertificates::open(dir.path(), now).unwrap();
+        assert_ne!(certificates.ensure("admin", &[], later).unwrap().cert, second);
+    }
+}
