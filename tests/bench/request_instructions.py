@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""CPU instructions of apid for one get, create or list of ConfigMaps of 1 kB, counted by callgrind in user mode.
+"""CPU instructions of apid for one get, create or list of ConfigMaps or Secrets of 1 kB, counted by callgrind in user mode.
 
     PROFILE_DIR=target/release tests/bench/request_instructions.py [--request get|create|list] [--count N] [--caches]
-        [--profile FILE] [--flag FLAG]...
+        [--resource configmaps|secrets] [--profile FILE] [--flag FLAG]...
 
 The count depends on the build and hardly on the machine, so two builds compare without paired runs. One HTTP/1.1
 connection sends the requests. FILE receives the profile for `callgrind_annotate`. Needs valgrind.
@@ -20,7 +20,7 @@ import argparse, http.client, json, os, pathlib, re, signal, ssl, subprocess, sy
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HEADERS = {"Authorization": "Bearer bench-token", "Content-Type": "application/json"}
-CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+NAMESPACE = "/api/v1/namespaces/default"
 # Number of requests before the measurement, which fill the caches.
 WARM_UP = 300
 # Number of objects of a list.
@@ -68,17 +68,21 @@ def send(connection, method, path, body=None):
     return response.status
 
 
-def config_map(name):
-    return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v" * 900}})
+def body(resource, name):
+    # The value is base64, too.
+    kind = {"configmaps": "ConfigMap", "secrets": "Secret"}[resource]
+    return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}, "data": {"k": "v" * 900}})
 
 
-def send_many(connection, request, first, count):
+def send_many(connection, options, first, count):
     """Sends requests with the numbers `first` to `first + count - 1`."""
+    request, collection = options.request, f"{NAMESPACE}/{options.resource}"
     for number in range(first, first + count):
         if request == "create":
-            status, expected = send(connection, "POST", CONFIG_MAPS, config_map(f"created-{number}")), 201
+            status = send(connection, "POST", collection, body(options.resource, f"created-{number}"))
+            expected = 201
         else:
-            path = f"{CONFIG_MAPS}/listed-0" if request == "get" else CONFIG_MAPS
+            path = f"{collection}/listed-0" if request == "get" else collection
             status, expected = send(connection, "GET", path), 200
         if status != expected:
             raise RuntimeError(f"{request}: {status}")
@@ -88,18 +92,19 @@ def control(process, *arguments):
     subprocess.run(["callgrind_control", *arguments, str(process.pid)], check=True, capture_output=True)
 
 
-def measure(process, data, request, count):
+def measure(process, data, options):
     """Sends the requests while callgrind counts."""
     connection = connect(process, data)
     for number in range(LISTED):
-        status = send(connection, "POST", CONFIG_MAPS, config_map(f"listed-{number}"))
+        collection = f"{NAMESPACE}/{options.resource}"
+        status = send(connection, "POST", collection, body(options.resource, f"listed-{number}"))
         if status != 201:
             raise RuntimeError(f"create: {status}")
-    send_many(connection, request, 0, WARM_UP)
+    send_many(connection, options, 0, WARM_UP)
     # The tasks of the start come to an end.
     time.sleep(2)
     control(process, "-i", "on")
-    send_many(connection, request, WARM_UP, count)
+    send_many(connection, options, WARM_UP, options.count)
     control(process, "-i", "off")
 
 
@@ -107,6 +112,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--request", choices=["get", "create", "list"], default="get")
     parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--resource", choices=["configmaps", "secrets"], default="configmaps")
     parser.add_argument("--caches", action="store_true")
     parser.add_argument("--profile", type=pathlib.Path)
     parser.add_argument("--flag", action="append", default=[], help="a further flag of apid; repeatable")
@@ -118,7 +124,7 @@ def main():
         with log_file.open("w") as log:
             process = start(programs, folder / "data", options, options.profile or folder / "profile", log)
             try:
-                measure(process, folder / "data", options.request, options.count)
+                measure(process, folder / "data", options)
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(60)
