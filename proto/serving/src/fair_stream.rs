@@ -1,4 +1,4 @@
-//! A stream whose reads end with the turn of its task.
+//! A stream whose reads end with the turn of its task, and whose writes wait for a client that does not read.
 //!
 //! # Contract
 //!
@@ -8,14 +8,17 @@
 //! frames would delay all other connections of its thread. The stream is below hyper and above TLS, so the limit also
 //! covers the bytes of a decrypted record.
 //!
-//! Bytes are neither lost nor reordered, and writes pass through unchanged. A stream that outlives its task, as that of
+//! A write waits until the earlier ones have left the stream below. Without this rule, TLS buffers 64 KiB for each
+//! client that does not read. A client that reads costs one check: the stream below has written all bytes at once.
+//!
+//! Bytes are neither lost nor reordered. A stream that outlives its task, as that of
 //! an upgraded connection does, reads without a limit.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
@@ -35,13 +38,16 @@ pub(crate) struct FairStream<S> {
     bytes_in_turn: usize,
     /// Bytes read and written so far.
     transferred: Arc<AtomicU64>,
+    /// Whether the stream below may hold bytes of an earlier write.
+    holds_bytes: bool,
 }
 
 impl<S> FairStream<S> {
     /// Wraps a stream that the task of the turns reads.
     pub(crate) fn new(stream: S, turn: Arc<Turn>) -> Self {
         let turn_start = turn.start();
-        FairStream { stream, turn, turn_start, bytes_in_turn: 0, transferred: Arc::default() }
+        let transferred = Arc::default();
+        FairStream { stream, turn, turn_start, bytes_in_turn: 0, transferred, holds_bytes: false }
     }
 
     /// Returns the number of bytes read and written so far, which the stream updates.
@@ -83,17 +89,34 @@ impl<S: AsyncRead + Unpin> AsyncRead for FairStream<S> {
     }
 }
 
+impl<S: AsyncWrite + Unpin> FairStream<S> {
+    /// Waits until the earlier writes have left the stream below.
+    fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.holds_bytes {
+            ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+            self.holds_bytes = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn finish_write(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(written)) = &result {
+            self.count(*written);
+            self.holds_bytes = true;
+        }
+        result
+    }
+}
+
 impl<S: AsyncWrite + Unpin> AsyncWrite for FairStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_written(context))?;
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        if let Poll::Ready(Ok(written)) = &result {
-            self.count(*written);
-        }
-        result
+        self.finish_write(result)
     }
 
     fn poll_write_vectored(
@@ -101,11 +124,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FairStream<S> {
         context: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_written(context))?;
         let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        if let Poll::Ready(Ok(written)) = &result {
-            self.count(*written);
-        }
-        result
+        self.finish_write(result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -113,7 +134,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FairStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let result = Pin::new(&mut self.stream).poll_flush(context);
+        self.holds_bytes &= !matches!(result, Poll::Ready(Ok(())));
+        result
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -130,6 +153,18 @@ mod tests {
 
     use super::*;
     use crate::single_task::{MAX_TURN, run_as_single_task};
+
+    #[tokio::test]
+    async fn write_waits_until_earlier_bytes_have_left_the_stream_below() {
+        let (client, mut server) = tokio::io::duplex(16);
+        let below = tokio::io::BufWriter::with_capacity(1024, client);
+        let mut stream = FairStream::new(below, Arc::new(Turn::begin()));
+        assert_eq!(stream.write(&[1; 100]).now_or_never().unwrap().unwrap(), 100);
+        assert!(stream.write(&[2; 100]).now_or_never().is_none(), "the stream below still holds bytes");
+        let mut received = [0; 100];
+        let (read, written) = tokio::join!(server.read_exact(&mut received), stream.write(&[2; 100]));
+        assert_eq!((read.unwrap(), written.unwrap(), received), (100, 100, [1; 100]));
+    }
 
     #[tokio::test]
     async fn reads_pause_until_next_turn_and_lose_no_byte() {

@@ -7,6 +7,9 @@
 //! limit a stream takes its next chunk only after its previous chunks are written. So every stream makes
 //! progress and exceeds the limit by at most one chunk.
 //!
+//! [`paced`] applies a limit of its own to one body, on connections of each version, for bodies whose source has the next
+//! chunk at once.
+//!
 //! Whole bodies of at most [`UNMETERED_BODY_MAX`] bytes do not count: a stream can buffer only one of them. An
 //! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.
 //!
@@ -41,32 +44,49 @@ const OVER_LIMIT_CHUNK: usize = 32 * 1024;
 const UNMETERED_BODY_MAX: usize = 4 * 1024;
 
 /// Counter of the unwritten bytes of a connection. Clones share the counter.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SendLimit(Arc<AtomicUsize>);
+#[derive(Clone, Debug)]
+pub(crate) struct SendLimit {
+    unwritten: Arc<AtomicUsize>,
+    max: usize,
+}
+
+impl Default for SendLimit {
+    fn default() -> Self {
+        SendLimit { unwritten: Arc::default(), max: CONNECTION_LIMIT }
+    }
+}
+
+/// Limits the bytes of a body that its connection buffers to `max_unwritten`, and one chunk beyond it.
+///
+/// Without this limit, a connection in HTTP/1.1 takes up to 1 MiB of a body before the client reads.
+pub fn paced(body: Body, max_unwritten: usize) -> Body {
+    let limit = SendLimit { unwritten: Arc::default(), max: max_unwritten };
+    Body::stream(limit.meter(body))
+}
 
 impl SendLimit {
     /// Wraps a body so that its chunks count against the limit; a small whole body does not count.
     pub(crate) fn meter(&self, body: Body) -> MeteredBody {
         let is_small = body.as_whole().is_some_and(|bytes| bytes.len() <= UNMETERED_BODY_MAX);
-        let stream = (!is_small).then(|| Arc::new(StreamBytes::new(Arc::clone(&self.0))));
+        let stream = (!is_small).then(|| Arc::new(StreamBytes::new(self.clone())));
         MeteredBody { stream, ..MeteredBody::unmetered(body) }
     }
 }
 
 /// Counters of the unwritten bytes of a stream and of its connection.
 struct StreamBytes {
-    connection: Arc<AtomicUsize>,
+    connection: SendLimit,
     unwritten: AtomicUsize,
     writer: AtomicWaker,
 }
 
 impl StreamBytes {
-    fn new(connection: Arc<AtomicUsize>) -> Self {
+    fn new(connection: SendLimit) -> Self {
         StreamBytes { connection, unwritten: AtomicUsize::new(0), writer: AtomicWaker::new() }
     }
 
     fn is_over_limit(&self) -> bool {
-        self.connection.load(Ordering::Relaxed) >= CONNECTION_LIMIT
+        self.connection.unwritten.load(Ordering::Relaxed) >= self.connection.max
     }
 
     fn must_wait(&self) -> bool {
@@ -76,7 +96,7 @@ impl StreamBytes {
     /// Counts bytes as unwritten until the returned value is dropped.
     fn count(self: &Arc<Self>, bytes: Bytes) -> Bytes {
         self.unwritten.fetch_add(bytes.len(), Ordering::AcqRel);
-        self.connection.fetch_add(bytes.len(), Ordering::Relaxed);
+        self.connection.unwritten.fetch_add(bytes.len(), Ordering::Relaxed);
         Bytes::from_owner(CountedBytes { bytes, stream: Arc::clone(self) })
     }
 }
@@ -96,7 +116,7 @@ impl AsRef<[u8]> for CountedBytes {
 impl Drop for CountedBytes {
     fn drop(&mut self) {
         let stream = &self.stream;
-        stream.connection.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        stream.connection.unwritten.fetch_sub(self.bytes.len(), Ordering::Relaxed);
         stream.unwritten.fetch_sub(self.bytes.len(), Ordering::AcqRel);
         stream.writer.wake();
     }
@@ -127,7 +147,7 @@ impl MeteredBody {
 
 /// Splits the next chunk from the front of a frame and counts it.
 fn next_chunk(frame: &mut Bytes, stream: &Arc<StreamBytes>) -> Bytes {
-    let size = if stream.is_over_limit() { OVER_LIMIT_CHUNK } else { CONNECTION_LIMIT };
+    let size = if stream.is_over_limit() { OVER_LIMIT_CHUNK } else { stream.connection.max };
     stream.count(frame.split_to(size.min(frame.len())))
 }
 
@@ -213,7 +233,11 @@ mod tests {
             "the connection is below its limit again"
         );
         assert_eq!(chunk(&mut large).unwrap().len(), CONNECTION_LIMIT);
-        assert_eq!(limit.0.load(Ordering::Relaxed), OVER_LIMIT_CHUNK, "only the second chunk is reserved");
+        assert_eq!(
+            limit.unwritten.load(Ordering::Relaxed),
+            OVER_LIMIT_CHUNK,
+            "only the second chunk is reserved"
+        );
     }
 
     #[tokio::test]
@@ -232,6 +256,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn paced_body_waits_at_its_own_limit() {
+        const MAX: usize = 8 * 1024;
+        let frames = (0..4).map(|_| Ok::<_, BodyError>(Frame::data(Bytes::from(vec![1; MAX / 2]))));
+        let mut body =
+            paced(Body::stream(http_body_util::StreamBody::new(futures_util::stream::iter(frames))), MAX);
+        let mut next =
+            || body.frame().now_or_never().map(|frame| frame.unwrap().unwrap().into_data().unwrap());
+        let taken = [next().unwrap(), next().unwrap()];
+        assert_eq!(next(), None, "the limit is reached");
+        drop(taken);
+        assert_eq!(next().unwrap().len(), MAX / 2);
+        let mut large = paced(Body::from(vec![1; 3 * MAX]), MAX);
+        let first = large.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(first.len(), MAX, "a frame of the source is divided");
+        assert!(large.frame().now_or_never().is_none());
+    }
+
+    #[tokio::test]
     async fn metered_body_keeps_length_and_content() {
         let limit = SendLimit::default();
         let body = limit.meter(Body::from("text"));
@@ -247,6 +289,6 @@ mod tests {
             [UNMETERED_BODY_MAX, UNMETERED_BODY_MAX + 1].map(|size| limit.meter(Body::from(vec![1; size])));
         let chunks: Vec<_> = bodies.into_iter().filter_map(|mut body| chunk(&mut body)).collect();
         assert_eq!(chunks.len(), 2);
-        assert_eq!(limit.0.load(Ordering::Relaxed), UNMETERED_BODY_MAX + 1);
+        assert_eq!(limit.unwritten.load(Ordering::Relaxed), UNMETERED_BODY_MAX + 1);
     }
 }

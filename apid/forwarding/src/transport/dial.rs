@@ -23,6 +23,9 @@ use crate::lookup::lookup;
 use crate::target::{Addresses, Scheme};
 use crate::{ClientCredentials, Target};
 
+/// Maximum number of bytes of one read. hyper enlarges the read buffer of a connection in HTTP/1.1 after each read that
+/// fills the buffer, up to the size of a head, and keeps the buffer while a client does not read the response.
+const MAX_READ_BYTES: usize = 16 * 1024 - 1;
 /// Maximum number of open connections of a transport.
 const MAX_CONNECTIONS: usize = 4000;
 /// Time without data before the first TCP keep-alive probe, and between two probes. A backend that is gone without a
@@ -239,7 +242,14 @@ impl AsyncRead for Stream {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        delegate!(self, poll_read(context, into))
+        if into.remaining() <= MAX_READ_BYTES {
+            return delegate!(self, poll_read(context, into));
+        }
+        let mut part = ReadBuf::new(into.initialize_unfilled_to(MAX_READ_BYTES));
+        let result = delegate!(self, poll_read(context, &mut part));
+        let read = part.filled().len();
+        into.advance(read);
+        result
     }
 }
 
@@ -277,6 +287,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use serving::client::Trust;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -300,5 +311,28 @@ mod tests {
         drop(first);
         let permit = dialer.permit(&free).unwrap();
         assert!(dialer.connect_http1(&target, permit).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_read_returns_a_part_of_the_bytes_that_wait() {
+        const SENT: usize = 40_000;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let policy = AddressPolicy::new(&["127.0.0.1".to_owned()]).unwrap();
+        let target = Target::at_address(Scheme::Http, Ipv4Addr::LOCALHOST.into(), port, &policy).unwrap();
+        let dialer = Dialer::new(Trust::Insecure.tls().unwrap(), None, None, Duration::from_secs(30), true);
+        let permit = dialer.permit(&Arc::new(Semaphore::new(1))).unwrap();
+        let mut stream = dialer.connect_http1(&target, permit).await.ok().unwrap().into_inner();
+        let (mut backend, _) = listener.accept().await.unwrap();
+        backend.write_all(&[7; SENT]).await.unwrap();
+        let (mut into, mut received) = (vec![0; 64 * 1024], 0);
+        while received < SENT {
+            let read = stream.read(&mut into).await.unwrap();
+            assert!(
+                (1..=MAX_READ_BYTES).contains(&read) && into[..read].iter().all(|byte| *byte == 7),
+                "{read}"
+            );
+            received += read;
+        }
     }
 }
