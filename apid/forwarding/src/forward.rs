@@ -31,7 +31,7 @@ use serving::body::Body;
 
 use crate::headers::{self, UnsendableUser};
 use crate::rewriting::{self, BackendNames};
-use crate::{Target, Transport, TransportError, Tunnel, UpgradeAnswer};
+use crate::{FORWARDED_BY, Hops, LoopDetected, Target, Transport, TransportError, Tunnel, UpgradeAnswer};
 
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -42,6 +42,8 @@ const REDIRECT_REJECTED: &str = "the backend attempted to redirect this request,
 
 /// How to forward a request.
 pub struct Forward<'a> {
+    /// The name of this process in forwarded requests.
+    pub hops: &'a Hops,
     /// Connections to the backend.
     pub transport: &'a Transport,
     /// The backend.
@@ -111,6 +113,9 @@ pub enum ForwardError {
     /// The backend switched to a protocol that the client did not request.
     #[error("invalid upgrade response: the backend did not switch to the requested protocol")]
     ForeignProtocol,
+    /// The request has come back to this process.
+    #[error(transparent)]
+    Loop(#[from] LoopDetected),
     /// The path or a header cannot be sent.
     #[error("the request cannot be forwarded: {0}")]
     Request(String),
@@ -122,6 +127,7 @@ pub enum ForwardError {
 impl From<ForwardError> for Status {
     fn from(error: ForwardError) -> Status {
         let reason = match error {
+            ForwardError::Loop(detected) => return detected.into(),
             ForwardError::Unreachable(_) => Reason::ServiceUnavailable,
             ForwardError::Request(_) | ForwardError::User(_) => Reason::BadRequest,
             ForwardError::Dial(_)
@@ -191,7 +197,9 @@ fn backend_request(
 ) -> Result<Request<Body>, ForwardError> {
     let invalid = |error: &dyn std::fmt::Display| ForwardError::Request(error.to_string());
     let uri: Uri = forward.path_and_query.parse().map_err(|error| invalid(&error))?;
+    let forwarded_by = forward.hops.next(&head.headers)?;
     let mut headers = headers::for_backend(&head.headers, forward.client);
+    headers.insert(FORWARDED_BY, forwarded_by);
     if http_body::Body::is_end_stream(&body) && head.headers.contains_key(CONTENT_LENGTH) {
         // Some backends reject a POST without a length.
         headers.insert(CONTENT_LENGTH, HeaderValue::from(0));

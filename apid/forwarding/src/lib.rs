@@ -25,6 +25,7 @@
 //! configuration of this server or the external name of a Service names. The address is resolved once: the checked
 //! address is the one that is connected to.
 //! INVARIANT (no foreign identity): see [`headers`].
+//! INVARIANT (no loop): a request that this process has forwarded before is not forwarded again; see [`Hops`].
 //! INVARIANT (no redirect): no function of this crate follows a redirect.
 //! INVARIANT (secrets stay out): no error and no `Debug` of this crate contains a header, a body or a key.
 
@@ -32,6 +33,7 @@ mod address_policy;
 mod credentials;
 mod forward;
 pub mod headers;
+mod hops;
 mod lookup;
 mod nodes;
 mod process;
@@ -48,6 +50,7 @@ pub mod url_path;
 pub use address_policy::{AddressNotAllowed, AddressPolicy, InvalidNetwork};
 pub use credentials::ClientCredentials;
 pub use forward::{Appearance, Forward, ForwardError, Forwarded, forward};
+pub use hops::{FORWARDED_BY, Hops, LoopDetected};
 pub use nodes::{
     DEFAULT_ADDRESS_TYPES, DEFAULT_KUBELET_PORT, NodeError, NodeResolver, kubelet_port, pod_address,
     pod_target,

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use apimachinery::clock::Clock;
+use apimachinery::clock::{Clock, Rng};
 use serving::client::{SettingsError, Trust};
 
 use crate::{
-    AddressPolicy, ClientCredentials, DEFAULT_ADDRESS_TYPES, NodeResolver, Routing, ServiceMap, Transport,
-    TransportSettings,
+    AddressPolicy, ClientCredentials, DEFAULT_ADDRESS_TYPES, Hops, NodeResolver, Routing, ServiceMap,
+    Transport, TransportSettings,
 };
 
 /// Maximum time for a connection to a backend that no flag limits.
@@ -20,6 +20,8 @@ const KUBELET_TIMEOUT: Duration = Duration::from_secs(5);
 /// The resolvers and transports that the requests of a process share.
 #[derive(Debug)]
 pub struct Forwarding {
+    /// The name of this process in forwarded requests.
+    pub hops: Hops,
     /// The addresses that no object may direct a connection to.
     pub addresses: Arc<AddressPolicy>,
     /// The addresses of `--service-resolver-file`.
@@ -81,7 +83,11 @@ impl Forwarding {
     /// # Errors
     ///
     /// A file cannot be read or is invalid.
-    pub fn new(options: ForwardingOptions, clock: &Arc<dyn Clock>) -> Result<Self, SettingsError> {
+    pub fn new(
+        options: ForwardingOptions,
+        clock: &Arc<dyn Clock>,
+        rng: &dyn Rng,
+    ) -> Result<Self, SettingsError> {
         let read = |files: Option<(PathBuf, PathBuf)>| {
             let credentials = files.map(|(certificate, key)| {
                 ClientCredentials::read(certificate, key, Arc::clone(clock)).map(Arc::new)
@@ -110,6 +116,7 @@ impl Forwarding {
             http2: true,
         };
         Ok(Forwarding {
+            hops: Hops::new(rng),
             nodes: NodeResolver::new(
                 options.kubelet_address_types,
                 Arc::clone(&options.addresses),

@@ -51,6 +51,27 @@ pub fn encode_path(path: &str) -> String {
     encoded
 }
 
+/// Encodes one segment of a path, so that a server reads it as one segment.
+pub fn encode_segment(segment: &str) -> String {
+    match segment {
+        "." | ".." => segment.replace('.', "%2E"),
+        segment => encode_path(segment).replace('/', "%2F"),
+    }
+}
+
+/// Encodes a value of a query parameter.
+pub fn encode_query_value(value: &str) -> String {
+    let mut encoded = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
 /// Decodes percent signs; None if two hexadecimal digits do not follow each of them.
 fn decode(path: &str) -> Option<Vec<u8>> {
     let mut bytes = path.bytes();
@@ -80,6 +101,21 @@ fn encode(path: &[u8], out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn query_value_is_encoded_as_one_value() {
+        assert_eq!(encode_query_value("aZ0-_.~"), "aZ0-_.~");
+        assert_eq!(encode_query_value("a=b&c+d/e "), "a%3Db%26c%2Bd%2Fe%20");
+    }
+
+    #[test]
+    fn segment_is_encoded_as_one_segment() {
+        for (segment, expected) in
+            [("a-b.c", "a-b.c"), ("a/b", "a%2Fb"), ("..", "%2E%2E"), ("%2F", "%252F"), ("a?b#c", "a%3Fb%23c")]
+        {
+            assert_eq!(encode_segment(segment), expected, "{segment}");
+        }
+    }
 
     #[test]
     fn path_is_cleaned_as_by_the_client_of_kube_apiserver() {

@@ -327,6 +327,46 @@ impl Status {
             .with_details(Details::default())
     }
 
+    /// The failure that clients of Kubernetes see for a response without a Status. `request` names the request, for
+    /// example `get pods x`; `text` is the body of the response.
+    pub fn of_response(code: u16, request: &str, text: &str) -> Self {
+        let fixed = |reason, message: &str| (reason, message.to_owned());
+        let (reason, message) = match code {
+            400 => fixed(Reason::BadRequest, "the server rejected our request for an unknown reason"),
+            401 => fixed(Reason::Unauthorized, "the server has asked for the client to provide credentials"),
+            403 => (Reason::Forbidden, text.trim_end().to_owned()),
+            404 => fixed(Reason::NotFound, "the server could not find the requested resource"),
+            405 => fixed(
+                Reason::MethodNotAllowed,
+                "the server does not allow this method on the requested resource",
+            ),
+            409 => fixed(Reason::Conflict, "the server reported a conflict"),
+            422 => fixed(Reason::Invalid, "the server rejected our request due to an error in our request"),
+            429 => fixed(
+                Reason::TooManyRequests,
+                "the server has received too many requests and has asked us to try again later",
+            ),
+            503 => fixed(Reason::ServiceUnavailable, "the server is currently unable to handle the request"),
+            504 => fixed(
+                Reason::Timeout,
+                "the server was unable to return a response in the time allotted, but may still be processing the \
+                 request",
+            ),
+            500.. => (
+                Reason::InternalError,
+                format!("an error on the server ({text:?}) has prevented the request from succeeding"),
+            ),
+            _ => (Reason::Unknown, String::new()),
+        };
+        let message = match message.is_empty() {
+            true => format!(
+                "the server responded with the status code {code} but did not return more information"
+            ),
+            false => message,
+        };
+        Status { code, ..Self::failure(reason, format!("{message} ({request})")) }
+    }
+
     /// 422 with a cause for each of the first 100 errors. The message contains the number of further errors.
     pub fn invalid<E: FieldErrorList + ?Sized>(kind: &GroupKind, name: &str, errors: &E) -> Self {
         let all = errors.as_ref();

@@ -122,6 +122,7 @@ async fn proxied_request_and_response_have_the_headers_of_the_reference() {
     let mut names: Vec<&str> = received.headers.keys().map(http::HeaderName::as_str).collect();
     names.sort_unstable();
     let expected = [
+        "apid-forwarded-by",
         "content-length",
         "cookie",
         "host",
@@ -148,6 +149,24 @@ async fn proxied_request_and_response_have_the_headers_of_the_reference() {
         assert!(!answer.contains(name), "{name}: {answer}");
     }
     assert!(answer.ends_with("\r\n\r\nhello"), "{answer}");
+}
+
+#[tokio::test]
+async fn chain_of_proxies_is_passed_and_a_request_that_comes_back_is_not() {
+    let backend = Backend::start(Scheme::Http, |_| reply(200, "ok")).await;
+    let last = Proxy::start(backend.target(), Appearance::Aggregated, None).await;
+    let first = Proxy::start(target(Scheme::Http, last.address.port()), Appearance::Aggregated, None).await;
+    let request = |marks: &str| format!("GET /x HTTP/1.1\r\nHost: api\r\nConnection: close\r\n{marks}\r\n");
+    assert!(first.exchange(&request("")).await.ends_with("ok"));
+    let marks = backend.received().remove(0).header("apid-forwarded-by").join(",");
+    let ids: Vec<&str> = marks.split(',').map(str::trim).collect();
+    assert_eq!(ids.len(), 2, "{marks}");
+    for id in ids {
+        let answer = first.exchange(&request(&format!("Apid-Forwarded-By: other, {id}\r\n"))).await;
+        assert!(answer.starts_with("HTTP/1.1 508"), "{answer}");
+        assert!(answer.contains("leads back to this server"), "{answer}");
+    }
+    assert_eq!(backend.received().len(), 1);
 }
 
 /// CVE-2022-3172: a redirect of an aggregated API would lead clients, with their credentials, to another server.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::clock::SystemRng;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
 use bytes::Bytes;
@@ -213,14 +214,16 @@ impl Proxy {
         let listener = Listener::tcp(Ipv4Addr::LOCALHOST.into(), 0).await.unwrap();
         let address = listener.address().unwrap();
         let transport = Arc::new(transport());
+        let hops = Hops::new(&SystemRng);
         let (tunnel_ends, ended_tunnels) = tokio::sync::mpsc::unbounded_channel();
         let handler = move |request: Request<Incoming>, connection: Arc<ConnectionInfo>| {
             let (transport, target, appearance) =
                 (Arc::clone(&transport), target.clone(), appearance.clone());
-            let (user, tunnel_ends) = (user.clone(), tunnel_ends.clone());
+            let (user, tunnel_ends, hops) = (user.clone(), tunnel_ends.clone(), hops.clone());
             async move {
                 let (head, body) = request.into_parts();
                 let forwarding = Forward {
+                    hops: &hops,
                     transport: &transport,
                     target: &target,
                     path_and_query: head.uri.path_and_query().unwrap().to_string(),
