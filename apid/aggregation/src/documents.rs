@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! A server without aggregated discovery is asked for the list of its version. A server without OpenAPI documents has
-//! none in the documents of apid.
+//! A server without aggregated discovery is asked for the list of its version. A server without OpenAPI 3 has the
+//! document that apid converts from its OpenAPI 2 document, and a server without both has none.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use apimachinery::names::Names;
 use bytes::Bytes;
 use discovery::openapi::RemoteSpec;
 use discovery::{RemoteResources, resources_in_aggregated_list, resources_of_list};
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::Value;
 
@@ -22,7 +23,7 @@ use crate::backend::{Fetched, MAX_DOCUMENT_BYTES, Reader, etag};
 const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 /// Limits of a document: values and memory of its tree.
-const LIMITS: Limits =
+pub(crate) const LIMITS: Limits =
     Limits { bytes: MAX_DOCUMENT_BYTES, depth: 100, elements: 2_000_000, tree_bytes: 256 << 20 };
 
 /// The documents of the server of one APIService.
@@ -36,6 +37,8 @@ pub(crate) struct RemoteDocuments {
     spec_etag: Option<String>,
     /// The URL of the OpenAPI 3 document of the version.
     pub(crate) v3_url: Option<String>,
+    /// Whether the server has no OpenAPI 3, so that `spec` is converted.
+    pub(crate) is_converted: bool,
 }
 
 impl RemoteDocuments {
@@ -48,7 +51,7 @@ impl RemoteDocuments {
 
 /// Decodes a document within [`LIMITS`] and reads its content, on a thread for blocking tasks: a large document takes
 /// longer than other tasks of an I/O thread may wait.
-async fn decode<T: Send + 'static>(
+pub(crate) async fn decode<T: Send + 'static>(
     text: Bytes,
     read: impl FnOnce(&Value) -> T + Send + 'static,
 ) -> Result<T, String> {
@@ -81,7 +84,9 @@ pub(crate) async fn fetch(remote: &RemoteApi, names: &Names, before: RemoteDocum
         Err(reason) => report("OpenAPI 2", &reason),
     }
     match fetch_v3_url(remote).await {
-        Ok(url) => documents.v3_url = url,
+        Ok(V3::Url(url)) => (documents.v3_url, documents.is_converted) = (Some(url), false),
+        Ok(V3::NoDocument) => (documents.v3_url, documents.is_converted) = (None, false),
+        Ok(V3::NotServed) => (documents.v3_url, documents.is_converted) = (None, true),
         Err(reason) => report("OpenAPI 3", &reason),
     }
     documents
@@ -152,8 +157,18 @@ async fn fetch_spec(
     }
 }
 
-/// Fetches the URL of the OpenAPI 3 document of the version; None if the server has no such document.
-async fn fetch_v3_url(remote: &RemoteApi) -> Result<Option<String>, String> {
+/// What a server has of OpenAPI 3.
+enum V3 {
+    /// The URL of the document of the version.
+    Url(String),
+    /// No document of the version.
+    NoDocument,
+    /// Nothing.
+    NotServed,
+}
+
+/// Fetches the URL of the OpenAPI 3 document of the version.
+async fn fetch_v3_url(remote: &RemoteApi) -> Result<V3, String> {
     match remote.backend.fetch("/openapi/v3", Reader::OpenApi, "application/json", None).await? {
         Fetched::Document(_, text) => {
             let path = remote.root();
@@ -164,9 +179,11 @@ async fn fetch_v3_url(remote: &RemoteApi) -> Result<Option<String>, String> {
             };
             let url = decode(text, read).await?;
             // A URL of another document would reach a handler of apid.
-            Ok(url.map(|url| if url.split('?').next() == Some(&own) { url } else { own }))
+            let checked = |url: String| if url.split('?').next() == Some(&own) { url } else { own };
+            Ok(url.map_or(V3::NoDocument, |url| V3::Url(checked(url))))
         }
-        Fetched::Rejected(status) if status.is_client_error() => Ok(None),
+        Fetched::Rejected(StatusCode::NOT_FOUND) => Ok(V3::NotServed),
+        Fetched::Rejected(status) if status.is_client_error() => Ok(V3::NoDocument),
         Fetched::Rejected(status) => Err(format!("/openapi/v3 has status {}", status.as_u16())),
         Fetched::NotModified => Err("/openapi/v3 has status 304 without a condition".to_owned()),
     }

@@ -51,7 +51,7 @@ impl AnnouncedVersions {
     }
 
     /// Returns the entry of a version.
-    pub(crate) fn get(&self, group: &str, version: &str) -> Option<&AnnouncedVersion> {
+    pub fn get(&self, group: &str, version: &str) -> Option<&AnnouncedVersion> {
         self.versions.get(&(group.to_owned(), version.to_owned()))
     }
 
@@ -64,7 +64,7 @@ impl AnnouncedVersions {
 }
 
 /// Orders the versions of a group; the first is the preferred one.
-pub(crate) fn sort_versions<T>(versions: &mut [T], key: impl Fn(&T) -> (i64, &str)) {
+pub fn sort_versions<T>(versions: &mut [T], key: impl Fn(&T) -> (i64, &str)) {
     versions.sort_by(|a, b| {
         let ((a, a_name), (b, b_name)) = (key(a), key(b));
         b.cmp(&a).then_with(|| compare_versions(b_name, a_name))

@@ -253,9 +253,9 @@ fn groups<'a>(registry: &'a Registry, announced: &'a AnnouncedVersions) -> Vec<G
 
 /// Returns the priorities of a version whose APIService does not exist.
 fn default_priority(resource: &Kind, version: &str) -> ApiPriority {
-    match resource.is_custom() {
-        true => ApiPriority::CUSTOM,
-        false => ApiPriority::of_built_in(resource.stem(), version).unwrap_or(FIRST),
+    match resource.stem() {
+        Some(stem) => ApiPriority::of_built_in(stem, version).unwrap_or(FIRST),
+        None => ApiPriority::CUSTOM,
     }
 }
 

@@ -5,7 +5,8 @@
 //! [`RemoteSpec::read`] keeps the paths of one API group of an OpenAPI 2 document, and the definitions that they refer
 //! to. [`merge`] renames the definitions that collide: a definition with the name of another one and with another
 //! content gets a suffix, `_v2` first. Definitions that refer to a renamed one are renamed too, because their meaning
-//! differs. OpenAPI 3 documents are not merged: apid lists their URLs and forwards the requests.
+//! differs. OpenAPI 3 documents are not merged: apid lists their URLs and forwards the requests. A server without such a
+//! document gets one from its OpenAPI 2 document; see [`super::converted`].
 //!
 //! # Reference
 //!
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 /// Prefix of references to definitions.
-const DEFINITIONS: &str = "#/definitions/";
+pub(super) const DEFINITIONS: &str = "#/definitions/";
 /// Prefix of references to parameters.
 const PARAMETERS: &str = "#/parameters/";
 
@@ -28,6 +29,8 @@ pub struct RemoteOpenApi {
     pub specs: Vec<Arc<RemoteSpec>>,
     /// The URLs of OpenAPI 3 documents by path: `apis/<group>/<version>`.
     pub v3_urls: BTreeMap<String, String>,
+    /// The OpenAPI 2 documents by path, of servers without OpenAPI 3: apid converts these.
+    pub converted: BTreeMap<String, Arc<RemoteSpec>>,
     /// The paths of all versions that other servers serve. Kinds of apid in these versions are in no document.
     pub versions: BTreeSet<String>,
 }
@@ -35,8 +38,10 @@ pub struct RemoteOpenApi {
 /// The paths of one API group in the OpenAPI 2 document of a server, with their definitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSpec {
-    paths: BTreeMap<String, Value>,
-    definitions: BTreeMap<String, Value>,
+    /// Title and version of the document.
+    pub(super) info: Value,
+    pub(super) paths: BTreeMap<String, Value>,
+    pub(super) definitions: BTreeMap<String, Value>,
 }
 
 impl RemoteSpec {
@@ -70,7 +75,8 @@ impl RemoteSpec {
                 definitions.insert(name, definition.clone());
             }
         }
-        Some(RemoteSpec { paths, definitions })
+        let info = document.get("info").cloned().unwrap_or_default();
+        Some(RemoteSpec { info, paths, definitions })
     }
 }
 
@@ -165,7 +171,7 @@ fn with_renamed(value: &Value, renamed: &BTreeMap<String, String>) -> Value {
 }
 
 /// Adds the names of the definitions to which a value refers.
-fn collect_references(value: &Value, names: &mut BTreeSet<String>) {
+pub(super) fn collect_references(value: &Value, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
@@ -182,7 +188,7 @@ fn collect_references(value: &Value, names: &mut BTreeSet<String>) {
     }
 }
 
-fn visit_references(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
+pub(super) fn visit_references(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
