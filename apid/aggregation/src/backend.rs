@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apimachinery::clock::Clock;
+use apimachinery::names::Names;
 use apimachinery::user::UserInfo;
 use bytes::Bytes;
 use forwarding::{
-    Forwarding, ResolutionError, ServicePort, ServiceResolver, Target, Transport, TransportSettings,
+    FORWARDED_BY, Forwarding, ResolutionError, ServicePort, ServiceResolver, Target, Transport,
+    TransportSettings,
 };
 use http::header::{ACCEPT, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, USER_AGENT};
 use http::{Method, Request, StatusCode};
@@ -36,9 +38,10 @@ const CHECKING_USER: &str = "system:kube-aggregator";
 /// The user of requests for OpenAPI documents.
 const OPENAPI_USER: &str = "system:aggregator";
 
-/// Resolver, client certificate and clock of all servers behind APIServices.
+/// Resolver, client certificate, clock and names of all servers behind APIServices.
 #[derive(Clone)]
 pub(crate) struct Environment {
+    pub(crate) names: Arc<Names>,
     pub(crate) services: Arc<ServiceResolver>,
     pub(crate) forwarding: Arc<Forwarding>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -106,6 +109,10 @@ impl Backend {
     /// The Service and the certificates of the server.
     pub fn reference(&self) -> &BackendReference {
         &self.reference
+    }
+
+    pub(crate) fn names(&self) -> &Names {
+        &self.environment.names
     }
 
     /// Returns the connections to the server.
@@ -190,12 +197,16 @@ impl Backend {
         let transport = self.transport().map_err(|error| failure(&service_url, error.to_string()))?;
         let target = self.resolve().await.map_err(|error| failure(&service_url, error.to_string()))?;
         let url = format!("{}{path}", target.origin());
-        let request =
-            own_request(path, &checking_user(), None, None).map_err(|error| failure(&url, error))?;
+        let request = self.own_request(path, &checking_user(), None, None);
+        let request = request.map_err(|error| failure(&url, error))?;
         let response = transport.send(&target, request).await;
         let response = response.map_err(|error| failure(&url, format!("Get {url:?}: {error}")))?;
         match response.status() {
             status if status.is_success() => Ok(()),
+            StatusCode::LOOP_DETECTED => {
+                let reason = format!("the Service leads back to this server: status 508 from {url}");
+                Err(failure(&url, reason))
+            }
             status => Err(failure(&url, format!("bad status from {url}: {}", status.as_u16()))),
         }
     }
@@ -214,7 +225,7 @@ impl Backend {
     ) -> Result<Fetched, String> {
         let transport = self.transport().map_err(|error| error.to_string())?;
         let target = self.resolve().await.map_err(|error| error.to_string())?;
-        let request = own_request(path, &reader.user(), Some(accept), known_etag)?;
+        let request = self.own_request(path, &reader.user(), Some(accept), known_etag)?;
         let fetching = async {
             let response = transport.send(&target, request).await.map_err(|error| error.to_string())?;
             let (head, mut body) = response.into_parts();
@@ -229,6 +240,31 @@ impl Backend {
         };
         let result = tokio::time::timeout(DOCUMENT_TIMEOUT, fetching).await;
         result.unwrap_or_else(|_elapsed| Err("the server did not answer in time".to_owned()))
+    }
+
+    /// Returns a request of apid itself.
+    pub(crate) fn own_request(
+        &self,
+        path: &str,
+        user: &UserInfo,
+        accept: Option<&str>,
+        known_etag: Option<&str>,
+    ) -> Result<Request<Body>, String> {
+        let agent = concat!("apid/", env!("CARGO_PKG_VERSION"));
+        let mut request = Request::builder().method(Method::GET).uri(path).header(USER_AGENT, agent);
+        if let Some(accept) = accept {
+            request = request.header(ACCEPT, accept);
+        }
+        if let Some(etag) = known_etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
+            request = request.header(IF_NONE_MATCH, etag);
+        }
+        if let Some(hop) = self.environment.forwarding.hops.first() {
+            request = request.header(FORWARDED_BY, hop);
+        }
+        let mut request = request.body(Body::empty()).map_err(|error| error.to_string())?;
+        forwarding::headers::set_remote_user(request.headers_mut(), user)
+            .map_err(|error| error.to_string())?;
+        Ok(request)
     }
 }
 
@@ -254,24 +290,4 @@ fn transport(reference: &BackendReference, forwarding: &Forwarding) -> Result<Tr
         http2: true,
     };
     Transport::new(settings).map_err(|error| UnusableBackend(error.to_string()))
-}
-
-/// Returns a request of apid itself.
-fn own_request(
-    path: &str,
-    user: &UserInfo,
-    accept: Option<&str>,
-    known_etag: Option<&str>,
-) -> Result<Request<Body>, String> {
-    let agent = concat!("apid/", env!("CARGO_PKG_VERSION"));
-    let mut request = Request::builder().method(Method::GET).uri(path).header(USER_AGENT, agent);
-    if let Some(accept) = accept {
-        request = request.header(ACCEPT, accept);
-    }
-    if let Some(etag) = known_etag.and_then(|etag| HeaderValue::from_str(etag).ok()) {
-        request = request.header(IF_NONE_MATCH, etag);
-    }
-    let mut request = request.body(Body::empty()).map_err(|error| error.to_string())?;
-    forwarding::headers::set_remote_user(request.headers_mut(), user).map_err(|error| error.to_string())?;
-    Ok(request)
 }

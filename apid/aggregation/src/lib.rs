@@ -7,6 +7,9 @@
 //! [`RemoteApi::target`] where. [`Aggregation::announced`] and [`Aggregation::openapi`] are what the documents of apid
 //! contain of these servers.
 //!
+//! Other controllers find the resources of the servers with [`Aggregation::discover`], and send requests with the
+//! methods of [`RemoteResource`].
+//!
 //! The controllers of APIServices call [`Aggregation::set_services`] after each change, [`Backend::check`] for the
 //! condition `Available`, and [`Aggregation::refresh`] for the documents. A request calls none of these.
 //!
@@ -23,8 +26,12 @@
 
 mod api_service;
 mod backend;
+mod client;
 mod documents;
 mod query;
+mod resources;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,11 +44,13 @@ use discovery::openapi::RemoteOpenApi;
 use discovery::{AnnouncedVersion, AnnouncedVersions, RemoteResources};
 use forwarding::{Forwarding, ServiceResolver};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub use api_service::{ApiService, BackendReference};
 pub use backend::{Backend, CheckFailure, MAX_DOCUMENT_BYTES, UnusableBackend};
+pub use client::{ObjectMetadata, is_unsupported};
 pub use query::sorted_query;
+pub use resources::{DiscoveredResources, RemoteKind, RemoteResource};
 
 use backend::Environment;
 use documents::RemoteDocuments;
@@ -52,13 +61,14 @@ const MAX_REPORTS: usize = 64;
 
 /// The APIServices of a server and the servers behind them.
 pub struct Aggregation {
-    /// Resolver, client certificate and clock of all servers.
+    /// Resolver, client certificate, clock and names of all servers.
     environment: Environment,
-    names: Arc<Names>,
     routes: ArcSwap<Routes>,
     /// The documents of each server, by the name of the APIService.
     documents: Mutex<BTreeMap<String, RemoteDocuments>>,
     announced: ArcSwap<AnnouncedVersions>,
+    /// Changes with `announced`.
+    changes: watch::Sender<()>,
     openapi: ArcSwap<RemoteOpenApi>,
     reports: mpsc::Sender<String>,
     report_receiver: Mutex<Option<mpsc::Receiver<String>>>,
@@ -103,11 +113,11 @@ impl Aggregation {
     ) -> Self {
         let (reports, report_receiver) = mpsc::channel(MAX_REPORTS);
         Aggregation {
-            environment: Environment { services: Arc::new(services), forwarding, clock },
-            names,
+            environment: Environment { names, services: Arc::new(services), forwarding, clock },
             routes: ArcSwap::default(),
             documents: Mutex::default(),
             announced: ArcSwap::default(),
+            changes: watch::Sender::default(),
             openapi: ArcSwap::default(),
             reports,
             report_receiver: Mutex::new(Some(report_receiver)),
@@ -116,7 +126,7 @@ impl Aggregation {
 
     /// Reads a stored APIService.
     pub fn read(&self, object: &Object) -> ApiService {
-        ApiService::read(object, &self.names.label_sub_key("kube-aggregator", "automanaged"))
+        ApiService::read(object, &self.environment.names.label_sub_key("kube-aggregator", "automanaged"))
     }
 
     /// Replaces the APIServices. Servers with unchanged references keep their connections.
@@ -204,6 +214,11 @@ impl Aggregation {
         self.announced.load_full()
     }
 
+    /// Returns a receiver that sees each change of [`Aggregation::announced`].
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
     /// Returns the OpenAPI documents of other servers.
     pub fn openapi(&self) -> Arc<RemoteOpenApi> {
         self.openapi.load_full()
@@ -213,7 +228,7 @@ impl Aggregation {
     pub async fn refresh(&self, name: &str) {
         let Some(remote) = self.remote_of_service(name) else { return };
         let before = self.documents.lock().get(name).cloned().unwrap_or_default();
-        let fetched = documents::fetch(&remote, &self.names, before).await;
+        let fetched = documents::fetch(&remote, &self.environment.names, before).await;
         let is_current =
             self.remote_of_service(name).is_some_and(|now| Arc::ptr_eq(&now.backend, &remote.backend));
         if is_current {
@@ -255,11 +270,14 @@ impl Aggregation {
             if let Some(documents) = known {
                 openapi.specs.extend(documents.spec.clone());
                 openapi.v3_urls.extend(documents.v3_url.clone().map(|url| (service.root(), url)));
+                let converted = documents.spec.clone().filter(|_| documents.is_converted);
+                openapi.converted.extend(converted.map(|spec| (service.root(), spec)));
             }
             openapi.versions.extend(service.backend.as_ref().map(|_| service.root()));
         }
         if **self.announced.load() != announced {
             self.announced.store(Arc::new(announced));
+            self.changes.send_replace(());
         }
         if **self.openapi.load() != openapi {
             self.openapi.store(Arc::new(openapi));
