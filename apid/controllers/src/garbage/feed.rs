@@ -149,7 +149,7 @@ impl Collector {
         }
         let namespace = self.namespace(key);
         for owner in &ownership.owners {
-            match look_up_owner(self.api_state(), owner, &namespace).await {
+            match look_up_owner(self.api_state(), self.actor.aggregation(), owner, &namespace).await {
                 Ok(OwnerState::Exists) => {}
                 _ => return,
             }

@@ -14,6 +14,8 @@ use crate::condition::{Condition, with_conditions};
 /// The result of one round of emptying a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RoundOutcome {
+    /// `GROUP/VERSION` of the APIs of other servers whose resources are not known.
+    pub(super) undiscovered: Vec<String>,
     /// Texts of failed deletions, and of kinds with objects that cannot be decoded.
     pub(super) failures: Vec<String>,
     /// Numbers of remaining objects, by `resource.group`.
@@ -23,9 +25,29 @@ pub(super) struct RoundOutcome {
 }
 
 impl RoundOutcome {
-    /// Whether no object remains and no deletion failed.
+    /// Whether no object remains, no deletion failed, and no other server may have objects.
     pub(super) fn is_empty(&self) -> bool {
-        self.failures.is_empty() && self.remaining.is_empty()
+        self.undiscovered.is_empty() && self.failures.is_empty() && self.remaining.is_empty()
+    }
+
+    /// The condition that names the APIs whose resources are not known.
+    fn discovery_condition(&self) -> Condition {
+        let (reason, message) = match self.undiscovered.len() {
+            0 => ("ResourcesDiscovered", "All resources successfully discovered".to_owned()),
+            failing => {
+                let stale = |api: &String| format!("{api}: stale GroupVersion discovery: {api}");
+                let mut apis: Vec<String> = self.undiscovered.iter().map(stale).collect();
+                apis.sort_unstable();
+                let message = format!(
+                    "Discovery failed for some groups, {failing} failing: unable to retrieve the complete list of \
+                     server APIs: {}",
+                    apis.join(", ")
+                );
+                ("DiscoveryFailed", message)
+            }
+        };
+        let status_is_true = !self.undiscovered.is_empty();
+        Condition { kind: "NamespaceDeletionDiscoveryFailure", status_is_true, reason, message }
     }
 
     fn conditions(&self) -> [Condition; 5] {
@@ -34,11 +56,8 @@ impl RoundOutcome {
         let healthy = |kind, reason, text: &str| condition(kind, false, reason, text.to_owned());
         let join = |parts: Vec<String>| parts.join(", ");
         [
-            healthy(
-                "NamespaceDeletionDiscoveryFailure",
-                "ResourcesDiscovered",
-                "All resources successfully discovered",
-            ),
+            self.discovery_condition(),
+            // The group and version of each APIService are checked at its write, so that all can be parsed.
             healthy(
                 "NamespaceDeletionGroupVersionParsingFailure",
                 "ParsedGroupVersions",
@@ -123,6 +142,7 @@ mod tests {
             Object::from_value(json!({"metadata": {"name": "x"}, "status": {"phase": "Terminating"}}));
         let namespace = namespace.unwrap();
         let outcome = RoundOutcome {
+            undiscovered: Vec::new(),
             failures: Vec::new(),
             remaining: BTreeMap::from([("pods.".to_owned(), 2), ("configmaps.".to_owned(), 1)]),
             finalizers: BTreeMap::from([("example.com/hold".to_owned(), 1)]),
@@ -156,6 +176,15 @@ mod tests {
             condition_texts(&later)[3].contains("|T1|"),
             "the transition time changes only with the status"
         );
+        let apis = vec!["metrics.k8s.io/v1beta1".to_owned(), "a.com/v1".to_owned()];
+        let unknown = RoundOutcome { undiscovered: apis, ..RoundOutcome::default() };
+        assert_eq!(
+            condition_texts(&unknown.apply_conditions(&later, "T3").unwrap())[0],
+            "NamespaceDeletionDiscoveryFailure|True|DiscoveryFailed|T3|Discovery failed for some groups, 2 failing: \
+             unable to retrieve the complete list of server APIs: a.com/v1: stale GroupVersion discovery: a.com/v1, \
+             metrics.k8s.io/v1beta1: stale GroupVersion discovery: metrics.k8s.io/v1beta1"
+        );
+        assert!(!unknown.is_empty(), "a server whose resources are not known may have objects");
         let emptied = RoundOutcome::default().apply_conditions(&later, "T3").unwrap();
         assert!(condition_texts(&emptied).iter().all(|condition| condition.contains("|False|")));
         assert!(RoundOutcome::default().is_empty() && !failed.is_empty());

@@ -1,0 +1,130 @@
+//! Deletion of the objects of a namespace that other servers store: the resources of APIServices with a Service.
+//!
+//! # Reference
+//!
+//! The namespace controller of Kubernetes. Each namespaced resource with the verb `delete` is emptied with
+//! `deletecollection`, or object by object if the server does not have that verb. Then the remaining objects are counted. A
+//! server whose resources are not known blocks the deletion of every namespace, because it may store objects there.
+
+use std::sync::Arc;
+
+use aggregation::{DiscoveredResources, ObjectMetadata, RemoteApi, RemoteResource, is_unsupported};
+use apimachinery::status::Status;
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use super::conditions::RoundOutcome;
+use super::deletion::background_options;
+use crate::actor::{Actor, RemoteTarget};
+
+/// Number of objects of a resource that are deleted concurrently.
+const OBJECT_CONCURRENCY: usize = 16;
+
+/// The objects of a resource that remain in a namespace, and why.
+struct Emptied {
+    remaining: Vec<ObjectMetadata>,
+    failure: Option<String>,
+}
+
+/// Deletes the objects of a namespace that other servers store, and adds what remains to the outcome.
+pub(super) async fn delete_content(
+    actor: &Actor,
+    discovered: &DiscoveredResources,
+    namespace: &str,
+    outcome: &mut RoundOutcome,
+) {
+    let is_deletable = |resource: &&RemoteResource| resource.is_namespaced && resource.has_verb("delete");
+    let resources: Vec<&RemoteResource> = discovered.resources.iter().filter(is_deletable).collect();
+    let emptied = join_all(resources.iter().map(|resource| empty(actor, resource, namespace))).await;
+    for (resource, Emptied { remaining, failure }) in resources.into_iter().zip(emptied) {
+        outcome.failures.extend(failure);
+        if !remaining.is_empty() {
+            outcome.remaining.insert(resource.group_resource(), remaining.len());
+        }
+        for finalizer in remaining.into_iter().flat_map(|object| object.finalizers) {
+            *outcome.finalizers.entry(finalizer).or_default() += 1;
+        }
+    }
+}
+
+/// Names the API versions whose resources are not known, for the condition.
+pub(super) fn undiscovered(unknown: &[Arc<RemoteApi>]) -> Vec<String> {
+    unknown.iter().map(|api| format!("{}/{}", api.group, api.version)).collect()
+}
+
+/// Deletes the objects of a resource in a namespace.
+async fn empty(actor: &Actor, resource: &RemoteResource, namespace: &str) -> Emptied {
+    match delete_all(actor, resource, namespace).await {
+        Ok(remaining) => {
+            let has_finalizer = |object: &ObjectMetadata| !object.finalizers.is_empty();
+            let is_unexpected = !remaining.is_empty() && !remaining.iter().any(has_finalizer);
+            let RemoteApi { group, version, .. } = &*resource.api;
+            let message = || {
+                format!(
+                    "unexpected items still remain in namespace: {namespace} for gvr: {group}/{version}, Resource={}",
+                    resource.name
+                )
+            };
+            Emptied { failure: is_unexpected.then(message), remaining }
+        }
+        Err(status) => Emptied { remaining: Vec::new(), failure: Some(status.message) },
+    }
+}
+
+/// Deletes the objects of a resource in a namespace. Returns those that remain.
+async fn delete_all(
+    actor: &Actor,
+    resource: &RemoteResource,
+    namespace: &str,
+) -> Result<Vec<ObjectMetadata>, Status> {
+    let existing = list(actor, resource, namespace).await?;
+    if existing.as_ref().is_some_and(Vec::is_empty) {
+        return Ok(Vec::new());
+    }
+    if !delete_collection(actor, resource, namespace).await? {
+        let delete = |object: ObjectMetadata| async move {
+            let target = RemoteTarget { resource, namespace, name: &object.name };
+            match actor.delete_remote(target, &background_options()).await {
+                Err(status) if !is_unsupported(&status) => Err(status),
+                _ => Ok(()),
+            }
+        };
+        let objects = stream::iter(existing.into_iter().flatten()).map(Ok);
+        objects.try_for_each_concurrent(OBJECT_CONCURRENCY, delete).await?;
+    }
+    // Objects that cannot be listed cannot be counted.
+    Ok(list(actor, resource, namespace).await?.unwrap_or_default())
+}
+
+/// Deletes the objects of a resource with one request. Returns false if the server does not have that verb.
+async fn delete_collection(
+    actor: &Actor,
+    resource: &RemoteResource,
+    namespace: &str,
+) -> Result<bool, Status> {
+    if !resource.has_verb("deletecollection") {
+        return Ok(false);
+    }
+    let target = RemoteTarget { resource, namespace, name: "" };
+    match actor.delete_remote(target, &background_options()).await {
+        Ok(()) => Ok(true),
+        Err(status) if is_unsupported(&status) => Ok(false),
+        Err(status) => Err(status),
+    }
+}
+
+/// Returns the objects of a resource in a namespace; None if the server cannot list them.
+async fn list(
+    actor: &Actor,
+    resource: &RemoteResource,
+    namespace: &str,
+) -> Result<Option<Vec<ObjectMetadata>>, Status> {
+    if !resource.has_verb("list") {
+        return Ok(None);
+    }
+    match resource.list(actor.user(), namespace).await {
+        Ok(objects) => Ok(Some(objects)),
+        Err(status) if is_unsupported(&status) => Ok(None),
+        Err(status) => Err(status),
+    }
+}
