@@ -45,13 +45,15 @@ pub(super) fn remote_of(aggregation: &Aggregation, info: &RequestInfo) -> Option
 ///
 /// # Errors
 ///
-/// 400 for a request or a user that HTTP cannot carry.
+/// 400 for a request or a user that HTTP cannot carry; 508 for a request that has come back to this server.
 pub(super) async fn handle(
     context: &RequestContext,
     remote: &RemoteApi,
     authorized: &Authorized,
     body: Body,
 ) -> Result<Result<Forwarded, ApiResponse>, Status> {
+    // Before the state of the server: a check that comes back names the loop.
+    context.api_state().forwarding.hops.check(&context.head.headers)?;
     let unavailable = || Ok(Err(plain_failure("service unavailable")));
     let Ok(transport) = remote.backend.transport() else { return unavailable() };
     if !remote.is_available {
@@ -67,6 +69,7 @@ pub(super) async fn handle(
     };
     let is_bodiless = http_body::Body::is_end_stream(&body);
     let forward = Forward {
+        hops: &context.api_state().forwarding.hops,
         transport,
         target: &target,
         path_and_query: path_and_query(context),
@@ -77,7 +80,9 @@ pub(super) async fn handle(
     };
     match forwarding::forward(&context.head, body, forward).await {
         Ok(forwarded) => Ok(Ok(forwarded)),
-        Err(error @ (ForwardError::Request(_) | ForwardError::User(_))) => Err(error.into()),
+        Err(error @ (ForwardError::Request(_) | ForwardError::User(_) | ForwardError::Loop(_))) => {
+            Err(error.into())
+        }
         Err(error) => {
             // A client that breaks its own body breaks the exchange, too.
             let is_of_server = match &error {

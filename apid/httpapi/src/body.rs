@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use apimachinery::codec::Limits;
 use apimachinery::status::{Reason, Status};
-use bytes::Bytes;
-use futures_util::FutureExt as _;
+use bytes::{Bytes, BytesMut};
+use futures_util::{FutureExt as _, StreamExt as _};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, BodyStream, StreamBody};
 use hyper::body::Incoming;
-use serving::body::{Body, ReadError};
+use serving::body::{Body, BodyError, ReadError};
 use tokio::sync::watch;
 
 use crate::in_flight::too_many_requests;
@@ -23,6 +25,10 @@ use crate::shares::{MAX_SMALL_BODY, Reservation, TooManySlowBodies, UserShare};
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for a body to arrive after the start of the shutdown.
 const STOPPING_TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum size of the beginning of a forwarded body of unknown size, in bytes.
+const MAX_FIRST_BYTES: usize = Limits::BODY.bytes;
+/// Maximum time for such a beginning to arrive.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// Maximum number of bytes that apid drains from a body that no verb has read.
@@ -34,8 +40,24 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 pub enum RequestBody {
     /// A body that arrives on a connection.
     Incoming(UnreadBody),
+    /// A body whose beginning has arrived.
+    Begun(BegunBody),
     /// A body in memory, for requests of the process itself and for tests.
     Whole(Bytes),
+}
+
+/// A body of which the server holds the beginning: see [`RequestBody::receive_first`].
+pub struct BegunBody {
+    first: ReceivedBody,
+    rest: UnreadBody,
+}
+
+/// The result of [`RequestBody::receive_first`].
+pub(super) enum FirstReceived {
+    /// The whole body.
+    Whole(ReceivedBody),
+    /// A body that is longer than the limit, or that arrives too slowly to wait for.
+    Unfinished(RequestBody),
 }
 
 /// The bytes of a body, which count against the share of their user until they are dropped.
@@ -48,6 +70,12 @@ pub(super) struct ReceivedBody {
 impl ReceivedBody {
     /// The body of a request without one.
     pub(super) const EMPTY: Self = ReceivedBody { bytes: Bytes::new(), _reservation: None };
+}
+
+impl AsRef<[u8]> for ReceivedBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl std::ops::Deref for ReceivedBody {
@@ -78,20 +106,88 @@ impl RequestBody {
             tokio::select! {
                 biased;
                 received = self.receive_bytes(max, share) => received,
-                () = shutdown_timeout(stopping, STOPPING_TIMEOUT) => {
-                    let text = "the server is stopping and the body of the request has not arrived";
-                    Err(Status::unavailable(text, 1))
-                }
+                () = shutdown_timeout(stopping, STOPPING_TIMEOUT) => Err(stopping_status()),
             }
         };
         // Boxed, because requests without a body do not need the memory of this future.
         Box::pin(received).await
     }
 
+    /// Reads a body that is forwarded: like [`RequestBody::receive`], but a body above the limit of bodies is no
+    /// failure, and neither is a body of unknown size that does not arrive within [`FIRST_TIMEOUT`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RequestBody::receive`] for a body of known size within the limit. 400 if the connection ends within the
+    /// body; 503 for a body that does not arrive during the shutdown.
+    pub(super) async fn receive_first(
+        self,
+        share: &UserShare,
+        stopping: &watch::Receiver<bool>,
+    ) -> Result<FirstReceived, Status> {
+        let body = match self {
+            RequestBody::Incoming(UnreadBody(Some(ref body)))
+                if http_body::Body::size_hint(body).exact().is_none() =>
+            {
+                self
+            }
+            sized if sized.has_size_within_limit() => {
+                return Ok(FirstReceived::Whole(sized.receive(share, stopping).await?));
+            }
+            long => return Ok(FirstReceived::Unfinished(long)),
+        };
+        let received = async {
+            tokio::select! {
+                biased;
+                received = body.receive_beginning(share) => received,
+                () = shutdown_timeout(stopping, STOPPING_TIMEOUT) => Err(stopping_status()),
+            }
+        };
+        Box::pin(received).await
+    }
+
+    /// Reads at most [`MAX_FIRST_BYTES`] of a body of unknown size.
+    async fn receive_beginning(self, share: &UserShare) -> Result<FirstReceived, Status> {
+        let RequestBody::Incoming(unread) = self else { return Ok(FirstReceived::Unfinished(self)) };
+        let Some(mut rest) = unread.take() else { return Ok(FirstReceived::Whole(ReceivedBody::EMPTY)) };
+        let mut reservation = share.reserve_body(MAX_FIRST_BYTES).await;
+        let mut bytes = BytesMut::new();
+        let reading = async {
+            let broken = |error: hyper::Error| {
+                Status::bad_request(format!("reading the body of the request failed: {error}"))
+            };
+            while bytes.len() < MAX_FIRST_BYTES {
+                let Some(frame) = rest.frame().await else { return Ok(true) };
+                let frame = frame.map_err(broken)?;
+                bytes.extend_from_slice(frame.data_ref().map_or(&[], Bytes::as_ref));
+            }
+            Ok::<bool, Status>(false)
+        };
+        let is_whole = tokio::time::timeout(FIRST_TIMEOUT, reading).await.unwrap_or(Ok(false))?;
+        if let Some(reservation) = &mut reservation {
+            reservation.shrink(bytes.len());
+        }
+        let first = ReceivedBody { bytes: bytes.freeze(), _reservation: reservation };
+        Ok(match is_whole {
+            true => FirstReceived::Whole(first),
+            false => {
+                let rest = UnreadBody(Some(rest));
+                FirstReceived::Unfinished(RequestBody::Begun(BegunBody { first, rest }))
+            }
+        })
+    }
+
     /// Returns the body as a stream, without a limit.
     pub(super) fn into_stream(self) -> Body {
         match self {
             RequestBody::Whole(bytes) => Body::from(bytes),
+            RequestBody::Begun(BegunBody { first, rest }) => {
+                // The bytes count until the last of them has been sent: a slice keeps its owner.
+                let first = (!first.is_empty()).then(|| Ok(Frame::data(Bytes::from_owner(first))));
+                let rest = futures_util::stream::iter(rest.take()).flat_map(BodyStream::new);
+                let rest = rest.map(|frame| frame.map_err(BodyError::from));
+                Body::stream(StreamBody::new(futures_util::stream::iter(first).chain(rest)))
+            }
             RequestBody::Incoming(unread) => match unread.take() {
                 Some(body) if !http_body::Body::is_end_stream(&body) => Body::stream(body),
                 _ => Body::empty(),
@@ -103,6 +199,7 @@ impl RequestBody {
     pub(super) fn has_size_within_limit(&self) -> bool {
         let size = match self {
             RequestBody::Whole(bytes) => Some(bytes.len() as u64),
+            RequestBody::Begun(_) => None,
             RequestBody::Incoming(UnreadBody(None)) => Some(0),
             RequestBody::Incoming(UnreadBody(Some(body))) => http_body::Body::size_hint(body).exact(),
         };
@@ -143,6 +240,7 @@ impl RequestBody {
         let limit = Limits::BODY.bytes;
         match self {
             RequestBody::Whole(bytes) => bytes.len().min(limit),
+            RequestBody::Begun(_) => limit,
             RequestBody::Incoming(UnreadBody(None)) => 0,
             RequestBody::Incoming(UnreadBody(Some(body))) if http_body::Body::is_end_stream(body) => 0,
             RequestBody::Incoming(UnreadBody(Some(body))) => {
@@ -167,6 +265,8 @@ impl RequestBody {
                 Some(body) => serving::body::read(body, limit, BODY_TIMEOUT).await,
                 None => Ok(Bytes::new()),
             },
+            // Only a forwarded body has begun, and is not read.
+            RequestBody::Begun(_) => Err(ReadError::TooLarge(limit)),
             RequestBody::Whole(bytes) if bytes.len() > limit => Err(ReadError::TooLarge(limit)),
             RequestBody::Whole(bytes) => Ok(bytes),
         };
@@ -182,6 +282,10 @@ impl RequestBody {
             }
         })
     }
+}
+
+fn stopping_status() -> Status {
+    Status::unavailable("the server is stopping and the body of the request has not arrived", 1)
 }
 
 /// Returns at a time after the start of the shutdown.

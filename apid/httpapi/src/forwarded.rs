@@ -33,7 +33,7 @@ use authclient::Authorized;
 
 /// Maximum number of bytes of the response of a backend that a connection buffers, in addition to the buffers below HTTP.
 /// The backend has the next bytes at once, so that a small buffer costs a client that reads no time.
-const MAX_UNWRITTEN: usize = 32 * 1024;
+const MAX_UNWRITTEN: usize = 16 * 1024;
 
 /// Limits the bytes of a response that wait for a client that does not read.
 pub(super) fn paced(body: Body) -> Body {
