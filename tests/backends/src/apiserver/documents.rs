@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use serving::body::Body;
 
-use super::{accepts, document, echo, flavors, metrics, text};
+use super::{ApiServerOptions, accepts, document, echo, flavors, metrics, text};
 
 /// A served resource.
 struct Resource {
@@ -69,11 +69,11 @@ const GROUPS: [(&str, &str); 3] =
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Responds with the document of the path.
-pub(super) fn respond(head: &Parts, has_aggregated_discovery: bool) -> Response<Body> {
+pub(super) fn respond(head: &Parts, options: &ApiServerOptions) -> Response<Body> {
     let segments: Vec<&str> = head.uri.path().split('/').skip(1).collect();
     match segments.as_slice() {
         ["apis"]
-            if has_aggregated_discovery
+            if options.has_aggregated_discovery
                 && head.headers.contains_key("accept")
                 && accepts(head, &["v=v2;as="]) =>
         {
@@ -93,6 +93,7 @@ pub(super) fn respond(head: &Parts, has_aggregated_discovery: bool) -> Response<
         ["apis", group, version] if GROUPS.contains(&(*group, *version)) => {
             document(200, &resource_list(group, version))
         }
+        ["openapi", "v3", ..] if !options.has_openapi_v3 => text(404, "404 page not found\n"),
         ["openapi", "v2"] => with_etag(head, "\"backend-v2\"", &openapi_v2()),
         ["openapi", "v3"] => {
             let path = |group: &str, version: &str| format!("apis/{group}/{version}");

@@ -48,6 +48,8 @@ pub struct ApiServerOptions {
     pub delay: Duration,
     /// Whether `/apis` also has the aggregated form.
     pub has_aggregated_discovery: bool,
+    /// Whether the server has OpenAPI 3.
+    pub has_openapi_v3: bool,
     /// The stored Flavors; several servers may share them, one after the other.
     pub storage: Arc<Storage>,
 }
@@ -59,6 +61,7 @@ impl Default for ApiServerOptions {
             allowed_names: Vec::new(),
             delay: Duration::ZERO,
             has_aggregated_discovery: true,
+            has_openapi_v3: true,
             storage: Arc::default(),
         }
     }
@@ -156,7 +159,7 @@ async fn handle(state: &State, mut request: Request<Incoming>, peer: &Peer) -> A
     let storage = &state.options.storage;
     match segments.as_slice() {
         ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", ..] => {
-            Ok(documents::respond(&head, state.options.has_aggregated_discovery))
+            Ok(documents::respond(&head, &state.options))
         }
         ["apis", flavors::GROUP, flavors::VERSION, rest @ ..] => {
             Ok(flavors::respond(storage, &head, rest, &body, &user, upgrade))

@@ -48,6 +48,13 @@ impl Storage {
         self.state.lock().objects.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
+    /// Returns the names of the objects of a namespace.
+    pub fn names(&self, namespace: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let keys = state.objects.keys().filter(|(known, _)| known == namespace);
+        keys.map(|(_, name)| name.clone()).collect()
+    }
+
     /// Returns the objects of a namespace, `""` for all, and the revision of the list.
     pub(super) fn list(&self, namespace: &str) -> (Vec<Value>, u64) {
         let state = self.state.lock();
@@ -105,18 +112,28 @@ impl Storage {
         }
         let revision = state.next_revision();
         set(&mut object, "resourceVersion", revision.to_string());
-        state.objects.insert(key, object.clone());
-        self.publish(&mut state, "MODIFIED", object.clone());
+        let is_gone = field(&object, "deletionTimestamp").is_some() && !has_finalizers(&object);
+        match is_gone {
+            true => drop(state.objects.remove(&key)),
+            false => drop(state.objects.insert(key, object.clone())),
+        }
+        self.publish(&mut state, if is_gone { "DELETED" } else { "MODIFIED" }, object.clone());
         Ok(object)
     }
 
+    /// Deletes an object. An object with finalizers gets a deletion timestamp, and is deleted when an update removes them.
     pub(super) fn delete(&self, namespace: &str, name: &str) -> Result<Value, WriteError> {
         let mut state = self.state.lock();
         let key = (namespace.to_owned(), name.to_owned());
         let mut object = state.objects.remove(&key).ok_or(WriteError::NotFound)?;
         let revision = state.next_revision();
         set(&mut object, "resourceVersion", revision.to_string());
-        self.publish(&mut state, "DELETED", object.clone());
+        let stays = has_finalizers(&object);
+        if stays {
+            set(&mut object, "deletionTimestamp", now());
+            state.objects.insert(key, object.clone());
+        }
+        self.publish(&mut state, if stays { "MODIFIED" } else { "DELETED" }, object.clone());
         Ok(object)
     }
 
@@ -132,6 +149,11 @@ impl State {
         self.revision += 1;
         self.revision
     }
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 /// Sets a field of the metadata.

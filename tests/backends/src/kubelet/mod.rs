@@ -1,4 +1,4 @@
-//! A kubelet: logs, exec, attach and port-forward of one node, for tests.
+//! A kubelet: logs, exec, attach, port-forward and statistics of one node, for tests.
 //!
 //! # Contract
 //!
@@ -11,12 +11,14 @@
 //! | `/containerLogs/NAMESPACE/POD/CONTAINER` | GET | HTTP |
 //! | `/exec/NAMESPACE/POD/CONTAINER`, `/attach/…` | GET, POST | SPDY/3.1 with v2 to v4; WebSocket with v4 and v5 |
 //! | `/portForward/NAMESPACE/POD` | GET, POST | SPDY/3.1 |
+//! | `/healthz`, `/metrics`, `/metrics/resource`, `/stats/summary`, `/pods` | any | HTTP |
 
 mod commands;
 mod logs;
 mod port_forward;
 mod process;
 mod spdy;
+mod stats;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -40,6 +42,8 @@ pub struct Kubelet {
 /// The state that all requests share.
 #[derive(Default)]
 struct State {
+    /// The name of the node in statistics.
+    node_name: Mutex<String>,
     /// Logs of containers, by `NAMESPACE/POD/CONTAINER`.
     containers: Mutex<BTreeMap<String, Arc<Log>>>,
     /// Each request as `METHOD PATH?QUERY PROTOCOL`.
@@ -74,6 +78,11 @@ impl Kubelet {
     /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
+    }
+
+    /// Sets the name of the node in statistics.
+    pub fn set_node_name(&self, name: &str) {
+        name.clone_into(&mut self.state.node_name.lock());
     }
 
     /// Adds a container. Returns its log.
@@ -147,6 +156,9 @@ fn handle(state: &Arc<State>, request: Request<Incoming>, peer: &Peer) -> Respon
     let container_of = |namespace: &str, pod: &str, container: &str| {
         state.containers.lock().get(&format!("{namespace}/{pod}/{container}")).cloned()
     };
+    if let Some(response) = stats::respond(state, &segments) {
+        return response;
+    }
     match segments.as_slice() {
         ["containerLogs", namespace, pod, container] => match container_of(namespace, pod, container) {
             Some(log) => log.respond(&query),
