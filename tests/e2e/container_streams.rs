@@ -11,9 +11,9 @@ use tokio_rustls::client::TlsStream;
 use super::cluster_node::ClusterNode;
 
 /// Streams at once in the test of memory.
-const STREAMS: usize = 100;
+pub(super) const STREAMS: usize = 100;
 /// Maximum growth of the memory of apid with [`STREAMS`] streams, in kB.
-const MAX_GROWTH_KB: u64 = 16 * 1024;
+pub(super) const MAX_GROWTH_KB: u64 = 16 * 1024;
 
 /// A connection to apid with hand-made HTTP.
 struct Connection(TlsStream<TcpStream>);
@@ -242,7 +242,7 @@ async fn slow_stream(node: &ClusterNode, kind: usize, endless: &str) -> Connecti
 }
 
 /// Resident memory of a process in kB.
-fn resident_kb(pid: u32) -> u64 {
+pub(super) fn resident_kb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).expect("a size")

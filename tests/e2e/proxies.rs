@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 
 use super::cluster_node::ClusterNode;
+use super::container_streams::{MAX_GROWTH_KB, STREAMS, resident_kb};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -22,8 +23,8 @@ async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<S
     Some(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// Starts a backend in plain HTTP. `/hang` gets no answer, `/close` a closed connection, an upgrade an echo; any other
-/// request gets its own head.
+/// Starts a backend in plain HTTP. `/hang` gets no answer, `/close` a closed connection, `/endless` a body without end, an
+/// upgrade an echo; any other request gets its own head.
 async fn start_backend() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
@@ -42,6 +43,13 @@ async fn serve(mut stream: TcpStream) -> Option<()> {
         }
         if head.starts_with("GET /close") {
             return None;
+        }
+        if head.starts_with("GET /endless") {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.ok()?;
+            let chunk = [b"4000\r\n".as_slice(), &[b'x'; 0x4000], b"\r\n"].concat();
+            loop {
+                stream.write_all(&chunk).await.ok()?;
+            }
         }
         if head.to_lowercase().contains("upgrade: echo") {
             let answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
@@ -137,6 +145,10 @@ async fn node_proxy_reaches_the_kubelet_with_the_client_certificate() {
         let answer = admin.get(&format!("/api/v1/nodes/{name}/proxy/containerLogs/default/q/c")).await;
         assert_eq!(answer.status, 200, "{name}: {}", answer.text());
     }
+    let metrics = admin.get("/api/v1/nodes/n1/proxy/metrics").await.text();
+    assert!(metrics.contains("kubelet_running_pods 2\n"), "{metrics}");
+    let summary = admin.get("/api/v1/nodes/n1/proxy/stats/summary").await.expect(200);
+    assert_eq!(summary["pods"][0]["podRef"], json!({"name": "p", "namespace": "default"}));
     let missing: Value = admin.get("/api/v1/nodes/n2/proxy/metrics").await.expect(404);
     assert_eq!(missing["message"], "nodes \"n2\" not found");
 }
@@ -171,6 +183,41 @@ async fn upgrade_through_proxy_is_a_pipe_until_apid_stops() {
     let mut rest = Vec::new();
     let end = tokio::time::timeout(Duration::from_secs(10), reader.read_to_end(&mut rest)).await;
     assert!(end.is_ok() && rest.is_empty(), "the tunnel ends with apid");
+}
+
+/// Clients that begin to read an endless response of a backend, and then read no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn hundred_unread_responses_of_backends_need_little_memory() {
+    let plane = start_with_pod(start_backend().await, &[]).await;
+    let open = async || {
+        let mut client = connect(&plane).await;
+        let request = format!(
+            "GET {PODS}/web:http/proxy/endless HTTP/1.1\r\nHost: apid\r\nAuthorization: Bearer admin-token\r\n\r\n"
+        );
+        client.write_all(request.as_bytes()).await.expect("apid reads");
+        let head = read_head(&mut client).await.expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        client
+    };
+    // The first responses fill caches.
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(open().await);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = resident_kb(plane.pid());
+    for _ in 0..STREAMS {
+        clients.push(open().await);
+    }
+    // All buffers of the connections fill.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let growth = resident_kb(plane.pid()).saturating_sub(before);
+    println!("{STREAMS} unread responses: {growth} kB");
+    assert!(growth < MAX_GROWTH_KB, "memory grew by {growth} kB from {before} kB");
+    // A response goes on when its client reads again.
+    let mut more = vec![0; 4 << 20];
+    let read = tokio::time::timeout(Duration::from_secs(60), clients[0].read_exact(&mut more)).await;
+    assert!(read.is_ok_and(|read| read.is_ok()), "the response goes on");
 }
 
 #[tokio::test(flavor = "multi_thread")]

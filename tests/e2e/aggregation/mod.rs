@@ -1,5 +1,7 @@
 //! Aggregated APIs: an extension API server behind apid, with both programs and a proxy client certificate.
 
+mod loops;
+mod namespaces;
 mod outages;
 mod recorded_exchanges;
 mod requests;

@@ -45,9 +45,17 @@ const COMPARED: [&str; 33] = [
     "unknown version",
 ];
 
-/// Headers of a forwarded request that depend on the run or on the HTTP client of the server.
-const IGNORED: [&str; 6] =
-    ["host", "x-forwarded-host", "accept-encoding", "content-length", "transfer-encoding", "traceparent"];
+/// Headers of a forwarded request that depend on the run or on the HTTP client of the server, and the mark against loops,
+/// which the reference does not have.
+const IGNORED: [&str; 7] = [
+    "host",
+    "x-forwarded-host",
+    "accept-encoding",
+    "content-length",
+    "transfer-encoding",
+    "traceparent",
+    "apid-forwarded-by",
+];
 
 /// Headers of a response that are compared.
 const ANSWERED: [&str; 5] = ["content-type", "cache-control", "set-cookie", "x-backend", "warning"];

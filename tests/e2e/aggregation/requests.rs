@@ -201,6 +201,35 @@ async fn discovery_and_openapi_contain_the_server() {
 }
 
 #[tokio::test]
+async fn server_without_openapi_3_has_a_converted_document() {
+    let aggregator = Aggregator::start(Options::kubernetes()).await;
+    let certificate = certificate();
+    let options = ApiServerOptions { has_openapi_v3: false, ..ApiServerOptions::default() };
+    let server = aggregator.server(&certificate, options).await;
+    aggregator.register("flavors.example.com", "v1", &server, &certificate.ca).await;
+    aggregator.wait_for_reason("v1.flavors.example.com", "Passed").await;
+    let admin = aggregator.plane.admin();
+    let index = eventually("the converted document", || async {
+        let index = admin.get("/openapi/v3").await.expect(200);
+        index["paths"].get("apis/flavors.example.com/v1").cloned()
+    })
+    .await;
+    let url = index["serverRelativeURL"].as_str().unwrap();
+    let document = admin.get(url).await;
+    let etag = document.header("etag").to_owned();
+    assert!(url.ends_with(&format!("?hash={}", etag.trim_matches('"'))), "{url} {etag}");
+    let document = document.expect(200);
+    let schemas = &document["components"]["schemas"];
+    let meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+    assert_eq!(schemas[meta]["description"], "The metadata of another release.");
+    let reference = &schemas["com.example.flavors.v1.Flavor"]["properties"]["metadata"]["$ref"];
+    assert_eq!(reference, &json!(format!("#/components/schemas/{meta}")));
+    let path = "/apis/flavors.example.com/v1/namespaces/{namespace}/flavors/{name}";
+    assert_eq!(document["paths"][path]["get"]["operationId"], "readFlavor");
+    admin.request("GET", url, &[("if-none-match", &etag)], b"").await.expect(304);
+}
+
+#[tokio::test]
 async fn api_service_with_server_precedes_a_definition_until_it_is_deleted() {
     let flavors = Flavors::start(Options::kubernetes()).await;
     let admin = flavors.plane().admin();
