@@ -78,7 +78,7 @@ fn rewrite(dir: &Path, file: &Path) -> Result<(RewriteProgress, Result<(), stora
         };
         let metrics = EncryptionMetrics::new(&Metrics::new(), "");
         let encryption =
-            Encryption::start(&configuration, environment, metrics, Arc::new(StoredKeys(names))).await?;
+            Encryption::start(&configuration, environment, metrics, Arc::new(StoredKeys::new(&names))).await?;
         encryption.kms_health().map_err(RewriteFailure::Kms)?;
         let observers = encryption.observer(Arc::new(Observers(Vec::new())));
         let engine = Arc::new(FjallStore::open(options, observers)?);
