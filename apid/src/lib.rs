@@ -8,15 +8,20 @@
 
 pub mod audit_tail;
 pub mod build_info;
+mod caller_flags;
 pub mod certs;
 
-pub mod completions;
+mod command_list;
+pub mod commands;
 pub mod config;
 pub mod console;
 pub mod env_test;
+mod etcd_store;
 pub mod migration_commands;
 pub mod process;
 mod server_source;
 pub mod spawn;
 pub mod store_commands;
 mod stored_keys;
+mod stored_values;
+mod up;

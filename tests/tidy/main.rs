@@ -63,7 +63,7 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
 const PRESET_QUERIES: &[(&str, &str)] = &[
     ("proto/processflags/src/both_processes.rs", "the default of `--names`"),
     ("apid/src/migration_commands/mod.rs", "the default of `--names`"),
-    ("apid/src/process/etcd.rs", "only the names of Kubernetes fit objects of a kube-apiserver"),
+    ("apid/src/etcd_store.rs", "only the names of Kubernetes fit objects of a kube-apiserver"),
     ("authd/src/config/mod.rs", "further validation when `--names` is invalid"),
     ("authd/src/inspect/audit_roles/mod.rs", "the preset of an audit log follows from its domain"),
     ("authd/src/inspect/connection.rs", "the environment of credential plugins is that of Kubernetes"),
@@ -253,6 +253,7 @@ const LAYERS: [(&str, &[&[&str]]); 2] = [
             &["build_info", "caller_flags", "command_list"],
             &["config"],
             &["console", "server_source", "spawn", "stored_keys", "stored_values"],
+            &["etcd_store"],
             &["process", "certs", "store_commands", "migration_commands", "audit_tail"],
             &["env_test", "up"],
             &["commands"],

@@ -12,23 +12,17 @@ use processflags::{AuthdFlags, SharedFlags};
 use serving::flags::{boolean, duration};
 
 use super::audit_flags::AuditFlags;
+use super::etcd_flags::EtcdFlags;
 use super::forwarding_flags::ForwardingFlags;
 use super::values::{ServiceRanges, byte_size, count, ip_address, port, request_count, seconds, tree_bytes};
+use crate::command_list;
 use verbs::addresses::{NodePortRange, ServiceRange};
 
 /// The typed flags of apid.
 #[derive(Debug, Parser)]
 #[command(name = "apid", version, disable_help_subcommand = true)]
 #[command(about = "Serves the resource API; authd authenticates and authorizes every request.")]
-#[command(override_usage = "apid --data-dir <DIR> --spawn-authd [FLAGS]\n       \
-    apid --data-dir <DIR> --authd-socket <FILE> [FLAGS]\n       \
-    apid audit-tail --help\n       \
-    apid certs --help\n       \
-    apid convert --help\n       \
-    apid deprecations --help\n       \
-    apid store --help\n       \
-    apid test-server --help\n       \
-    apid version")]
+#[command(override_usage = command_list::usage())]
 pub(crate) struct Flags {
     #[command(flatten)]
     pub(crate) general: GeneralFlags,
@@ -42,6 +36,8 @@ pub(crate) struct Flags {
     pub(crate) authd: AuthdConnectionFlags,
     #[command(flatten)]
     pub(crate) storage: StorageFlags,
+    #[command(flatten)]
+    pub(crate) etcd: EtcdFlags,
     #[command(flatten)]
     pub(crate) limits: LimitFlags,
     #[command(flatten)]

@@ -22,6 +22,7 @@ use authclient::ProxyHeaders;
 
 mod audit_flags;
 mod availability;
+mod etcd_flags;
 mod flags;
 mod forwarding_flags;
 mod published_config;
@@ -32,6 +33,7 @@ mod tests;
 mod values;
 
 use controllers::{CertificateSigning, EnabledControllers, PublishedConfig};
+pub(crate) use etcd_flags::{EtcdFlags, StorageMediaType};
 pub(crate) use flags::StorageFlags;
 pub use read::command;
 pub(crate) use values::{byte_size, split_list};

@@ -7,9 +7,13 @@ use apimachinery::names::Names;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _};
 use forwarding::ServiceMap;
 use kinds::{EnabledVersions, RuntimeConfigErrors};
-use processflags::{AuthorizationFlags, NamesFlags, ProxyFlags};
+use processflags::{
+    AuthorizationFlags, NamesFlags, ProxyFlags, SEPARATE_AUTHD_FLAGS, is_flag_of_authd_alone,
+};
+use serving::arguments::has_flag;
 use serving::compatibility::CompatibilityVersions;
 use serving::config_file::{self, FlagValues, ServerConfiguration};
+use serving::flags::boolean;
 use serving::gates::{self, FeatureGates};
 
 use super::availability::Availability;
@@ -65,8 +69,17 @@ fn with_configuration_file(
     };
     let command = command();
     let mut errors = file.check_flags(&file.apid, &command);
-    errors.extend(file.check_flags(&file.authd, &command));
-    for flag in &file.authd {
+    let (separate, common): (Vec<FlagValues>, Vec<FlagValues>) =
+        file.authd.iter().cloned().partition(|flag| SEPARATE_AUTHD_FLAGS.contains(&flag.name.as_str()));
+    let spawns_authd = spawns_authd(&arguments, &file);
+    for flag in separate.iter().filter(|_| spawns_authd) {
+        errors.push(file.error(format_args!(
+            "`authd.{}` is for a separate authd; with `spawn-authd`, apid sets this flag itself",
+            flag.name
+        )));
+    }
+    errors.extend(file.check_flags(&common, &command));
+    for flag in &common {
         let is_declared = command.get_arguments().any(|arg| arg.get_long() == Some(flag.name.as_str()));
         if is_declared && !processflags::is_flag_of_authd(&flag.name) {
             errors.push(file.error(format_args!("`authd.{}` is a flag of apid", flag.name)));
@@ -76,9 +89,21 @@ fn with_configuration_file(
         return (arguments, Some(file), errors);
     }
     let is_repeated = |flag: &FlagValues| file.apid.iter().any(|other| other.name == flag.name);
-    let authd_flags = file.authd.iter().filter(|flag| !is_repeated(flag));
+    let is_read = |flag: &&FlagValues| spawns_authd || !is_flag_of_authd_alone(&flag.name);
+    let authd_flags = common.iter().filter(is_read).filter(|flag| !is_repeated(flag));
     let defaults: Vec<FlagValues> = file.apid.iter().chain(authd_flags).cloned().collect();
     (config_file::merge(&defaults, arguments), Some(file), errors)
+}
+
+/// Whether apid starts authd itself, by the command line or by the file.
+fn spawns_authd(arguments: &[String], file: &ServerConfiguration) -> bool {
+    const FLAG: &str = "spawn-authd";
+    if has_flag(arguments, FLAG) {
+        return arguments.iter().rfind(|argument| argument.starts_with("--spawn-authd")).is_some_and(
+            |last| last.split_once('=').is_none_or(|(_, value)| boolean(value).unwrap_or(true)),
+        );
+    }
+    file.flag_value(FLAG).is_some_and(|value| boolean(value).unwrap_or(true))
 }
 
 /// The state while a command line is read: its flags, and the errors and warnings so far.
@@ -142,6 +167,7 @@ impl Reader<'_> {
             enabled_controllers.set(ROOT_CA_PUBLISHER, true);
         }
         self.check_encryption(&flags.storage, &names);
+        self.errors.extend(flags.etcd.errors());
         self.errors.extend(flags.audit.errors(&names));
         self.warnings.extend(flags.audit.warnings());
         let signs_certificates = enabled_controllers.is_enabled(CERTIFICATE_SIGNER);

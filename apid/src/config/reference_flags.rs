@@ -8,6 +8,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use serving::flags::boolean;
 
+use super::etcd_flags::WITHOUT_SERVERS;
+
 /// The syntax of the value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FlagForm {
@@ -67,9 +69,22 @@ pub(super) fn args() -> impl Iterator<Item = Arg> {
 /// Returns the flags on the command line that apid does not need, each with its reason.
 pub(super) fn unneeded_flags(matches: &ArgMatches) -> Vec<(&'static str, &'static str)> {
     let rows = REFERENCE_FLAGS.iter().filter(|(state, _)| *state == FlagState::NotNeeded);
-    let given_rows = rows.flat_map(|(_, rows)| *rows).filter(|(name, ..)| is_given(matches, name));
-    given_rows.map(|(name, _, reason)| (*name, *reason)).collect()
+    let rows = rows.flat_map(|(_, rows)| *rows).map(|(name, _, reason)| (*name, *reason));
+    let is_embedded = !is_given(matches, "etcd_servers");
+    let of_etcd = WITHOUT_SERVERS.iter().filter(|_| is_embedded).map(|name| (*name, EMBEDDED));
+    let mut given: Vec<_> =
+        rows.chain(of_etcd).filter(|(name, _)| is_given(matches, &argument_id(name))).collect();
+    given.sort_unstable();
+    given
 }
+
+/// The id of the argument of a flag: declared flags have underscores, the flags of this file dashes.
+fn argument_id(name: &str) -> String {
+    if WITHOUT_SERVERS.contains(&name) { name.replace('-', "_") } else { name.to_owned() }
+}
+
+/// The reason why flags of etcd have no effect.
+const EMBEDDED: &str = "the store is in --data-dir without --etcd-servers";
 
 /// Returns the flags of the command line that have the state `state`, sorted.
 pub(super) fn names_without_effect(matches: &ArgMatches, state: FlagState) -> Vec<String> {
@@ -172,33 +187,16 @@ const NOT_NEEDED: &[FlagRow] = &[
     ),
     ("enable-logs-handler", Switch, "Serve log files at /logs; apid writes no log files"),
     ("endpoint-reconciler-type", Value("TYPE"), "Registration of several API servers; a store has one apid"),
-    ("etcd-cafile", Value("FILE"), "CA bundle of etcd; there is no etcd"),
-    ("etcd-certfile", Value("FILE"), "Client certificate for etcd; there is no etcd"),
-    (
-        "etcd-compaction-interval",
-        Value("TIME"),
-        "Compaction interval of etcd; --history-retention sets the retention time of history",
-    ),
     (
         "etcd-count-metric-poll-period",
         Value("TIME"),
         "Interval of counting objects; counts are always current",
     ),
     (
-        "etcd-db-metric-poll-interval",
-        Value("TIME"),
-        "Interval of measuring the store; the size is always current",
-    ),
-    ("etcd-healthcheck-timeout", Value("TIME"), "Timeout of the health check of etcd; there is no etcd"),
-    ("etcd-keyfile", Value("FILE"), "Private key for etcd; there is no etcd"),
-    ("etcd-prefix", Value("PREFIX"), "Key prefix in etcd; the store is not shared with other servers"),
-    ("etcd-readycheck-timeout", Value("TIME"), "Timeout of the readiness check of etcd; there is no etcd"),
-    (
         "kubernetes-service-node-port",
         Value("PORT"),
         "Node port of the Service of the API; nodes forward no traffic",
     ),
-    ("lease-reuse-duration-seconds", Value("SECONDS"), "Reuse of etcd leases; there is no etcd"),
     ("log-flush-frequency", Value("TIME"), "Interval of log flushes; each line is written at once"),
     ("log-json-info-buffer-size", Value("BYTES"), "Buffer of log lines; each line is written at once"),
     (
@@ -221,12 +219,6 @@ const NOT_NEEDED: &[FlagRow] = &[
     ("peer-advertise-port", Value("PORT"), "Port for other API servers; a store has one apid"),
     ("peer-ca-file", Value("FILE"), "CA bundle of other API servers; a store has one apid"),
     ("storage-backend", Value("NAME"), "Storage backend; the store is embedded"),
-    ("storage-initialization-timeout", Value("TIME"), "Timeout of the connection to etcd; there is no etcd"),
-    (
-        "storage-media-type",
-        Value("TYPE"),
-        "Encoding of stored objects; objects are stored as served, so lists copy their bytes",
-    ),
     ("watch-cache", Switch, "Serve reads from the watch cache; reads always are, and are consistent"),
     ("watch-cache-sizes", List("SIZES"), "Watch cache sizes by resource; see --default-watch-cache-size"),
 ];
@@ -238,7 +230,6 @@ const UNSAFE_TO_IGNORE: &[FlagRow] = &[
         Value("FILE"),
         "Proxy for connections to webhooks and nodes; connections would bypass it",
     ),
-    ("etcd-servers", List("URLS"), "Store in an etcd cluster"),
     ("etcd-servers-overrides", List("RESOURCE#URLS"), "Stores of single resources in etcd clusters"),
     (
         "service-account-signing-endpoint",

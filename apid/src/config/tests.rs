@@ -138,6 +138,7 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
         "--spawn-authd",
         "--etcd-prefix=/registry",
         "--etcd-compaction-interval=5m",
+        "--etcd-count-metric-poll-period=1m",
         "--storage-media-type=application/json",
         "--watch-cache=true",
         "--default-watch-cache-size=100",
@@ -153,6 +154,7 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
         [
             "default-watch-cache-size",
             "etcd-compaction-interval",
+            "etcd-count-metric-poll-period",
             "etcd-prefix",
             "storage-media-type",
             "watch-cache",
@@ -161,6 +163,22 @@ fn etcd_and_watch_cache_flags_are_accepted_with_reason() {
     );
     assert!(config.unneeded_flags.iter().all(|(_, reason)| !reason.is_empty()));
     assert_eq!(config.flags.storage.event_ttl, Duration::from_secs(5400));
+}
+
+#[test]
+fn flags_of_etcd_take_effect_with_servers() {
+    const BASE: [&str; 3] =
+        ["--data-dir=/d", "--spawn-authd", "--etcd-servers=https://a:2379,https://b:2379"];
+    let config = read(&[&BASE[..], &["--etcd-prefix=/x", "--storage-media-type=application/json"]].concat());
+    let config = config.unwrap();
+    assert_eq!(config.flags.etcd.servers(), ["https://a:2379", "https://b:2379"]);
+    assert_eq!(config.unneeded_flags, []);
+    let errors = |flag: &str| read(&[&BASE[..], &[flag]].concat()).unwrap_err().join("; ");
+    assert!(errors("--etcd-certfile=/c").contains("`--etcd-keyfile` require each other"));
+    assert!(errors("--storage-media-type=application/yaml").contains("application/json"));
+    assert!(errors("--etcd-servers-overrides=/events#https://c:2379").contains("etcd-servers-overrides"));
+    let plain = read(&["--data-dir=/d", "--spawn-authd", "--etcd-servers=a:2379"]).unwrap_err().join("; ");
+    assert!(plain.contains("`a:2379` has no scheme"), "{plain}");
 }
 
 #[test]
@@ -327,6 +345,23 @@ fn configuration_file_sets_flags_and_command_line_wins() {
     let Authd::Spawned { mut flags, .. } = config.authd else { panic!("not spawned") };
     flags.sort();
     assert_eq!(flags, ["--anonymous-auth=false", "--authorization-mode=RBAC", "--names=kubernetes"]);
+}
+
+#[test]
+fn configuration_file_is_for_apid_and_for_a_separate_authd() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "apiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\n\
+                apid: {data-dir: /d, authd-socket: /s}\n\
+                authd: {socket: /s, socket-mode: '0660', generated-key-file: /k, authorization-mode: [RBAC]}\n";
+    let flag = configuration_file(&dir, text);
+    let config = read(&[&flag]).unwrap();
+    assert!(matches!(config.authd, Authd::At(_)));
+    assert_eq!(config.warnings, [""; 0]);
+    let flag = configuration_file(&dir, &text.replace("authd-socket: /s", "spawn-authd: true"));
+    let errors = read(&[&flag]).unwrap_err();
+    assert_eq!(errors.len(), 3, "{errors:#?}");
+    assert!(errors[0].contains("with `spawn-authd`, apid sets this flag itself"), "{errors:#?}");
+    assert!(read(&[&flag, "--spawn-authd=false", "--authd-socket=/s"]).is_ok());
 }
 
 #[test]

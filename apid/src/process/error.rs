@@ -14,6 +14,7 @@ use tokio::task::JoinError;
 
 use super::OnReadyError;
 use crate::console::{fail, report_errors};
+use crate::etcd_store::EtcdStoreError;
 use crate::spawn::SpawnError;
 
 /// The failure that ends the process during start, run or shutdown.
@@ -64,6 +65,9 @@ pub(super) enum ProcessError {
     /// The store cannot be opened.
     #[error("{0}")]
     Store(Box<OpenError>),
+    /// The store in etcd cannot be opened.
+    #[error("{0}")]
+    Etcd(#[from] EtcdStoreError),
     /// The key of continue tokens cannot be read from or written to the store.
     #[error("cannot read or store the key of continue tokens: {0}")]
     TokenKey(storage::Error),

@@ -129,7 +129,9 @@ impl HealthSources<'_> {
         let store_check = self.config.names.store_check;
         checks = self.with_store_check(checks, store_check);
         if is_readyz {
-            checks = self.with_store_check(checks, &format!("{store_check}-readiness"));
+            let store = Arc::clone(self.store);
+            let check = move || store.readiness().map_err(|error| error.to_string());
+            checks = checks.with(&format!("{store_check}-readiness"), check);
         }
         checks = self.with_encryption_checks(checks, endpoint);
         if is_readyz {

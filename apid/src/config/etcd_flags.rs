@@ -1,0 +1,105 @@
+//! The flags of the store in etcd, with the names and defaults of kube-apiserver.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serving::flags::duration;
+
+use super::values::{seconds, split_list};
+
+/// The format of written values of built-in kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StorageMediaType {
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
+    /// `application/json`.
+    Json,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flags of etcd")]
+pub(crate) struct EtcdFlags {
+    /// Store the objects in this etcd cluster, which several servers may share, and not in --data-dir
+    #[arg(long, value_name = "URL,...")]
+    pub(crate) etcd_servers: Vec<String>,
+    /// Prefix of all keys in etcd
+    #[arg(long, value_name = "PREFIX", default_value = "/registry")]
+    pub(crate) etcd_prefix: String,
+    /// CA bundle that verifies etcd (default: that of the system)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_cafile: Option<PathBuf>,
+    /// Client certificate for etcd; read again for each connection
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_certfile: Option<PathBuf>,
+    /// Private key of --etcd-certfile
+    #[arg(long, value_name = "FILE")]
+    pub(crate) etcd_keyfile: Option<PathBuf>,
+    /// Pause between two compactions of etcd, in which all servers take turns; 0 means that this server never compacts
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(crate) etcd_compaction_interval: Duration,
+    /// Time within which etcd must answer the health check
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    pub(crate) etcd_healthcheck_timeout: Duration,
+    /// Time within which etcd must answer the readiness check
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
+    pub(crate) etcd_readycheck_timeout: Duration,
+    /// Pause between two questions for the size of the database
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub(crate) etcd_db_metric_poll_interval: Duration,
+    /// Longest time for which new Events share a lease
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) lease_reuse_duration_seconds: Duration,
+    /// Time for which the start waits for etcd
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
+    pub(crate) storage_initialization_timeout: Duration,
+    /// Format of the objects of built-in kinds in etcd: application/vnd.kubernetes.protobuf or application/json
+    #[arg(long, value_name = "TYPE", default_value = "application/vnd.kubernetes.protobuf", value_parser = media_type)]
+    pub(crate) storage_media_type: StorageMediaType,
+}
+
+fn media_type(text: &str) -> Result<StorageMediaType, String> {
+    match text {
+        "application/vnd.kubernetes.protobuf" => Ok(StorageMediaType::Protobuf),
+        "application/json" => Ok(StorageMediaType::Json),
+        _ => Err("use application/vnd.kubernetes.protobuf or application/json".to_owned()),
+    }
+}
+
+/// The flags that have no effect without `--etcd-servers`.
+pub(super) const WITHOUT_SERVERS: [&str; 11] = [
+    "etcd-cafile",
+    "etcd-certfile",
+    "etcd-compaction-interval",
+    "etcd-db-metric-poll-interval",
+    "etcd-healthcheck-timeout",
+    "etcd-keyfile",
+    "etcd-prefix",
+    "etcd-readycheck-timeout",
+    "lease-reuse-duration-seconds",
+    "storage-initialization-timeout",
+    "storage-media-type",
+];
+
+impl EtcdFlags {
+    /// The URLs of the servers; empty if the store is embedded.
+    pub(crate) fn servers(&self) -> Vec<String> {
+        split_list(&self.etcd_servers)
+    }
+
+    /// The errors in the values, one text each.
+    pub(super) fn errors(&self) -> Vec<String> {
+        let mut errors = Vec::new();
+        if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
+            errors.push("`--etcd-certfile` and `--etcd-keyfile` require each other".to_owned());
+        }
+        for server in self.servers() {
+            if !server.starts_with("http://") && !server.starts_with("https://") {
+                errors.push(format!(
+                    "`--etcd-servers`: `{server}` has no scheme; use an URL such as `https://etcd-0:2379`"
+                ));
+            }
+        }
+        errors
+    }
+}
