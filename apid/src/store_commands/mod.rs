@@ -13,10 +13,13 @@
 //!
 //! Findings go to standard output, errors to standard error.
 
+mod copy;
+mod destination;
 mod download;
 mod rewrite;
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,6 +31,7 @@ use storage::engine::fjall::{Identity, OpenError};
 use crate::config::{STORE, byte_size};
 use crate::console::{fail, print, report_errors};
 use crate::server_source::ServerSource;
+use destination::Destination;
 
 /// Exit code of `check`, `backup` and `rewrite` if the store is damaged.
 const DAMAGED: u8 = 2;
@@ -43,9 +47,15 @@ first, except for a backup with --server.
 usage: apid store check   --data-dir DIR
        apid store repair  --data-dir DIR [--names PRESET] [--api-domain DOMAIN]
        apid store backup  --data-dir DIR --to FILE
+       apid store backup  --kubeconfig FILE --to FILE [--context NAME] [--max-size SIZE]
        apid store backup  --server URL --to FILE [--certificate-authority FILE] [--token-file FILE]
                           [--client-certificate FILE --client-key FILE] [--max-size SIZE]
+       apid store backup  --keep COUNT --to DIR ...
        apid store restore --data-dir DIR --from FILE
+       apid store copy    --from DIR --to etcd --etcd-servers URL,... [FLAGS OF ETCD]
+       apid store copy    --from etcd --to DIR --etcd-servers URL,... [FLAGS OF ETCD]
+       apid store backup  --etcd-servers URL,... --to FILE [FLAGS OF ETCD]
+       apid store restore --etcd-servers URL,... --from FILE [FLAGS OF ETCD]
        apid store rewrite --data-dir DIR --encryption-provider-config FILE
 
 check    verifies the checksums of all files and the consistency of all rows, and reports its findings. It changes
@@ -56,12 +66,20 @@ repair   makes a new store of all readable data, also of the data behind unreada
          Objects written in lost revisions have their earlier content, and objects deleted in them may exist again.
          The damaged store is kept as DIR/store.damaged. A store that does not contain its identity any more needs
          --names, and --api-domain unless it was the default: the values of the server that created the store.
-backup   writes all objects to a new file, with checksums. With --server, a running server sends its objects of one
+backup   writes all objects to a new file, with checksums. With --kubeconfig or --server, a running server sends its objects of one
          revision; the user needs the verb `post` on the path /store/backup, for example as member of system:masters.
          A backup above --max-size ends with an error (default: 64Gi).
+         With --keep, the file is DIR/apid-TIME.backup, and older files of this form are removed, except the newest
+         COUNT, after the new file is complete. For timers.
          The alternative is an atomic snapshot of the file system of DIR and this command on the snapshot: a store is
          consistent after a power failure.
 restore  makes the store of a data directory without a store from such a file.
+copy     copies all objects between the store of a data directory, whose server is stopped, and an etcd cluster. The
+         target must have no objects. The flags of etcd are those of the server: --etcd-prefix, --etcd-cafile,
+         --etcd-certfile, --etcd-keyfile, --storage-media-type. --names (default: kubernetes) and --api-domain are those
+         of the store in etcd. Encrypted objects need --encryption-provider-config; those of an embedded store are
+         copied as they are to the prefix /registry without it. A cluster is first raised above the revision of the
+         data directory by writes, at most by 1,000,000.
 rewrite  encrypts all objects that the first key of the first provider in FILE did not encrypt. Such objects come from
          an earlier key or provider, or from a time without encryption. A rewrite that was interrupted continues.
 
@@ -79,17 +97,68 @@ exit code: 0 success: the store is sound, or was repaired without losses
            64 invalid command line
 ";
 
+/// The operations with their descriptions and their flags. A flag takes one value.
+const OPERATIONS: [(&str, &str, &[&str]); 6] = [
+    ("check", "Verify all checksums and the consistency of all rows", &["data-dir"]),
+    ("repair", "Make a new store of all readable data", &["data-dir", "names", "api-domain"]),
+    (
+        "backup",
+        "Write all objects to a new file",
+        &[
+            "data-dir",
+            "to",
+            "keep",
+            "kubeconfig",
+            "context",
+            "server",
+            "certificate-authority",
+            "token-file",
+            "client-certificate",
+            "client-key",
+            "max-size",
+        ],
+    ),
+    ("restore", "Make a store from a backup", &["data-dir", "from"]),
+    ("copy", "Copy all objects between a data directory and etcd", &["from", "to", "etcd-servers"]),
+    (
+        "rewrite",
+        "Encrypt all objects with the first key of the first provider",
+        &["data-dir", "encryption-provider-config"],
+    ),
+];
+
+/// The command line after `apid`, for completions and manual pages.
+pub(crate) fn command() -> clap::Command {
+    let flag = |name: &'static str| {
+        let value = match name {
+            "data-dir" => "DIR",
+            "names" => "PRESET",
+            "api-domain" => "DOMAIN",
+            "server" => "URL",
+            "max-size" => "SIZE",
+            "keep" => "COUNT",
+            "context" => "NAME",
+            _ => "FILE",
+        };
+        clap::Arg::new(name).long(name).value_name(value)
+    };
+    let operation = |(name, about, flags): (&'static str, &'static str, &'static [&'static str])| {
+        clap::Command::new(name).about(about).args(flags.iter().copied().map(flag))
+    };
+    clap::Command::new("store").after_help(HELP).subcommands(OPERATIONS.map(operation))
+}
+
 /// The operation that the command line selects.
 #[derive(Debug, PartialEq, Eq)]
 enum Operation {
     Check,
     /// Repairs the store. Contains the identity of the store, if flags name it.
     Repair(Option<Identity>),
-    Backup(PathBuf),
+    Backup(Destination),
     /// Receives the backup of a running server into a file.
     Download {
         source: ServerSource,
-        file: PathBuf,
+        to: Destination,
         max_bytes: u64,
     },
     Restore(PathBuf),
@@ -106,6 +175,10 @@ struct StoreArguments {
 
 /// Runs `apid store`. `arguments` are those after the word `store`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
+    let arguments: Vec<String> = arguments.into_iter().collect();
+    if copy::is_command(&arguments) {
+        return copy::run(arguments);
+    }
     match StoreArguments::parse(arguments) {
         Ok(Some(parsed)) => parsed.run(),
         Ok(None) => print(HELP),
@@ -121,32 +194,14 @@ impl StoreArguments {
         if matches!(word.as_str(), "--help" | "-h" | "help") {
             return Ok(None);
         }
-        let flags: &[&str] = match word.as_str() {
-            "check" => &["data-dir"],
-            "repair" => &["data-dir", "names", "api-domain"],
-            "backup" => &[
-                "data-dir",
-                "to",
-                "server",
-                "certificate-authority",
-                "token-file",
-                "client-certificate",
-                "client-key",
-                "max-size",
-            ],
-            "restore" => &["data-dir", "from"],
-            "rewrite" => &["data-dir", "encryption-provider-config"],
-            "" => {
-                return Err(vec![
-                    "no command: use check, repair, backup, restore or rewrite (`apid store --help`)"
-                        .to_owned(),
-                ]);
-            }
-            other => {
-                return Err(vec![format!(
-                    "`{other}` is not check, repair, backup, restore or rewrite (`apid store --help`)"
-                )]);
-            }
+        let Some((_, _, flags)) = OPERATIONS.iter().find(|(name, ..)| *name == word) else {
+            let problem = match word.as_str() {
+                "" => "no command: use".to_owned(),
+                other => format!("`{other}` is not"),
+            };
+            return Err(vec![format!(
+                "{problem} check, repair, backup, restore or rewrite (`apid store --help`)"
+            )]);
         };
         let mut errors = Vec::new();
         let mut values: BTreeMap<&str, String> = BTreeMap::new();
@@ -169,11 +224,14 @@ impl StoreArguments {
             }
         }
         let mut value = |name: &str| values.remove(name);
+        let errors_before_source = errors.len();
         let source = source(&mut value, &mut errors);
         let max_size = value("max-size");
         if max_size.is_some() && source.is_none() {
             errors.push("`--server` is missing: `--max-size` is for the backup of a server".to_owned());
         }
+        // With flags of a server, a missing `--server` is the error, and not a missing `--data-dir`.
+        let means_server = source.is_some() || errors.len() > errors_before_source;
         let max_bytes = match max_size.as_deref().map(byte_size) {
             None => DEFAULT_MAX_SIZE,
             Some(Ok(bytes)) => bytes,
@@ -184,20 +242,34 @@ impl StoreArguments {
         };
         let store = value("data-dir").map(|dir| Path::new(&dir).join(STORE));
         match (&store, &source) {
-            (None, None) => {
-                let server =
-                    if word == "backup" { ", or `--server` to the URL of a running server" } else { "" };
+            (None, None) if !means_server => {
+                let server = if word == "backup" {
+                    ", or `--kubeconfig` or `--server` to a running server"
+                } else {
+                    ""
+                };
                 errors.push(format!(
                     "`--data-dir` is missing: set it to the data directory of the store{server}"
                 ));
             }
             (Some(_), Some(_)) => {
-                errors.push("`--data-dir` and `--server` exclude each other: set one of them".to_owned());
+                errors.push(
+                    "`--data-dir` is for a stopped server, `--kubeconfig` and `--server` are for a running one: set one of them"
+                        .to_owned(),
+                );
             }
             _ => {}
         }
         // The backup of a running server needs no local store directory.
         let store = store.or_else(|| source.as_ref().map(|_| PathBuf::new()));
+        let keep = match value("keep").map(|text| (text.parse::<NonZeroUsize>(), text)) {
+            None => None,
+            Some((Ok(count), _)) => Some(count),
+            Some((Err(_), text)) => {
+                errors.push(format!("`--keep={text}`: the number of backups must be at least 1"));
+                None
+            }
+        };
         let mut file = |name: &str, purpose: &str| {
             let file = value(name).map(PathBuf::from);
             if file.is_none() {
@@ -208,8 +280,12 @@ impl StoreArguments {
         let operation = match word.as_str() {
             "check" => Operation::Check,
             "backup" => match source {
-                Some(source) => Operation::Download { source, file: file("to", "to write"), max_bytes },
-                None => Operation::Backup(file("to", "to write")),
+                Some(source) => Operation::Download {
+                    source,
+                    to: Destination { path: file("to", "to write"), keep },
+                    max_bytes,
+                },
+                None => Operation::Backup(Destination { path: file("to", "to write"), keep }),
             },
             "restore" => Operation::Restore(file("from", "to read")),
             "rewrite" => Operation::Rewrite(file("encryption-provider-config", "with the providers")),
@@ -254,8 +330,10 @@ impl StoreArguments {
                 }
             }),
             Operation::Rewrite(file) => return rewrite::run(store, &file),
-            Operation::Download { source, file, max_bytes } => return download(&source, &file, max_bytes),
-            Operation::Backup(file) => offline::backup(store, &file).map(|summary| print_summary(&summary)),
+            Operation::Download { source, to, max_bytes } => {
+                return to.fill(|file| source.download(file, max_bytes)).unwrap_or_else(fail);
+            }
+            Operation::Backup(to) => to.fill(|file| offline::backup(store, file)),
             Operation::Restore(file) => offline::restore(&file, store, now()).map(|restored| {
                 let summary = restored.archived;
                 print(format!(
@@ -282,10 +360,28 @@ impl StoreArguments {
 
 /// Returns the server from which to receive a backup, if the flags name one.
 fn source(value: &mut impl FnMut(&str) -> Option<String>, errors: &mut Vec<String>) -> Option<ServerSource> {
+    let (server, context) = (value("server"), value("context"));
     let mut file = |name: &str| value(name).map(PathBuf::from);
     let (authority, token) = (file("certificate-authority"), file("token-file"));
     let (certificate, key) = (file("client-certificate"), file("client-key"));
-    let server = value("server");
+    let kubeconfig = file("kubeconfig");
+    if let Some(path) = kubeconfig {
+        if server.is_some()
+            || authority.is_some()
+            || token.is_some()
+            || certificate.is_some()
+            || key.is_some()
+        {
+            errors.push(
+                "`--kubeconfig` has the server and the credentials: remove the other flags of them"
+                    .to_owned(),
+            );
+        }
+        return Some(ServerSource { kubeconfig: Some((path, context)), ..ServerSource::default() });
+    }
+    if context.is_some() {
+        errors.push("`--kubeconfig` is missing: `--context` is the name of its context".to_owned());
+    }
     if certificate.is_some() != key.is_some() {
         errors.push("`--client-certificate` and `--client-key` require each other".to_owned());
     }
@@ -293,15 +389,13 @@ fn source(value: &mut impl FnMut(&str) -> Option<String>, errors: &mut Vec<Strin
     if server.is_none() && has_credentials {
         errors.push("`--server` is missing: the credentials are for a server".to_owned());
     }
-    Some(ServerSource { server: server?, authority, token, certificate: certificate.zip(key) })
-}
-
-/// Receives the backup of a server into `file` and prints its summary.
-fn download(source: &ServerSource, file: &Path, max_bytes: u64) -> ExitCode {
-    match source.download(file, max_bytes) {
-        Ok(summary) => print_summary(&summary),
-        Err(error) => fail(error),
-    }
+    Some(ServerSource {
+        server: server?,
+        kubeconfig: None,
+        authority,
+        token,
+        certificate: certificate.zip(key),
+    })
 }
 
 fn print_summary(summary: &BackupSummary) -> ExitCode {
@@ -355,9 +449,11 @@ mod tests {
     #[test]
     fn store_commands_reject_unknown_flags() {
         let store = Path::new("/d").join(STORE);
+        let to = |path: &str, keep| Destination { path: path.into(), keep: NonZeroUsize::new(keep) };
         let arguments = |operation| Ok(Some(StoreArguments { operation, store: store.clone() }));
         assert_eq!(parse("check --data-dir /d"), arguments(Operation::Check));
-        assert_eq!(parse("backup --data-dir=/d --to /f"), arguments(Operation::Backup("/f".into())));
+        assert_eq!(parse("backup --data-dir=/d --to /f"), arguments(Operation::Backup(to("/f", 0))));
+        assert_eq!(parse("backup --data-dir=/d --to /f --keep=7"), arguments(Operation::Backup(to("/f", 7))));
         let source = ServerSource {
             server: "https://h".to_owned(),
             token: Some("/t".into()),
@@ -366,10 +462,13 @@ mod tests {
         assert_eq!(
             parse("backup --server=https://h --token-file=/t --to /f"),
             Ok(Some(StoreArguments {
-                operation: Operation::Download { source, file: "/f".into(), max_bytes: DEFAULT_MAX_SIZE },
+                operation: Operation::Download { source, to: to("/f", 0), max_bytes: DEFAULT_MAX_SIZE },
                 store: PathBuf::new()
             }))
         );
+        let kubeconfig = parse("backup --kubeconfig=/k --context c --to=/f").unwrap().unwrap();
+        assert!(matches!(&kubeconfig.operation, Operation::Download { source, .. }
+                if source.kubeconfig == Some(("/k".into(), Some("c".to_owned())))));
         assert_eq!(parse("restore --from=/f --data-dir=/d"), arguments(Operation::Restore("/f".into())));
         let identity =
             Identity { preset: "kubernetes".to_owned(), api_domain: DEFAULT_API_DOMAIN.to_owned() };
@@ -390,6 +489,12 @@ mod tests {
             ("check --data-dir=/d --to=/f", 1),
             ("repair --data-dir=/d --api-domain=example.com", 1),
             ("backup --to", 3),
+            ("backup --data-dir=/d --to=/f --keep=0", 1),
+            ("backup --certificate-authority=/c --to=/f", 1),
+            ("backup --max-size=1Gi --to=/f", 1),
+            ("backup --context=c --to=/f", 1),
+            ("backup --kubeconfig=/k --server=https://h --to=/f", 1),
+            ("backup --kubeconfig=/k --data-dir=/d --to=/f", 1),
             ("backup --server=https://h --data-dir=/d --to=/f", 1),
             ("backup --server=https://h --max-size=x --to=/f", 1),
             ("backup --data-dir=/d --max-size=1Gi --to=/f", 1),

@@ -83,6 +83,10 @@ const PAGE_ROWS: usize = 2_000;
 const FIRST_ROWS: usize = 16;
 /// Time for which a call waits until a revision is published.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of revisions that [`EtcdStore::raise_revision`] skips by writes.
+pub const MAX_RAISE: u64 = 1_000_000;
+/// Number of writes in flight while revisions are skipped.
+const RAISE_WRITES: usize = 128;
 /// Pause before the start tries again to reach etcd.
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 
@@ -357,6 +361,40 @@ impl EtcdStore {
             readiness_timeout: options.readiness_timeout,
             tasks: Mutex::new(tasks),
         })
+    }
+
+    /// Writes a key of the engine until the cluster is at a revision. So a copy of another store uses none of its
+    /// revisions again.
+    ///
+    /// # Errors
+    ///
+    /// The cluster is more than [`MAX_RAISE`] revisions below, or does not answer.
+    pub async fn raise_revision(&self, to: Revision) -> Result<()> {
+        let missing = to.0.saturating_sub(self.newest_revision().await?.0);
+        if missing > MAX_RAISE {
+            return Err(Error::Unavailable(format!(
+                "the cluster is {missing} revisions below those of the store: stop it, restore its members with `etcdutl \
+                 snapshot restore --bump-revision {missing} --mark-compacted`, and start again"
+            )));
+        }
+        let mut writes = JoinSet::new();
+        for _ in 0..missing {
+            if writes.len() >= RAISE_WRITES
+                && let Some(write) = writes.join_next().await
+            {
+                write.unwrap_or_else(|_| Err(Error::closed()))?;
+            }
+            let (client, key) = (Arc::clone(&self.client), self.shared.keys.own("mark"));
+            writes.spawn(async move {
+                let mark = pb::PutRequest { key, ..pb::PutRequest::default() };
+                let written = client.call::<_, pb::PutResponse>(Method::Put, mark).await;
+                written.map(drop).map_err(Failure::into_error)
+            });
+        }
+        while let Some(write) = writes.join_next().await {
+            write.unwrap_or_else(|_| Err(Error::closed()))?;
+        }
+        self.newest_revision().await.map(drop)
     }
 
     /// The revision and the check of a read.

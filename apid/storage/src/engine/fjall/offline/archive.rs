@@ -115,7 +115,7 @@ impl ArchiveFile {
     pub fn verify(&mut self) -> Result<BackupSummary> {
         self.file.flush().map_err(|error| map_io_error(&error))?;
         let mut reader = ArchiveReader::open(&self.unfinished)?;
-        while reader.next()?.is_some() {}
+        while reader.next_object()?.is_some() {}
         let (objects, bytes) = reader.counts();
         let (identity, revision) = (reader.identity().clone(), Revision(reader.revision()));
         Ok(BackupSummary { identity, revision, objects, bytes })
@@ -174,7 +174,8 @@ fn create_locked(path: &Path) -> io::Result<File> {
 }
 
 /// A reader of backup files.
-pub(super) struct ArchiveReader {
+#[derive(Debug)]
+pub struct ArchiveReader {
     file: BufReader<File>,
     identity: Identity,
     revision: u64,
@@ -187,7 +188,11 @@ pub(super) struct ArchiveReader {
 
 impl ArchiveReader {
     /// Opens the file of a backup, and reads its header.
-    pub(super) fn open(path: &Path) -> Result<ArchiveReader> {
+    ///
+    /// # Errors
+    ///
+    /// The file does not exist, cannot be read, or is no backup.
+    pub fn open(path: &Path) -> Result<ArchiveReader> {
         let file = File::open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::Unavailable(format!("`{}` does not exist", path.display())),
             _ => map_io_error(&error),
@@ -212,22 +217,26 @@ impl ArchiveReader {
     }
 
     /// The identity of the backed-up store.
-    pub(super) fn identity(&self) -> &Identity {
+    pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
     /// The revision of the backup.
-    pub(super) fn revision(&self) -> u64 {
+    pub fn revision(&self) -> u64 {
         self.revision
     }
 
     /// The numbers of objects and bytes read so far.
-    pub(super) fn counts(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, u64) {
         (self.objects, self.bytes)
     }
 
     /// Reads the next object: key, revision, bytes. None after the last one, if the file is complete.
-    pub(super) fn next(&mut self) -> Result<Option<(String, u64, Bytes)>> {
+    ///
+    /// # Errors
+    ///
+    /// The file is truncated or damaged.
+    pub fn next_object(&mut self) -> Result<Option<(String, u64, Bytes)>> {
         if self.ended {
             return Ok(None);
         }

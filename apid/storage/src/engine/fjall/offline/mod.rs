@@ -25,8 +25,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use self::archive::ArchiveReader;
-pub use self::archive::{ArchiveEncoder, ArchiveFile};
+pub use self::archive::{ArchiveEncoder, ArchiveFile, ArchiveReader};
 use self::build::StoreBuilder;
 use super::database::Tables;
 use super::high_water_mark::MarkValues;
@@ -305,7 +304,7 @@ pub fn restore(file: &Path, dir: &Path, now: u64) -> Result<RestoreOutcome, Open
     let unfinished = unused_sibling_path(dir, "restored")?;
     let mut build = StoreBuilder::begin(&unfinished, &identity)?;
     let fill_result = (|| {
-        while let Some((key, revision, value)) = archive.next()? {
+        while let Some((key, revision, value)) = archive.next_object()? {
             build.add(&key, revision, &value)?;
         }
         Ok::<(), OpenError>(())
