@@ -272,16 +272,19 @@ mod tests {
     use super::*;
     use crate::engine::memory::MemoryStore;
 
-    /// Values in the engine have a `+` before them.
-    struct Plus;
+    /// Bits of the values are inverted in the engine.
+    struct Inverted;
 
-    impl Form for Plus {
+    impl Form for Inverted {
         fn read(&self, _: &str, value: &Bytes) -> Result<Bytes, String> {
-            value.strip_prefix(b"+").map(Bytes::copy_from_slice).ok_or_else(|| "no plus".to_owned())
+            if value == "damaged" {
+                return Err("a damage".to_owned());
+            }
+            Ok(value.iter().map(|byte| !byte).collect())
         }
 
         fn write(&self, _: &str, value: &Bytes) -> Result<Bytes, String> {
-            Ok([b"+", &**value].concat().into())
+            Ok(value.iter().map(|byte| !byte).collect())
         }
     }
 
@@ -289,7 +292,7 @@ mod tests {
         use super::*;
 
         crate::conformance!(|observer| {
-            let form: Arc<dyn Form> = Arc::new(Plus);
+            let form: Arc<dyn Form> = Arc::new(Inverted);
             let engine = MemoryStore::new(FormedStore::observer(Arc::clone(&form), observer));
             (Arc::new(FormedStore::new(form, Arc::new(engine))), Box::new(()))
         });
@@ -302,11 +305,11 @@ mod tests {
             fn observe(&self, _: &[Change]) {}
         }
         let engine: Arc<dyn Store> = Arc::new(MemoryStore::new(Arc::new(Nothing)));
-        let store = FormedStore::new(Arc::new(Plus), Arc::clone(&engine));
-        engine.commit("a", Op::Create("x".into())).await.unwrap();
+        let store = FormedStore::new(Arc::new(Inverted), Arc::clone(&engine));
+        engine.commit("a", Op::Create("damaged".into())).await.unwrap();
         store.commit("b", Op::Create("y".into())).await.unwrap();
         let rows = store.range("", "", 0, None).await.unwrap().rows;
-        assert_eq!(unreadable_reason(&rows[0].value), Some("no plus"));
+        assert_eq!(unreadable_reason(&rows[0].value), Some("a damage"));
         assert_eq!(rows[1].value, "y");
         let refused = store.commit("c", Op::Create(rows[0].value.clone())).await;
         assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
