@@ -167,7 +167,13 @@ impl Executor {
     ) -> Result<ApiResponse, Status> {
         let _active = context.begin_in_flight();
         let options = context.response_options;
-        let place = if forwarded::has_unfinished_body(context) { Place::NONE } else { place };
+        let place = match forwarded::has_unfinished_body(context) {
+            true => {
+                drop(place);
+                Place::NONE
+            }
+            false => place,
+        };
         if let Some(heavy) = &place.heavy {
             let (flow, context, slot) = (context.flow(), Arc::clone(context), heavy.slot.held());
             let work = async move {
