@@ -1,6 +1,6 @@
 //! A KMS plugin that hangs, fails, names another key, restarts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use storage::cache::{Cache, Limits};
 use storage::engine::memory::MemoryStore;
 use storage::{Change, Error, Observer, Observers, Op, Store, unreadable_reason};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 use crate::environment::{Readable, for_secrets, kms_environment, names, start, start_with};
 
@@ -29,6 +31,15 @@ fn file_with_timeout(socket: &Path, timeout: &str) -> Value {
     let endpoint = format!("unix://{}", socket.display());
     let kms = json!({"apiVersion": "v2", "name": "plug", "endpoint": endpoint, "timeout": timeout});
     for_secrets(&json!([{"kms": kms}, {"identity": {}}]))
+}
+
+/// A plugin with one key that serves a socket in a new folder.
+fn served_plugin() -> (TempDir, PathBuf, MockPlugin, JoinHandle<()>) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("kms.sock");
+    let plugin = MockPlugin::new("id-1", [1; 32]);
+    let server = plugin.serve(&socket);
+    (dir, socket, plugin, server)
 }
 
 fn memory() -> Arc<dyn Store> {
@@ -53,10 +64,7 @@ async fn create(store: &Arc<dyn Store>, key: &str) -> Result<(), Error> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn seed_serves_many_values_and_reads_need_one_call() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let engine = memory();
     let store = start(&file(&socket)).await.store(Arc::clone(&engine));
     for number in 0..50 {
@@ -74,10 +82,7 @@ async fn seed_serves_many_values_and_reads_need_one_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_with_known_keys_and_writes_go_on_while_the_plugin_fails() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let encryption = start(&file(&socket)).await;
     let store = encryption.store(memory());
     create(&store, KEY).await.unwrap();
@@ -101,10 +106,7 @@ async fn reads_with_known_keys_and_writes_go_on_while_the_plugin_fails() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn value_of_a_key_that_is_not_in_memory_is_unavailable_while_the_plugin_hangs() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let engine = memory();
     create(&start(&file(&socket)).await.store(Arc::clone(&engine)), KEY).await.unwrap();
     let encryption = start(&file(&socket)).await;
@@ -119,10 +121,7 @@ async fn value_of_a_key_that_is_not_in_memory_is_unavailable_while_the_plugin_ha
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changed_key_of_the_plugin_makes_earlier_values_stale() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let encryption = start(&file(&socket)).await;
     let store = encryption.store(memory());
     create(&store, KEY).await.unwrap();
@@ -143,10 +142,7 @@ async fn changed_key_of_the_plugin_makes_earlier_values_stale() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn start_without_the_plugin_serves_other_resources_and_recovers() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let engine = memory();
     create(&start(&file(&socket)).await.store(Arc::clone(&engine)), KEY).await.unwrap();
     server.abort();
@@ -168,10 +164,7 @@ async fn start_without_the_plugin_serves_other_resources_and_recovers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn value_of_a_forgotten_key_is_damaged_and_its_neighbor_is_readable() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let engine = memory();
     create(&start(&file(&socket)).await.store(Arc::clone(&engine)), KEY).await.unwrap();
     plugin.use_key("id-2", [2; 32]);
@@ -197,10 +190,7 @@ async fn observer_decrypts_old_values_of_an_earlier_process() {
                 changes.last().and_then(|change| change.old.as_ref()).map(|row| row.value.clone());
         }
     }
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, _plugin, server) = served_plugin();
     let first = start(&file(&socket)).await;
     let (value, last) = {
         let engine = memory();
@@ -221,10 +211,7 @@ async fn observer_decrypts_old_values_of_an_earlier_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn change_during_a_failure_of_the_plugin_is_readable_after_another_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let earlier = memory();
     create(&start(&file(&socket)).await.store(Arc::clone(&earlier)), KEY).await.unwrap();
     let value = earlier.get(KEY, None).await.unwrap().unwrap().value;
@@ -259,10 +246,7 @@ async fn change_during_a_failure_of_the_plugin_is_readable_after_another_read() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_with_another_timeout_keeps_the_keys_of_the_plugin() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (dir, socket, plugin, server) = served_plugin();
     let engine = memory();
     create(&start(&file(&socket)).await.store(Arc::clone(&engine)), KEY).await.unwrap();
     let encryption = start(&file(&socket)).await;
@@ -291,10 +275,7 @@ impl Observer for Recorder {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plugin_is_called_once_for_an_unknown_key() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("kms.sock");
-    let plugin = MockPlugin::new("id-1", [1; 32]);
-    let server = plugin.serve(&socket);
+    let (_dir, socket, plugin, server) = served_plugin();
     let recorder = Arc::new(Recorder::default());
     let engine: Arc<dyn Store> = Arc::new(MemoryStore::new(recorder.clone()));
     let earlier = start(&file(&socket)).await.store(Arc::clone(&engine));
