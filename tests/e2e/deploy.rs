@@ -1,4 +1,4 @@
-//! `deploy/up`: starts a control plane with one command; Ctrl-C stops it.
+//! `deploy/up` and `apid up`: a control plane with one command; Ctrl-C stops it.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,12 +20,15 @@ impl UpScript {
     fn start(preset: Preset, data_dir: &Path, flags: &[&str]) -> UpScript {
         let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
         let target = program("apid").parent().and_then(Path::parent).expect("target/<profile>").to_owned();
-        let mut child = Command::new(script)
+        // A shell without job control ignores SIGINT in its background jobs; the script inherits that.
+        let background = "trap '' INT; exec \"$0\" \"$@\"";
+        let mut child = Command::new("bash")
+            .args(["-c", background])
+            .arg(script)
             .env("PROFILE", "dev")
             .env("CARGO_TARGET_DIR", target)
             .args(["--names", preset.as_str(), "--secure-port", "0", "--data-dir"])
             .arg(data_dir)
-            .arg("--")
             .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -50,7 +53,7 @@ impl UpScript {
 
     fn signal(&self) {
         let pid = rustix::process::Pid::from_child(&self.child);
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
     }
 }
 
@@ -70,11 +73,11 @@ async fn deploy_up_starts_server_and_prints_usage() {
     {
         let dir = tempfile::tempdir().expect("a folder");
         let data = dir.path().join("a folder");
-        let mut up = UpScript::start(preset, &data, &["--v=1"]);
+        let mut up = UpScript::start(preset, &data, &["--", "--v=1"]);
         let lines = up.read_until("Ctrl-C").join("\n");
         assert!(lines.contains("ready at https://127.0.0.1:"), "{lines}");
         assert!(words.iter().all(|word| lines.contains(word)), "{lines}");
-        assert!(lines.contains(r"a\ folder/"), "printed paths are quoted: {lines}");
+        assert!(lines.contains("'") && lines.contains("a folder/"), "printed paths are quoted: {lines}");
 
         let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");
         let config = read("admin.kubeconfig");
@@ -141,6 +144,112 @@ async fn check_cluster_info(admin: &Client, port: u16, preset: Preset, authority
     .await;
 }
 
+/// Returns the client certificate of a context in the kubeconfig.
+fn certificate_of(config: &str, user: &str, port: u16) -> Client {
+    let begin = config.find(&format!("- name: {user}\n  user:\n")).expect("the user");
+    let field = |name: &str| {
+        let rest = &config[begin..];
+        let value = &rest[rest.find(name).expect("the field") + name.len()..];
+        let bytes = STANDARD.decode(value.lines().next().expect("a line").trim()).expect("base64");
+        String::from_utf8(bytes).expect("PEM")
+    };
+    Client::with_certificate(port, &field("client-certificate-data:"), &field("client-key-data:"))
+}
+
+#[tokio::test]
+async fn demo_users_have_different_rights_and_the_policy_denies() {
+    for preset in [Preset::Kubernetes, Preset::Svc] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let data = dir.path().join("data");
+        for start in 0..2 {
+            let mut up = UpScript::start(preset, &data, &["--demo"]);
+            let lines = up.read_until("Ctrl-C").join("\n");
+            assert!(!lines.contains("not created"), "start {start}: {lines}");
+            let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");
+            let (config, port) =
+                (read("admin.kubeconfig"), read("apid.port").trim().parse().expect("a port"));
+            let [alice, bob] = ["alice", "bob"].map(|user| certificate_of(&config, user, port));
+            let jane = Client::new(port, Some(read("jane.token")));
+            let orders = "/apis/demo.example.com/v1/namespaces/shop/orders";
+            let tea = format!("{orders}/tea");
+            for client in [&alice, &bob] {
+                client.get(&tea).await.expect(200);
+            }
+            eventually("authd knows the issuer", || async {
+                (jane.get(&tea).await.status == 200).then_some(())
+            })
+            .await;
+            bob.delete(&tea).await.expect(403);
+            jane.delete(&tea).await.expect(403);
+            jane.get("/api/v1/namespaces/shop/configmaps").await.expect(403);
+            let order = |item: &str, quantity: u32| {
+                json!({"apiVersion": "demo.example.com/v1", "kind": "Order",
+                    "metadata": {"name": format!("{item}-{quantity}-{start}")}, "spec": {"item": item, "quantity": quantity}})
+            };
+            jane.post(orders, &order("milk", 3)).await.expect(201);
+            let denied = alice.post(orders, &order("milk", 50)).await;
+            assert!(denied.status == 422 && denied.text().contains("more than 10"), "{}", denied.text());
+            let invalid = alice.post(orders, &order("coffee", 4)).await;
+            assert!(
+                invalid.status == 422 && invalid.text().contains("coffee is rationed"),
+                "{}",
+                invalid.text()
+            );
+            alice.get("/api/v1/namespaces/default/configmaps").await.expect(403);
+            let log = read("apid.log");
+            assert!(log.contains("serving requests") && log.contains("authd is serving"), "{log}");
+            up.signal();
+            eventually("the command exits", || {
+                let ended = up.child.try_wait().expect("the child is ours");
+                async move { ended }
+            })
+            .await;
+        }
+    }
+}
+
+#[test]
+fn up_that_fails_prints_the_reason_from_the_log() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = taken.local_addr().expect("an address").port().to_string();
+    let output = Command::new(program("apid"))
+        .args(["up", "--secure-port", &port, "--data-dir"])
+        .arg(dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains(&format!("cannot listen on 127.0.0.1:{port}")) && text.contains("apid.log"),
+        "{text}"
+    );
+}
+
+#[test]
+fn unknown_command_and_help_name_the_commands() {
+    let run = |name: &str, arguments: &[&str]| {
+        let output = Command::new(program(name)).args(arguments).output().expect("the program runs");
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    };
+    for (name, word, nearest) in [("apid", "stor", "`store`"), ("authd", "matrx", "`matrix`")] {
+        let (code, text) = run(name, &[word]);
+        assert!(code == Some(64) && text.lines().count() == 1 && text.contains(nearest), "{text}");
+        let (code, text) = run(name, &["foo"]);
+        assert!(
+            code == Some(64) && text.lines().count() == 1 && text.contains("the commands are "),
+            "{text}"
+        );
+        let (help, flag) = (run(name, &["help"]), run(name, &["--help"]));
+        assert!(help == flag && help.0 == Some(0) && help.1.contains("\nCommands:\n  "), "{}", help.1);
+        assert_eq!(run(name, &["completion", "bash"]).0, Some(0));
+        assert!(run(name, &["man"]).1.contains(".TH"));
+    }
+}
+
 #[test]
 fn deploy_up_with_invalid_flag_exits_64() {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../deploy/up");
@@ -148,5 +257,99 @@ fn deploy_up_with_invalid_flag_exits_64() {
         let ended =
             Command::new(&script).args(arguments).stderr(Stdio::null()).status().expect("the program runs");
         assert_eq!(ended.code(), Some(64), "{arguments:?}");
+    }
+}
+
+/// Unpacks a store of an earlier release into a folder.
+fn unpack_old_store(dir: &Path) -> PathBuf {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/upgrade/store-0.1.0.tar.xz");
+    let status = Command::new("tar").arg("-xJf").arg(archive).arg("-C").arg(dir).status().expect("tar runs");
+    assert!(status.success());
+    dir.join("data")
+}
+
+/// Starts the server on a data directory and checks the objects of the earlier release.
+async fn check_old_objects(data: &Path, is_restored: bool) {
+    let mut up = UpScript::start(Preset::Kubernetes, data, &[]);
+    let lines = up.read_until("Ctrl-C").join("\n");
+    let read = |name: &str| std::fs::read_to_string(data.join(name)).expect("a file");
+    let port = read("apid.port").trim().parse().expect("a port");
+    let admin = Client::with_certificate(port, &read("certs/admin.crt"), &read("certs/admin.key"));
+    let first = admin.get("/api/v1/namespaces/shop/configmaps/cm-1").await.expect(200);
+    assert_eq!(first["data"]["n"], "one", "{lines}");
+    assert_eq!(first["metadata"]["uid"], "62d053af-7248-434f-9628-cdf99dddd9ee");
+    assert_eq!(first["metadata"]["resourceVersion"] == "218", !is_restored, "{first}");
+    admin.get("/api/v1/namespaces/shop/configmaps/cm-5").await.expect(404);
+    let secret = admin.get("/api/v1/namespaces/shop/secrets/s").await.expect(200);
+    assert_eq!(secret["data"]["password"], STANDARD.encode("old-release"));
+    let order = admin.get("/apis/demo.example.com/v1/namespaces/shop/orders/tea").await.expect(200);
+    assert_eq!(order["spec"]["item"], "green");
+    let patch = json!({"data": {"n": "two"}});
+    admin.patch("/api/v1/namespaces/shop/configmaps/cm-1", "application/merge-patch+json", &patch).await.expect(200);
+}
+
+#[tokio::test]
+async fn store_of_the_last_release_is_opened_with_all_objects() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = unpack_old_store(dir.path());
+    check_old_objects(&data, false).await;
+}
+
+#[tokio::test]
+async fn backup_of_the_last_release_is_restored() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/upgrade/store-0.1.0.backup.gz");
+    let backup = dir.path().join("backup");
+    let unpacked = Command::new("gzip").arg("-dc").arg(archive).output().expect("gzip runs");
+    std::fs::write(&backup, unpacked.stdout).expect("a file");
+    let data = dir.path().join("data");
+    let output = Command::new(program("apid"))
+        .args(["store", "restore", "--data-dir"])
+        .arg(&data)
+        .arg("--from")
+        .arg(&backup)
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{output:?}");
+    check_old_objects(&data, true).await;
+}
+
+#[test]
+fn store_of_a_newer_release_is_refused_and_not_changed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = unpack_old_store(dir.path());
+    std::fs::write(data.join("store/fjall/version"), b"FJL\x09").expect("a file");
+    let content = || {
+        let mut files = Vec::new();
+        let mut folders = vec![data.join("store")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.push((path.clone(), std::fs::read(&path).expect("a file")));
+                }
+            }
+        }
+        files.sort();
+        files
+    };
+    let before = content();
+    for arguments in [
+        &["--spawn-authd", "--names=kubernetes", "--secure-port=0", "--bind-address=127.0.0.1"][..],
+        &["store", "check"],
+        &["store", "repair"],
+        &["store", "backup", "--to=/nowhere/file"],
+    ] {
+        let mut command = Command::new(program("apid"));
+        let output = command.args(arguments).arg("--data-dir").arg(&data).output().expect("the program runs");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(
+            text.contains("newer than the known format") && !text.contains("damaged"),
+            "{arguments:?}: {text}"
+        );
+        assert!(content() == before, "{arguments:?} changes the store");
     }
 }

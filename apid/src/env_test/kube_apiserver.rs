@@ -16,7 +16,8 @@ use std::process::ExitCode;
 use serving::arguments::{flag_value, without_flag};
 use serving::config_file::FlagValues;
 
-use super::{CallerFlags, etcd};
+use super::etcd;
+use crate::caller_flags::CallerFlags;
 use crate::config::{Command, Config};
 use crate::console::print;
 use crate::process::{self, RunOptions, StopCondition};

@@ -15,9 +15,6 @@
 
 use std::process::ExitCode;
 
-use serving::arguments::{flag_value, has_flag};
-use serving::config_file::{FlagValues, ServerConfiguration, merge};
-
 use crate::console::report_errors;
 
 mod etcd;
@@ -87,72 +84,14 @@ pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     }
 }
 
-/// The flags that the caller sets, on the command line or in the file of `--config`.
-struct CallerFlags {
-    arguments: Vec<String>,
-    file: Option<ServerConfiguration>,
-}
-
-impl CallerFlags {
-    /// Reads the file of `--config`, if the command line names one.
-    ///
-    /// # Errors
-    ///
-    /// All errors of the file.
-    fn read(arguments: Vec<String>) -> Result<Self, Vec<String>> {
-        let file = ServerConfiguration::from_arguments(&arguments)?;
-        Ok(CallerFlags { arguments, file })
-    }
-
-    /// Returns the last value of a flag. The command line takes precedence over the file.
-    fn value(&self, name: &str) -> Option<String> {
-        let from_file = || self.file.as_ref()?.flag_value(name).map(str::to_owned);
-        flag_value(&self.arguments, name).or_else(from_file)
-    }
-
-    /// Whether the caller sets a flag.
-    fn has(&self, name: &str) -> bool {
-        has_flag(&self.arguments, name) || self.file.as_ref().is_some_and(|file| file.has_flag(name))
-    }
-
-    /// Returns a command line with the defaults that the caller does not replace.
-    fn with_defaults(self, mut defaults: Vec<FlagValues>) -> Vec<String> {
-        defaults.retain(|flag| !self.has(&flag.name));
-        merge(&defaults, self.arguments)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn words(words: &[&str]) -> Vec<String> {
-        words.iter().map(|word| (*word).to_owned()).collect()
-    }
 
     #[test]
     fn role_follows_program_name() {
         assert_eq!(Role::of_program("/a/b/kube-apiserver"), Some(Role::KubeApiserver));
         assert_eq!(Role::of_program("etcd"), Some(Role::Etcd));
         assert_eq!(Role::of_program("/usr/bin/apid"), None);
-    }
-
-    #[test]
-    fn defaults_yield_to_the_command_line_and_to_the_configuration_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("config.yaml");
-        let text = "apiVersion: config.svc.internal/v1alpha1\nkind: ServerConfiguration\n\
-                    apid: {names: svc, data-dir: /d}\nauthd: {authorization-mode: [RBAC]}\n";
-        std::fs::write(&file, text).unwrap();
-        let config = format!("--config={}", file.display());
-        let flags = CallerFlags::read(words(&[&config, "--secure-port", "1", "--data-dir=/e"])).unwrap();
-        assert_eq!(flags.value("data-dir").as_deref(), Some("/e"));
-        assert_eq!(flags.value("names").as_deref(), Some("svc"));
-        assert!(flags.has("authorization-mode") && !flags.has("spawn-authd"));
-        let names = ["names", "data-dir", "secure-port", "authorization-mode", "spawn-authd"];
-        let defaults = names.map(|name| FlagValues::single(name, "x")).to_vec();
-        let line = flags.with_defaults(defaults);
-        assert_eq!(line, ["--spawn-authd=x", &config, "--secure-port", "1", "--data-dir=/e"]);
-        assert!(CallerFlags::read(words(&["--config=/no/file"])).is_err());
     }
 }

@@ -19,7 +19,7 @@ use serde_json::json;
 use serving::certs::{self, CertError, ServingPair};
 use serving::config_file::FlagValues;
 
-use super::CallerFlags;
+use crate::caller_flags::CallerFlags;
 use crate::config::{Command, Config};
 use crate::console::{print, report_errors};
 use crate::process::{self, RunOptions, StopCondition};
