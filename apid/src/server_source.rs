@@ -7,11 +7,15 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use apimachinery::clock::SystemClock;
+use apimachinery::names::{Names, Preset};
 use bytes::Bytes;
 use http::{HeaderValue, Method, StatusCode, header};
-use serving::client::{CallError, Client, Identity, Limits, Settings, SettingsError, Trust, request};
+use serving::client::{CallError, Client, Identity, Limits, Remote, Settings, SettingsError, Trust, request};
+use serving::client_config::{ClientConfig, Cluster, Target, User};
 
 /// Timeout of a complete text response. For a backup, the timeout of the head of the response, and of each
 /// part of the body.
@@ -25,8 +29,10 @@ pub(crate) const MAX_MESSAGE: usize = 4096;
 /// A server and the credentials for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerSource {
-    /// The URL of the server.
+    /// The URL of the server; empty for that of the kubeconfig.
     pub(crate) server: String,
+    /// A kubeconfig with the server and the credentials, and its context; None for the other fields.
+    pub(crate) kubeconfig: Option<(PathBuf, Option<String>)>,
     /// The CA bundle that verifies the server; None means the CAs of the system.
     pub(crate) authority: Option<PathBuf>,
     /// A file with a bearer token.
@@ -46,6 +52,9 @@ pub(crate) enum SourceError {
         /// The error of the system.
         error: io::Error,
     },
+    /// The kubeconfig, or a file that it names, is invalid. Contains all errors.
+    #[error("{0}")]
+    Kubeconfig(String),
     /// The credentials or the CA bundle are invalid.
     #[error("the client settings are invalid: {0}")]
     Settings(#[from] SettingsError),
@@ -84,6 +93,32 @@ impl ServerSource {
                 Err(SourceError::rejected(code, &text, message))
             }
         }
+    }
+
+    /// Returns the server with its credentials, without a connection.
+    pub(crate) fn remote(&self) -> Result<Remote, SourceError> {
+        let names = Names::new(Preset::Kubernetes, "").map_err(|error| SettingsError(error.to_string()))?;
+        let target = match &self.kubeconfig {
+            Some((path, context)) => ClientConfig::load(path)
+                .and_then(|config| config.target(context.as_deref(), &names))
+                .map_err(|error| SourceError::Kubeconfig(error.to_string()))?,
+            None => self.target(),
+        };
+        let agent = concat!("apid/", env!("CARGO_PKG_VERSION"));
+        Remote::new(target, agent, &names, Arc::new(SystemClock::new()))
+            .map_err(|errors| SourceError::Kubeconfig(errors.join("; ")))
+    }
+
+    /// Returns the flags in the form of a kubeconfig.
+    fn target(&self) -> Target {
+        let cluster = Cluster {
+            server: self.server.clone(),
+            certificate_authority: self.authority.clone(),
+            ..Cluster::default()
+        };
+        let (client_certificate, client_key) = self.certificate.clone().unzip();
+        let user = User { client_certificate, client_key, token_file: self.token.clone(), ..User::default() };
+        Target { cluster, user, ..Target::default() }
     }
 
     /// Returns the value of the header `Authorization` with the token in the file, if the flags name a file.

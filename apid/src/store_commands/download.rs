@@ -8,10 +8,9 @@
 
 use std::path::Path;
 
-use bytes::Bytes;
-use http::{HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
-use serving::client::{Client, request};
+use serving::client::Remote;
 use storage::engine::fjall::offline::{ArchiveFile, BackupSummary};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -45,12 +44,12 @@ impl ServerSource {
     /// See [`DownloadError`]. `max_bytes` is the maximum size of the file.
     pub(super) fn download(&self, target: &Path, max_bytes: u64) -> Result<BackupSummary, DownloadError> {
         let file_error = |error| SourceError::File { path: target.to_owned(), error };
-        let client = Client::new(&self.settings()?).map_err(SourceError::from)?;
+        let remote = self.remote()?;
         let runtime = runtime()?;
         let mut file = ArchiveFile::create(target).map_err(file_error)?;
         let receive = async {
             tokio::select! {
-                result = self.receive(&client, &mut file, target, max_bytes) => result,
+                result = receive(&remote, &mut file, target, max_bytes) => result,
                 signal = wait_for_signal() => Err(DownloadError::Interrupted(signal)),
             }
         };
@@ -63,46 +62,42 @@ impl ServerSource {
             }
         }
     }
+}
 
-    async fn receive(
-        &self,
-        client: &Client,
-        file: &mut ArchiveFile,
-        target: &Path,
-        max_bytes: u64,
-    ) -> Result<(), DownloadError> {
-        let url = format!("{}{BACKUP_PATH}", self.server.trim_end_matches('/'));
-        let mut request = request(Method::POST, &url, Bytes::new()).map_err(SourceError::from)?;
-        let headers = request.headers_mut();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/octet-stream, */*"));
-        headers.extend(self.authorization()?.map(|value| (header::AUTHORIZATION, value)));
-        let response = client.send_for_stream(request, TIMEOUT).await.map_err(SourceError::from)?;
-        let (code, mut body) = (response.status(), response.into_body());
-        let mut message = Vec::new();
-        let mut received_bytes: u64 = 0;
-        while code == StatusCode::OK || message.len() < MAX_MESSAGE {
-            let frame = tokio::time::timeout(TIMEOUT, body.frame()).await;
-            let frame =
-                frame.map_err(|_| DownloadError::Interrupted(format!("no data within {TIMEOUT:?}")))?;
-            let Some(frame) = frame else { break };
-            let frame = frame.map_err(|error| DownloadError::Interrupted(error.to_string()))?;
-            let Some(data) = frame.data_ref() else { continue };
-            if code == StatusCode::OK {
-                received_bytes = received_bytes.saturating_add(data.len() as u64);
-                if received_bytes > max_bytes {
-                    return Err(DownloadError::TooLarge(max_bytes));
-                }
-                file.write(data).map_err(|error| SourceError::File { path: target.to_owned(), error })?;
-            } else {
-                message.extend_from_slice(data.get(..MAX_MESSAGE).unwrap_or(data));
+/// Receives the body of the response into the file.
+async fn receive(
+    remote: &Remote,
+    file: &mut ArchiveFile,
+    target: &Path,
+    max_bytes: u64,
+) -> Result<(), DownloadError> {
+    let accept = HeaderValue::from_static("application/octet-stream, */*");
+    let response = remote.send_for_stream(Method::POST, BACKUP_PATH, accept, TIMEOUT).await;
+    let response = response.map_err(SourceError::from)?;
+    let (code, mut body) = (response.status(), response.into_body());
+    let mut message = Vec::new();
+    let mut received_bytes: u64 = 0;
+    while code == StatusCode::OK || message.len() < MAX_MESSAGE {
+        let frame = tokio::time::timeout(TIMEOUT, body.frame()).await;
+        let frame = frame.map_err(|_| DownloadError::Interrupted(format!("no data within {TIMEOUT:?}")))?;
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| DownloadError::Interrupted(error.to_string()))?;
+        let Some(data) = frame.data_ref() else { continue };
+        if code == StatusCode::OK {
+            received_bytes = received_bytes.saturating_add(data.len() as u64);
+            if received_bytes > max_bytes {
+                return Err(DownloadError::TooLarge(max_bytes));
             }
+            file.write(data).map_err(|error| SourceError::File { path: target.to_owned(), error })?;
+        } else {
+            message.extend_from_slice(data.get(..MAX_MESSAGE).unwrap_or(data));
         }
-        match code {
-            StatusCode::OK => Ok(()),
-            code => {
-                let message = String::from_utf8_lossy(&message).trim().to_owned();
-                Err(SourceError::rejected(code, &message, message.clone()).into())
-            }
+    }
+    match code {
+        StatusCode::OK => Ok(()),
+        code => {
+            let message = String::from_utf8_lossy(&message).trim().to_owned();
+            Err(SourceError::rejected(code, &message, message.clone()).into())
         }
     }
 }

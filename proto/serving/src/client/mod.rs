@@ -68,7 +68,7 @@ pub struct Settings {
     /// Whether a TLS connection may end without the alert `close_notify`, as in Go.
     ///
     /// An attacker can then cut a response that has neither a length nor chunks. So only [`Remote`] has this
-    /// setting: its responses are JSON objects, and a truncated JSON object is invalid.
+    /// setting: its responses are JSON objects or have checksums, so a truncated one is invalid.
     pub accepts_missing_close: bool,
 }
 

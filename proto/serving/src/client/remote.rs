@@ -18,13 +18,14 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::{CallError, Client, ClientResponse, Limits, Proxy, Settings, SettingsError, request};
 use crate::client_config::{Impersonate, Secret, Target};
-use crate::exec::{ClusterInfo, Plugin, terminal};
+use crate::exec::{ClusterInfo, Credentials, Plugin, terminal};
 use crate::reload::Snapshot;
 use crate::trust::{Identity, Trust};
 
@@ -62,6 +63,13 @@ struct FileContents {
     trust: Trust,
     identity: Option<Identity>,
     authorization: Option<HeaderValue>,
+}
+
+/// A request with its connections, and the plugin that returned its credentials.
+struct Call<'a> {
+    client: Client,
+    request: Request<Bytes>,
+    plugin: Option<(&'a Plugin, Arc<Credentials>)>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -159,31 +167,11 @@ impl Remote {
         body: Bytes,
         limits: Limits,
     ) -> Result<ClientResponse, CallError> {
-        let url = format!("{}{path}", self.base);
         let mut can_retry = true;
         loop {
-            let plugin = match &self.plugin {
-                Some(plugin) => {
-                    let credentials = plugin.credentials().await;
-                    Some((plugin, credentials.map_err(|e| CallError::Credentials(e.to_string()))?))
-                }
-                None => None,
-            };
-            let credentials = plugin.as_ref().map(|(_, credentials)| credentials);
-            let (client, mut authorization) =
-                self.current_connections(credentials.and_then(|credentials| credentials.identity.as_ref()))?;
-            if let Some(token) = credentials.and_then(|credentials| credentials.token.as_ref()) {
-                authorization =
-                    Some(bearer_header(token).map_err(|e| CallError::Credentials(e.to_string()))?);
-            }
-            let mut request = request(method.clone(), &url, body.clone())?;
-            let headers = request.headers_mut();
-            headers.extend(self.impersonate.clone());
-            if let Some(authorization) = authorization {
-                headers.insert(header::AUTHORIZATION, authorization);
-            }
-            let response = client.send(request, limits).await?;
-            match plugin {
+            let call = self.prepare(method.clone(), path, body.clone()).await?;
+            let response = call.client.send(call.request, limits).await?;
+            match call.plugin {
                 Some((plugin, credentials)) if response.status == StatusCode::UNAUTHORIZED => {
                     plugin.reject(&credentials).await;
                     if !can_retry {
@@ -194,6 +182,48 @@ impl Remote {
                 _ => return Ok(response),
             }
         }
+    }
+
+    /// Sends a request without a body to a path, and returns the response before its body has arrived, for bodies of
+    /// any size. `accept` is the header `Accept`.
+    ///
+    /// # Errors
+    ///
+    /// See [`CallError`]; `within` limits the time to the head of the response.
+    pub async fn send_for_stream(
+        &self,
+        method: Method,
+        path: &str,
+        accept: HeaderValue,
+        within: Duration,
+    ) -> Result<Response<Incoming>, CallError> {
+        let mut call = self.prepare(method, path, Bytes::new()).await?;
+        call.request.headers_mut().insert(header::ACCEPT, accept);
+        call.client.send_for_stream(call.request, within).await
+    }
+
+    /// Builds a request with the current credentials.
+    async fn prepare(&self, method: Method, path: &str, body: Bytes) -> Result<Call<'_>, CallError> {
+        let plugin = match &self.plugin {
+            Some(plugin) => {
+                let credentials = plugin.credentials().await;
+                Some((plugin, credentials.map_err(|e| CallError::Credentials(e.to_string()))?))
+            }
+            None => None,
+        };
+        let credentials = plugin.as_ref().map(|(_, credentials)| credentials);
+        let (client, mut authorization) =
+            self.current_connections(credentials.and_then(|credentials| credentials.identity.as_ref()))?;
+        if let Some(token) = credentials.and_then(|credentials| credentials.token.as_ref()) {
+            authorization = Some(bearer_header(token).map_err(|e| CallError::Credentials(e.to_string()))?);
+        }
+        let mut request = request(method, &format!("{}{path}", self.base), body)?;
+        let headers = request.headers_mut();
+        headers.extend(self.impersonate.clone());
+        if let Some(authorization) = authorization {
+            headers.insert(header::AUTHORIZATION, authorization);
+        }
+        Ok(Call { client, request, plugin })
     }
 
     /// Returns the current connections and the `Authorization` header of the configuration.
