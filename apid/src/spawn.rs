@@ -224,6 +224,10 @@ impl AuthdCommand {
             .args(&self.arguments)
             .stdin(Stdio::piped())
             .kill_on_drop(true)
+            // The service manager expects notifications of apid alone.
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
+            .env_remove("WATCHDOG_PID")
             // With its own process group, authd gets no Ctrl-C of the terminal: apid stops it at the right
             // time.
             .process_group(0)

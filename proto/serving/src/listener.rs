@@ -109,6 +109,15 @@ impl Listener {
 ///
 /// `AddrInUse` for a live socket, `AlreadyExists` for a file that is not a socket, or the system error.
 pub fn unix(path: &Path) -> io::Result<UnixListener> {
+    unix_with_mode(path, 0o600)
+}
+
+/// Binds a unix socket of a mode, for servers with their own accept loop. The group is that of the process.
+///
+/// # Errors
+///
+/// See [`unix`].
+pub fn unix_with_mode(path: &Path, mode: u32) -> io::Result<UnixListener> {
     let listen_error =
         |e: io::Error| io::Error::new(e.kind(), format!("cannot listen on {}: {e}", path.display()));
     match fs::symlink_metadata(path) {
@@ -130,7 +139,7 @@ pub fn unix(path: &Path) -> io::Result<UnixListener> {
     fs::DirBuilder::new().mode(0o700).create(&directory).map_err(listen_error)?;
     let private_path = directory.join("s");
     let result = UnixListener::bind(&private_path).and_then(|listener| {
-        fs::set_permissions(&private_path, fs::Permissions::from_mode(0o600))?;
+        fs::set_permissions(&private_path, fs::Permissions::from_mode(mode))?;
         fs::rename(&private_path, path)?;
         Ok(listener)
     });
@@ -156,6 +165,14 @@ mod tests {
         };
         assert_eq!(peer, client.local_addr().unwrap());
         assert!(stream.nodelay().unwrap());
+    }
+
+    #[tokio::test]
+    async fn unix_socket_of_a_group_has_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _listener = unix_with_mode(&path, 0o660).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
     }
 
     #[tokio::test]

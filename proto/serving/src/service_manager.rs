@@ -5,19 +5,28 @@
 //! A notification is one datagram to the socket of `NOTIFY_SOCKET`; a name that begins with `@` is abstract.
 //! Without that variable nothing is sent. A failed notification is logged and changes nothing else.
 //!
+//! With `WATCHDOG_USEC`, [`ServiceManager::feed_watchdog`] sends a sign of life twice in each interval, as long as the
+//! caller is alive. The service manager restarts a process that sends none.
+//!
 //! # Reference
 //!
 //! `sd_notify(3)`: READY=1, RELOADING=1 with the monotonic time, STOPPING=1, STATUS.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixDatagram;
 
 use rustix::time::{ClockId, clock_gettime};
+use std::time::Duration;
 
 /// The variable that names the socket.
 const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
+/// The variable with the interval of the watchdog in microseconds, and that with the process id that has a watchdog.
+const WATCHDOG_VARIABLES: (&str, &str) = ("WATCHDOG_USEC", "WATCHDOG_PID");
+/// Time for which a sign of life of the start extends the timeout of the start.
+const START_EXTENSION: Duration = Duration::from_secs(30);
 
 /// The state of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,23 +37,72 @@ pub enum ServiceState {
     Reloading,
     /// The shutdown begins.
     Stopping,
+    /// The start takes long and goes on: the service manager waits further 30 s.
+    Starting,
+    /// The process is alive.
+    Alive,
 }
 
 /// Sends states to the service manager.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceManager {
     socket: Option<OsString>,
+    /// The interval in which the service manager expects a sign of life.
+    watchdog: Option<Duration>,
 }
 
 impl ServiceManager {
     /// The service manager that `NOTIFY_SOCKET` names; without the variable, notifications have no effect.
     pub fn from_environment() -> Self {
-        ServiceManager { socket: std::env::var_os(SOCKET_VARIABLE).filter(|socket| !socket.is_empty()) }
+        let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+        let is_own = number(WATCHDOG_VARIABLES.1).is_none_or(|id| id == u64::from(std::process::id()));
+        ServiceManager {
+            socket: std::env::var_os(SOCKET_VARIABLE).filter(|socket| !socket.is_empty()),
+            watchdog: number(WATCHDOG_VARIABLES.0)
+                .filter(|interval| is_own && *interval > 0)
+                .map(Duration::from_micros),
+        }
     }
 
     /// The service manager that listens at a socket.
     pub fn at(socket: impl Into<OsString>) -> Self {
-        ServiceManager { socket: Some(socket.into()) }
+        ServiceManager { socket: Some(socket.into()), watchdog: None }
+    }
+
+    /// Expects a sign of life in each interval.
+    #[must_use]
+    pub fn with_watchdog(self, interval: Duration) -> Self {
+        ServiceManager { watchdog: Some(interval), ..self }
+    }
+
+    /// Sends a sign of life twice in each interval of the watchdog, if `is_alive` returns true. Never returns.
+    pub async fn feed_watchdog(&self, is_alive: impl Fn() -> bool) -> Infallible {
+        let Some(interval) = self.watchdog else { return std::future::pending().await };
+        loop {
+            if is_alive() {
+                self.notify(ServiceState::Alive);
+            } else {
+                tracing::error!(
+                    "liveness check failed; the watchdog of the service manager gets no sign of life"
+                );
+            }
+            tokio::time::sleep(interval / 2).await;
+        }
+    }
+
+    /// Extends the timeout of the start until the future is ready.
+    pub async fn extend_start<T>(&self, start: impl Future<Output = T>) -> T {
+        self.extend_start_each(START_EXTENSION / 3, start).await
+    }
+
+    async fn extend_start_each<T>(&self, interval: Duration, start: impl Future<Output = T>) -> T {
+        let mut start = std::pin::pin!(start);
+        loop {
+            tokio::select! {
+                result = &mut start => return result,
+                () = tokio::time::sleep(interval) => self.notify(ServiceState::Starting),
+            }
+        }
     }
 
     /// Notifies the service manager of a state. A failure is logged.
@@ -65,6 +123,10 @@ fn message(state: ServiceState) -> String {
             format!("RELOADING=1\nMONOTONIC_USEC={microseconds}\nSTATUS=reloading")
         }
         ServiceState::Stopping => "STOPPING=1\nSTATUS=shutting down".to_owned(),
+        ServiceState::Starting => {
+            format!("EXTEND_TIMEOUT_USEC={}\nSTATUS=starting", START_EXTENSION.as_micros())
+        }
+        ServiceState::Alive => "WATCHDOG=1".to_owned(),
     }
 }
 
@@ -93,6 +155,8 @@ mod tests {
             (ServiceState::Ready, "READY=1\n"),
             (ServiceState::Reloading, "RELOADING=1\nMONOTONIC_USEC="),
             (ServiceState::Stopping, "STOPPING=1\n"),
+            (ServiceState::Starting, "EXTEND_TIMEOUT_USEC=30000000\n"),
+            (ServiceState::Alive, "WATCHDOG=1"),
         ] {
             manager.notify(state);
             let mut bytes = [0; 256];
@@ -100,5 +164,37 @@ mod tests {
             assert!(std::str::from_utf8(&bytes[..length]).unwrap().starts_with(begin), "{state:?}");
         }
         ServiceManager::default().notify(ServiceState::Ready);
+    }
+
+    #[tokio::test]
+    async fn watchdog_gets_a_sign_of_life_only_from_a_live_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let received = UnixDatagram::bind(&path).unwrap();
+        received.set_nonblocking(true).unwrap();
+        let count = || {
+            let mut bytes = [0; 64];
+            std::iter::from_fn(|| received.recv(&mut bytes).ok()).count()
+        };
+        let manager = ServiceManager::at(path).with_watchdog(Duration::from_millis(40));
+        for (is_alive, least) in [(true, 2), (false, 0)] {
+            let feed = manager.feed_watchdog(|| is_alive);
+            assert!(tokio::time::timeout(Duration::from_millis(200), feed).await.is_err());
+            let sent = count();
+            assert!(sent >= least && (is_alive || sent == 0), "{sent}");
+        }
+    }
+
+    #[tokio::test]
+    async fn slow_start_extends_its_timeout() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notify");
+        let received = UnixDatagram::bind(&path).unwrap();
+        let manager = ServiceManager::at(path);
+        let start = tokio::time::sleep(Duration::from_millis(200));
+        manager.extend_start_each(Duration::from_millis(20), start).await;
+        let mut bytes = [0; 64];
+        let length = received.recv(&mut bytes).unwrap();
+        assert!(bytes[..length].starts_with(b"EXTEND_TIMEOUT_USEC="));
     }
 }
