@@ -12,6 +12,7 @@
 mod arrays;
 #[cfg(test)]
 pub(crate) mod captured;
+mod lines;
 mod rate_limit;
 
 use std::io::{IsTerminal, Write};
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use apimachinery::clock::Clock;
 use arrays::ArrayWriter;
+use lines::LineWriter;
 use rate_limit::{RateLimit, spawn_reports};
 
 use tracing::Level;
@@ -84,7 +86,7 @@ pub struct AlreadySetUp;
 pub fn init(verbosity: u8, format: Format, clock: Arc<dyn Clock>) -> Result<(), AlreadySetUp> {
     let limit = RateLimit::new(clock);
     let filter = |verbosity| filter(verbosity).and(limit.clone());
-    let layer = fmt::layer().with_writer(std::io::stderr);
+    let layer = fmt::layer().with_writer(|| LineWriter);
     let layer = match format {
         Format::Text => {
             layer.with_ansi(std::io::stderr().is_terminal()).with_filter(filter(verbosity)).boxed()

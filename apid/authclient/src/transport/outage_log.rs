@@ -6,6 +6,9 @@
 //! logged at the default level, with the reason from `/readyz?verbose` and the path of the socket. The log
 //! line repeats every minute, and one more line reports the end of the problem.
 
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,17 +27,42 @@ impl AuthdConnection {
         let mut schedule = OutageSchedule::default();
         loop {
             match schedule.next_event(self.now(), self.health()) {
-                Some(OutageEvent::Ongoing(reason)) if !self.is_shutting_down() => tracing::warn!(
-                    %reason,
-                    socket = %socket.display(),
-                    "authd is unavailable; requests wait or get 503"
-                ),
+                Some(OutageEvent::Ongoing(reason)) if !self.is_shutting_down() => {
+                    match permission_advice(socket) {
+                        Some(advice) => tracing::warn!(
+                            %reason,
+                            socket = %socket.display(),
+                            advice,
+                            "authd is unavailable; requests wait or get 503"
+                        ),
+                        None => tracing::warn!(
+                            %reason,
+                            socket = %socket.display(),
+                            "authd is unavailable; requests wait or get 503"
+                        ),
+                    }
+                }
                 Some(OutageEvent::Ended) => tracing::info!("authd is available again"),
                 Some(OutageEvent::Ongoing(_)) | None => {}
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
+}
+
+/// Returns what to do if the user of this process may not use the socket; None if it may.
+fn permission_advice(socket: &Path) -> Option<String> {
+    let error =
+        UnixStream::connect(socket).err().filter(|error| error.kind() == ErrorKind::PermissionDenied)?;
+    let user = rustix::process::geteuid();
+    let owner = std::fs::metadata(socket).map(|file| file.uid());
+    Some(match owner {
+        Ok(owner) => format!(
+            "authd runs as the user {owner}, apid runs as the user {user}: run both as one user, or start authd with \
+             --socket-mode=0660 and as a member of a group of apid"
+        ),
+        Err(_) => format!("the user {user} of apid may not enter the folder of the socket ({error})"),
+    })
 }
 
 /// An event to log.
@@ -99,6 +127,26 @@ mod tests {
         assert_eq!(logged_at, [63, 123, 183, 243]);
         assert_eq!(event_at(&mut schedule, 300, Ok(())), Some(OutageEvent::Ended));
         assert_eq!(event_at(&mut schedule, 301, Ok(())), None);
+    }
+
+    #[test]
+    fn socket_of_another_user_is_explained() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert_eq!(permission_advice(&socket), None);
+        assert_eq!(permission_advice(&dir.path().join("absent")), None);
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0)).unwrap();
+        let advice = permission_advice(&socket);
+        // The superuser may use each socket.
+        if !rustix::process::geteuid().is_root() {
+            let advice = advice.unwrap();
+            assert!(
+                advice.contains("run both as one user") && advice.contains("--socket-mode=0660"),
+                "{advice}"
+            );
+        }
     }
 
     #[test]
