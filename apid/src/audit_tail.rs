@@ -162,6 +162,11 @@ fn text<'e>(event: &'e Value, pointer: &str) -> &'e str {
     event.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
+/// The command line after `apid`.
+pub(crate) fn command() -> clap::Command {
+    TailFlags::command()
+}
+
 /// Runs `apid audit-tail`. `arguments` are those after the word `audit-tail`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     let flags = match command_line::parse(TailFlags::command(), arguments) {

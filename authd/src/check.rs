@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use apimachinery::document::{Document, DocumentError};
 use apimachinery::names::{DEFAULT_API_DOMAIN, Names, Preset};
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 use crate::authz::{self, Union, abac};
 use crate::command_line::{USAGE, print_parse_result};
@@ -85,6 +85,11 @@ fn build_authorizers(modes: &authz::Modes, context: &CheckContext) -> Result<(),
     let result = Union::build(modes, &settings, &Mirror::new(names));
     let without_line = |error: &ConfigError| DocumentError { line: None, text: error.to_string() };
     result.map(drop).map_err(|errors| errors.iter().map(without_line).collect())
+}
+
+/// The command line after `authd`.
+pub(crate) fn command() -> clap::Command {
+    CheckFlags::command()
 }
 
 /// Checks the files that the arguments after `authd check` name.

@@ -27,6 +27,8 @@ pub mod authz;
 mod build_info;
 pub mod check;
 mod command_line;
+mod command_list;
+mod commands;
 pub mod config;
 pub mod config_error;
 pub mod controllers;
@@ -43,7 +45,6 @@ pub mod tokens;
 pub mod webhook;
 
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +52,7 @@ use std::time::Duration;
 use apimachinery::clock::{Rng, SystemClock, SystemRng};
 use apimachinery::names::Names;
 use processflags::command_line::text_arguments;
+use serving::service_manager::{ServiceManager, ServiceState};
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -69,15 +71,9 @@ const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// Runs the process until shutdown. `arguments` is the command line with the program name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if arguments.get(1).is_some_and(|argument| argument == "check") {
-        return check::run(arguments.into_iter().skip(2));
-    }
-    if arguments.get(1).is_some_and(inspect::is_command) {
-        return inspect::run(arguments);
-    }
-    if arguments.get(1).is_some_and(|argument| argument == "version") {
-        let _ = write!(std::io::stdout(), "authd {}", build_info::BUILD_INFO.text());
-        return ExitCode::SUCCESS;
+    let is_command = |word: &OsString| !word.is_empty() && !word.as_encoded_bytes().starts_with(b"-");
+    if arguments.get(1).is_some_and(is_command) {
+        return commands::run(arguments.into_iter().skip(1).collect());
     }
     let text_arguments = text_arguments(arguments.into_iter().skip(1));
     let (words, file) = match text_arguments.and_then(with_configuration_file) {
@@ -178,7 +174,9 @@ async fn serve(config: Config, components: grpc::Components) -> Result<(), Box<d
     let _authorization =
         reload::authorization::watch(config.authorization, &modes, &authz, authorization_webhooks, &context);
     let _files = reload::certificates_and_keys::watch(config.reloaded_files, &authn, &context);
-    let listener = serving::listener::unix(&config.socket)?;
+    let listener = serving::listener::unix_with_mode(&config.socket, config.socket_mode)?;
+    let service_manager = ServiceManager::from_environment();
+    service_manager.notify(ServiceState::Ready);
     let active = shared_config.current();
     tracing::info!(
         socket = %config.socket.display(), names = %config.names.preset(),
@@ -187,11 +185,13 @@ async fn serve(config: Config, components: grpc::Components) -> Result<(), Box<d
     drop(active);
     let (reason, drain) = tokio::select! {
         never = grpc::serve(listener, grpc::services(&components)) => match never {},
+        never = service_manager.feed_watchdog(|| true) => match never {},
         _ = terminate.recv() => ("SIGTERM", DRAIN_TIME),
         _ = interrupt.recv() => ("SIGINT", DRAIN_TIME),
         () = wait_for_stdin_eof(), if config.exit_on_stdin_eof => ("standard input closed by the parent process", Duration::ZERO),
     };
     tracing::info!(reason, "authd is shutting down");
+    service_manager.notify(ServiceState::Stopping);
     let _ = std::fs::remove_file(&config.socket);
     // The streams of apid do not end by themselves. Requests in progress get the time `drain`; then the
     // process exits and ends the connections.

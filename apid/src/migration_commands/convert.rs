@@ -41,6 +41,11 @@ struct ConvertFlags {
     preset: PresetFlags,
 }
 
+/// The command line after `apid`.
+pub(crate) fn command() -> clap::Command {
+    ConvertFlags::command()
+}
+
 /// Runs `apid convert`. `arguments` are those after the word `convert`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     run_command(ConvertFlags::command(), arguments, convert)

@@ -60,6 +60,11 @@ enum OutputFormat {
     Json,
 }
 
+/// The command line after `apid`.
+pub(crate) fn command() -> clap::Command {
+    DeprecationsFlags::command()
+}
+
 /// Runs `apid deprecations`. `arguments` are those after the word `deprecations`.
 pub fn run(arguments: impl IntoIterator<Item = String>) -> ExitCode {
     run_command(DeprecationsFlags::command(), arguments, report)
@@ -114,6 +119,7 @@ impl DeprecationsFlags {
         }
         let server = ServerSource {
             server: source.to_owned(),
+            kubeconfig: None,
             authority: self.certificate_authority.clone(),
             token: self.token_file.clone(),
             certificate: self.client_certificate.clone().zip(self.client_key.clone()),

@@ -35,6 +35,7 @@ use serving::reload::Snapshot;
 use crate::authn::webhook::TokenWebhook;
 use crate::authn::{AuthnSettings, JwtSettings, TokenFile};
 use crate::authz::{self, Modes};
+use crate::command_list;
 use crate::config_error::ConfigError;
 use crate::controllers::tokens::EnabledControllers;
 use crate::webhook::WebhookContext;
@@ -49,14 +50,18 @@ const POLICY_FILE: &str = "--authorization-policy-file";
 
 /// The flags as given on the command line or in the file of `--config`.
 #[derive(Debug, Parser)]
-#[command(name = "authd", version, about = "Identifies and authorizes every request of apid.", after_help = after_help())]
+#[command(name = "authd", version, about = "Identifies and authorizes every request of apid.")]
+#[command(override_usage = command_list::usage(), after_help = after_help())]
 pub struct Flags {
     /// ServerConfiguration whose section `authd` has flags; flags of the command line replace those of the file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Unix socket for apid; created with mode 0600
+    /// Unix socket for apid
     #[arg(long, value_name = "PATH")]
     pub socket: PathBuf,
+    /// Mode of the socket: 0600, or 0660 for an apid that runs as another user of the same group
+    #[arg(long, value_name = "MODE", default_value = "0600", value_parser = socket_mode)]
+    pub socket_mode: u32,
     /// Exit at end of file of standard input, so that the process ends with its parent
     #[arg(long)]
     pub exit_on_stdin_eof: bool,
@@ -71,9 +76,17 @@ pub struct Flags {
     pub authd: AuthdFlags,
 }
 
+fn socket_mode(text: &str) -> Result<u32, &'static str> {
+    match text {
+        "0600" | "600" => Ok(0o600),
+        "0660" | "660" => Ok(0o660),
+        _ => Err("the mode must be 0600 or 0660: each user who may use the socket gets any decision"),
+    }
+}
+
 fn after_help() -> String {
     format!(
-        "Authorization modes: {}.\n\nauthd check FILE... checks configuration files without a server.\nauthd why, why-token, who-can and matrix explain the access control of a running server; each has --help.",
+        "Authorization modes: {}.\n\nauthd why, why-token, who-can and matrix explain the access control of a running server; each has --help.",
         authz::help()
     )
 }
@@ -83,6 +96,8 @@ fn after_help() -> String {
 pub struct Config {
     /// The path of the Unix socket for apid.
     pub socket: PathBuf,
+    /// The mode of the socket.
+    pub socket_mode: u32,
     /// The names preset.
     pub names: Arc<Names>,
     /// Settings of the authenticators.
@@ -134,7 +149,8 @@ impl Config {
     pub fn check(flags: Flags, clock: &dyn Clock) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
-        let Flags { socket, exit_on_stdin_eof, generated_key_file, shared, authd, config: _ } = flags;
+        let Flags { socket, socket_mode, exit_on_stdin_eof, generated_key_file, shared, authd, config: _ } =
+            flags;
         let names = Names::new(shared.names.names, &shared.names.api_domain)
             .map_err(|error| errors.push(ConfigError::flag("--api-domain", error.to_string())))
             .ok();
@@ -273,6 +289,7 @@ impl Config {
         };
         Ok(Config {
             socket,
+            socket_mode,
             names,
             authz,
             authn,

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use apimachinery::printable::{escape_json, escape_lines};
-use clap::{Args, Parser};
+use clap::{Args, CommandFactory as _, Parser};
 use serde_json::Value;
 
 use crate::command_line::print_parse_result;
@@ -147,13 +147,14 @@ impl Command {
     }
 }
 
-/// Whether the first argument names a command of this module.
-pub(crate) fn is_command(argument: &OsString) -> bool {
-    ["why", "why-token", "who-can", "matrix", "audit-roles"].iter().any(|command| argument == command)
+/// The command lines of the commands, as subcommands.
+pub(crate) fn command() -> clap::Command {
+    Command::command()
 }
 
-/// Runs a command. `arguments` is the command line with the program name.
-pub(crate) fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+/// Runs a command. `arguments` begin with the name of the command.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let arguments = std::iter::once("authd".into()).chain(arguments);
     let command = match Command::try_parse_from(arguments).and_then(Command::check) {
         Ok(command) => command,
         Err(error) => return print_parse_result(&error),

@@ -14,6 +14,7 @@
 mod authd;
 mod both_processes;
 pub mod command_line;
+pub mod documentation;
 mod passed_on;
 
 pub use authd::{
@@ -21,4 +22,6 @@ pub use authd::{
     OidcFlags, ServiceAccountFlags, TokenWebhookFlags,
 };
 pub use both_processes::{CertificateFlags, LogFlags, NamesFlags, ProxyFlags, SharedFlags};
-pub use passed_on::{given_arguments, given_names, is_flag_of_authd};
+pub use passed_on::{
+    SEPARATE_AUTHD_FLAGS, given_arguments, given_names, is_flag_of_authd, is_flag_of_authd_alone,
+};

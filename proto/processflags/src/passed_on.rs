@@ -5,6 +5,9 @@ use clap::{Arg, ArgMatches, Args, Command};
 
 use super::{AuthdFlags, SharedFlags};
 
+/// The flags of a separate authd, which apid does not declare: with `--spawn-authd`, apid sets them itself.
+pub const SEPARATE_AUTHD_FLAGS: [&str; 4] = ["exit-on-stdin-eof", "generated-key-file", "socket", "socket-mode"];
+
 /// Returns the given flags that authd reads, as arguments `--name=value`. Defaults are left out.
 ///
 /// The command line must declare [`AuthdFlags`] and [`SharedFlags`].
@@ -29,6 +32,11 @@ pub fn given_names(matches: &ArgMatches) -> Vec<String> {
 /// Whether authd reads a flag, whether or not apid reads it too.
 pub fn is_flag_of_authd(name: &str) -> bool {
     flags_of_authd().iter().any(|arg| arg.get_long() == Some(name))
+}
+
+/// Whether only authd reads a flag: apid declares it to pass it on.
+pub fn is_flag_of_authd_alone(name: &str) -> bool {
+    declared_flags::<AuthdFlags>().iter().any(|arg| arg.get_long() == Some(name))
 }
 
 /// The flags that authd reads.
