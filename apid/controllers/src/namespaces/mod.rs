@@ -3,9 +3,9 @@
 //! # Contract
 //!
 //! [`ensure_built_in`] runs before any other write. [`run`] handles every terminating namespace, including
-//! those whose deletion began before a restart. It deletes the objects of every namespaced kind, also those of other
-//! servers behind APIServices, waits for their finalizers, and reports them in the namespace's conditions. Then it removes the finalizer of apid,
-//! and the namespace is removed unless other finalizers block it.
+//! those whose deletion began before a restart. It deletes the objects of every namespaced kind, also those of
+//! other servers behind APIServices, waits for their finalizers, and reports them in the namespace's conditions.
+//! Then it removes the finalizer of apid, and the namespace is removed unless other finalizers block it.
 //!
 //! # Invariants
 //!

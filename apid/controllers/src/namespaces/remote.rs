@@ -3,8 +3,9 @@
 //! # Reference
 //!
 //! The namespace controller of Kubernetes. Each namespaced resource with the verb `delete` is emptied with
-//! `deletecollection`, or object by object if the server does not have that verb. Then the remaining objects are counted. A
-//! server whose resources are not known blocks the deletion of every namespace, because it may store objects there.
+//! `deletecollection`, or object by object if the server does not have that verb. Then the remaining objects are
+//! counted. A server whose resources are not known blocks the deletion of every namespace, because the server may
+//! store objects there. Unlike Kubernetes, a resource without objects in the namespace gets no delete request.
 
 use std::sync::Arc;
 
