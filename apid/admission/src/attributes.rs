@@ -109,7 +109,7 @@ impl<'a> Attributes<'a> {
 
     /// Whether the write has this kind, with any subresource.
     pub fn is_of(&self, kind: ObjectKind) -> bool {
-        !self.resource.is_custom() && self.resource.stem() == kind.group && self.resource.name() == kind.kind
+        self.resource.stem() == Some(kind.group) && self.resource.name() == kind.kind
     }
 
     /// Returns the Status with code 403 and the message `configmaps "x" is forbidden: <reason>`.

@@ -187,8 +187,8 @@ impl Chain {
         attributes: &'a Attributes<'_>,
     ) -> impl Iterator<Item = &'a EnabledPlugin> {
         let kind = attributes.resource;
-        let plan =
-            self.plans.plugins_for((kind.stem(), kind.name(), attributes.subresource), attributes.operation);
+        let target = kind.stem().map(|stem| (stem, kind.name(), attributes.subresource));
+        let plan = self.plans.plugins_for(target, attributes.operation);
         plan.iter().filter_map(|position| self.plugins.get(*position))
     }
 }
@@ -236,10 +236,10 @@ impl Plans {
         Plans { named: named.collect(), others: plan(None) }
     }
 
-    fn plugins_for<'a>(&'a self, target: Target<'a>, operation: Operation) -> &'a [usize] {
+    fn plugins_for<'a>(&'a self, target: Option<Target<'a>>, operation: Operation) -> &'a [usize] {
         // The map has static keys; the shorter lifetime here allows a lookup with borrowed keys.
         let named: &'a HashMap<Target<'a>, Plan> = &self.named;
-        operation.value_in::<Vec<usize>>(named.get(&target).unwrap_or(&self.others))
+        operation.value_in::<Vec<usize>>(target.and_then(|target| named.get(&target)).unwrap_or(&self.others))
     }
 }
 

@@ -219,7 +219,7 @@ impl<'a> Representation<'a> {
                 Status::failure(Reason::Unknown, text)
             }
             None => {
-                let scheme = names.scheme_source(self.resource.stem());
+                let scheme = names.scheme_source(self.resource.stem().unwrap_or_default());
                 let scheme = scheme.map(|scheme| format!(" in scheme {}", quote(scheme))).unwrap_or_default();
                 let (kind, version) = (quote(&shorten(kind)), quote(&shorten(api_version)));
                 Status::internal(format!("no kind {kind} is registered for version {version}{scheme}"))

@@ -223,9 +223,9 @@ impl Kind {
         &self.group_resource.resource
     }
 
-    /// Group stem of a built-in kind, full group name of a custom kind.
-    pub fn stem(&self) -> &str {
-        self.row().map_or(&self.group_kind.group, |row| row.group)
+    /// Group stem of a built-in kind; None for a custom kind, even if its group has the name of a stem.
+    pub fn stem(&self) -> Option<&'static str> {
+        self.row().map(|row| row.group)
     }
 
     /// Preferred version.
@@ -331,7 +331,7 @@ impl Kind {
 
     /// Go package of the internal type in kube-apiserver, for messages about other kinds.
     pub fn internal_package(&self) -> &str {
-        internal_package(self.schema.type_name(), self.stem())
+        internal_package(self.schema.type_name(), &self.group_kind.group)
     }
 
     /// Storage-version name of a selectable field of this version; None if the field is not selectable.

@@ -190,7 +190,7 @@ impl<'a> Case<'a> {
     fn new(resource: &Kind, case: &'a Value) -> Self {
         let preset = if case["names"] == "svc" { Preset::Svc } else { Preset::Kubernetes };
         let names = Names::new(preset, "example.test").unwrap();
-        let group = names.group(resource.stem());
+        let group = names.group(resource.stem().unwrap());
         let resource = Arc::clone(Registry::new(&names).find_kind(&group, resource.name()).unwrap());
         let clock = ManualClock::at(time::parse(CREATED).unwrap());
         Case { case, names, resource, clock, rng: SeededRng::new(1) }

@@ -119,7 +119,7 @@ pub(super) fn decode(
         GroupVersion { group: resource.group_resource.group.clone(), version: version.to_owned() };
     let custom = resource.is_custom().then_some(resource);
     let expected = ExpectedType {
-        group: resource.stem(),
+        group: resource.stem().unwrap_or(&resource.group_resource.group),
         type_name: resource.schema.type_name(),
         kind: resource.name(),
         version,
@@ -174,7 +174,8 @@ impl ExpectedType<'_> {
         let registry = api_state.kinds.registry();
         let is_registered = registry
             .find_kind_version(group, version, kind)
-            .is_some_and(|found| !found.is_custom() && api_state.names.scheme_source(found.stem()) == scheme);
+            .and_then(|found| found.stem())
+            .is_some_and(|stem| api_state.names.scheme_source(stem) == scheme);
         if is_registered && kind == self.kind {
             return self.reject_version(api_version);
         }

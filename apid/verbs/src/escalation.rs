@@ -16,7 +16,9 @@ impl Call<'_> {
     /// 403 with the missing rights, 404 for a binding to a role that does not exist, 503 without a decision.
     pub(super) async fn check_escalation(&self, new: &Object, old: Option<&Object>) -> Result<(), Status> {
         let kind = self.collection.kind.internal();
-        if kind.stem() != "rbac.authorization" || old.is_some_and(|old| differs_only_in_gc_fields(new, old)) {
+        if kind.stem() != Some("rbac.authorization")
+            || old.is_some_and(|old| differs_only_in_gc_fields(new, old))
+        {
             return Ok(());
         }
         // A binding to another kind grants nothing, and validation rejects it with its own causes.

@@ -43,8 +43,7 @@ impl Call<'_> {
         old: Option<&Object>,
     ) -> Result<(), Status> {
         let kind = self.collection.kind.internal();
-        if self.collection.kind.is_custom()
-            || kind.stem() != "admissionregistration"
+        if kind.stem() != Some("admissionregistration")
             || !self.subresource.is_empty()
             || self.authorized.is_internal()
             || self.authorized.user().in_group(MASTERS)

@@ -47,8 +47,8 @@ impl Selection {
                     format!("{} is not a known field selector: only {known}", quote(field))
                 }
                 // kube-apiserver words this failure differently for two kinds.
-                ("batch", "Job") => format!("field label {} not supported for Job", quote(field)),
-                ("resource", "ResourceSlice") => {
+                (Some("batch"), "Job") => format!("field label {} not supported for Job", quote(field)),
+                (Some("resource"), "ResourceSlice") => {
                     let version = served_resource.api_version();
                     format!("field label not supported for {version}, Kind=ResourceSlice: {field}")
                 }

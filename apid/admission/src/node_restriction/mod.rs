@@ -89,7 +89,8 @@ impl KubeletWrite<'_> {
     async fn check(&self) -> Result<(), Status> {
         let kind = self.attributes.resource;
         let is_creation = self.attributes.operation == Operation::Create;
-        match (kind.stem(), kind.name(), self.attributes.subresource) {
+        let Some(stem) = kind.stem() else { return Ok(()) };
+        match (stem, kind.name(), self.attributes.subresource) {
             ("", "Pod", "") if is_creation => self.check_pod_creation().await,
             ("", "Pod", "") => self.check_pod_deletion(),
             ("", "Pod", "status") => self.check_pod_status(),

@@ -54,9 +54,9 @@ pub(super) enum MeasurementRule {
 
 pub(super) fn rule(resource: &Kind) -> MeasurementRule {
     match (resource.stem(), resource.plural()) {
-        ("", "pods") => MeasurementRule::Pods,
-        ("", "services") => MeasurementRule::Services,
-        ("", "persistentvolumeclaims") => MeasurementRule::Claims,
+        (Some(""), "pods") => MeasurementRule::Pods,
+        (Some(""), "services") => MeasurementRule::Services,
+        (Some(""), "persistentvolumeclaims") => MeasurementRule::Claims,
         _ => MeasurementRule::Plain,
     }
 }
@@ -87,7 +87,7 @@ pub fn counts_resource(resource: &Kind, name: &str, names: &Names) -> bool {
             matches!(of_class.unwrap_or(name), "persistentvolumeclaims" | "requests.storage")
         }
         MeasurementRule::Plain => {
-            resource.stem().is_empty() && resource.plural() == name && PLURALS.contains(&name)
+            resource.stem() == Some("") && resource.plural() == name && PLURALS.contains(&name)
         }
     }
 }
@@ -169,7 +169,7 @@ impl MeasuredObject {
             }
             MeasurementRule::Plain => {
                 let plural = resource.plural();
-                if resource.stem().is_empty() && PLURALS.contains(&plural) {
+                if resource.stem() == Some("") && PLURALS.contains(&plural) {
                     add_usage(plural.to_owned(), Quantity::from_integer(1));
                 }
             }

@@ -349,8 +349,9 @@ impl DefinitionController {
             return;
         }
         all.sort_by(|a, b| {
-            a.stem()
-                .cmp(b.stem())
+            a.group_resource
+                .group
+                .cmp(&b.group_resource.group)
                 .then_with(|| compare_versions(b.version(), a.version()))
                 .then_with(|| a.plural().cmp(b.plural()))
         });

@@ -192,7 +192,10 @@ pub(super) fn tag(resource: &Kind, version: &str) -> String {
 
 /// Returns the part of a tag for the API group: `rbacAuthorization`.
 pub(super) fn tag_group(resource: &Kind) -> String {
-    let stem = if resource.stem().is_empty() { "core" } else { resource.stem() };
+    let stem = match resource.stem() {
+        Some("") => "core",
+        stem => stem.unwrap_or(&resource.group_resource.group),
+    };
     let mut words = stem.split('.');
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |tag, word| tag + &camel(word))

@@ -247,3 +247,13 @@ fn many_deprecated_versions_name_newest_version() {
     let text = &oldest.deprecation.as_ref().unwrap().warning;
     assert!(text.contains("/v1 ") && text.contains("; use ") && text.contains("/v40000 "), "{text}");
 }
+
+#[test]
+fn kind_of_definition_has_no_stem_even_in_a_group_with_the_name_of_one() {
+    let mut definition = definition(&json!([{"name": "v1", "served": true, "storage": true}]));
+    if let Some(Value::Object(spec)) = definition.get_mut("spec") {
+        spec.insert("group".to_owned(), "rbac.authorization".into());
+    }
+    let kinds = resources(&definition, &kubernetes()).unwrap();
+    assert_eq!((kinds[0].stem(), &*kinds[0].group_kind.group), (None, "rbac.authorization"));
+}
