@@ -1,8 +1,11 @@
-# Sets apid to the path of the program: $APID, then the release and debug builds of this repository, then PATH.
+# Sets apid to the path of the program: $APID, then that of the archive, the builds of this repository, and PATH.
 # The scripts of this folder source this file.
 root=$(dirname -- "$0")/../..
 if [ -n "${APID:-}" ]; then
     apid=$APID
+elif [ -x "${0%/*}/../bin/apid" ]; then
+    # The archive of a release.
+    apid=${0%/*}/../bin/apid
 elif [ -x "$root/target/release/apid" ]; then
     apid=$root/target/release/apid
 elif [ -x "$root/target/debug/apid" ]; then

@@ -21,6 +21,7 @@ import time
 import zipfile
 
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
+LEVEL = int(os.environ.get("RELEASE_COMPRESSION", "9"))
 DESCRIPTION = "A private Kubernetes-compatible API server for tests"
 
 
@@ -46,12 +47,12 @@ def wheel(arguments):
     record = "".join(f"{name},sha256={digest(data)},{len(data)}\n" for name, (data, _) in sorted(files.items()))
     files[f"{info}/RECORD"] = ((record + f"{info}/RECORD,,\n").encode(), 0o644)
     moment = time.gmtime(max(EPOCH, 315532800))[:6]
-    with zipfile.ZipFile(pathlib.Path(arguments.out) / f"apid_testenv-{arguments.version}-{tag}.whl", "w") as archive:
+    with zipfile.ZipFile(pathlib.Path(arguments.out) / f"apid_testenv-{arguments.version}-{tag}.whl", "w", compresslevel=LEVEL) as archive:
         for name, (data, mode) in sorted(files.items()):
             entry = zipfile.ZipInfo(name, moment)
             entry.external_attr = (0o100000 | mode) << 16
             entry.compress_type = zipfile.ZIP_DEFLATED
-            archive.writestr(entry, data)
+            archive.writestr(entry, data, compresslevel=LEVEL)
 
 
 def npm(arguments):
@@ -76,7 +77,7 @@ def npm(arguments):
             entry.size, entry.mode, entry.mtime = len(data), mode, EPOCH
             archive.addfile(entry, io.BytesIO(data))
     with open(pathlib.Path(arguments.out) / f"apid-testenv-{arguments.version}.tgz", "wb") as file:
-        with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+        with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0, compresslevel=LEVEL) as packed:
             packed.write(content.getvalue())
 
 

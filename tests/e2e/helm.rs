@@ -97,6 +97,61 @@ async fn helm_installs_upgrades_and_rolls_back_chart_with_definition() {
         .expect(200);
 }
 
+/// The chart of this repository: accepted by Helm without a warning, and by the strict validation of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
+    let Some(program) = helm() else { return };
+    let server = test_server();
+    let helm = Helm { program, server: &server };
+    let root = prerequisites::repository();
+    let chart = root.join("deploy/helm/apid").display().to_string();
+    let lint = helm.run(&["lint", "--strict", &chart]);
+    assert!(lint.contains("0 chart(s) failed") && !lint.contains("[WARNING]"), "{lint}");
+    let manifests = helm.run(&["template", "apid", &chart, "--namespace", "apid"]);
+    let file = root.join("deploy/kubernetes/apid.yaml");
+    let head = "# The chart deploy/helm/apid with its default values; `UPDATE=1 cargo test -p tests --test system chart_of` writes\n\
+                # this file. Create the namespace apid first: kubectl create namespace apid\n";
+    let expected = format!("{head}{manifests}");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, &expected).expect("the file can be written");
+    }
+    let current = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(current, expected, "{} is outdated: run the test with UPDATE=1", file.display());
+    for values in [
+        "storage.persistent=false",
+        "etcd.servers={https://etcd-0:2379,https://etcd-1:2379},etcd.tlsSecret=etcd-client",
+        "networkPolicy.enabled=false,hosts={a.example}",
+        "apidFlags={--v=4},authdFlags={--v=4},image.pullSecrets[0].name=x,storage.storageClassName=fast",
+    ] {
+        helm.run(&["template", "apid", &chart, "--set", values]);
+    }
+    let monitor = helm.run(&["template", "apid", &chart, "--set", "serviceMonitor.enabled=true"]);
+    assert!(monitor.contains("kind: ServiceMonitor"), "{monitor}");
+
+    helm.run(&["install", "pair", &chart, "--namespace", "pair", "--create-namespace"]);
+    let client = Client::new(port(&server), Some(server.token().to_owned()));
+    // The level `restricted` of Pod Security has no objection to the pods.
+    let label = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    client.patch("/api/v1/namespaces/pair", "application/merge-patch+json", &label).await.expect(200);
+    let set = client.get("/apis/apps/v1/namespaces/pair/statefulsets/pair").await.expect(200);
+    let template = &set["spec"]["template"];
+    let pod = json!({"metadata": {"name": "pair-0", "labels": template["metadata"]["labels"]}, "spec": template["spec"]});
+    let mut pod = pod;
+    let volumes = pod["spec"]["volumes"].as_array_mut().expect("volumes");
+    volumes.push(json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-pair-0"}}));
+    client.post("/api/v1/namespaces/pair/pods", &pod).await.expect(201);
+    for container in template["spec"]["containers"].as_array().expect("containers") {
+        let context = &container["securityContext"];
+        assert_eq!(context["readOnlyRootFilesystem"], true, "{container}");
+        assert_eq!(context["capabilities"]["drop"], json!(["ALL"]), "{container}");
+    }
+    let budget = "/apis/policy/v1/namespaces/pair/poddisruptionbudgets/pair";
+    client.get(budget).await.expect(200);
+    client.get("/apis/networking.k8s.io/v1/namespaces/pair/networkpolicies/pair").await.expect(200);
+    helm.run(&["uninstall", "pair", "-n", "pair"]);
+    client.get(budget).await.expect(404);
+}
+
 /// Agents with the network of their node: container ports without hostPort in pod templates.
 #[tokio::test(flavor = "multi_thread")]
 async fn helm_installs_and_upgrades_daemon_sets_with_host_network() {
