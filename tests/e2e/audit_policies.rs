@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tests::harness::{AuditLog, Client, ControlPlane, Options, eventually};
 
 /// A recorded script: requests before all policies, and requests under each policy.
-struct Script {
-    setup: Vec<Value>,
-    requests: Vec<Value>,
+pub(super) struct Script {
+    pub(super) setup: Vec<Value>,
+    pub(super) requests: Vec<Value>,
 }
 
 /// Objects that the script creates or changes, and that a later run of the script must not find.
@@ -35,7 +35,7 @@ const OTHER_RESPONSES: [(&str, &str); 7] = [
     ("r46", "a HEAD request has the response of GET"),
 ];
 
-fn read_script(folder: &Path) -> Script {
+pub(super) fn read_script(folder: &Path) -> Script {
     let text = fs::read_to_string(folder.join("requests.json")).expect("the script");
     let script: Value = serde_json::from_str(&text).expect("JSON");
     let list = |name: &str| script[name].as_array().expect("a list").clone();
@@ -43,7 +43,7 @@ fn read_script(folder: &Path) -> Script {
 }
 
 /// Sends the requests of a script, and returns the code of each.
-async fn send(plane: &ControlPlane, requests: &[Value]) -> Vec<(String, u16)> {
+pub(super) async fn send(plane: &ControlPlane, requests: &[Value]) -> Vec<(String, u16)> {
     let mut captured: BTreeMap<String, String> = BTreeMap::new();
     let mut codes = Vec::new();
     for request in requests {
@@ -89,7 +89,7 @@ async fn send(plane: &ControlPlane, requests: &[Value]) -> Vec<(String, u16)> {
 }
 
 /// Restores the state before a run of the script.
-async fn restore(plane: &ControlPlane, script: &Script) {
+pub(super) async fn restore(plane: &ControlPlane, script: &Script) {
     let admin = plane.admin();
     for path in CREATED {
         admin.delete(path).await;
@@ -203,7 +203,7 @@ fn mask(value: &mut Value) {
 }
 
 /// Compares the events of a run with the recorded ones. Returns the differences.
-fn compare(policy: &str, recorded: &[Value], found: &[Value]) -> Vec<String> {
+pub(super) fn compare(policy: &str, recorded: &[Value], found: &[Value]) -> Vec<String> {
     let mut differences = Vec::new();
     let ids = |events: &[Value]| -> Vec<(String, String)> {
         let key = |event: &Value| (event["auditID"].to_string(), event["stage"].to_string());
