@@ -179,8 +179,14 @@ impl Store for FormedStore {
     /// # Errors
     ///
     /// A value is encrypted: the form inside cannot be converted, so that the rows would be useless in another engine.
-    async fn stored_rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
-        let page = self.engine.stored_rows_within(start, bytes, at).await?;
+    async fn stored_rows_within(
+        &self,
+        prefix: &str,
+        start: &str,
+        bytes: usize,
+        at: Revision,
+    ) -> Result<Page> {
+        let page = self.engine.stored_rows_within(prefix, start, bytes, at).await?;
         if let Some(row) = page.rows.iter().find(|row| row.value.starts_with(ENCRYPTED_PREFIX)) {
             return Err(Error::Unavailable(format!(
                 "key `{}` is encrypted: use `etcdctl snapshot save`, or `apid store copy` with \
@@ -314,7 +320,7 @@ mod tests {
         let refused = store.commit("c", Op::Create(rows[0].value.clone())).await;
         assert!(matches!(refused, Err(Error::Corrupt(_))), "{refused:?}");
         engine.commit("d", Op::Create("k8s:enc:x".into())).await.unwrap();
-        let refused = store.stored_rows_within("", 1000, store.revision()).await;
+        let refused = store.stored_rows_within("", "", 1000, store.revision()).await;
         assert!(refused.is_err_and(|error| error.to_string().contains("key `d` is encrypted")));
     }
 }

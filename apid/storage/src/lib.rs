@@ -350,6 +350,9 @@ pub trait Store: Send + Sync + 'static {
     /// The key of each row begins with `prefix` and is not before `start`. `start` is a full key; `""` begins
     /// at the prefix. `limit` is the maximum number of rows; 0 means all. All pages read at one revision are
     /// one snapshot.
+    ///
+    /// An engine may order the resources of a prefix that covers several of them in its own way. `start` then continues
+    /// in this order, and each page ends where the next one begins.
     async fn range(&self, prefix: &str, start: &str, limit: usize, at: Option<Revision>) -> Result<Page>;
 
     /// As [`Store::range`] at a revision, with a limit in bytes.
@@ -383,14 +386,20 @@ pub trait Store: Send + Sync + 'static {
         Ok(page)
     }
 
-    /// As [`Store::rows_within`] for all keys, with the bytes as the engine holds them: encrypted values stay
+    /// As [`Store::rows_within`] without a limit of rows, with the bytes as the engine holds them: encrypted values stay
     /// encrypted. For backups.
     ///
     /// # Errors
     ///
     /// As [`Store::rows_within`].
-    async fn stored_rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
-        self.rows_within("", start, 0, bytes, at).await
+    async fn stored_rows_within(
+        &self,
+        prefix: &str,
+        start: &str,
+        bytes: usize,
+        at: Revision,
+    ) -> Result<Page> {
+        self.rows_within(prefix, start, 0, bytes, at).await
     }
 
     /// Whether an unchanged write of a key changes its stored bytes, because another key or another provider

@@ -28,13 +28,13 @@ use tonic::{Code, ConnectError, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::protocol as pb;
-use super::status::Telemetry;
+use super::telemetry::Telemetry;
 use crate::{Error, Revision};
 
 /// Time limit of one attempt of a call. etcd itself gives up after 7 s.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit of a connection, as in kube-apiserver.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit of a connection: below that of each call, so that a call that is not connected is known as unsent.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(4);
 /// Pause between two pings of an idle connection, as in kube-apiserver.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time limit of the answer to a ping, as in kube-apiserver.
@@ -105,6 +105,8 @@ pub(super) struct Failure {
     message: String,
     /// Whether the request did not reach etcd.
     is_unsent: bool,
+    /// Whether the connection failed, and not etcd.
+    is_of_connection: bool,
 }
 
 impl fmt::Display for Failure {
@@ -140,6 +142,8 @@ impl Failure {
             code: status.code(),
             message: status.message().to_owned(),
             is_unsent,
+            // The status of a response has no source.
+            is_of_connection: status.source().is_some(),
         }
     }
 
@@ -150,6 +154,7 @@ impl Failure {
             code: Code::DeadlineExceeded,
             message,
             is_unsent: false,
+            is_of_connection: false,
         }
     }
 
@@ -160,6 +165,7 @@ impl Failure {
             code: Code::Unavailable,
             message: message.to_owned(),
             is_unsent: false,
+            is_of_connection: false,
         }
     }
 
@@ -181,7 +187,7 @@ impl Failure {
     /// Whether another member may answer the call.
     fn concerns_the_member(&self) -> bool {
         matches!(self.code, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown)
-            || (self.code == Code::Internal && self.is_unsent)
+            || (self.code == Code::Internal && self.is_of_connection)
     }
 
     /// The error of the contract for a call without more facts.
@@ -222,6 +228,8 @@ struct Member {
     name: String,
     channel: Channel,
     is_resting: AtomicBool,
+    /// The key of health checks.
+    health_key: Vec<u8>,
 }
 
 impl Member {
@@ -236,13 +244,16 @@ impl Member {
         }
     }
 
+    /// Asks for a key until the member answers. Only a member with a leader answers such a read.
     async fn recover(member: Weak<Self>) {
         let mut pause = SHORTEST_REST;
         loop {
             tokio::time::sleep(pause).await;
             let Some(member) = member.upgrade() else { return };
-            let check: Result<pb::StatusResponse, _> =
-                call_channel(&member, Method::Status, pb::StatusRequest {}, CHECK_TIMEOUT).await;
+            let read =
+                pb::RangeRequest { key: member.health_key.clone(), limit: 1, ..pb::RangeRequest::default() };
+            let check: Result<pb::RangeResponse, _> =
+                call_channel(&member, Method::Range, read, CHECK_TIMEOUT).await;
             if check.is_ok() {
                 member.is_resting.store(false, Ordering::Relaxed);
                 return;
@@ -268,12 +279,14 @@ impl Client {
     pub(super) fn new(
         urls: &[String],
         tls: Option<Arc<dyn Tls>>,
+        health_key: Vec<u8>,
         telemetry: Arc<dyn Telemetry>,
     ) -> Result<Self, String> {
         if urls.is_empty() {
             return Err("no URL of an etcd server".to_owned());
         }
-        let members = urls.iter().map(|url| member(url, tls.clone())).collect::<Result<_, _>>()?;
+        let members =
+            urls.iter().map(|url| member(url, tls.clone(), health_key.clone())).collect::<Result<_, _>>()?;
         Ok(Client { members, turn: AtomicUsize::new(0), telemetry })
     }
 
@@ -411,7 +424,15 @@ where
 }
 
 /// A member at an URL such as `https://etcd-0:2379`.
-fn member(url: &str, tls: Option<Arc<dyn Tls>>) -> Result<Arc<Member>, String> {
+fn member(url: &str, tls: Option<Arc<dyn Tls>>, health_key: Vec<u8>) -> Result<Arc<Member>, String> {
+    // The URL names the member in messages, and must hold no password.
+    if url.contains('@') {
+        return Err(
+            "an URL of an etcd server has a user: use an URL such as `https://etcd-0:2379`, and a client \
+                    certificate"
+                .to_owned(),
+        );
+    }
     let invalid = |problem: &str| format!("`{url}`: {problem}; use an URL such as `https://etcd-0:2379`");
     let uri: Uri = url.parse().map_err(|_| invalid("the URL is invalid"))?;
     let host = uri.host().map(|host| host.trim_matches(['[', ']']).to_owned());
@@ -429,24 +450,34 @@ fn member(url: &str, tls: Option<Arc<dyn Tls>>) -> Result<Arc<Member>, String> {
     let endpoint = Endpoint::from_shared(format!("http://{authority}"))
         .map_err(|error| invalid(&error.to_string()))?
         .origin(uri.clone())
-        .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
         .keep_alive_while_idle(true);
     let connector = tower::service_fn(move |_: Uri| {
         let (host, tls) = (host.clone(), tls.clone());
         async move {
-            let tcp = TcpStream::connect((host.as_str(), port)).await?;
-            tcp.set_nodelay(true)?;
-            let connection: Box<dyn Connection> = match tls {
-                Some(tls) => tls.connect(&host, tcp).await?,
-                None => Box::new(tcp),
-            };
-            Ok::<_, io::Error>(TokioIo::new(connection))
+            // The limit is within the connector: the error of the transport's own limit does not tell that nothing was sent.
+            let connect = connect(&host, port, tls);
+            match tokio::time::timeout(CONNECT_TIMEOUT, connect).await {
+                Ok(connection) => connection.map(TokioIo::new),
+                Err(_) => Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()),
+                )),
+            }
         }
     });
     let channel = endpoint.connect_with_connector_lazy(connector);
-    Ok(Arc::new(Member { name: url.to_owned(), channel, is_resting: AtomicBool::new(false) }))
+    Ok(Arc::new(Member { name: url.to_owned(), channel, is_resting: AtomicBool::new(false), health_key }))
+}
+
+async fn connect(host: &str, port: u16, tls: Option<Arc<dyn Tls>>) -> io::Result<Box<dyn Connection>> {
+    let tcp = TcpStream::connect((host, port)).await?;
+    tcp.set_nodelay(true)?;
+    match tls {
+        Some(tls) => tls.connect(host, tcp).await,
+        None => Ok(Box::new(tcp)),
+    }
 }
 
 #[cfg(test)]
@@ -498,12 +529,21 @@ mod tests {
         assert!(!self::failure(Code::Unavailable, "broken pipe").is_unsent);
     }
 
+    #[test]
+    fn an_interrupted_connection_concerns_the_member() {
+        let mut status = Status::internal("h2 protocol error");
+        status.set_source(Arc::new(io::Error::other("GOAWAY")));
+        let failure = Failure::new("m", &status);
+        assert!(failure.concerns_the_member() && !failure.is_unsent, "{failure:?}");
+        assert!(!self::failure(Code::Internal, "etcdserver: a fault").concerns_the_member());
+    }
+
     #[tokio::test]
     async fn resting_member_is_the_last_choice() {
         struct Nothing;
         impl Telemetry for Nothing {}
         let urls = ["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()];
-        let client = Client::new(&urls, None, Arc::new(Nothing)).unwrap();
+        let client = Client::new(&urls, None, Vec::new(), Arc::new(Nothing)).unwrap();
         let first = |client: &Client| client.order().first().map(|member| member.name.clone());
         assert_ne!(first(&client), first(&client), "members take turns");
         client.record_failure(&urls[0]);
@@ -517,8 +557,70 @@ mod tests {
     #[tokio::test]
     async fn urls_without_scheme_or_host_are_rejected() {
         for url in ["etcd:2379", "ftp://etcd:2379", "http://", "", "https://etcd:2379"] {
-            let error = member(url, None).err().unwrap_or_default();
+            let error = member(url, None, Vec::new()).err().unwrap_or_default();
             assert!(error.contains("https://etcd-0:2379"), "{url}: {error}");
         }
+        let error = member("https://root:password@etcd:2379", None, Vec::new()).err().unwrap_or_default();
+        assert!(error.contains("has a user") && !error.contains("password"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_takes_too_long_is_an_unsent_request() {
+        struct Silent;
+        #[async_trait]
+        impl Tls for Silent {
+            async fn connect(&self, _: &str, _: TcpStream) -> io::Result<Box<dyn Connection>> {
+                std::future::pending().await
+            }
+        }
+        struct Nothing;
+        impl Telemetry for Nothing {}
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let client = Client::new(&[url], Some(Arc::new(Silent)), Vec::new(), Arc::new(Nothing)).unwrap();
+        let failure = client.call::<_, pb::TxnResponse>(Method::Txn, pb::TxnRequest::default()).await;
+        let failure = failure.unwrap_err();
+        assert!(failure.is_unsent && failure.text.contains("no connection within 4 s"), "{failure:?}");
+    }
+
+    #[tokio::test]
+    async fn a_member_without_a_quorum_keeps_resting() {
+        use prerequisites::etcd::{EtcdServer, Release};
+        struct Nothing;
+        impl Telemetry for Nothing {}
+        let ports: Vec<u16> = (0..2)
+            .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+            .collect::<Vec<_>>()
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
+        let cluster =
+            format!("--initial-cluster=m0=http://127.0.0.1:{},m1=http://127.0.0.1:{}", ports[0], ports[1]);
+        let start = |number: usize| {
+            let (name, peer) = (format!("--name=m{number}"), format!("http://127.0.0.1:{}", ports[number]));
+            let (listen, advertise) =
+                (format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}"));
+            EtcdServer::start(Release::Current, &[&name, &listen, &advertise, &cluster])
+        };
+        let (Some(first), Some(mut second)) = (start(0), start(1)) else { return };
+        let urls = [first.url().to_owned()];
+        let client = Client::new(&urls, None, b"/health".to_vec(), Arc::new(Nothing)).unwrap();
+        let begin = std::time::Instant::now();
+        let recovers = async || {
+            while client.members[0].is_resting() {
+                assert!(begin.elapsed() < Duration::from_secs(60), "the member does not recover");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        client.record_failure(&urls[0]);
+        recovers().await;
+        second.kill();
+        client.record_failure(&urls[0]);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(client.members[0].is_resting(), "the member has no leader");
+        let status = client.statuses().await.pop().unwrap().1;
+        assert!(status.is_ok(), "the member itself answers: {status:?}");
+        second.restart();
+        recovers().await;
     }
 }

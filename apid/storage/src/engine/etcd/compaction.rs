@@ -65,8 +65,9 @@ async fn compact(round: &mut Round, shared: &Shared, client: &Client) -> Result<
         let found = found.flat_map(|range| range.kvs).next().unwrap_or_default();
         round.version = found.version;
         let text = std::str::from_utf8(&found.value).unwrap_or_default();
-        if let Ok(compacted) = text.parse() {
-            shared.raise_compacted(Revision(compacted));
+        if let Ok(compacted) = text.parse::<u64>() {
+            // The key can come from another cluster.
+            shared.raise_compacted(Revision(compacted.min(newest)));
         }
         return Ok(());
     }

@@ -36,8 +36,10 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause without changes after which the task writes the key of the engine, for old releases.
 const MARK_INTERVAL: Duration = Duration::from_secs(60);
-/// Time after which a member that does not answer a request for progress is left.
+/// Time after which a member that does not answer a request for progress is left, if nobody waits for the answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time without messages after which a member is left, if somebody waits for a revision.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before a watch that ended is opened again; doubled for each further failure.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause before a watch is opened again.
@@ -75,6 +77,8 @@ pub(super) struct Events {
     stream: tonic::Streaming<pb::WatchResponse>,
     member: String,
     pending: Vec<pb::Event>,
+    /// The time of the last message or fragment.
+    heard: Instant,
 }
 
 /// A message of a watch stream.
@@ -110,7 +114,7 @@ impl Events {
         // The receiver is part of `requests`.
         let _ = sender.send(create).await;
         let (member, status, stream) = client.watch(requests).await?;
-        Ok((Events { stream, member: member.to_owned(), pending: Vec::new() }, status))
+        Ok((Events { stream, member: member.to_owned(), pending: Vec::new(), heard: Instant::now() }, status))
     }
 
     /// Waits for the next message. Cancel-safe.
@@ -121,6 +125,7 @@ impl Events {
                 Ok(None) => return Err(Failure::own(&self.member, "the stream ended")),
                 Err(status) => return Err(Client::stream_failure(&self.member, &status)),
             };
+            self.heard = Instant::now();
             if response.compact_revision > 0 {
                 return Ok(Message::Compacted(Revision(
                     u64::try_from(response.compact_revision).unwrap_or(0),
@@ -238,7 +243,7 @@ impl Feed {
                 End::Closed => return,
                 End::Gap(reason) => {
                     tracing::error!(reason, "changes of etcd are lost");
-                    *self.shared.interruption.lock() = Some((begin, reason.clone()));
+                    *self.shared.lost.lock() = Some(reason.clone());
                     on_gap(&reason);
                     return;
                 }
@@ -277,18 +282,25 @@ impl Feed {
         let mut unanswered: Option<Instant> = None;
         loop {
             let is_wanted = self.shared.wanted.load(Ordering::Relaxed) > self.position;
+            let is_owed = self.shared.owed.load(Ordering::Relaxed) > self.position;
+            if is_owed {
+                unanswered.get_or_insert_with(Instant::now);
+            }
+            let limit = if is_wanted || is_owed { WAIT_TIMEOUT } else { ANSWER_TIMEOUT };
+            let leave = unanswered.map(|since| since.max(events.heard) + limit);
             let due = match (is_wanted, is_ordered) {
                 (true, _) => last_request + REQUEST_INTERVAL,
                 (false, true) => last_message.max(last_request) + IDLE_INTERVAL,
                 (false, false) => last_message.max(last_request) + MARK_INTERVAL,
             };
+            let due = leave.map_or(due, |leave| leave.min(due));
             let message = tokio::select! {
                 message = events.next() => message,
                 () = self.shared.wake.notified(), if !is_wanted => continue,
                 () = tokio::time::sleep_until(due) => {
-                    if unanswered.is_some_and(|since| since.elapsed() > ANSWER_TIMEOUT) {
+                    if leave.is_some_and(|leave| leave <= Instant::now()) {
                         self.client.record_failure(&events.member);
-                        let text = "no answer to a request for progress";
+                        let text = "neither an answer to a request for progress nor the event of a write arrives";
                         return Err(Failure::own(&events.member, text).into());
                     }
                     if is_ordered {
@@ -351,7 +363,12 @@ impl Feed {
             return Ok(());
         }
         self.position = batch.through;
-        self.batches.send(batch).await.map_err(|_| End::Closed)
+        self.batches.send(batch).await.map_err(|_| match self.shared.check_open() {
+            Ok(()) => {
+                End::Gap("the thread that publishes changes failed: this server must start again".to_owned())
+            }
+            Err(_) => End::Closed,
+        })
     }
 
     /// Writes the key of the engine, unless such a write runs.
@@ -359,12 +376,13 @@ impl Feed {
         if self.is_marking.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (client, key, is_marking) =
-            (Arc::clone(&self.client), self.shared.keys.own("mark"), Arc::clone(&self.is_marking));
+        let (client, shared, is_marking) =
+            (Arc::clone(&self.client), Arc::clone(&self.shared), Arc::clone(&self.is_marking));
         tokio::spawn(async move {
-            let request = pb::PutRequest { key, ..pb::PutRequest::default() };
-            if let Err(error) = client.call::<_, pb::PutResponse>(Method::Put, request).await {
-                tracing::warn!(%error, "the mark in etcd was not written");
+            let request = pb::PutRequest { key: shared.keys.own("mark"), ..pb::PutRequest::default() };
+            match client.call::<_, pb::PutResponse>(Method::Put, request).await {
+                Ok(response) => shared.expect_event(revision_of(response.header.as_ref())),
+                Err(error) => tracing::warn!(%error, "the mark in etcd was not written"),
             }
             is_marking.store(false, Ordering::Relaxed);
         });

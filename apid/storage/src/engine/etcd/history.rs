@@ -26,8 +26,8 @@ const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 impl Shared {
     /// The changes of a prefix after a readable revision, as [`crate::Store::history`].
     pub(super) async fn history(
-        &self,
-        client: &Client,
+        self: &Arc<Self>,
+        client: &Arc<Client>,
         prefix: &str,
         (after, upto): (u64, u64),
         bytes: usize,
@@ -37,12 +37,26 @@ impl Shared {
             if let Some(range) = self.recent.lock().read(prefix, after, upto, bytes) {
                 return Ok(range);
             }
-            let mut past = self.past.lock().await;
+            let past = self.past.lock().await;
             if let Some(range) = past.as_ref().and_then(|past| past.read(prefix, after, upto, bytes)) {
                 return Ok(range);
             }
+            drop(past);
+            // A cancelled call does not end the read: many cancelled streams would end the connection to etcd.
+            let (shared, client) = (Arc::clone(self), Arc::clone(client));
+            let load = tokio::spawn(async move { shared.load_past(&client, after, upto).await });
+            load.await.unwrap_or_else(|_| Err(Error::closed()))?;
+        }
+    }
+
+    /// Reads a part of the past that begins at a revision, unless another call has read it.
+    async fn load_past(&self, client: &Client, after: u64, upto: u64) -> Result<()> {
+        let mut past = self.past.lock().await;
+        let is_read = past.as_ref().is_some_and(|past| past.read("", after, upto, 0).is_some());
+        if !is_read {
             *past = Some(self.read_past(client, after, upto).await?);
         }
+        Ok(())
     }
 
     /// Reads the changes after a revision from etcd: up to another, or as many as fit in memory.
@@ -102,8 +116,9 @@ pub(super) struct EtcdWatch {
 impl Watch for EtcdWatch {
     async fn next(&mut self) -> Result<Vec<Change>> {
         loop {
-            self.shared.check_open()?;
             let upto = *self.published.borrow_and_update();
+            // The end of the store notifies after it is marked: a later mark wakes the wait below.
+            self.shared.check_open()?;
             if self.position < upto {
                 let span = (self.position, upto);
                 let range = self.shared.history(&self.client, &self.prefix, span, WATCH_BYTES).await?;

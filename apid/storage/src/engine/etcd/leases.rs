@@ -41,8 +41,15 @@ impl Default for LeaseOptions {
 /// The leases that new keys get.
 pub(super) struct Leases {
     options: LeaseOptions,
+    current: Mutex<Current>,
+}
+
+#[derive(Default)]
+struct Current {
     /// By the lifetime of the keys.
-    current: Mutex<HashMap<Duration, Lease>>,
+    leases: HashMap<Duration, Lease>,
+    /// The end and the reason of the last request that failed.
+    failure: Option<(Instant, Failure)>,
 }
 
 struct Lease {
@@ -60,13 +67,17 @@ impl Leases {
     ///
     /// # Errors
     ///
-    /// etcd grants no lease.
+    /// etcd grants no lease. One request serves all callers that wait for it, also when it fails.
     pub(super) async fn of(&self, key: &str, client: &Client) -> Result<i64, Failure> {
         let lifetime = self.options.lifetimes.iter().find(|lifetime| key.starts_with(&lifetime.prefix));
         let Some(time) = lifetime.map(|lifetime| lifetime.time) else { return Ok(0) };
+        let asked = Instant::now();
         let mut current = self.current.lock().await;
+        if let Some((_, failure)) = current.failure.as_ref().filter(|(end, _)| *end >= asked) {
+            return Err(failure.clone());
+        }
         let now = Instant::now();
-        if let Some(lease) = current.get_mut(&time) {
+        if let Some(lease) = current.leases.get_mut(&time) {
             if lease.keys < self.options.max_keys && lease.expires >= now + time {
                 lease.keys += 1;
                 return Ok(lease.id);
@@ -76,15 +87,17 @@ impl Leases {
         let granted = time + self.reuse_time(time);
         let ttl = i64::try_from(granted.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
         let request = pb::LeaseGrantRequest { ttl };
-        let pb::LeaseGrantResponse { id, ttl } = client.call(Method::LeaseGrant, request).await?;
+        let granted = client.call(Method::LeaseGrant, request).await;
+        let pb::LeaseGrantResponse { id, ttl } =
+            granted.inspect_err(|failure| current.failure = Some((Instant::now(), failure.clone())))?;
         let lives = Duration::from_secs(u64::try_from(ttl).unwrap_or(0));
-        current.insert(time, Lease { id, expires: now + lives, keys: 1 });
+        current.leases.insert(time, Lease { id, expires: now + lives, keys: 1 });
         Ok(id)
     }
 
     /// Forgets a lease that etcd no longer has.
     pub(super) async fn forget(&self, id: i64) {
-        self.current.lock().await.retain(|_, lease| lease.id != id);
+        self.current.lock().await.leases.retain(|_, lease| lease.id != id);
     }
 
     /// The additional time of a lease: at most a twentieth of the lifetime of its keys.
@@ -105,5 +118,29 @@ mod tests {
             (time + leases.reuse_time(time)).as_secs()
         };
         assert_eq!([granted(3600), granted(60), granted(86_400)], [3660, 63, 86_460]);
+    }
+
+    #[tokio::test]
+    async fn one_failed_request_serves_all_who_wait_for_a_lease() {
+        struct Nothing;
+        impl super::super::Telemetry for Nothing {}
+        // The member accepts connections and never answers.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::new(&[url], None, Vec::new(), std::sync::Arc::new(Nothing)).unwrap();
+        let lifetime = Lifetime { prefix: "events/".to_owned(), time: Duration::from_secs(60) };
+        let leases = Leases::new(LeaseOptions { lifetimes: vec![lifetime], ..LeaseOptions::default() });
+        let begin = Instant::now();
+        let (first, second, third) = tokio::join!(
+            leases.of("events/a", &client),
+            leases.of("events/b", &client),
+            leases.of("events/c", &client)
+        );
+        assert!(first.is_err() && second.is_err() && third.is_err());
+        assert!(
+            begin.elapsed() < Duration::from_secs(15),
+            "one time limit, not three: {:?}",
+            begin.elapsed()
+        );
     }
 }

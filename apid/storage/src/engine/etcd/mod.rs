@@ -46,6 +46,7 @@ mod keys;
 mod leases;
 mod protocol;
 mod status;
+mod telemetry;
 mod writer;
 
 use std::sync::Arc;
@@ -61,7 +62,7 @@ use tokio::time::Instant;
 pub use self::client::{Connection, Tls};
 pub use self::keys::{KeyMap, PlainKeys};
 pub use self::leases::{LeaseOptions, Lifetime};
-pub use self::status::Telemetry;
+pub use self::telemetry::Telemetry;
 
 use self::changes::Changes;
 use self::client::{Client, Failure, Method, Rejection};
@@ -77,12 +78,18 @@ use crate::{
     Row, Stats, Store, Watch, check_size,
 };
 
-/// Number of keys of one read, if the caller wants more.
+/// Maximum number of keys of one read.
 const PAGE_ROWS: usize = 2_000;
-/// Number of keys of the first read of a page whose limit is in bytes.
-const FIRST_ROWS: usize = 16;
+/// Number of keys of the first read of a page, whose values may all have the largest size.
+const FIRST_ROWS: usize = 32;
+/// Size in bytes of the values for which the next read of a page asks.
+const READ_BYTES: usize = 4 << 20;
+/// Factor by which a read may ask for more keys than the one before.
+const READ_GROWTH: usize = 4;
 /// Time for which a call waits until a revision is published.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which the end of the store waits for running commits.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of revisions that [`EtcdStore::raise_revision`] skips by writes.
 pub const MAX_RAISE: u64 = 1_000_000;
 /// Number of writes in flight while revisions are skipped.
@@ -200,7 +207,9 @@ struct Shared {
     compacted: AtomicU64,
     /// The newest revision for which a reader waits.
     wanted: AtomicU64,
-    /// Wakes the feed after a change of `wanted`.
+    /// The newest revision of a write of this process: the watch must deliver its event.
+    owed: AtomicU64,
+    /// Wakes the feed after a change of `wanted` or `owed`.
     wake: Notify,
     recent: Mutex<Changes>,
     recent_bytes: usize,
@@ -210,6 +219,8 @@ struct Shared {
     health: status::Health,
     /// The reason why the watch is interrupted, and since when.
     interruption: Mutex<Option<(Instant, String)>>,
+    /// The reason why this process must start again: changes are lost.
+    lost: Mutex<Option<String>>,
     /// The reason why etcd accepts no writes that need space.
     full: Mutex<Option<String>>,
     /// The damage that etcd reports.
@@ -281,6 +292,15 @@ impl Shared {
         }
     }
 
+    /// Tells the feed that etcd has accepted a write at a revision, whose event must arrive.
+    fn expect_event(&self, revision: Revision) {
+        if self.owed.fetch_max(revision.0, Ordering::Relaxed) < revision.0
+            && self.received.load(Ordering::Acquire) < revision.0
+        {
+            self.wake.notify_one();
+        }
+    }
+
     /// Waits until a revision is published.
     async fn wait_until_published(&self, revision: Revision) -> Result<()> {
         let mut published = self.published.subscribe();
@@ -308,10 +328,10 @@ impl EtcdStore {
     /// See [`OpenError`].
     pub async fn open(options: Options, observer: Arc<dyn Observer>) -> Result<Self, OpenError> {
         let telemetry = Arc::clone(&options.telemetry);
-        let client =
-            Client::new(&options.servers, options.tls.clone(), telemetry).map_err(OpenError::Server)?;
-        let client = Arc::new(client);
         let keys = Keys::new(&options.prefix, Arc::clone(&options.keys));
+        let client = Client::new(&options.servers, options.tls.clone(), keys.health(), telemetry)
+            .map_err(OpenError::Server)?;
+        let client = Arc::new(client);
         let deadline = Instant::now() + options.open_timeout;
         let (revision, compacted) = loop {
             match enter(&client, &keys, &options).await {
@@ -329,6 +349,7 @@ impl EtcdStore {
             newest_change: AtomicU64::new(revision.0),
             compacted: AtomicU64::new(compacted.0),
             wanted: AtomicU64::new(0),
+            owed: AtomicU64::new(0),
             wake: Notify::new(),
             recent: Mutex::new(Changes::new(revision.0)),
             recent_bytes: options.recent_bytes,
@@ -336,6 +357,7 @@ impl EtcdStore {
             history_leases: Arc::default(),
             health: status::Health::default(),
             interruption: Mutex::new(None),
+            lost: Mutex::new(None),
             full: Mutex::new(None),
             damage: Mutex::new(None),
             database_size: AtomicI64::new(0),
@@ -345,8 +367,8 @@ impl EtcdStore {
         let feed = feed::start(&shared, &client, observer, revision.0)
             .map_err(|error| OpenError::Server(format!("the thread of the observer: {error}")))?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(feed.run(options.on_gap));
-        tasks.spawn(status::check_health(Arc::clone(&shared), Arc::clone(&client)));
+        tasks.spawn(feed.run(Arc::clone(&options.on_gap)));
+        tasks.spawn(status::check_health(Arc::clone(&shared), Arc::clone(&client), options.on_gap));
         tasks.spawn(status::measure(Arc::clone(&shared), Arc::clone(&client), options.size_interval));
         if let Some(interval) = options.compaction_interval {
             tasks.spawn(compaction::run(Arc::clone(&shared), Arc::clone(&client), interval));
@@ -457,7 +479,7 @@ impl EtcdStore {
         let Some(mut begin) = keys.start(prefix, start).filter(|_| at > Revision(0)) else { return Ok(page) };
         let end = pb::range_end(&keys.prefix(prefix));
         let mut used = 0_usize;
-        let mut step = if bytes.is_some() { FIRST_ROWS } else { PAGE_ROWS };
+        let mut step = FIRST_ROWS;
         loop {
             // One row more than the limit shows whether rows follow.
             let missing = limit.saturating_add(1).saturating_sub(page.rows.len());
@@ -477,8 +499,10 @@ impl EtcdStore {
                 Err(failure) => return Err(self.read_error(failure, at).await),
             };
             let last = response.kvs.last().map(|kv| kv.key.clone());
+            step = next_step(step, &response.kvs);
+            // The order of etcd decides which keys follow the start: resources have another order there.
             for row in response.kvs.into_iter().filter_map(|kv| row(keys, kv)) {
-                if !row.key.starts_with(prefix) || *row.key < *start {
+                if !row.key.starts_with(prefix) {
                     continue;
                 }
                 used = used.saturating_add(row.size());
@@ -493,9 +517,15 @@ impl EtcdStore {
             let Some(mut next) = last.filter(|_| response.more) else { return Ok(page) };
             next.push(0);
             begin = next;
-            step = step.saturating_mul(2).min(PAGE_ROWS);
         }
     }
+}
+
+/// The number of keys of the next read, by the mean size of the last ones.
+fn next_step(step: usize, last: &[pb::KeyValue]) -> usize {
+    let bytes: usize = last.iter().map(|kv| kv.key.len().saturating_add(kv.value.len())).sum();
+    let fitting = READ_BYTES.saturating_mul(last.len()) / bytes.max(1);
+    fitting.clamp(1, step.saturating_mul(READ_GROWTH).min(PAGE_ROWS))
 }
 
 /// Whether the published revision was compacted during a read without a revision, which then reads a newer one.
@@ -744,8 +774,10 @@ impl Store for EtcdStore {
             return;
         }
         let mut commits = self.shared.commits.subscribe();
-        // A commit ends within its own time limits.
-        let _ = commits.wait_for(|running| *running == 0).await;
+        let running = commits.wait_for(|running| *running == 0);
+        if tokio::time::timeout(CLOSE_TIMEOUT, running).await.is_err() {
+            tracing::warn!("the store in etcd closes while commits run: their outcome is unknown");
+        }
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.shutdown().await;
         self.shared.published.send_modify(|_| ());
@@ -765,5 +797,23 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.commits.send_modify(|running| *running = running.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_of_large_values_have_few_keys() {
+        let next = |step, count: usize, size: usize| {
+            let kv = pb::KeyValue { value: vec![0; size], ..pb::KeyValue::default() };
+            next_step(step, &vec![kv; count])
+        };
+        assert_eq!(next(32, 32, 1 << 20), 4);
+        assert_eq!(next(4, 4, 8 << 20), 1, "a read has one key at least");
+        assert_eq!(next(32, 32, 100), 128, "the number grows in steps");
+        assert_eq!(next(1000, 1000, 100), PAGE_ROWS);
+        assert_eq!(next(1000, 1000, 100 << 10), 40);
     }
 }

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_not_shown() {
+    fn debug_output_hides_values() {
         let kv = KeyValue { key: b"k".to_vec(), value: b"secret".to_vec(), ..KeyValue::default() };
         let put = PutRequest { key: b"k".to_vec(), value: "secret".into(), lease: 0 };
         assert!(!format!("{kv:?} {put:?}").contains("secret"));

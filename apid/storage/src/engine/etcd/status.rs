@@ -1,15 +1,16 @@
 //! The state of the cluster: health, database size, alarms, and what the engine reports of its calls.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Shared;
 use super::client::{Client, Method};
 use super::protocol as pb;
-use crate::{Error, Result};
+use super::{Shared, revision_of};
+use crate::{Error, Result, Revision};
 
 /// Pause between two health checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
@@ -17,21 +18,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const ALARM_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which an interrupted watch makes the store unready.
 const WATCH_GRACE: Duration = Duration::from_secs(5);
-
-/// Receives numbers of the engine, for metrics. Each method does nothing by default.
-pub trait Telemetry: Send + Sync + 'static {
-    /// An operation on a key or prefix of the contract ended.
-    fn request(&self, _operation: &'static str, _key: &str, _took: Duration, _is_ok: bool) {}
-
-    /// A member reported the size of its database in bytes.
-    fn database_size(&self, _member: &str, _bytes: i64) {}
-
-    /// The watch received a progress notice.
-    fn progress_notice(&self) {}
-
-    /// A lease gets no more keys; this many have it.
-    fn lease_objects(&self, _count: usize) {}
-}
 
 /// The result of the last health check.
 #[derive(Debug, Default)]
@@ -78,6 +64,9 @@ impl Health {
 impl Shared {
     /// The reason why the store serves no writes and no newest reads: etcd does not answer, or the watch is interrupted.
     pub(super) fn readiness(&self, limit: Duration) -> Result<()> {
+        if let Some(reason) = &*self.lost.lock() {
+            return Err(Error::Unavailable(reason.clone()));
+        }
         self.health.within(limit)?;
         match &*self.interruption.lock() {
             Some((since, reason)) if since.elapsed() > WATCH_GRACE => {
@@ -88,13 +77,30 @@ impl Shared {
     }
 }
 
-/// Checks the health of the cluster until the store closes.
-pub(super) async fn check_health(shared: Arc<Shared>, client: Arc<Client>) {
+/// Checks the health of the cluster until the store closes. Calls `on_gap` if the cluster has lost revisions.
+pub(super) async fn check_health(
+    shared: Arc<Shared>,
+    client: Arc<Client>,
+    on_gap: Arc<dyn Fn(&str) + Send + Sync>,
+) {
     let read = pb::RangeRequest { key: shared.keys.health(), limit: 1, ..pb::RangeRequest::default() };
     let mut asked_at: Option<Instant> = None;
     loop {
         let begin = shared.health.begin();
+        // The answer of a healthy cluster is never older than a revision that was received before the question.
+        let received = Revision(shared.received.load(Ordering::Acquire));
         let answer: Result<pb::RangeResponse, _> = client.call(Method::Range, read.clone()).await;
+        if let Ok(answer) = &answer {
+            let found = revision_of(answer.header.as_ref());
+            if found < received {
+                let reason = format!(
+                    "etcd is at revision {found}, and this server has changes up to {received}: etcd was restored from a \
+                     backup, and this server must start again"
+                );
+                *shared.lost.lock() = Some(reason.clone());
+                on_gap(&reason);
+            }
+        }
         shared.health.end(answer.map(|_| begin.elapsed()).map_err(|failure| failure.to_string()));
         let is_full = shared.full.lock().is_some();
         if is_full || asked_at.is_none_or(|at| at.elapsed() >= ALARM_INTERVAL) {

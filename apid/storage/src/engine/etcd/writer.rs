@@ -35,29 +35,33 @@ impl Writer {
             Op::Update(..) => "update",
             Op::Delete(_) => "delete",
         };
-        let result = self.transact(key, op).await;
-        let is_ok = !matches!(result, Err(Error::Unavailable(_) | Error::Full(_) | Error::Corrupt(_)));
+        let answer = self.transact(key, op).await;
+        let is_ok = !matches!(answer, Err(Error::Unavailable(_) | Error::Full(_) | Error::Corrupt(_)));
         self.client.telemetry.request(operation, key, begin.elapsed(), is_ok);
-        let (result, revision) = match result {
-            Ok(revision) => (Ok(CommitOutcome { revision }), Some(revision)),
-            Err(Error::Exists(row)) => {
-                let revision = row.revision;
-                (Err(Error::Exists(row)), Some(revision))
+        let Answer { result, at } = answer?;
+        // The caller of a rejected write reads the newer state from a cache: the observer must have seen this state.
+        let revision = match &result {
+            Ok(_) => at,
+            Err(Error::Exists(row) | Error::Conflict(row)) => row.revision,
+            Err(_) => {
+                // The key was deleted at this revision or before: the revision may have no event.
+                self.shared.want(at.0);
+                at
             }
-            Err(Error::Conflict(row)) => {
-                let revision = row.revision;
-                (Err(Error::Conflict(row)), Some(revision))
-            }
-            Err(error) => (Err(error), None),
         };
-        if let Some(revision) = revision {
-            // The caller of a conflict may read the newer row from a cache: the observer must have seen the row.
-            self.shared.wait_until_published(revision).await?;
+        if result.is_ok() {
+            self.shared.expect_event(revision);
         }
+        self.shared.wait_until_published(revision).await?;
         result
     }
 
-    async fn transact(&self, key: &str, op: Op) -> Result<Revision> {
+    /// Executes the transaction.
+    ///
+    /// # Errors
+    ///
+    /// The transaction has no result.
+    async fn transact(&self, key: &str, op: Op) -> Result<Answer> {
         let (value, expected) = match op {
             Op::Create(value) => (Some(value), None),
             Op::Update(value, at) => (Some(value), Some(at)),
@@ -80,19 +84,22 @@ impl Writer {
                 error
             }
         })?;
+        let at = revision_of(response.header.as_ref());
         if response.succeeded {
-            return Ok(revision_of(response.header.as_ref()));
+            return Ok(Answer { result: Ok(CommitOutcome { revision: at }), at });
         }
         let found = response.responses.into_iter().filter_map(|response| response.range);
         let found = found.flat_map(|range| range.kvs).next().and_then(|kv| row(&self.shared.keys, kv));
-        Err(match (found, expected) {
+        let rejection = match (found, expected) {
             (Some(row), None) => Error::Exists(Box::new(row)),
             (Some(row), Some(_)) => Error::Conflict(Box::new(row)),
             (None, Some(_)) => Error::NotFound(key.into()),
             (None, None) => {
-                Error::Corrupt(format!("etcd rejected the creation of key `{key}`, which does not exist"))
+                let reason = format!("etcd rejected the creation of key `{key}`, which does not exist");
+                return Err(Error::Corrupt(reason));
             }
-        })
+        };
+        Ok(Answer { result: Err(rejection), at })
     }
 
     async fn put_or_delete(
@@ -128,6 +135,12 @@ impl Writer {
             result => result.map_err(Rejected::Failure),
         }
     }
+}
+
+/// The result of a transaction, and the revision of etcd after it.
+struct Answer {
+    result: Result<CommitOutcome>,
+    at: Revision,
 }
 
 /// The reason why a transaction has no result.
