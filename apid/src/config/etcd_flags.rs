@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use apimachinery::names::Names;
 use clap::Args;
 use serving::flags::duration;
 
@@ -11,11 +12,12 @@ use super::values::{seconds, split_list};
 /// The format of written values of built-in kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StorageMediaType {
-    /// `application/vnd.kubernetes.protobuf`.
     Protobuf,
-    /// `application/json`.
     Json,
 }
+
+/// The media type of JSON.
+const JSON: &str = "application/json";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flags of etcd")]
@@ -53,17 +55,9 @@ pub(crate) struct EtcdFlags {
     /// Time for which the start waits for etcd
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
     pub(crate) storage_initialization_timeout: Duration,
-    /// Format of the objects of built-in kinds in etcd: application/vnd.kubernetes.protobuf or application/json
-    #[arg(long, value_name = "TYPE", default_value = "application/vnd.kubernetes.protobuf", value_parser = media_type)]
-    pub(crate) storage_media_type: StorageMediaType,
-}
-
-fn media_type(text: &str) -> Result<StorageMediaType, String> {
-    match text {
-        "application/vnd.kubernetes.protobuf" => Ok(StorageMediaType::Protobuf),
-        "application/json" => Ok(StorageMediaType::Json),
-        _ => Err("use application/vnd.kubernetes.protobuf or application/json".to_owned()),
-    }
+    /// Format of the objects of built-in kinds in etcd: the media type of Protobuf (default) or application/json
+    #[arg(long, value_name = "TYPE")]
+    pub(crate) storage_media_type: Option<String>,
 }
 
 /// The flags that have no effect without `--etcd-servers`.
@@ -87,14 +81,35 @@ impl EtcdFlags {
         split_list(&self.etcd_servers)
     }
 
+    /// The format of written values of built-in kinds.
+    ///
+    /// # Errors
+    ///
+    /// The media type is another one.
+    pub(crate) fn media_type(&self, names: &Names) -> Result<StorageMediaType, String> {
+        match self.storage_media_type.as_deref() {
+            Some(JSON) => Ok(StorageMediaType::Json),
+            Some(other) if other != names.protobuf_media_type => {
+                Err(format!("`--storage-media-type={other}`: use {} or {JSON}", names.protobuf_media_type))
+            }
+            _ => Ok(StorageMediaType::Protobuf),
+        }
+    }
+
     /// The errors in the values, one text each.
-    pub(super) fn errors(&self) -> Vec<String> {
-        let mut errors = Vec::new();
+    pub(super) fn errors(&self, names: &Names) -> Vec<String> {
+        let mut errors: Vec<String> = self.media_type(names).err().into_iter().collect();
         if self.etcd_certfile.is_some() != self.etcd_keyfile.is_some() {
             errors.push("`--etcd-certfile` and `--etcd-keyfile` require each other".to_owned());
         }
         for server in self.servers() {
-            if !server.starts_with("http://") && !server.starts_with("https://") {
+            if server.contains('@') {
+                errors.push(
+                    "`--etcd-servers`: an URL has a user; use an URL such as `https://etcd-0:2379`, and \
+                     `--etcd-certfile`"
+                        .to_owned(),
+                );
+            } else if !server.starts_with("http://") && !server.starts_with("https://") {
                 errors.push(format!(
                     "`--etcd-servers`: `{server}` has no scheme; use an URL such as `https://etcd-0:2379`"
                 ));

@@ -167,7 +167,7 @@ impl Reader<'_> {
             enabled_controllers.set(ROOT_CA_PUBLISHER, true);
         }
         self.check_encryption(&flags.storage, &names);
-        self.errors.extend(flags.etcd.errors());
+        self.errors.extend(flags.etcd.errors(&names));
         self.errors.extend(flags.audit.errors(&names));
         self.warnings.extend(flags.audit.warnings());
         let signs_certificates = enabled_controllers.is_enabled(CERTIFICATE_SIGNER);

@@ -179,6 +179,9 @@ fn flags_of_etcd_take_effect_with_servers() {
     assert!(errors("--etcd-servers-overrides=/events#https://c:2379").contains("etcd-servers-overrides"));
     let plain = read(&["--data-dir=/d", "--spawn-authd", "--etcd-servers=a:2379"]).unwrap_err().join("; ");
     assert!(plain.contains("`a:2379` has no scheme"), "{plain}");
+    let user = ["--data-dir=/d", "--spawn-authd", "--etcd-servers=https://root:password@a:2379"];
+    let user = read(&user).unwrap_err().join("; ");
+    assert!(user.contains("an URL has a user") && !user.contains("password"), "{user}");
 }
 
 #[test]

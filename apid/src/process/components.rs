@@ -102,9 +102,10 @@ pub(super) async fn open_store(
     ]));
     let etcd = &config.flags.etcd;
     let is_in_etcd = !etcd.servers().is_empty();
+    let media_type = etcd.media_type(names).map_err(|error| ProcessError::Usage(vec![error]))?;
     // In etcd, objects have the form of kube-apiserver, inside of their encryption.
     let form: Option<Arc<dyn Form>> = match is_in_etcd {
-        true => Some(Arc::new(ReferenceValues::new(names, etcd.storage_media_type))),
+        true => Some(Arc::new(ReferenceValues::new(names, media_type))),
         false => None,
     };
     let observers = match &form {
@@ -119,7 +120,11 @@ pub(super) async fn open_store(
         true => {
             let event_ttl = config.flags.storage.event_ttl;
             let telemetry = Arc::new(EtcdMetrics::new(metrics, names));
-            Arc::new(etcd_store::open(etcd, names, event_ttl, telemetry, observers).await?)
+            let store = etcd_store::open(etcd, names, event_ttl, telemetry, observers).await?;
+            tracing::warn!(
+                "several servers on one etcd do not yet agree on fresh reads and policy: run one apid on this cluster"
+            );
+            Arc::new(store)
         }
         false => open_embedded_store(config, names, clock, observers).await?,
     };

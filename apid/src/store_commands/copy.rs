@@ -12,7 +12,6 @@
 //! Encrypted objects are bound to their keys, and their plain form depends on the engine. So a copy from etcd, or to a
 //! prefix other than that of kube-apiserver, needs the providers.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +23,7 @@ use bytes::Bytes;
 use clap::{Args, FromArgMatches as _};
 use encryption::kms::{KmsEnvironment, PollIntervals};
 use encryption::{Configuration, Encryption, EncryptionMetrics};
+use serving::flags::duration;
 use serving::metrics::Metrics;
 use storage::engine::etcd::{EtcdStore, Telemetry};
 use storage::engine::fjall::offline::{self, ArchiveEncoder, ArchiveFile, ArchiveReader, BackupSummary};
@@ -59,7 +59,7 @@ struct CopyFlags {
     #[arg(long, value_name = "TARGET")]
     to: Option<String>,
     /// Names of the store in etcd
-    #[arg(long, value_name = "PRESET", default_value_t = Preset::Kubernetes)]
+    #[arg(long, value_name = "PRESET", default_value = "kubernetes")]
     names: Preset,
     /// API domain of the store in etcd
     #[arg(long, value_name = "DOMAIN", default_value = DEFAULT_API_DOMAIN)]
@@ -67,6 +67,9 @@ struct CopyFlags {
     /// Providers that decrypt the objects of the source and encrypt those of the target
     #[arg(long, value_name = "FILE")]
     encryption_provider_config: Option<PathBuf>,
+    /// Time after which etcd removes copied Events; 0 means never
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    event_ttl: Duration,
     #[command(flatten)]
     etcd: EtcdFlags,
 }
@@ -188,7 +191,7 @@ impl CopyFlags {
         impl Telemetry for NoTelemetry {}
         let observer = Arc::new(Observers(Vec::new()));
         let telemetry = Arc::new(NoTelemetry);
-        let store = etcd_store::open(&self.etcd, &names, Duration::ZERO, telemetry, observer).await?;
+        let store = etcd_store::open(&self.etcd, &names, self.event_ttl, telemetry, observer).await?;
         Ok((store, names))
     }
 
@@ -203,7 +206,7 @@ impl CopyFlags {
         let mut encoder = ArchiveEncoder::begin(&identity, at.0, &mut buffer);
         let fill = async {
             // The order of all keys in etcd is another one.
-            for prefix in prefixes(&store, at).await? {
+            for prefix in kinds::stored_prefixes(&store, at).await? {
                 let (mut start, mut more) = (String::new(), true);
                 while more {
                     let page = store.rows_within(&prefix, &start, 0, PAGE_BYTES, at).await?;
@@ -276,22 +279,6 @@ async fn finish_one(writes: &mut JoinSet<storage::Result<()>>) -> Result<(), Cop
     }
 }
 
-/// The prefixes of all keys of the cluster, sorted. No prefix begins with another.
-async fn prefixes(store: &EtcdStore, at: Revision) -> Result<BTreeSet<String>, CopyError> {
-    let (mut found, mut start, mut more) = (BTreeSet::new(), String::new(), true);
-    while more {
-        let page = store.rows_within("", &start, 0, PAGE_BYTES, at).await?;
-        more = page.more;
-        for row in &page.rows {
-            found.insert(kinds::resource_prefix(&row.key).unwrap_or(&row.key).to_owned());
-        }
-        if let Some(last) = page.rows.last() {
-            start = format!("{}\0", last.key);
-        }
-    }
-    Ok(found)
-}
-
 /// The conversion of values between the engines.
 struct Converter {
     values: ReferenceValues,
@@ -312,7 +299,7 @@ impl Converter {
             None => None,
         };
         Ok(Converter {
-            values: ReferenceValues::new(names, flags.etcd.storage_media_type),
+            values: ReferenceValues::new(names, flags.etcd.media_type(names).map_err(CopyError::Usage)?),
             encryption,
             has_reference_prefix: prefix.trim_matches('/') == ROOT.trim_matches('/'),
         })

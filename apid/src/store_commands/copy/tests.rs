@@ -6,6 +6,7 @@ use storage::Row;
 use storage::engine::fjall::{FjallStore, Options};
 
 use super::*;
+use crate::config::StorageMediaType;
 
 fn on_runtime<T>(test: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(test)
@@ -33,12 +34,21 @@ fn fill(dir: &Path) -> Vec<Row> {
             let object = json!({
                 "apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "team", "uid": "u"}
             });
-            let mut object = apimachinery::object::Object(object.as_object().unwrap().clone());
-            if !key.starts_with("custom/") {
-                let registry = kinds::Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
-                registry.of_key(key).unwrap().schema.conform(&mut object).unwrap();
-            }
-            store.commit(key, Op::Create(kinds::entry::encode(&object))).await.unwrap();
+            // The stored form, with defaults.
+            let names = Names::new(Preset::Kubernetes, "").unwrap();
+            let values = ReferenceValues::new(&names, StorageMediaType::Json);
+            let value = values.read(key, &object.to_string().into()).unwrap();
+            store.commit(key, Op::Create(value)).await.unwrap();
+        }
+        // The keys of a large resource fill several pages; other resources follow in another order in etcd.
+        for number in 0..6 {
+            let object = json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "data": {"large": "x".repeat(1_000_000)},
+                "metadata": {"name": format!("large-{number}"), "namespace": "team", "uid": "u"},
+            });
+            let object = apimachinery::object::Object(object.as_object().unwrap().clone());
+            let key = format!("core/configmaps/team/large-{number}");
+            store.commit(&key, Op::Create(kinds::entry::encode(&object))).await.unwrap();
         }
         store.commit("/apid/continue-key", Op::Create(Bytes::from_static(b"\0\xff"))).await.unwrap();
         let rows = store.range("", "", 0, None).await.unwrap().rows;
@@ -95,6 +105,40 @@ fn copy_to_etcd_and_back_keeps_the_objects_and_raises_revisions() {
         keys.push(key);
     }
     assert!(keys.is_sorted(), "{keys:?}");
+}
+
+#[test]
+fn copied_events_have_a_lifetime() {
+    let Some(server) = EtcdServer::start(Release::Current, &[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let from = folder.path().to_str().unwrap();
+    fill(folder.path());
+    on_runtime(async {
+        let store = open(folder.path());
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "team", "uid": "u"},
+            "involvedObject": {},
+        });
+        let event = apimachinery::object::Object(event.as_object().unwrap().clone());
+        store.commit("core/events/team/e", Op::Create(kinds::entry::encode(&event))).await.unwrap();
+        store.close().await;
+    });
+    let servers = format!("--etcd-servers={}", server.url());
+    let copied = command(&["copy", "--from", from, "--to", "etcd", "--event-ttl=3s", &servers]);
+    assert_eq!(copied, ExitCode::SUCCESS);
+    let flags = CopyFlags::augment_args(clap::Command::new("test").no_binary_name(true));
+    let flags = CopyFlags::from_arg_matches(&flags.get_matches_from([servers])).unwrap();
+    on_runtime(async {
+        let (store, _) = flags.open(None).await.unwrap();
+        let mut seconds = 0;
+        while store.get("core/events/team/e", None).await.unwrap().is_some() {
+            seconds += 1;
+            assert!(seconds < 60, "etcd does not remove the Event");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(store.get("core/services/team/a", None).await.unwrap().is_some(), "other objects stay");
+        store.close().await;
+    });
 }
 
 #[test]
