@@ -1,4 +1,4 @@
-//! What the etcd engine does beyond the contract: several servers, leases, compaction, failures of etcd.
+//! Behaviour of the etcd engine beyond the contract: several servers, leases, compaction, failures of etcd.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// The observed changes, and the newest observed revision.
 #[derive(Default)]
-struct Recorder {
+pub(super) struct Recorder {
     changes: Mutex<Vec<Change>>,
     through: Mutex<Revision>,
 }
@@ -34,14 +34,14 @@ impl Observer for Recorder {
 }
 
 impl Recorder {
-    fn keys(&self) -> Vec<(String, bool)> {
+    pub(super) fn keys(&self) -> Vec<(String, bool)> {
         let changes = self.changes.lock();
         changes.iter().map(|change| (change.key.to_string(), change.new.is_some())).collect()
     }
 }
 
 /// Runs a test with a server of each release; a release that is not installed is skipped.
-fn each_release(flags: &[&str], test: impl AsyncFn(EtcdServer)) {
+pub(super) fn each_release(flags: &[&str], test: impl AsyncFn(EtcdServer)) {
     for release in [Release::Current, Release::Old] {
         if let Some(server) = EtcdServer::start(release, flags) {
             let runtime =
@@ -51,18 +51,18 @@ fn each_release(flags: &[&str], test: impl AsyncFn(EtcdServer)) {
     }
 }
 
-async fn open(options: Options) -> (EtcdStore, Arc<Recorder>) {
+pub(super) async fn open(options: Options) -> (EtcdStore, Arc<Recorder>) {
     let recorder = Arc::new(Recorder::default());
     let store = EtcdStore::open(options, Arc::clone(&recorder) as Arc<dyn Observer>).await.unwrap();
     (store, recorder)
 }
 
-async fn create(store: &EtcdStore, key: &str) -> Revision {
+pub(super) async fn create(store: &EtcdStore, key: &str) -> Revision {
     store.commit(key, Op::Create(Bytes::from_static(b"x"))).await.unwrap().revision
 }
 
 /// Waits until a condition holds.
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
+pub(super) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + WAIT;
     while !condition() {
         assert!(Instant::now() < deadline, "not in time: {what}");
