@@ -335,7 +335,7 @@ async fn address_of_a_service_that_becomes_readable_belongs_to_it_again() {
     let restarted = allocator();
     let unreadable = storage::unreadable_value("wrong key");
     restarted.apply_change(&row.key, Some((&unreadable, row.revision)));
-    let allocate = || restarted.allocate(&mut service("two", spec.clone()), None, true).map(drop);
+    let allocate = || restarted.allocate(&mut service("two", spec.clone()), None, false).map(drop);
     assert!(allocate().is_ok(), "the index lacks the Service");
     restarted.add_readable(&*fixture.store).await.unwrap();
     assert!(allocate().is_err());
