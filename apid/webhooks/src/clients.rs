@@ -109,7 +109,9 @@ impl WebhookClients {
         let timeout = call.timeout;
         let sending = tokio::time::timeout(timeout, self.send(configuration, users, call, &url));
         // The webhook can depend on requests that wait for the slot of this one.
-        let response = wait_for_process(sending).await.unwrap_or_else(|_| Err(CallFailure::timeout(&url.display_url)))?;
+        let response = wait_for_process(sending)
+            .await
+            .unwrap_or_else(|_| Err(CallFailure::timeout(&url.display_url)))?;
         if response.status.is_success() {
             Ok(response.body)
         } else {
