@@ -97,7 +97,7 @@ impl Renewal<'_> {
             print(format!("kept: {path}: {}\n", escape(&reason)));
             return Ok(());
         }
-        let validity = self.request.validity.unwrap_or_else(|| certificate.lifetime());
+        let validity = self.request.validity.unwrap_or_else(|| self.authority.renewed_lifetime(&certificate));
         let issued = self.authority.client_with_subject(&certificate.subject_der, validity, self.now)?;
         self.folder.store_client(files, &issued, self.now)?;
         let end = serving::certs::not_after(issued.cert.as_bytes()).unwrap_or_default();

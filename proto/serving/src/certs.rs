@@ -19,7 +19,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -205,6 +205,14 @@ pub fn ensure_serving_pair_with(
     if has_cert && !has_authority {
         return Ok(pair);
     }
+    if has_cert && is_access_denied(&pair.ca_key) && policy.early != EarlyRenewal::Always {
+        tracing::warn!(
+            key = %pair.ca_key.display(),
+            "the key of the CA is not readable, so the serving certificate is not checked for renewal; give the file to \
+             the user of the server"
+        );
+        return Ok(pair);
+    }
     let authority =
         Authority::ensure(&pair.ca, &pair.ca_key, &format!("serving-ca@{}", now.as_second()), now)?;
     let mut all_names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
@@ -259,9 +267,12 @@ pub struct Authority {
     /// DER form of the SubjectPublicKeyInfo.
     public_key: Vec<u8>,
     not_after: Timestamp,
-    /// Further authorities of the file, such as the previous one during a rotation: subject and key identifier.
-    others: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Further authorities of the file, such as the previous one during a rotation.
+    others: Vec<OtherAuthority>,
 }
+
+/// An authority that does not sign: subject, key identifier and end of validity.
+type OtherAuthority = (Vec<u8>, Option<Vec<u8>>, Timestamp);
 
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -318,10 +329,12 @@ impl Authority {
         };
         let (subject, key_id) = identity(&parsed);
         let public_key = parsed.public_key().raw.to_vec();
-        let others = others
-            .iter()
-            .filter_map(|other| X509Certificate::from_der(other).ok().map(|(_, parsed)| identity(&parsed)))
-            .collect();
+        let other = |der: &CertificateDer<'_>| {
+            let (_, parsed) = X509Certificate::from_der(der).ok()?;
+            let (subject, key_id) = identity(&parsed);
+            Some((subject, key_id, end_of_validity(&parsed).ok()?))
+        };
+        let others = others.iter().filter_map(other).collect();
         Ok(Authority { issuer, subject, key_id, public_key, not_after, others })
     }
 
@@ -330,11 +343,20 @@ impl Authority {
         is_issued_by(certificate, &self.subject, self.key_id.as_deref())
     }
 
-    /// Whether this authority or another one of its file issued a certificate.
-    fn knows_issuer_of(&self, certificate: &X509Certificate<'_>) -> bool {
+    /// Returns the end of the authority that issued a certificate: this one, or another one of its file.
+    fn end_of_issuer(&self, certificate: &X509Certificate<'_>) -> Option<Timestamp> {
         let is_issuer =
-            |(subject, key): &(Vec<u8>, Option<Vec<u8>>)| is_issued_by(certificate, subject, key.as_deref());
-        self.has_issued(certificate) || self.others.iter().any(is_issuer)
+            |(subject, key, _): &&OtherAuthority| is_issued_by(certificate, subject, key.as_deref());
+        let other = || self.others.iter().find(is_issuer).map(|(.., end)| *end);
+        if self.has_issued(certificate) { Some(self.not_after) } else { other() }
+    }
+
+    /// The lifetime of a certificate that replaces another one: that of the other one, unless the end of its issuer
+    /// has shortened it.
+    pub fn renewed_lifetime(&self, certificate: &facts::CertificateFacts) -> Duration {
+        let parsed = X509Certificate::from_der(&certificate.der);
+        let issuer_end = parsed.ok().and_then(|(_, parsed)| self.end_of_issuer(&parsed));
+        renewed_lifetime(certificate.lifetime(), certificate.not_after, issuer_end)
     }
 
     /// Returns the end of the validity of the authority.
@@ -520,7 +542,7 @@ struct PresentCertificate {
     is_current_issuer: bool,
     not_before: Timestamp,
     not_after: Timestamp,
-    /// Time from the creation to the end.
+    /// The lifetime of the certificate that replaces this one.
     lifetime: Duration,
     /// DNS names and addresses.
     names: Vec<String>,
@@ -538,7 +560,8 @@ impl PresentCertificate {
         let Ok((_, leaf)) = X509Certificate::from_der(&certificate) else {
             return Err(CertError::unusable(&pair.cert, "not an X.509 certificate"));
         };
-        let (is_own, is_current_issuer) = (authority.knows_issuer_of(&leaf), authority.has_issued(&leaf));
+        let (issuer_end, is_current_issuer) = (authority.end_of_issuer(&leaf), authority.has_issued(&leaf));
+        let is_own = issuer_end.is_some();
         if is_own && !matches_key(&certificate, &read_key(&pair.key)?) {
             return Err(CertError::unusable(&pair.key, format!("is not the key of {}", pair.cert.display())));
         }
@@ -546,6 +569,7 @@ impl PresentCertificate {
         let not_before = Timestamp::from_second(leaf.validity().not_before.timestamp()).map_err(unusable)?;
         let not_after = end_of_validity(&leaf).map_err(unusable)?;
         let lifetime = since_epoch(not_after).saturating_sub(since_epoch(not_before) + BACKDATING);
+        let lifetime = renewed_lifetime(lifetime, not_after, issuer_end);
         let names = alternative_names(&leaf);
         Ok(PresentCertificate { is_own, is_current_issuer, not_before, not_after, lifetime, names })
     }
@@ -565,6 +589,11 @@ impl PresentCertificate {
                 && !is_renewal_due(self.not_before, self.not_after, now)
                 && names.iter().all(covers))
     }
+}
+
+/// The lifetime of a certificate that replaces one with a lifetime and an end. `issuer_end`: the end of its issuer.
+fn renewed_lifetime(lifetime: Duration, end: Timestamp, issuer_end: Option<Timestamp>) -> Duration {
+    if issuer_end.is_some_and(|issuer_end| end >= issuer_end) { DEFAULT_VALIDITY } else { lifetime }
 }
 
 /// Returns the DNS names and addresses of a certificate.
@@ -606,6 +635,11 @@ fn subject_key<'c>(certificate: &'c X509Certificate<'_>) -> Option<&'c [u8]> {
     })
 }
 
+/// Whether the process may not read a file.
+fn is_access_denied(path: &Path) -> bool {
+    fs::File::open(path).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 /// Reads a private key.
 fn read_key(path: &Path) -> Result<KeyPair, CertError> {
     KeyPair::from_pem(&read(path)?).map_err(|error| CertError::unusable(path, error))
@@ -629,20 +663,29 @@ pub fn make_dir(dir: &Path) -> Result<(), CertError> {
         .map_err(|error| CertError::unusable(dir, error))
 }
 
-/// Writes a file under a temporary name, syncs it and renames it. The file has its mode from the beginning.
+/// Writes a file under a temporary name, syncs it and renames it.
+///
+/// The file has its mode whatever the umask is. A file that root writes belongs to the owner of its folder, so that a
+/// server with a user of its own can read its folder after a command of root.
 ///
 /// # Errors
 ///
 /// [`CertError::Unusable`].
 pub fn write(path: &Path, content: &[u8], mode: u32) -> Result<(), CertError> {
     let part = path.with_added_extension(std::process::id().to_string());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let result: io::Result<()> = (|| {
         let _ = fs::remove_file(&part);
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&part)?;
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+        let (folder_owner, owner) = (fs::metadata(folder)?, file.metadata()?.uid());
+        if owner == 0 && folder_owner.uid() != 0 {
+            std::os::unix::fs::fchown(&file, Some(folder_owner.uid()), Some(folder_owner.gid()))?;
+        }
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&part, path)?;
-        fs::File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+        fs::File::open(folder)?.sync_all()
     })();
     if result.is_err() {
         let _ = fs::remove_file(&part);

@@ -84,7 +84,7 @@ impl CertificateFacts {
             fingerprint: hexadecimal(digest::digest(&digest::SHA256, der).as_ref(), ""),
             names: alternative_names(&certificate),
             is_authority: is_authority(&certificate),
-            is_client: usages.is_some_and(|usages| usages.value.client_auth),
+            is_client: !is_authority(&certificate) && usages.is_none_or(|usages| usages.value.client_auth),
             der: der.to_vec(),
         })
     }
@@ -127,7 +127,7 @@ impl Authority {
     /// Whether this authority or an earlier one of its bundle has issued a certificate.
     pub fn is_in_bundle_of(&self, certificate: &CertificateFacts) -> bool {
         X509Certificate::from_der(&certificate.der)
-            .is_ok_and(|(_, certificate)| self.knows_issuer_of(&certificate))
+            .is_ok_and(|(_, certificate)| self.end_of_issuer(&certificate).is_some())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tests of generating, keeping, reissuing and signing certificates.
 
 use super::*;
-use std::os::unix::fs::PermissionsExt;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap()
@@ -287,4 +286,63 @@ fn certificate_ends_with_its_authority_and_expired_authority_signs_nothing() {
     assert_eq!(not_after(client.cert.as_bytes()), Some(authority.not_after()));
     let expired = authority.client("jane", &[], Duration::from_secs(3600), authority.not_after());
     assert!(expired.unwrap_err().to_string().contains("the CA expired at"));
+}
+
+#[test]
+fn lifetime_that_the_end_of_the_authority_cut_is_not_kept_by_a_renewal() {
+    let dir = tempfile::tempdir().unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    let created = now() - AUTHORITY_VALIDITY + day;
+    let pair = ServingPair::in_dir(dir.path());
+    let ending = Authority::ensure(&pair.ca, &pair.ca_key, "ending", created).unwrap();
+    ensure_serving_pair(dir.path(), &[], now()).unwrap();
+    assert!(serving_facts(&pair).lifetime() <= day);
+    let client = ending.client("jane", &[], 9 * day, now()).unwrap();
+    let client = facts::CertificateFacts::of_pem(&client.cert).unwrap();
+    let new = Authority::generate("new", now()).unwrap();
+    fs::write(&pair.ca, new.cert.clone() + &fs::read_to_string(&pair.ca).unwrap()).unwrap();
+    fs::write(&pair.ca_key, &new.key).unwrap();
+    let bundle = Authority::load(&pair.ca, &pair.ca_key).unwrap();
+    assert_eq!(bundle.renewed_lifetime(&client), DEFAULT_VALIDITY);
+    let policy = ServingPolicy { early: EarlyRenewal::EarlierAuthority, ..ServingPolicy::default() };
+    ensure_serving_pair_with(dir.path(), &[], policy, now()).unwrap();
+    assert_eq!(serving_facts(&pair).lifetime(), DEFAULT_VALIDITY);
+    let short = bundle.client("jane", &[], 9 * day, now()).unwrap();
+    let short = facts::CertificateFacts::of_pem(&short.cert).unwrap();
+    assert_eq!(bundle.renewed_lifetime(&short), 9 * day);
+}
+
+#[test]
+fn certificate_without_a_stated_purpose_is_one_of_a_client() {
+    let key = KeyPair::generate().unwrap();
+    let mut parameters = CertificateParams::default();
+    for (purposes, is_client) in [
+        (vec![], true),
+        (vec![ExtendedKeyUsagePurpose::ClientAuth], true),
+        (vec![ExtendedKeyUsagePurpose::ServerAuth], false),
+    ] {
+        parameters.extended_key_usages = purposes;
+        let certificate = parameters.clone().self_signed(&key).unwrap();
+        let read = facts::CertificateFacts::read(certificate.der()).unwrap();
+        assert_eq!(read.is_client, is_client);
+    }
+    parameters.extended_key_usages = vec![];
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = parameters.self_signed(&key).unwrap();
+    assert!(!facts::CertificateFacts::read(authority.der()).unwrap().is_client);
+}
+
+#[test]
+fn written_file_has_its_mode_despite_the_umask_and_the_owner_of_its_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("ca.crl");
+    // Only root may change owners; the folder of another process keeps its owner.
+    let _ = std::os::unix::fs::chown(dir.path(), Some(65_534), Some(65_534));
+    for mode in [0o666, 0o600] {
+        write(&file, b"text", mode).unwrap();
+        let metadata = fs::metadata(&file).unwrap();
+        assert_eq!(metadata.mode() & 0o777, mode);
+        assert_eq!(metadata.uid(), fs::metadata(dir.path()).unwrap().uid());
+        assert_eq!(fs::read(&file).unwrap(), b"text");
+    }
 }
