@@ -33,6 +33,15 @@ fn release_is_reproducible_complete_and_runs() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     let programs = program("apid").parent().expect("the folder of the programs").to_owned();
+    let other = dir.path().join("other");
+    fs::create_dir(&other).expect("a folder");
+    fs::write(other.join("note"), "of another program").expect("a file");
+    let mut command = Command::new(repository().join("deploy/release"));
+    command.arg("--no-site").arg("--programs").arg(&programs).arg("--out").arg(&other);
+    let refused = command.output().expect("the script runs");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("other files than a release"), "{text}");
+    assert!(other.join("note").exists(), "files of others stay");
     let make = |name: &str| {
         let out = dir.path().join(name);
         let mut command = Command::new(repository().join("deploy/release"));
