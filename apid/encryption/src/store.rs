@@ -494,8 +494,14 @@ impl Store for EncryptedStore {
         }
     }
 
-    async fn stored_rows_within(&self, start: &str, bytes: usize, at: Revision) -> Result<Page> {
-        self.engine.stored_rows_within(start, bytes, at).await
+    async fn stored_rows_within(
+        &self,
+        prefix: &str,
+        start: &str,
+        bytes: usize,
+        at: Revision,
+    ) -> Result<Page> {
+        self.engine.stored_rows_within(prefix, start, bytes, at).await
     }
 
     async fn is_stale(&self, key: &str) -> Result<bool> {

@@ -107,7 +107,7 @@ async fn no_file_and_no_backup_contains_plain_text() {
         let names = Identity { preset: "kubernetes".to_owned(), api_domain: "svc.internal".to_owned() };
         let revision = store.revision();
         let mut encoder = ArchiveEncoder::begin(&names, revision.0, &mut archive);
-        for row in store.stored_rows_within("", 1 << 20, revision).await.unwrap().rows {
+        for row in store.stored_rows_within("", "", 1 << 20, revision).await.unwrap().rows {
             encoder.add(&row.key, row.revision.0, &row.value, &mut archive);
         }
         encoder.finish(&mut archive);

@@ -166,19 +166,26 @@ impl Backup {
     ) -> Result<(Bytes, u64, u64), BackupError> {
         let mut out = Vec::new();
         let mut encoder = ArchiveEncoder::begin(identity, self.revision.0, &mut out);
-        let mut start = String::new();
-        loop {
-            let page = self.store.stored_rows_within(&start, PART_BYTES, self.revision).await?;
-            for row in &page.rows {
-                encoder.add(&row.key, row.revision.0, &row.value, &mut out);
+        // The file is sorted by key. The order of all keys in an engine may be another one.
+        for prefix in kinds::stored_prefixes(&*self.store, self.revision).await? {
+            let mut next = Some(String::new());
+            while let Some(start) = next {
+                let room = PART_BYTES.saturating_sub(out.len());
+                let page = self.store.stored_rows_within(&prefix, &start, room, self.revision).await?;
+                if !out.is_empty() && page.rows.first().is_some_and(|row| row.size() > room) {
+                    send(parts, Part::Middle(std::mem::take(&mut out).into()), self.limits.part).await?;
+                }
+                for row in &page.rows {
+                    encoder.add(&row.key, row.revision.0, &row.value, &mut out);
+                }
+                next = page.rows.last().filter(|_| page.more).map(|last| format!("{}\0", last.key));
+                if next.is_some() {
+                    send(parts, Part::Middle(std::mem::take(&mut out).into()), self.limits.part).await?;
+                }
             }
-            let Some(last) = page.rows.last().filter(|_| page.more) else {
-                let (objects, bytes) = encoder.finish(&mut out);
-                return Ok((out.into(), objects, bytes));
-            };
-            start = format!("{}\0", last.key);
-            send(parts, Part::Middle(std::mem::take(&mut out).into()), self.limits.part).await?;
         }
+        let (objects, bytes) = encoder.finish(&mut out);
+        Ok((out.into(), objects, bytes))
     }
 }
 
@@ -240,8 +247,10 @@ impl BackupRecord {
 
 #[cfg(test)]
 mod tests {
+    use async_trait::async_trait;
+    use storage::engine::fjall::offline::ArchiveReader;
     use storage::engine::memory::MemoryStore;
-    use storage::{Observers, Op};
+    use storage::{CommitOutcome, Observers, Op, Page, RevisionRange, Row, Watch};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -263,6 +272,107 @@ mod tests {
 
     fn identity() -> Identity {
         Identity { preset: "svc".to_owned(), api_domain: "svc.internal".to_owned() }
+    }
+
+    /// Rows in the order of etcd, where keys have no group.
+    struct EtcdOrder(Vec<Row>);
+
+    fn in_etcd(key: &str) -> &str {
+        key.split_once('/').map_or(key, |(_, rest)| rest)
+    }
+
+    #[async_trait]
+    impl Store for EtcdOrder {
+        fn revision(&self) -> Revision {
+            Revision(9)
+        }
+
+        fn compacted(&self) -> Revision {
+            Revision(0)
+        }
+
+        async fn get(&self, _: &str, _: Option<Revision>) -> storage::Result<Option<Row>> {
+            Ok(None)
+        }
+
+        async fn range(
+            &self,
+            prefix: &str,
+            start: &str,
+            limit: usize,
+            at: Option<Revision>,
+        ) -> storage::Result<Page> {
+            let follows = |row: &&Row| row.key.starts_with(prefix) && in_etcd(&row.key) >= in_etcd(start);
+            let mut rows: Vec<Row> = self.0.iter().filter(follows).cloned().collect();
+            rows.sort_by(|a, b| in_etcd(&a.key).cmp(in_etcd(&b.key)));
+            let more = limit > 0 && rows.len() > limit;
+            rows.truncate(if more { limit } else { rows.len() });
+            Ok(Page { rows, revision: at.unwrap_or(self.revision()), more })
+        }
+
+        async fn commit(&self, _: &str, _: Op) -> storage::Result<CommitOutcome> {
+            Err(storage::Error::Unavailable("a store without writes".to_owned()))
+        }
+
+        async fn watch(&self, _: &str, _: Revision) -> storage::Result<Box<dyn Watch>> {
+            Err(storage::Error::Unavailable("a store without watches".to_owned()))
+        }
+
+        async fn history(
+            &self,
+            _: &str,
+            after: Revision,
+            _: Revision,
+            _: usize,
+        ) -> storage::Result<RevisionRange> {
+            Ok(RevisionRange { changes: Vec::new(), through: after })
+        }
+
+        async fn compact(&self, _: Revision) -> storage::Result<()> {
+            Ok(())
+        }
+
+        fn health(&self) -> storage::Result<()> {
+            Ok(())
+        }
+
+        async fn close(&self) {}
+    }
+
+    #[tokio::test]
+    async fn backup_is_complete_and_sorted_in_each_order_of_resources() {
+        let mut keys = Vec::new();
+        for resource in ["apps/deployments", "apps/statefulsets", "core/configmaps", "core/secrets"] {
+            keys.extend((0..3).map(|number| format!("{resource}/team/{number}")));
+        }
+        let row = |key: &String| Row {
+            key: key.as_str().into(),
+            value: Bytes::from(vec![7; PART_BYTES / 2]),
+            revision: Revision(1),
+        };
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let backup = Backup {
+            store: Arc::new(EtcdOrder(keys.iter().map(row).collect())),
+            revision: Revision(9),
+            limits: TimeLimits { part: LIMIT * 200, total: LIMIT * 200 },
+            lease: HistoryLease::default(),
+            permit,
+        };
+        let (sender, mut parts) = mpsc::channel(100);
+        assert_eq!(backup.run(&identity(), sender).await.unwrap().0, 12);
+        let mut file = Vec::new();
+        while let Some(Part::Middle(part) | Part::Last(part)) = parts.recv().await {
+            assert!(part.len() < PART_BYTES * 3 / 2);
+            file.extend_from_slice(&part);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("backup"), file).unwrap();
+        let mut archive = ArchiveReader::open(&folder.path().join("backup")).unwrap();
+        let mut found = Vec::new();
+        while let Some((key, ..)) = archive.next_object().unwrap() {
+            found.push(key);
+        }
+        assert_eq!(found, keys);
     }
 
     #[tokio::test]

@@ -43,6 +43,7 @@ pub mod lifecycle;
 pub mod metadata;
 mod object_steps;
 mod reference_key;
+mod stored_prefixes;
 pub mod registry;
 pub mod resource_name;
 mod same_fields;
@@ -92,6 +93,7 @@ pub use kind_schema::KindSchema;
 pub use reference_key::{
     REFERENCE_ROOT, ReferencePrefixes, reference_key_of, resource_of_prefix, resource_prefix,
 };
+pub use stored_prefixes::stored_prefixes;
 pub use registry::{CurrentRegistry, Registry};
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
