@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Arg, Command, CommandFactory as _};
 use processflags::documentation;
 
-use crate::command_line::print_errors;
+use crate::command_line::{parse, print_errors};
 use crate::command_list::SUBCOMMANDS;
 use crate::config::Flags;
 use crate::{build_info, check, inspect};
@@ -85,7 +85,11 @@ fn manual_page(name: Option<&str>) -> ExitCode {
 
 /// Runs `authd help [COMMAND]`: prints the text of `--help`.
 fn help(name: Option<&str>) -> ExitCode {
-    let Some(name) = name else { return print(Flags::command().render_long_help().to_string()) };
+    let flag = || "--help".to_owned();
+    let Some(name) = name else { return parse([flag()]).err().unwrap_or(ExitCode::FAILURE) };
+    if matches!(name, "check" | "why" | "why-token" | "who-can" | "matrix" | "audit-roles") {
+        return run(vec![name.into(), flag().into()]);
+    }
     match definitions().into_iter().find(|definition| definition.get_name() == name) {
         Some(command) => print(command.bin_name(format!("authd {name}")).render_long_help().to_string()),
         None => print_errors([unknown(name)]),
