@@ -127,6 +127,9 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
     }
     let monitor = helm.run(&["template", "apid", &chart, "--set", "serviceMonitor.enabled=true"]);
     assert!(monitor.contains("kind: ServiceMonitor"), "{monitor}");
+    // The token goes only to the server of the chart.
+    assert!(monitor.contains("serverName: apid.default.svc") && monitor.contains("key: ca.crt"), "{monitor}");
+    assert!(!monitor.contains("insecureSkipVerify"), "{monitor}");
 
     helm.run(&["install", "pair", &chart, "--namespace", "pair", "--create-namespace"]);
     let client = Client::new(port(&server), Some(server.token().to_owned()));
