@@ -13,7 +13,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use storage::{Change, Result, Revision};
+use storage::{Change, Result, Revision, Store};
+use tokio::sync::watch;
 
 use super::index::{Index, WorkItem};
 use super::owners::{OwnerState, look_up_owner};
@@ -90,6 +91,33 @@ async fn load(collector: &Collector) -> Result<Revision> {
     }
 }
 
+/// Waits until every change up to a revision is applied; false if the index ended.
+///
+/// A revision of the cache can have no change, for example after a write below another prefix of etcd. The history shows
+/// that no change is missing.
+async fn has_applied(store: &dyn Store, mut progress: watch::Receiver<u64>, revision: Revision) -> bool {
+    loop {
+        let applied = Revision(*progress.borrow_and_update());
+        if applied >= revision || has_no_change(store, applied, revision).await {
+            return true;
+        }
+        if progress.changed().await.is_err() {
+            return false;
+        }
+    }
+}
+
+/// Whether the history shows that no change lies after a revision, up to another one.
+async fn has_no_change(store: &dyn Store, mut after: Revision, upto: Revision) -> bool {
+    while after < upto {
+        match store.history("", after, upto, 1).await {
+            Ok(range) if range.changes.is_empty() && range.through > after => after = range.through,
+            _ => return false,
+        }
+    }
+    true
+}
+
 impl Collector {
     /// Returns the ownership data of a stored object. Returns None if it has neither owners nor a deletion timestamp,
     /// is an event, or cannot be decoded.
@@ -164,12 +192,87 @@ impl Collector {
     /// The index does not contain the revision within [`INDEX_WAIT_TIMEOUT`].
     pub(super) async fn wait_until_indexed(&self) -> Result<(), WorkError> {
         // A client can read a change from the watch cache before the store publishes the revision.
-        let revision = self.api_state().cache.revision().0;
-        let mut progress = self.progress.subscribe();
-        let reached = progress.wait_for(|now| *now >= revision);
+        let revision = self.api_state().cache.revision();
+        let store = &*self.api_state().store;
+        let reached = has_applied(store, self.progress.subscribe(), revision);
         match tokio::time::timeout(INDEX_WAIT_TIMEOUT, reached).await {
-            Ok(Ok(_)) => Ok(()),
+            Ok(true) => Ok(()),
             _ => Err(WorkError::Failed(format!("the index of owners has not reached revision {revision}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use storage::{CommitOutcome, Error, Op, Page, RevisionRange, Row, Watch};
+
+    use super::*;
+
+    /// A store whose only change has a revision.
+    struct OneChange(Revision);
+
+    #[async_trait]
+    impl Store for OneChange {
+        fn revision(&self) -> Revision {
+            self.0
+        }
+
+        fn compacted(&self) -> Revision {
+            Revision(0)
+        }
+
+        async fn get(&self, _: &str, _: Option<Revision>) -> Result<Option<Row>> {
+            Ok(None)
+        }
+
+        async fn range(&self, _: &str, _: &str, _: usize, _: Option<Revision>) -> Result<Page> {
+            Ok(Page::default())
+        }
+
+        async fn commit(&self, _: &str, _: Op) -> Result<CommitOutcome> {
+            Err(Error::Unavailable("a store without writes".to_owned()))
+        }
+
+        async fn watch(&self, _: &str, _: Revision) -> Result<Box<dyn Watch>> {
+            Err(Error::Unavailable("a store without watches".to_owned()))
+        }
+
+        async fn history(&self, _: &str, after: Revision, upto: Revision, _: usize) -> Result<RevisionRange> {
+            if after < self.0 && self.0 <= upto {
+                let change = Change { key: "a".into(), old: None, new: None, revision: self.0 };
+                return Ok(RevisionRange { changes: vec![change], through: self.0 });
+            }
+            // Long parts are read in steps.
+            Ok(RevisionRange { changes: Vec::new(), through: Revision(upto.0.min(after.0 + 2)) })
+        }
+
+        async fn compact(&self, _: Revision) -> Result<()> {
+            Ok(())
+        }
+
+        fn health(&self) -> Result<()> {
+            Ok(())
+        }
+
+        async fn close(&self) {}
+    }
+
+    #[tokio::test]
+    async fn index_is_complete_at_a_revision_without_a_change() {
+        let store = OneChange(Revision(5));
+        let progress = watch::Sender::new(3);
+        let applied = has_applied(&store, progress.subscribe(), Revision(9));
+        tokio::pin!(applied);
+        let waited = tokio::time::timeout(Duration::from_millis(50), applied.as_mut()).await;
+        assert!(waited.is_err(), "the change of revision 5 is not applied");
+        progress.send_replace(5);
+        assert!(applied.await, "no change follows up to revision 9");
+        drop(progress);
+        // The sender is dropped.
+        let ended = |at| watch::Sender::new(at).subscribe();
+        let (complete, incomplete) = (ended(5), ended(4));
+        assert!(has_applied(&store, complete, Revision(9)).await);
+        assert!(!has_applied(&store, incomplete, Revision(9)).await, "the index ended");
     }
 }
