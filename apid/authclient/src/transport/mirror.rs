@@ -265,7 +265,7 @@ impl Mirror {
         loop {
             tokio::select! {
                 change = changes.recv() => match change {
-                    Ok(change) => self.forward(change, &mut last_sent, updates).await?,
+                    Ok(change) => self.forward(change, snapshot_revision, &mut last_sent, updates).await?,
                     Err(RecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
                     Err(RecvError::Closed) => return Ok(()),
                 },
@@ -273,7 +273,7 @@ impl Mirror {
                     let observed = self.revisions.observed();
                     loop {
                         match changes.try_recv() {
-                            Ok(change) => self.forward(change, &mut last_sent, updates).await?,
+                            Ok(change) => self.forward(change, snapshot_revision, &mut last_sent, updates).await?,
                             Err(TryRecvError::Empty | TryRecvError::Closed) => break,
                             Err(TryRecvError::Lagged(missed)) => return Err(format!("authd is {missed} changes behind")),
                         }
@@ -288,17 +288,18 @@ impl Mirror {
         }
     }
 
-    /// Sends a change, unless its revision is at most `last_sent`: then authd already has the change.
+    /// Sends a change, unless the snapshot contains the change. One revision of etcd may have several changes.
     async fn forward(
         &self,
         change: PolicyChange,
+        snapshot_revision: Revision,
         last_sent: &mut u64,
         updates: &mpsc::Sender<MirrorUpdate>,
     ) -> Result<(), String> {
-        if change.revision <= *last_sent {
+        if change.revision <= snapshot_revision.0 {
             return Ok(());
         }
-        *last_sent = change.revision;
+        *last_sent = change.revision.max(*last_sent);
         updates.send(change.update).await.map_err(|_| stream_closed_error())?;
         self.connection.set_mirror_sent(*last_sent);
         Ok(())
@@ -387,17 +388,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn change_that_authd_already_has_is_not_sent_again() {
+    async fn changes_of_the_snapshot_are_not_sent_again() {
         let (mirror, _) = mirror(0);
         let (updates, mut sent) = mpsc::channel(4);
-        let mut last_sent = 5;
+        let (snapshot, mut last_sent) = (Revision(5), 5);
         for revision in [4, 5, 6, 6] {
             let update = MirrorUpdate { update: Some(Update::Progress(MirrorProgress { revision })) };
-            mirror.forward(PolicyChange { revision, update }, &mut last_sent, &updates).await.unwrap();
+            let change = PolicyChange { revision, update };
+            mirror.forward(change, snapshot, &mut last_sent, &updates).await.unwrap();
         }
-        let first = sent.try_recv().unwrap().update;
-        assert_eq!(first, Some(Update::Progress(MirrorProgress { revision: 6 })));
-        assert!(sent.try_recv().is_err(), "the revisions 4, 5 and the second 6 are skipped");
+        for _ in 0..2 {
+            let update = sent.try_recv().unwrap().update;
+            let expected = Some(Update::Progress(MirrorProgress { revision: 6 }));
+            assert_eq!(update, expected, "both changes of one revision are sent");
+        }
+        assert!(sent.try_recv().is_err(), "the revisions 4 and 5 are skipped");
     }
 
     #[tokio::test]
