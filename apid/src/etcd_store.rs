@@ -56,7 +56,8 @@ pub(crate) async fn open(
     if uses_tls {
         files.connector().await.map_err(EtcdStoreError::Files)?;
     }
-    let lifetime = Lifetime { prefix: events_prefix(names), time: event_ttl };
+    // An empty prefix would remove all objects.
+    let lifetime = events_prefix(names).map(|prefix| Lifetime { prefix, time: event_ttl });
     let identity = Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
     let options = Options {
         tls: if uses_tls { Some(Arc::new(files)) } else { None },
@@ -68,7 +69,7 @@ pub(crate) async fn open(
         readiness_timeout: flags.etcd_readycheck_timeout,
         size_interval: flags.etcd_db_metric_poll_interval.max(Duration::from_secs(1)),
         leases: LeaseOptions {
-            lifetimes: if event_ttl.is_zero() { Vec::new() } else { vec![lifetime] },
+            lifetimes: lifetime.into_iter().filter(|lifetime| !lifetime.time.is_zero()).collect(),
             reuse: flags.lease_reuse_duration_seconds,
             ..LeaseOptions::default()
         },
@@ -83,10 +84,10 @@ pub(crate) async fn open(
 }
 
 /// The beginning of the keys of Events, which are in the core group in the store.
-fn events_prefix(names: &Names) -> String {
+fn events_prefix(names: &Names) -> Option<String> {
     let registry = kinds::Registry::new(names);
-    let events = registry.find("", "v1", "events");
-    events.map_or_else(String::new, |events| events.key_prefix.clone())
+    let events = registry.find("", "v1", "events")?;
+    Some(events.key_prefix.clone()).filter(|prefix| !prefix.is_empty())
 }
 
 /// The files of the TLS connections to etcd, which are read for each connection.
