@@ -315,7 +315,7 @@ async fn backup_of_the_last_release_is_restored() {
 }
 
 #[test]
-fn store_of_a_newer_release_is_refused_and_not_changed() {
+fn store_of_newer_release_is_rejected_without_a_change() {
     let dir = tempfile::tempdir().expect("a folder");
     let data = unpack_old_store(dir.path());
     std::fs::write(data.join("store/fjall/version"), b"FJL\x04").expect("a file");

@@ -184,7 +184,7 @@ fn command(name: &str, folder: &Path, path: &str) -> Command {
 }
 
 #[test]
-fn commands_in_the_documents_run_and_print_what_the_pages_say() {
+fn commands_in_documents_run_and_print_the_documented_output() {
     if Command::new("kubectl").arg("version").arg("--client").output().is_err() {
         return skip("kubectl", "no kubectl on PATH");
     }

@@ -61,6 +61,9 @@ const PRESET_NAMES_ALLOWED: &[(&str, &str, &str)] = &[
 
 /// Files that may query the preset, with the reason: all other files read a field of `Names`.
 const PRESET_QUERIES: &[(&str, &str)] = &[
+    ("apid/src/server_source.rs", "variables of credential plugins"),
+    ("apid/src/up/mod.rs", "default of a flag"),
+    ("apid/src/up/next_steps.rs", "commands for the names of the server"),
     ("proto/processflags/src/both_processes.rs", "the default of `--names`"),
     ("apid/src/migration_commands/mod.rs", "the default of `--names`"),
     ("apid/src/etcd_store.rs", "only the names of Kubernetes fit objects of a kube-apiserver"),

@@ -265,7 +265,7 @@ impl UpFlags {
     }
 }
 
-/// What exists before both processes start.
+/// The state before both processes start.
 struct Prepared {
     cert_dir: PathBuf,
     pair: ServingPair,

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the test helpers as packages: a wheel and an npm package with both programs, a crate and a Go module as folders.
 
-usage: helpers.py --root REPOSITORY --programs FOLDER --version VERSION --glibc VERSION --out FOLDER --tree FOLDER
+usage: test_packages.py --root REPOSITORY --programs FOLDER --version VERSION --glibc VERSION --out FOLDER --tree FOLDER
 
 The wheel and the npm package go to OUT. The crate and the Go module go to TREE/testenv. All times come from
 SOURCE_DATE_EPOCH, so that equal inputs give equal files.
