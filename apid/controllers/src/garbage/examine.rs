@@ -10,8 +10,9 @@ use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
-use super::owners::{OwnerState, exists_in_other_namespace, look_up_owner, look_up_remote_owner};
+use super::owners::{OwnerState, ask_for_owner, exists_in_other_namespace, look_up_owner, remote_resource};
 use super::ownership_data::{Owner, OwnershipData, Uid};
+use super::remote_owners::RemoteOwner;
 use super::{Collector, Subject, WorkError};
 use crate::runner::Requeue;
 use verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
@@ -96,16 +97,21 @@ impl Collector {
         ownership: &'t OwnershipData,
     ) -> Result<Option<Owners<'t>>, WorkError> {
         let mut owners = Owners::default();
+        let mut is_pending = false;
         for owner in &ownership.owners {
             let aggregation = self.actor.aggregation();
             let mut state = look_up_owner(self.api_state(), aggregation, owner, subject.namespace).await?;
             let is_remote = state == OwnerState::Remote;
             if is_remote {
                 owners.has_remote = true;
-                let user = self.actor.user();
-                let found = look_up_remote_owner(aggregation, user, owner, subject.namespace).await;
-                // Not every conflict of another server is one with another write.
-                state = found.map_err(|status| WorkError::Failed(status.message))?;
+                match self.find_remote_owner(owner, subject.namespace)? {
+                    Some(found) => state = found,
+                    // The requests for the other owners start before the wait.
+                    None => {
+                        is_pending = true;
+                        continue;
+                    }
+                }
             }
             match state {
                 OwnerState::Exists => owners.existing.push(owner),
@@ -125,6 +131,9 @@ impl Collector {
                 OwnerState::NotServed | OwnerState::Remote => return Err(WorkError::NotServed),
             }
         }
+        if is_pending {
+            return Err(WorkError::Pending);
+        }
         for owner in &owners.gone {
             let is_gone = self.index.lock().is_gone(Uid::from_text(&owner.uid));
             if !is_gone && exists_in_other_namespace(self.api_state(), owner).await? {
@@ -132,6 +141,28 @@ impl Collector {
             }
         }
         Ok(Some(owners))
+    }
+
+    /// Returns the remembered state of an owner at another server. None: the server is asked.
+    fn find_remote_owner(&self, owner: &Owner, namespace: &str) -> Result<Option<OwnerState>, WorkError> {
+        let found = remote_resource(self.actor.aggregation(), owner, namespace);
+        // Not every conflict of another server is one with another write.
+        let resource = match found.map_err(|status| WorkError::Failed(status.message))? {
+            Ok(resource) => resource,
+            Err(state) => return Ok(Some(state)),
+        };
+        let namespace = if resource.is_namespaced { namespace } else { "" };
+        let remote = RemoteOwner {
+            resource: resource.name.clone(),
+            namespace: namespace.to_owned(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        };
+        let request = || {
+            let (remote, user) = (remote.clone(), self.actor.user().clone());
+            async move { ask_for_owner(&resource, &user, &remote).await.map_err(|status| status.message) }
+        };
+        self.remote_owners.find(&owner.api_version, &remote, request).transpose().map_err(WorkError::Failed)
     }
 
     fn has_dependents(&self, uid: &str) -> bool {

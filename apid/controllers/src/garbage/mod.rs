@@ -26,8 +26,8 @@
 //! counts as absent; a reference from a cluster-scoped object to a namespaced kind is never resolved. Both
 //! cause an Event. Dependents of kinds that are not served stay.
 //!
-//! An owner at another server, behind an APIService, is asked for there. Unlike Kubernetes, which watches these servers,
-//! the collector asks at an interval, and does not delete objects of these servers when their owners are gone.
+//! An owner at another server, behind an APIService, is asked for there; see [`remote_owners`]. Unlike Kubernetes, which watches
+//! these servers, the collector asks at an interval, and does not delete objects of these servers when their owners are gone.
 
 mod examine;
 mod feed;
@@ -35,10 +35,12 @@ mod index;
 mod owner_deletion;
 mod owners;
 mod ownership_data;
+mod remote_owners;
 mod report;
 mod unserved;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apimachinery::status::{Reason, Status};
 use futures_util::{StreamExt as _, stream};
@@ -46,6 +48,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use self::index::{Index, WorkItem};
+use self::remote_owners::RemoteOwners;
 use self::report::ReportedReferences;
 use self::unserved::UnservedWork;
 use super::actor::{Actor, Target};
@@ -59,6 +62,8 @@ use crate::ControllerState;
 const ACCOUNT: &str = "generic-garbage-collector";
 /// Number of units of work that are processed concurrently.
 const WORKERS: usize = 16;
+/// Longest pause between two examinations of an object that waits for answers about owners at other servers.
+const MAX_PENDING_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum number of dependents of one owner that are processed concurrently.
 const DEPENDENT_CONCURRENCY: usize = 32;
 /// Number of dependents of one owner that are read from the index at once.
@@ -91,6 +96,7 @@ struct Collector {
     progress: watch::Sender<u64>,
     reported: Mutex<ReportedReferences>,
     unserved: UnservedWork,
+    remote_owners: RemoteOwners,
     /// The number of changes of the served kinds so far.
     kinds_changes: watch::Receiver<u64>,
     /// Key prefix of events, which the collector ignores.
@@ -104,6 +110,8 @@ enum WorkError {
     Conflict,
     /// The kind of the object or of an owner is not served. The work is retried when the served kinds change.
     NotServed,
+    /// Another server was asked for an owner. The work is retried when the answer may be there.
+    Pending,
     /// Another failure; contains its text.
     Failed(String),
 }
@@ -155,6 +163,7 @@ impl Reconcile for Collector {
                 Requeue::No
             }
             Err(WorkError::Conflict) => Requeue::Backoff,
+            Err(WorkError::Pending) => Requeue::BackoffUpTo(MAX_PENDING_INTERVAL),
             Err(WorkError::Failed(reason)) => {
                 // One cause can fail the work on very many objects, so the level is `debug`.
                 tracing::debug!(?work, reason, "garbage collector work failed; retrying");
@@ -180,6 +189,7 @@ impl Collector {
             progress: watch::Sender::new(0),
             reported: Mutex::default(),
             unserved: UnservedWork::default(),
+            remote_owners: RemoteOwners::new(Arc::clone(&api_state.clock)),
             kinds_changes,
             events_prefix,
         }

@@ -3,7 +3,8 @@
 //! # Contract
 //!
 //! [`look_up_owner`] reads the watch cache, and reads the store itself before it reports that an owner is
-//! gone. An owner can be of any served kind. [`look_up_remote_owner`] asks the server of an aggregated API.
+//! gone. An owner can be of any served kind. [`ask_for_owner`] asks the server of an aggregated API, whose resource
+//! [`remote_resource`] returns.
 //!
 //! # Reference
 //!
@@ -13,7 +14,7 @@
 
 use std::sync::Arc;
 
-use aggregation::{Aggregation, RemoteKind};
+use aggregation::{Aggregation, RemoteKind, RemoteResource};
 use apimachinery::gvk::GroupVersion;
 use apimachinery::status::Status;
 use apimachinery::user::UserInfo;
@@ -21,6 +22,7 @@ use kinds::metadata::FOREGROUND;
 use storage::{Error, Result, Row, unreadable_reason};
 
 use super::ownership_data::{DeletionState, Owner, OwnershipData};
+use super::remote_owners::RemoteOwner;
 use crate::stored;
 use verbs::{ApiState, Collection};
 
@@ -35,7 +37,7 @@ pub(super) enum OwnerState {
     Gone,
     /// The owner's kind is not served in the version of the owner reference.
     NotServed,
-    /// Another server stores the owner: see [`look_up_remote_owner`].
+    /// Another server stores the owner: see [`remote_resource`].
     Remote,
     /// The owner's kind is namespaced and the dependent is cluster-scoped.
     InvalidScope,
@@ -87,29 +89,41 @@ fn remote_kind(aggregation: &Aggregation, owner: &Owner) -> Option<RemoteKind> {
     aggregation.remote_kind(&version.group, &version.version, &owner.kind)
 }
 
-/// Asks another server for an owner, as `user`. `namespace` is that of the dependent.
+/// Returns the resource of an owner at another server, or the state that needs no request. `namespace` is that of the
+/// dependent.
+///
+/// # Errors
+///
+/// The resources of the server are not known now: the owner is not gone.
+pub(super) fn remote_resource(
+    aggregation: &Aggregation,
+    owner: &Owner,
+    namespace: &str,
+) -> std::result::Result<std::result::Result<RemoteResource, OwnerState>, Status> {
+    match remote_kind(aggregation, owner) {
+        Some(RemoteKind::Known(resource)) if resource.is_namespaced && namespace.is_empty() => {
+            Ok(Err(OwnerState::InvalidScope))
+        }
+        Some(RemoteKind::Known(resource)) => Ok(Ok(resource)),
+        Some(RemoteKind::Absent) | None => Ok(Err(OwnerState::NotServed)),
+        Some(RemoteKind::Unknown) => {
+            let api = &owner.api_version;
+            Err(Status::unavailable(format!("the server of {api} is not available"), 1))
+        }
+    }
+}
+
+/// Asks another server for an owner, as `user`.
 ///
 /// # Errors
 ///
 /// The server cannot be reached, or its answer does not say whether the owner exists: the owner is not gone.
-pub(super) async fn look_up_remote_owner(
-    aggregation: &Aggregation,
+pub(super) async fn ask_for_owner(
+    resource: &RemoteResource,
     user: &UserInfo,
-    owner: &Owner,
-    namespace: &str,
+    owner: &RemoteOwner,
 ) -> std::result::Result<OwnerState, Status> {
-    let resource = match remote_kind(aggregation, owner) {
-        Some(RemoteKind::Known(resource)) => resource,
-        Some(RemoteKind::Absent) | None => return Ok(OwnerState::NotServed),
-        Some(RemoteKind::Unknown) => {
-            let api = &owner.api_version;
-            return Err(Status::unavailable(format!("the server of {api} is not available"), 1));
-        }
-    };
-    if resource.is_namespaced && namespace.is_empty() {
-        return Ok(OwnerState::InvalidScope);
-    }
-    let found = resource.get(user, namespace, &owner.name).await?;
+    let found = resource.get(user, &owner.namespace, &owner.name).await?;
     Ok(match found.filter(|found| found.uid == owner.uid) {
         None => OwnerState::Gone,
         Some(found) if found.is_terminating && found.finalizers.iter().any(|f| f == FOREGROUND) => {
