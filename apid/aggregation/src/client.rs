@@ -26,8 +26,8 @@ use crate::{RemoteApi, RemoteResource};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of objects of one page of a list.
 const PAGE: usize = 500;
-/// Maximum number of pages of a list. A server whose list has more pages may never end it.
-const MAX_PAGES: usize = 10_000;
+/// Maximum number of pages of a list. A server whose list has more pages, for example empty ones, may never end it.
+const MAX_PAGES: usize = 1_000;
 
 /// The metadata of an object, without the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,12 +85,17 @@ impl RemoteResource {
         }
     }
 
-    /// Returns the metadata of all objects of a namespace, page by page.
+    /// Returns the metadata of the objects of a namespace, page by page, and at most `max` of them.
     ///
     /// # Errors
     ///
     /// The server cannot be reached, or rejects the request.
-    pub async fn list(&self, user: &UserInfo, namespace: &str) -> Result<Vec<ObjectMetadata>, Status> {
+    pub async fn list(
+        &self,
+        user: &UserInfo,
+        namespace: &str,
+        max: usize,
+    ) -> Result<Vec<ObjectMetadata>, Status> {
         let path = self.path(namespace, "");
         let accept = self.metadata_form("PartialObjectMetadataList");
         let mut objects = Vec::new();
@@ -109,7 +114,8 @@ impl RemoteResource {
             let no_list = || Status::internal(format!("the response to GET {path} is no list"));
             let (items, token) = read.ok_or_else(no_list)?;
             objects.extend(items);
-            if token.is_empty() {
+            objects.truncate(max);
+            if token.is_empty() || objects.len() == max {
                 return Ok(objects);
             }
             next = token;

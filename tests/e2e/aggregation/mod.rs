@@ -137,9 +137,14 @@ pub(super) struct Flavors {
 
 impl Flavors {
     pub(super) async fn start(options: Options) -> Self {
+        Flavors::start_with(options, ApiServerOptions::default()).await
+    }
+
+    /// Starts apid and a server with these options.
+    pub(super) async fn start_with(options: Options, server: ApiServerOptions) -> Self {
         let aggregator = Aggregator::start(options).await;
         let (certificate, storage) = (certificate(), Arc::<Storage>::default());
-        let options = ApiServerOptions { storage: Arc::clone(&storage), ..ApiServerOptions::default() };
+        let options = ApiServerOptions { storage: Arc::clone(&storage), ..server };
         let server = aggregator.server(&certificate, options).await;
         aggregator.register("flavors.example.com", "v1", &server, &certificate.ca).await;
         aggregator.wait_for_reason("v1.flavors.example.com", "Passed").await;

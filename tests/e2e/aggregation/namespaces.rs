@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backends::apiserver::SeenRequest;
+use backends::apiserver::{ApiServerOptions, DeleteCollection, SeenRequest};
 use serde_json::{Value, json};
 use tests::harness::{Options, eventually};
 
@@ -19,7 +19,11 @@ struct Namespace {
 
 impl Namespace {
     async fn start() -> Self {
-        let flavors = Flavors::start(Options::kubernetes()).await;
+        Namespace::start_with(ApiServerOptions::default()).await
+    }
+
+    async fn start_with(server: ApiServerOptions) -> Self {
+        let flavors = Flavors::start_with(Options::kubernetes(), server).await;
         let namespace = json!({"metadata": {"name": "gone"}});
         flavors.plane().admin().post(NAMESPACES, &namespace).await.expect(201);
         Namespace { flavors }
@@ -76,6 +80,76 @@ async fn deletion_of_namespace_deletes_objects_of_other_servers() {
         assert_eq!(delete.client.as_deref(), Some("front-proxy-client"));
         assert!(delete.body.contains("\"propagationPolicy\":\"Background\""), "{}", delete.body);
     }
+}
+
+/// Returns what requests for the objects of the namespace do, in the order of arrival.
+fn steps(seen: Vec<SeenRequest>) -> Vec<&'static str> {
+    let in_namespace = seen.into_iter().filter(|request| request.path.contains("/namespaces/gone/flavors"));
+    let step = |request: SeenRequest| match (request.method.as_str(), request.path.ends_with("/flavors")) {
+        ("GET", true) if request.query.contains("continue=") => "next page",
+        ("GET", true) => "list",
+        ("DELETE", true) => "delete all",
+        ("DELETE", false) => "delete one",
+        _ => "other",
+    };
+    in_namespace.map(step).collect()
+}
+
+#[tokio::test]
+async fn collection_is_deleted_with_one_request_or_object_by_object() {
+    let served =
+        ApiServerOptions { delete_collection: DeleteCollection::Served, ..ApiServerOptions::default() };
+    let announced = ApiServerOptions { delete_collection: DeleteCollection::Announced, ..served.clone() };
+    let paged = ApiServerOptions { page: Some(2), ..ApiServerOptions::default() };
+    let one_by_one = ["delete one"; 5];
+    for (server, expected) in [
+        // A list of five objects fails: the namespace ends only if the deletion precedes each list.
+        (ApiServerOptions { max_listed: Some(4), ..served }, vec!["delete all", "list"]),
+        (announced, [&["delete all", "list"], one_by_one.as_slice(), &["list"]].concat()),
+        (paged, [&["list", "next page", "next page"], one_by_one.as_slice(), &["list"]].concat()),
+    ] {
+        let namespace = Namespace::start_with(server).await;
+        for name in ["a", "b", "c", "d", "e"] {
+            namespace.create(&flavor(name, "sweet")).await;
+        }
+        let server = namespace.flavors.server.as_ref().unwrap();
+        server.take_seen();
+        namespace.delete().await;
+        namespace.wait_until_gone().await;
+        assert_eq!(namespace.flavors.storage.names("gone"), [""; 0]);
+        let seen = steps(server.take_seen());
+        assert_eq!(seen.get(..expected.len()), Some(expected.as_slice()), "{seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn references_to_one_owner_at_another_server_share_its_requests() {
+    let flavors = Flavors::start(Options::kubernetes()).await;
+    let admin = flavors.plane().admin();
+    let owner = admin.post(FLAVORS, &flavor("owner", "sweet")).await.expect(201);
+    let owner = json!({"apiVersion": "flavors.example.com/v1", "kind": "Flavor", "name": "owner",
+        "uid": owner["metadata"]["uid"]});
+    let absent = json!({"apiVersion": "flavors.example.com/v1", "kind": "Flavor", "name": "absent",
+        "uid": "11111111-1111-4111-8111-111111111111"});
+    let server = flavors.server.as_ref().unwrap();
+    server.take_seen();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for number in 0..20 {
+        let map = json!({"metadata": {"name": format!("map-{number}"), "ownerReferences": [owner, absent]}});
+        admin.post(maps, &map).await.expect(201);
+    }
+    for number in 0..20 {
+        let path = format!("{maps}/map-{number}");
+        eventually("the reference to the absent owner is removed", || async {
+            let map = admin.get(&path).await.expect(200);
+            let owners = map["metadata"]["ownerReferences"].as_array()?.clone();
+            (owners.len() == 1 && owners.first()?["name"] == "owner").then_some(())
+        })
+        .await;
+    }
+    let is_lookup = |request: &SeenRequest| request.path.starts_with(&format!("{FLAVORS}/"));
+    let lookups = server.take_seen().iter().filter(|request| is_lookup(request)).count();
+    assert!((2..=8).contains(&lookups), "{lookups} requests for 40 references to two owners");
 }
 
 #[tokio::test]

@@ -5,13 +5,18 @@
 //! The namespace controller of Kubernetes. Each namespaced resource with the verb `delete` is emptied with
 //! `deletecollection`, or object by object if the server does not have that verb. Then the remaining objects are
 //! counted. A server whose resources are not known blocks the deletion of every namespace, because the server may
-//! store objects there. Unlike Kubernetes, a resource without objects in the namespace gets no delete request.
+//! store objects there. No list precedes `deletecollection`: a server may be unable to list what the namespace has.
+//!
+//! # Limits
+//!
+//! No server can hold a round for long: a few resources are emptied at a time, each within a deadline, and a list ends
+//! after [`MAX_LISTED`] objects. The next round goes on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aggregation::{DiscoveredResources, ObjectMetadata, RemoteApi, RemoteResource, is_unsupported};
-use apimachinery::status::Status;
-use futures_util::future::join_all;
+use apimachinery::status::{Reason, Status};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::conditions::RoundOutcome;
@@ -20,6 +25,12 @@ use crate::actor::{Actor, RemoteTarget};
 
 /// Number of objects of a resource that are deleted concurrently.
 const OBJECT_CONCURRENCY: usize = 16;
+/// Number of resources that are emptied concurrently.
+const RESOURCE_CONCURRENCY: usize = 8;
+/// Maximum time of a round for one resource.
+const RESOURCE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum number of objects of a resource that a round lists, deletes one by one and counts.
+const MAX_LISTED: usize = 10_000;
 
 /// The objects of a resource that remain in a namespace, and why.
 struct Emptied {
@@ -36,7 +47,9 @@ pub(super) async fn delete_content(
 ) {
     let is_deletable = |resource: &&RemoteResource| resource.is_namespaced && resource.has_verb("delete");
     let resources: Vec<&RemoteResource> = discovered.resources.iter().filter(is_deletable).collect();
-    let emptied = join_all(resources.iter().map(|resource| empty(actor, resource, namespace))).await;
+    // Collected first: the compiler does not accept the closure across the wait.
+    let rounds: Vec<_> = resources.iter().map(|resource| empty(actor, resource, namespace)).collect();
+    let emptied: Vec<Emptied> = stream::iter(rounds).buffered(RESOURCE_CONCURRENCY).collect().await;
     for (resource, Emptied { remaining, failure }) in resources.into_iter().zip(emptied) {
         outcome.failures.extend(failure);
         if !remaining.is_empty() {
@@ -55,7 +68,8 @@ pub(super) fn undiscovered(unknown: &[Arc<RemoteApi>]) -> Vec<String> {
 
 /// Deletes the objects of a resource in a namespace.
 async fn empty(actor: &Actor, resource: &RemoteResource, namespace: &str) -> Emptied {
-    match delete_all(actor, resource, namespace).await {
+    let round = delete_all(actor, resource, namespace);
+    match within(RESOURCE_TIMEOUT, &resource.group_resource(), round).await {
         Ok(remaining) => {
             let has_finalizer = |object: &ObjectMetadata| !object.finalizers.is_empty();
             let is_unexpected = !remaining.is_empty() && !remaining.iter().any(has_finalizer);
@@ -72,17 +86,33 @@ async fn empty(actor: &Actor, resource: &RemoteResource, namespace: &str) -> Emp
     }
 }
 
-/// Deletes the objects of a resource in a namespace. Returns those that remain.
+/// Ends a round for a resource at its deadline.
+async fn within<T>(
+    time: Duration,
+    resource: &str,
+    round: impl Future<Output = Result<T, Status>>,
+) -> Result<T, Status> {
+    let timeout = |_elapsed| {
+        let message = format!(
+            "the server did not complete the deletion of {resource} within {} s; the next round goes on",
+            time.as_secs()
+        );
+        Err(Status::failure(Reason::Timeout, message))
+    };
+    tokio::time::timeout(time, round).await.unwrap_or_else(timeout)
+}
+
+/// Deletes the objects of a resource in a namespace. Returns those that remain, at most [`MAX_LISTED`].
 async fn delete_all(
     actor: &Actor,
     resource: &RemoteResource,
     namespace: &str,
 ) -> Result<Vec<ObjectMetadata>, Status> {
-    let existing = list(actor, resource, namespace).await?;
-    if existing.as_ref().is_some_and(Vec::is_empty) {
-        return Ok(Vec::new());
-    }
     if !delete_collection(actor, resource, namespace).await? {
+        let existing = list(actor, resource, namespace).await?.unwrap_or_default();
+        if existing.is_empty() {
+            return Ok(existing);
+        }
         let delete = |object: ObjectMetadata| async move {
             let target = RemoteTarget { resource, namespace, name: &object.name };
             match actor.delete_remote(target, &background_options()).await {
@@ -90,7 +120,7 @@ async fn delete_all(
                 _ => Ok(()),
             }
         };
-        let objects = stream::iter(existing.into_iter().flatten()).map(Ok);
+        let objects = stream::iter(existing).map(Ok);
         objects.try_for_each_concurrent(OBJECT_CONCURRENCY, delete).await?;
     }
     // Objects that cannot be listed cannot be counted.
@@ -114,7 +144,7 @@ async fn delete_collection(
     }
 }
 
-/// Returns the objects of a resource in a namespace; None if the server cannot list them.
+/// Returns the first objects of a resource in a namespace; None if the server cannot list them.
 async fn list(
     actor: &Actor,
     resource: &RemoteResource,
@@ -123,9 +153,25 @@ async fn list(
     if !resource.has_verb("list") {
         return Ok(None);
     }
-    match resource.list(actor.user(), namespace).await {
+    match resource.list(actor.user(), namespace, MAX_LISTED).await {
         Ok(objects) => Ok(Some(objects)),
         Err(status) if is_unsupported(&status) => Ok(None),
         Err(status) => Err(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn server_that_hangs_ends_its_round_at_the_deadline() {
+        let hangs = std::future::pending::<Result<(), Status>>();
+        let status = within(Duration::from_millis(1), "flavors.e.com", hangs).await.unwrap_err();
+        let message =
+            "the server did not complete the deletion of flavors.e.com within 0 s; the next round goes on";
+        assert_eq!((status.code, status.message.as_str()), (504, message));
+        let ends = std::future::ready(Ok(1));
+        assert_eq!(within(Duration::from_secs(60), "flavors.e.com", ends).await.unwrap(), 1);
     }
 }

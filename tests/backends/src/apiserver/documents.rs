@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 use serving::body::Body;
 
-use super::{ApiServerOptions, accepts, document, echo, flavors, metrics, text};
+use super::{ApiServerOptions, DeleteCollection, accepts, document, echo, flavors, metrics, text};
 
 /// A served resource.
 struct Resource {
@@ -77,7 +77,7 @@ pub(super) fn respond(head: &Parts, options: &ApiServerOptions) -> Response<Body
                 && head.headers.contains_key("accept")
                 && accepts(head, &["v=v2;as="]) =>
         {
-            let mut response = document(200, &aggregated());
+            let mut response = document(200, &aggregated(options));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(AGGREGATED));
             response
         }
@@ -91,7 +91,7 @@ pub(super) fn respond(head: &Parts, options: &ApiServerOptions) -> Response<Body
             None => text(404, "404 page not found\n"),
         },
         ["apis", group, version] if GROUPS.contains(&(*group, *version)) => {
-            document(200, &resource_list(group, version))
+            document(200, &resource_list(group, version, options))
         }
         ["openapi", "v3", ..] if !options.has_openapi_v3 => text(404, "404 page not found\n"),
         ["openapi", "v2"] => with_etag(head, "\"backend-v2\"", &openapi_v2()),
@@ -131,11 +131,21 @@ fn resources_of(group: &str, version: &str) -> impl Iterator<Item = &'static Res
     RESOURCES.iter().filter(move |resource| resource.group == group && resource.version == version)
 }
 
-fn resource_list(group: &str, version: &str) -> Value {
+/// The verbs of a resource, in their order.
+fn verbs(resource: &Resource, options: &ApiServerOptions) -> Vec<&'static str> {
+    let mut verbs = resource.verbs.to_vec();
+    if resource.plural == "flavors" && options.delete_collection != DeleteCollection::Absent {
+        verbs.push("deletecollection");
+        verbs.sort_unstable();
+    }
+    verbs
+}
+
+fn resource_list(group: &str, version: &str, options: &ApiServerOptions) -> Value {
     let mut entries = Vec::new();
     for resource in resources_of(group, version) {
         entries.push(json!({"name": resource.plural, "singularName": resource.singular,
-            "namespaced": resource.namespaced, "kind": resource.kind, "verbs": resource.verbs,
+            "namespaced": resource.namespaced, "kind": resource.kind, "verbs": verbs(resource, options),
             "shortNames": resource.short_names}));
         if resource.plural == "flavors" {
             entries.push(
@@ -148,7 +158,7 @@ fn resource_list(group: &str, version: &str) -> Value {
         "resources": entries})
 }
 
-fn aggregated() -> Value {
+fn aggregated(options: &ApiServerOptions) -> Value {
     let items: Vec<Value> = GROUPS
         .iter()
         .map(|(group, version)| {
@@ -157,7 +167,7 @@ fn aggregated() -> Value {
                     json!({"resource": resource.plural, "singularResource": resource.singular,
                         "responseKind": {"group": group, "version": version, "kind": resource.kind},
                         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
-                        "verbs": resource.verbs, "shortNames": resource.short_names})
+                        "verbs": verbs(resource, options), "shortNames": resource.short_names})
                 })
                 .collect();
             json!({"metadata": {"name": group},

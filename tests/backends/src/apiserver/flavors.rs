@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use serving::body::Body;
 
 use super::storage::{Event, Storage, WriteError};
-use super::{accepts, accepts_json, document, failure, parameter};
+use super::{ApiServerOptions, DeleteCollection, accepts, accepts_json, document, failure, parameter};
 
 pub(super) const GROUP: &str = "flavors.example.com";
 pub(super) const VERSION: &str = "v1";
@@ -27,13 +27,14 @@ const WATCH_CAPACITY: usize = 4;
 
 /// Responds to a request; `rest` are the segments after group and version.
 pub(super) fn respond(
-    storage: &Arc<Storage>,
+    options: &ApiServerOptions,
     head: &Parts,
     rest: &[&str],
     body: &Bytes,
     user: &str,
     upgrade: Option<OnUpgrade>,
 ) -> Response<Body> {
+    let storage = &options.storage;
     let (namespace, name, subresource) = match rest {
         ["flavors"] => ("", None, None),
         ["namespaces", namespace, "flavors"] => (*namespace, None, None),
@@ -57,7 +58,7 @@ pub(super) fn respond(
         (Method::GET, None) if parameter(head, "watch") == "true" || parameter(head, "watch") == "1" => {
             watch(storage, head, namespace)
         }
-        (Method::GET, None) => list(storage, head, namespace),
+        (Method::GET, None) => list(options, head, namespace),
         (Method::GET, Some(name)) => match storage.get(namespace, name) {
             Some(object) if wants_table(head) => document(200, &table(&[object], true, 0)),
             Some(object) => document(200, &object),
@@ -69,18 +70,25 @@ pub(super) fn respond(
         }
         (Method::PATCH, Some(name)) => patch(storage, head, namespace, name, body),
         (Method::DELETE, Some(name)) => match storage.delete(namespace, name) {
-            Ok(_) => document(
-                200,
-                &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}),
-            ),
+            Ok(_) => success(),
             Err(_) => not_found(name),
         },
+        (Method::DELETE, None) if options.delete_collection == DeleteCollection::Served => {
+            for name in storage.names(namespace) {
+                drop(storage.delete(namespace, &name));
+            }
+            success()
+        }
         _ => failure(
             405,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         ),
     }
+}
+
+fn success() -> Response<Body> {
+    document(200, &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}))
 }
 
 fn create(storage: &Storage, namespace: &str, body: &Bytes, user: &str) -> Response<Body> {
@@ -166,15 +174,31 @@ pub(super) fn is_selected(object: &Value, selector: &str) -> bool {
     })
 }
 
-fn list(storage: &Storage, head: &Parts, namespace: &str) -> Response<Body> {
-    let (mut items, revision) = storage.list(namespace);
+fn list(options: &ApiServerOptions, head: &Parts, namespace: &str) -> Response<Body> {
+    let (mut items, revision) = options.storage.list(namespace);
+    if options.max_listed.is_some_and(|max| items.len() > max) {
+        return failure(500, "InternalError", "the list is too large");
+    }
     let selector = parameter(head, "labelSelector");
     items.retain(|item| is_selected(item, &selector));
     if wants_table(head) {
         return document(200, &table(&items, true, revision));
     }
-    let list = json!({"kind": "FlavorList", "apiVersion": API_VERSION,
-        "metadata": {"resourceVersion": revision.to_string()}, "items": items});
+    let mut metadata = json!({"resourceVersion": revision.to_string()});
+    if let Some(page) = options.page {
+        // The token is the last name of the page before.
+        let name = |item: &Value| {
+            item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let after = parameter(head, "continue");
+        items.retain(|item| name(item) > after);
+        if items.len() > page {
+            items.truncate(page);
+            let token = items.last().map(name);
+            metadata = json!({"resourceVersion": revision.to_string(), "continue": token});
+        }
+    }
+    let list = json!({"kind": "FlavorList", "apiVersion": API_VERSION, "metadata": metadata, "items": items});
     document(200, &list)
 }
 

@@ -50,6 +50,12 @@ pub struct ApiServerOptions {
     pub has_aggregated_discovery: bool,
     /// Whether the server has OpenAPI 3.
     pub has_openapi_v3: bool,
+    /// The answer to `deletecollection`.
+    pub delete_collection: DeleteCollection,
+    /// The maximum number of Flavors of a page; a list of more than one page has a token. None: no pages.
+    pub page: Option<usize>,
+    /// The number of Flavors above which a list fails.
+    pub max_listed: Option<usize>,
     /// The stored Flavors; several servers may share them, one after the other.
     pub storage: Arc<Storage>,
 }
@@ -62,9 +68,24 @@ impl Default for ApiServerOptions {
             delay: Duration::ZERO,
             has_aggregated_discovery: true,
             has_openapi_v3: true,
+            delete_collection: DeleteCollection::default(),
+            page: None,
+            max_listed: None,
             storage: Arc::default(),
         }
     }
+}
+
+/// The verb `deletecollection` of Flavors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeleteCollection {
+    /// Neither announced nor served.
+    #[default]
+    Absent,
+    /// Announced and served.
+    Served,
+    /// Announced, and rejected with 405.
+    Announced,
 }
 
 /// A request as it arrived.
@@ -156,13 +177,12 @@ async fn handle(state: &State, mut request: Request<Incoming>, peer: &Peer) -> A
         return Ok(failure(401, "Unauthorized", "Unauthorized"));
     };
     let segments: Vec<&str> = head.uri.path().split('/').skip(1).collect();
-    let storage = &state.options.storage;
     match segments.as_slice() {
         ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", ..] => {
             Ok(documents::respond(&head, &state.options))
         }
         ["apis", flavors::GROUP, flavors::VERSION, rest @ ..] => {
-            Ok(flavors::respond(storage, &head, rest, &body, &user, upgrade))
+            Ok(flavors::respond(&state.options, &head, rest, &body, &user, upgrade))
         }
         ["apis", metrics::GROUP, metrics::VERSION, rest @ ..] => Ok(metrics::respond(&head, rest)),
         ["apis", echo::GROUP, echo::VERSION, ..] => echo::respond(&head, &seen).await,
