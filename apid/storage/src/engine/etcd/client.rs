@@ -605,7 +605,7 @@ mod tests {
         let (Some(first), Some(mut second)) = (start(0), start(1)) else { return };
         let urls = [first.url().to_owned()];
         let client = Client::new(&urls, None, b"/health".to_vec(), Arc::new(Nothing)).unwrap();
-        let begin = std::time::Instant::now();
+        let begin = tokio::time::Instant::now();
         let recovers = async || {
             while client.members[0].is_resting() {
                 assert!(begin.elapsed() < Duration::from_secs(60), "the member does not recover");

@@ -296,6 +296,7 @@ impl Feed {
             let due = leave.map_or(due, |leave| leave.min(due));
             let message = tokio::select! {
                 message = events.next() => message,
+                () = self.batches.closed() => return Ok(self.end_of_publication()),
                 () = self.shared.wake.notified(), if !is_wanted => continue,
                 () = tokio::time::sleep_until(due) => {
                     if leave.is_some_and(|leave| leave <= Instant::now()) {
@@ -363,12 +364,18 @@ impl Feed {
             return Ok(());
         }
         self.position = batch.through;
-        self.batches.send(batch).await.map_err(|_| match self.shared.check_open() {
+        self.batches.send(batch).await.map_err(|_| self.end_of_publication())
+    }
+
+    /// The end of the watch after the end of the thread that publishes: the thread ends early only when an observer panics.
+    fn end_of_publication(&self) -> End {
+        match self.shared.check_open() {
             Ok(()) => {
-                End::Gap("the thread that publishes changes failed: this server must start again".to_owned())
+                let reason = "the thread that publishes changes failed: this server must start again";
+                End::Gap(reason.to_owned())
             }
             Err(_) => End::Closed,
-        })
+        }
     }
 
     /// Writes the key of the engine, unless such a write runs.
