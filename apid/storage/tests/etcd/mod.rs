@@ -4,6 +4,8 @@
 //! opening, so that the suite sees the numbers of an empty store.
 
 mod behaviour;
+mod failures;
+mod proxy;
 mod rebased;
 
 use std::any::Any;

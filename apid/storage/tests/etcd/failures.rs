@@ -1,0 +1,183 @@
+//! Behaviour of the etcd engine when members, observers or the cluster itself fail.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prerequisites::etcd::EtcdServer;
+use storage::engine::etcd::{EtcdStore, KeyMap, Options};
+use storage::{Change, Error, Observer, Op, Revision, Store};
+use tokio::time::Instant;
+
+use super::behaviour::{Recorder, create, each_release, eventually, open};
+use super::options;
+use super::proxy::Proxy;
+
+/// Keys whose first segments are in reverse order in etcd.
+struct Reversed;
+
+fn reverse(text: &str) -> String {
+    let (first, rest) = text.split_once('/').unwrap_or((text, ""));
+    let first: String = first.bytes().map(|byte| char::from(b'a' + b'z' - byte)).collect();
+    format!("{first}/{rest}")
+}
+
+impl KeyMap for Reversed {
+    fn to_etcd(&self, key: &str) -> String {
+        format!("/{}", reverse(key))
+    }
+
+    fn parse_etcd<'k>(&self, key: &'k str) -> Option<Cow<'k, str>> {
+        key.strip_prefix('/').map(|key| Cow::Owned(reverse(key)))
+    }
+
+    fn prefix_to_etcd(&self, prefix: &str) -> String {
+        if prefix.contains('/') { self.to_etcd(prefix) } else { "/".to_owned() }
+    }
+}
+
+#[test]
+fn pages_over_all_keys_contain_every_key_in_each_order_of_resources() {
+    each_release(&[], async |server| {
+        let reversed = Options { keys: Arc::new(Reversed), ..options(server.url()) };
+        let (store, _) = open(reversed).await;
+        let mut expected = Vec::new();
+        for resource in ["apps", "batch", "core"] {
+            for number in 0..7 {
+                let key = format!("{resource}/{number}");
+                create(&store, &key).await;
+                expected.push(key);
+            }
+        }
+        let at = store.revision();
+        for limit in [1, 2, 5, 20, 21] {
+            for in_bytes in [false, true] {
+                let (mut found, mut start, mut more) = (Vec::new(), String::new(), true);
+                while more {
+                    let page = match in_bytes {
+                        true => store.rows_within("", &start, 0, limit * 8, at).await.unwrap(),
+                        false => store.range("", &start, limit, Some(at)).await.unwrap(),
+                    };
+                    more = page.more;
+                    found.extend(page.rows.iter().map(|row| row.key.to_string()));
+                    start = format!("{}\0", found.last().unwrap());
+                }
+                assert_eq!(found.first().map(String::as_str), Some("core/0"), "the order is that of etcd");
+                found.sort();
+                assert_eq!(found, expected, "pages of {limit}");
+            }
+        }
+        let part = store.range("batch/", "batch/3", 2, Some(at)).await.unwrap();
+        let keys: Vec<&str> = part.rows.iter().map(|row| &*row.key).collect();
+        assert_eq!((keys, part.more), (vec!["batch/3", "batch/4"], true));
+    });
+}
+
+#[test]
+fn panic_of_an_observer_ends_the_process() {
+    struct Panicking;
+    impl Observer for Panicking {
+        fn observe(&self, _: &[Change]) {
+            panic!("an observer of a test fails");
+        }
+    }
+    each_release(&[], async |server| {
+        let reasons = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&reasons);
+        let on_gap = Arc::new(move |reason: &str| seen.lock().push(reason.to_owned()));
+        let options = Options { on_gap, ..options(server.url()) };
+        let store = Arc::new(EtcdStore::open(options, Arc::new(Panicking)).await.unwrap());
+        let commit = Arc::clone(&store);
+        tokio::spawn(async move { commit.commit("a", Op::Create(Bytes::new())).await });
+        eventually("the reason of the end", || !reasons.lock().is_empty()).await;
+        assert!(reasons.lock()[0].contains("the thread that publishes changes failed"), "{reasons:?}");
+        assert!(store.readiness().is_err());
+    });
+}
+
+/// An observer that blocks when it sees a deletion.
+struct Blocking(Mutex<Receiver<()>>, Mutex<Sender<()>>);
+
+impl Observer for Blocking {
+    fn observe(&self, changes: &[Change]) {
+        if changes.iter().any(|change| change.new.is_none()) {
+            let _ = self.1.lock().send(());
+            let _ = self.0.lock().recv();
+        }
+    }
+}
+
+#[test]
+fn deletion_by_another_server_is_observed_before_it_rejects_a_write() {
+    each_release(&[], async |server| {
+        let (first, _) = open(options(server.url())).await;
+        let (release, released) = channel();
+        let (blocks, blocked) = channel();
+        let observer = Blocking(Mutex::new(released), Mutex::new(blocks));
+        let second = Arc::new(EtcdStore::open(options(server.url()), Arc::new(observer)).await.unwrap());
+        let revision = create(&first, "a").await;
+        second.newest_revision().await.unwrap();
+        first.commit("a", Op::Delete(revision)).await.unwrap();
+        tokio::task::spawn_blocking(move || blocked.recv()).await.unwrap().unwrap();
+        let store = Arc::clone(&second);
+        let refused = tokio::spawn(async move { store.commit("a", Op::Delete(revision)).await });
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(!refused.is_finished(), "the observer has not seen the deletion");
+        drop(release);
+        assert!(matches!(refused.await.unwrap(), Err(Error::NotFound(_))));
+    });
+}
+
+#[test]
+fn member_of_the_watch_that_pauses_is_left_before_writes_fail() {
+    each_release(&[], async |server| {
+        let members = [Proxy::start(server.url()).await, Proxy::start(server.url()).await];
+        let servers = members.iter().map(|member| member.url().to_owned()).collect();
+        let (store, seen) = open(Options { servers, ..options(server.url()) }).await;
+        create(&store, "before").await;
+        for (number, member) in members.iter().enumerate() {
+            member.pause(true);
+            let begin = Instant::now();
+            // A write to the paused member itself has no known outcome.
+            let mut revision = Revision(0);
+            for attempt in 0..5 {
+                match store.commit(&format!("key/{number}/{attempt}"), Op::Create(Bytes::new())).await {
+                    Ok(outcome) => {
+                        revision = outcome.revision;
+                        break;
+                    }
+                    Err(error) => assert!(error.to_string().contains("no answer"), "{error}"),
+                }
+            }
+            assert!(revision > Revision(0) && begin.elapsed() < Duration::from_secs(25));
+            member.pause(false);
+            eventually("the readiness", || store.readiness().is_ok()).await;
+        }
+        let all = seen.keys().len();
+        assert!(all >= 3, "{all}");
+    });
+}
+
+#[test]
+fn cluster_that_lost_revisions_ends_the_process() {
+    each_release(&[], async |server| {
+        let proxy = Proxy::start(server.url()).await;
+        let reasons = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&reasons);
+        let on_gap = Arc::new(move |reason: &str| seen.lock().push(reason.to_owned()));
+        let recorder = Arc::new(Recorder::default());
+        let store = EtcdStore::open(Options { on_gap, ..options(proxy.url()) }, recorder).await.unwrap();
+        for key in ["a", "b", "c"] {
+            create(&store, key).await;
+        }
+        assert!(reasons.lock().is_empty());
+        let Some(restored) = EtcdServer::start(prerequisites::etcd::Release::Current, &[]) else { return };
+        proxy.lead_to(restored.url());
+        eventually("the reason of the end", || !reasons.lock().is_empty()).await;
+        assert!(reasons.lock()[0].contains("restored from a backup"), "{reasons:?}");
+        assert!(store.readiness().is_err());
+    });
+}
