@@ -46,8 +46,10 @@ fn fill(dir: &Path) -> Vec<Row> {
                 "apiVersion": "v1", "kind": "ConfigMap", "data": {"large": "x".repeat(1_000_000)},
                 "metadata": {"name": format!("large-{number}"), "namespace": "team", "uid": "u"},
             });
-            let object = apimachinery::object::Object(object.as_object().unwrap().clone());
+            let mut object = apimachinery::object::Object(object.as_object().unwrap().clone());
             let key = format!("core/configmaps/team/large-{number}");
+            let registry = kinds::Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+            registry.of_key(&key).unwrap().schema.conform(&mut object).unwrap();
             store.commit(&key, Op::Create(kinds::entry::encode(&object))).await.unwrap();
         }
         store.commit("/apid/continue-key", Op::Create(Bytes::from_static(b"\0\xff"))).await.unwrap();
@@ -119,7 +121,9 @@ fn copied_events_have_a_lifetime() {
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "team", "uid": "u"},
             "involvedObject": {},
         });
-        let event = apimachinery::object::Object(event.as_object().unwrap().clone());
+        let mut event = apimachinery::object::Object(event.as_object().unwrap().clone());
+        let registry = kinds::Registry::new(&Names::new(Preset::Kubernetes, "").unwrap());
+        registry.of_key("core/events/team/e").unwrap().schema.conform(&mut event).unwrap();
         store.commit("core/events/team/e", Op::Create(kinds::entry::encode(&event))).await.unwrap();
         store.close().await;
     });
