@@ -16,9 +16,9 @@
 //! # Invariants
 //!
 //! INVARIANT (no living owner): a dependent is deleted only if each owner was absent from the store, or
-//! waiting for its dependents. The owners are looked up after the dependent is read; the deletion applies
-//! only to the revision that was read. INVARIANT (no missed dependents): see [`feed`]. INVARIANT (no own
-//! state): all work follows from stored objects, so the collector continues after a restart.
+//! waiting for its dependents. The owners are looked up after the dependent is read, except that an answer of another server
+//! may be older; the deletion applies only to the revision that was read. INVARIANT (no missed dependents): see [`feed`].
+//! INVARIANT (no own state): all work follows from stored objects, so the collector continues after a restart.
 //!
 //! # Reference
 //!
@@ -26,8 +26,9 @@
 //! counts as absent; a reference from a cluster-scoped object to a namespaced kind is never resolved. Both
 //! cause an Event. Dependents of kinds that are not served stay.
 //!
-//! An owner at another server, behind an APIService, is asked for there; see [`remote_owners`]. Unlike Kubernetes, which watches
-//! these servers, the collector asks at an interval, and does not delete objects of these servers when their owners are gone.
+//! An owner at another server, behind an APIService, is asked for there; see [`remote_owners`]. Unlike Kubernetes, which
+//! watches these servers, the collector asks at an interval, and does not delete objects of these servers when their
+//! owners are gone.
 
 mod examine;
 mod feed;
