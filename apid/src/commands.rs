@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn unknown_subcommand_is_answered_with_the_nearest() {
         assert_eq!(
-            unknown("stroe"),
-            "`stroe` is not a command of apid; a similar command is `store` (`apid help` lists all)"
+            unknown("stor"),
+            "`stor` is not a command of apid; a similar command is `store` (`apid help` lists all)"
         );
         assert!(unknown("xyzzy").contains("the commands are up, test-server, "), "{}", unknown("xyzzy"));
     }
