@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serving::certs::facts::CertificateFacts;
 use serving::certs::{CertError, PemPair};
+use serving::client::Identity;
 
 use super::CertsError;
 use super::folder::Folder;
@@ -31,14 +32,18 @@ impl ClientCertificates {
         Some(self.folder.lists.clone()).filter(|lists| lists.exists())
     }
 
-    /// Returns the certificate of a client. A certificate that ends soon, is revoked or is of another authority is
-    /// replaced.
+    /// Returns the certificate of a client. A certificate that ends soon, is revoked, is of another authority or does not
+    /// belong to its key is replaced.
     pub(crate) fn ensure(&self, user: &str, groups: &[&str], now: Timestamp) -> Result<PemPair, CertsError> {
         let files = self.folder.client_files(user);
         if files.cert.exists() && files.key.exists() && self.is_usable(&files.cert, now)? {
             let read =
                 |path: &Path| std::fs::read_to_string(path).map_err(|error| CertError::unusable(path, error));
-            return Ok(PemPair { cert: read(&files.cert)?, key: read(&files.key)? });
+            let pair = PemPair { cert: read(&files.cert)?, key: read(&files.key)? };
+            // An end of the process between the writes of both files leaves a new key with an old certificate.
+            if Identity::from_pem(pair.cert.as_bytes(), pair.key.as_bytes()).is_ok() {
+                return Ok(pair);
+            }
         }
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
         let pair = self.folder.authority()?.client(user, &groups, VALIDITY, now)?;
@@ -72,6 +77,12 @@ mod tests {
         let ensure = |now| certificates.ensure("admin", &["system:masters"], now).unwrap().cert;
         let first = ensure(now);
         assert_eq!(ensure(now), first);
+        let key = dir.path().join("admin.key");
+        std::fs::write(&key, certificates.ensure("other", &[], now).unwrap().key).unwrap();
+        let repaired = certificates.ensure("admin", &["system:masters"], now).unwrap();
+        assert_ne!(repaired.cert, first, "a key of another certificate");
+        assert_eq!(std::fs::read_to_string(&key).unwrap(), repaired.key);
+        let first = repaired.cert;
         let later = now + Duration::from_secs(360 * 24 * 3600);
         let second = ensure(later);
         assert_ne!(second, first);
