@@ -178,10 +178,13 @@ impl EarlyRenewal {
 ///
 /// See [`CertError`].
 pub fn ensure_serving_pair(dir: &Path, names: &[String], now: Timestamp) -> Result<ServingPair, CertError> {
+    make_dir(dir)?;
+    // `apid certs` holds the same lock. A file system without locks does not stop a server.
+    let _lock = std::fs::File::open(dir).and_then(|folder| folder.lock().map(|()| folder)).ok();
     ensure_serving_pair_with(dir, names, ServingPolicy::default(), now)
 }
 
-/// [`ensure_serving_pair`] with a policy.
+/// [`ensure_serving_pair`] with a policy, for a caller that has locked the folder.
 ///
 /// # Errors
 ///

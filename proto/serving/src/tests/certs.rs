@@ -346,3 +346,28 @@ fn written_file_has_its_mode_despite_the_umask_and_the_owner_of_its_folder() {
         assert_eq!(fs::read(&file).unwrap(), b"text");
     }
 }
+
+#[test]
+fn server_waits_for_a_caller_that_has_locked_the_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let now = now();
+    let lock = fs::File::open(dir.path()).unwrap();
+    lock.lock().unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let path = dir.path().to_owned();
+    let server = std::thread::spawn(move || {
+        let pair = ensure_serving_pair(&path, &["b.example".to_owned()], now);
+        sender.send(()).unwrap();
+        pair.unwrap();
+    });
+    assert!(receiver.recv_timeout(Duration::from_millis(200)).is_err(), "the folder is locked");
+    // The holder of the lock adds another name meanwhile.
+    ensure_serving_pair_with(dir.path(), &["a.example".to_owned()], ServingPolicy::default(), now).unwrap();
+    drop(lock);
+    server.join().unwrap();
+    let text = fs::read(dir.path().join("apiserver.crt")).unwrap();
+    let (_, block) = x509_parser::pem::parse_x509_pem(&text).unwrap();
+    let certificate = block.parse_x509().unwrap();
+    let names = format!("{:?}", certificate.subject_alternative_name().unwrap().unwrap().value.general_names);
+    assert!(names.contains("a.example") && names.contains("b.example"), "{names}");
+}
