@@ -136,6 +136,11 @@ pub fn unix_with_mode(path: &Path, mode: u32) -> io::Result<UnixListener> {
     // The socket is bound in a private directory and moved once it has its mode, so that no other user connects
     // before.
     let directory = path.with_added_extension(std::process::id().to_string());
+    // A process that was killed here leaves the directory. In a container, the next process has the same number.
+    match fs::remove_dir_all(&directory) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(listen_error(e)),
+        _ => {}
+    }
     fs::DirBuilder::new().mode(0o700).create(&directory).map_err(listen_error)?;
     let private_path = directory.join("s");
     let result = UnixListener::bind(&private_path).and_then(|listener| {
@@ -165,6 +170,17 @@ mod tests {
         };
         assert_eq!(peer, client.local_addr().unwrap());
         assert!(stream.nodelay().unwrap());
+    }
+
+    #[tokio::test]
+    async fn directory_of_a_killed_process_with_this_number_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let stale = path.with_added_extension(std::process::id().to_string());
+        fs::create_dir(&stale).unwrap();
+        drop(std::os::unix::net::UnixListener::bind(stale.join("s")).unwrap());
+        let _listener = unix(&path).unwrap();
+        assert!(!stale.exists());
     }
 
     #[tokio::test]
