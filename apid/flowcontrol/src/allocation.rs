@@ -4,7 +4,7 @@
 //!
 //! The server's seats are `--max-requests-inflight` and `--max-mutating-requests-inflight` together. A level has a
 //! nominal limit in proportion to its shares, rounded up. It lends at most a part of it and borrows at most a given
-//! number of seats, so its current limit stays between the lower and the upper limit.
+//! number of seats. So its current limit stays between the lower and the upper limit.
 //!
 //! [`allocate`] divides the sum of all nominal limits by one proportion of the levels' targets, within the bounds of
 //! each level.
