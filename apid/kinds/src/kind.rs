@@ -37,7 +37,7 @@ use crate::custom::{ConversionWebhook, CustomColumn, CustomStrategy, CustomTable
 use crate::lifecycle::{self, Release};
 use crate::{
     BindingAction, BuiltInKind, Conversion, EnabledVersions, KindSchema, Storage, Strategy, Subresource,
-    Translation, UnenforcedKind, Verb, WriteRules, table,
+    Translation, UnenforcedKind, Verb, WriteRules,
 };
 
 /// Prefix of the storage keys of all custom kinds. No group stem of a built-in kind is `custom`. So a custom
@@ -349,7 +349,7 @@ impl Kind {
     /// Columns of the Table representation.
     pub fn columns(&self) -> Vec<CustomColumn> {
         match &self.source {
-            KindSource::BuiltIn(row) => row.columns.iter().map(table::to_custom).collect(),
+            KindSource::BuiltIn(row) => row.columns.iter().map(CustomColumn::from).collect(),
             KindSource::Definition(definition) => definition.table.columns(),
         }
     }

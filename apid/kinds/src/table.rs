@@ -7,7 +7,6 @@ use apimachinery::time;
 use serde_json::Value;
 
 use self::cell::PathReader as _;
-use crate::custom::CustomColumn;
 
 pub(crate) mod cell;
 pub(crate) mod workload;
@@ -72,17 +71,6 @@ pub struct Column {
     pub priority: u8,
     /// Source of the cells.
     pub source: Source,
-}
-
-/// The column with owned texts, as the columns of custom kinds.
-pub(crate) fn to_custom(column: &Column) -> CustomColumn {
-    CustomColumn {
-        name: column.name.to_owned(),
-        kind: column.kind.to_owned(),
-        format: column.format.to_owned(),
-        description: column.description.to_owned(),
-        priority: column.priority.into(),
-    }
 }
 
 impl Column {

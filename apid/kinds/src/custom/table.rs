@@ -14,7 +14,7 @@ use extensions::structural::{JsonPath, JsonPathError};
 use serde_json::{Value, json};
 
 use crate::table::cell::PathReader;
-use crate::table::{NAME, since};
+use crate::table::{Column, NAME, since};
 
 /// A column of a Table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +29,18 @@ pub struct CustomColumn {
     pub description: String,
     /// Priority: clients always show columns with priority 0, and other columns only in wide output.
     pub priority: i64,
+}
+
+impl From<&Column> for CustomColumn {
+    fn from(column: &Column) -> Self {
+        CustomColumn {
+            name: column.name.to_owned(),
+            kind: column.kind.to_owned(),
+            format: column.format.to_owned(),
+            description: column.description.to_owned(),
+            priority: column.priority.into(),
+        }
+    }
 }
 
 /// Columns and cells of a custom kind. A definition without columns has the columns Name and Age.
@@ -63,13 +75,7 @@ impl CustomTable {
 
     /// The column Name, and then the columns of the definition, or Age if the definition has no columns.
     pub fn columns(&self) -> Vec<CustomColumn> {
-        let name = CustomColumn {
-            name: NAME.name.to_owned(),
-            kind: NAME.kind.to_owned(),
-            format: NAME.format.to_owned(),
-            description: NAME.description.to_owned(),
-            priority: 0,
-        };
+        let name = CustomColumn::from(&NAME);
         let age = self.columns.is_empty().then(|| CustomColumn {
             name: "Age".to_owned(),
             kind: "date".to_owned(),
