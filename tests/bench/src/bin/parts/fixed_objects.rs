@@ -100,6 +100,11 @@ impl Reader for FixedObjects {
         Some(Ok(self.0.get(kind.kind).cloned().unwrap_or_default()))
     }
 
+    fn cached_items(&self, kind: ObjectKind) -> Option<Result<Vec<ListedObject>, Status>> {
+        let listed = self.cached_list(kind, "")?;
+        Some(listed.map(|objects| objects.into_iter().map(ListedObject::from).collect()))
+    }
+
     async fn load(&self, _: ObjectKind) -> Result<(), Status> {
         Ok(())
     }
