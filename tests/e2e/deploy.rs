@@ -285,7 +285,10 @@ async fn check_old_objects(data: &Path) {
     let order = admin.get("/apis/demo.example.com/v1/namespaces/shop/orders/tea").await.expect(200);
     assert_eq!(order["spec"]["item"], "green");
     let patch = json!({"data": {"n": "two"}});
-    admin.patch("/api/v1/namespaces/shop/configmaps/cm-1", "application/merge-patch+json", &patch).await.expect(200);
+    admin
+        .patch("/api/v1/namespaces/shop/configmaps/cm-1", "application/merge-patch+json", &patch)
+        .await
+        .expect(200);
 }
 
 #[tokio::test]

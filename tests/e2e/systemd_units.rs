@@ -100,7 +100,10 @@ fn services_notify_reload_and_have_a_watchdog() {
     }
     for service in SERVICES {
         let text = fs::read_to_string(units().join(service)).expect("the unit");
-        assert!(text.lines().any(|line| line == "LimitCORE=0"), "{service}: a core dump has Secrets and keys");
+        assert!(
+            text.lines().any(|line| line == "LimitCORE=0"),
+            "{service}: a core dump has Secrets and keys"
+        );
     }
     let apid = fs::read_to_string(units().join("apid.service")).expect("the unit");
     assert!(apid.contains("After=network-online.target authd.service\n"), "{apid}");

@@ -43,12 +43,12 @@ pub mod lifecycle;
 pub mod metadata;
 mod object_steps;
 mod reference_key;
-mod stored_prefixes;
 pub mod registry;
 pub mod resource_name;
 mod same_fields;
 pub mod scale;
 mod status;
+mod stored_prefixes;
 pub mod strategy;
 pub mod table;
 mod translation;
@@ -93,8 +93,8 @@ pub use kind_schema::KindSchema;
 pub use reference_key::{
     REFERENCE_ROOT, ReferencePrefixes, reference_key_of, resource_of_prefix, resource_prefix,
 };
-pub use stored_prefixes::stored_prefixes;
 pub use registry::{CurrentRegistry, Registry};
+pub use stored_prefixes::stored_prefixes;
 pub use strategy::{
     DefaultPropagation, Generation, MetadataChecks, NameRule, Revalidation, StatusWrites, Strategy,
     WriteRules,
