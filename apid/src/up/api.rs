@@ -62,7 +62,7 @@ impl Api {
 
     /// Creates or updates an object by server-side apply. Waits for a path that does not exist yet.
     pub(super) async fn apply(&self, path: &str, object: &Value) -> Result<(), ApiError> {
-        let begin = std::time::Instant::now();
+        let begin = tokio::time::Instant::now();
         loop {
             match self.apply_once(path, object).await {
                 Err(ApiError::Rejected { code: StatusCode::NOT_FOUND, .. })

@@ -24,7 +24,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
 
 use apimachinery::clock::{Clock as _, SystemClock};
 use apimachinery::names::Preset;
@@ -32,6 +31,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use processflags::command_line::{self, ParsedLine};
 use serving::certs::{self, ServingPair};
 use serving::config_file::FlagValues;
+use tokio::time::Instant;
 
 use crate::caller_flags::CallerFlags;
 use crate::certs::CertsError;
