@@ -137,7 +137,7 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         assert_eq!(permission_advice(&socket), None);
         assert_eq!(permission_advice(&dir.path().join("absent")), None);
-        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o000)).unwrap();
         let advice = permission_advice(&socket);
         // The superuser may use each socket.
         if !rustix::process::geteuid().is_root() {
