@@ -157,7 +157,7 @@ async fn fetch_spec(
     }
 }
 
-/// What a server has of OpenAPI 3.
+/// The OpenAPI 3 documents of a server.
 enum V3 {
     /// The URL of the document of the version.
     Url(String),

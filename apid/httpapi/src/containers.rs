@@ -35,7 +35,6 @@ use serving::body::{Body, BodyError};
 use tokio::sync::watch;
 use verbs::{ApiState, Call, ConnectOptions, NodeRequest};
 
-use crate::forwarded::paced;
 use crate::long_running;
 use crate::request_context::RequestContext;
 use crate::response::respond::ApiResponse;
@@ -126,7 +125,7 @@ async fn log(
     }
     let finish = long_running::begin(context, &call.collection.kind, 200).await;
     let stopping = call.api_state.stopping.clone();
-    let body = StoppableBody::new(paced(response.into_body()), finish, stopping, at_shutdown);
+    let body = StoppableBody::new(long_running::paced(response.into_body()), finish, stopping, at_shutdown);
     Ok(ApiResponse::plain_stream(Body::stream(body)))
 }
 

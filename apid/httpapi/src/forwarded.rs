@@ -31,15 +31,6 @@ use crate::stream::OnDrop;
 use crate::{aggregated, deadline, long_running};
 use authclient::Authorized;
 
-/// Maximum number of bytes of the response of a backend that a connection buffers, in addition to the buffers below HTTP.
-/// The backend has the next bytes at once, so that a small buffer costs a client that reads no time.
-const MAX_UNWRITTEN: usize = 16 * 1024;
-
-/// Limits the bytes of a response that wait for a client that does not read.
-pub(super) fn paced(body: Body) -> Body {
-    serving::body::paced(body, MAX_UNWRITTEN)
-}
-
 /// Whether the body of a request is forwarded as it arrives. Such requests take no seat.
 pub(super) fn streams_body(context: &RequestContext) -> bool {
     context.info.is_unlimited()
@@ -77,7 +68,7 @@ pub(super) async fn aggregated(
             let at_shutdown = if is_watch { AtShutdown::End } else { AtShutdown::Fail };
             let remaining = context.time_limit.end().saturating_sub(context.api_state().clock.monotonic());
             let place = context.forwarded.lock().take();
-            let response = response.map(paced).map(|body| match is_long {
+            let response = response.map(long_running::paced).map(|body| match is_long {
                 true => {
                     let finish = OnDrop::new(move || drop(place));
                     Body::stream(StoppableBody::new(body, finish, stopping, at_shutdown))
@@ -153,8 +144,14 @@ pub(super) async fn proxy(
         Forwarded::Response(response) => {
             let finish = long_running::begin(context, served, response.status().as_u16()).await;
             let stopping = call.api_state.stopping.clone();
-            let body =
-                |body| Body::stream(StoppableBody::new(paced(body), finish, stopping, AtShutdown::Fail));
+            let body = |body| {
+                Body::stream(StoppableBody::new(
+                    long_running::paced(body),
+                    finish,
+                    stopping,
+                    AtShutdown::Fail,
+                ))
+            };
             Ok(ApiResponse::forwarded(response.map(body)))
         }
         Forwarded::Upgraded { head, tunnel } => {

@@ -1,6 +1,7 @@
 //! Responses that outlast their handler: watches, logs and streams of containers.
 
 use kinds::Kind;
+use serving::body::Body;
 
 use crate::request_context::RequestContext;
 use crate::stream::OnDrop;
@@ -19,4 +20,13 @@ pub(super) async fn begin(context: &RequestContext, served: &Kind, code: u16) ->
         drop(active_request);
         drop(stream_audit);
     })
+}
+
+/// Maximum number of bytes of the response of a backend that a connection buffers, in addition to the buffers below HTTP.
+/// The backend has the next bytes at once, so that a small buffer costs a client that reads no time.
+const MAX_UNWRITTEN: usize = 16 * 1024;
+
+/// Limits the bytes of a response that wait for a client that does not read.
+pub(super) fn paced(body: Body) -> Body {
+    serving::send_limit::paced(body, MAX_UNWRITTEN)
 }

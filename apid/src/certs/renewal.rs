@@ -12,7 +12,7 @@ use super::folder::{ClientFiles, Folder};
 use super::{CertsError, reserved_name};
 use crate::console::print;
 
-/// What is renewed.
+/// The certificates to renew.
 pub(super) struct Request<'a> {
     /// The only client whose certificate is renewed; None for the server and all clients.
     pub(super) client: Option<&'a str>,

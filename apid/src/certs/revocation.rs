@@ -16,7 +16,7 @@ use crate::console::print;
 /// Shorter words can be names of users, such as `abe`.
 const MIN_SERIAL_DIGITS: usize = 16;
 
-/// What a word of `--revoke` names.
+/// The certificate or the user that a word of `--revoke` names.
 struct Target {
     description: String,
     serial: Vec<u8>,

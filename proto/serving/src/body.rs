@@ -9,8 +9,6 @@ use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 
-pub use crate::send_limit::paced;
-
 /// Error that ends a streamed body early.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 

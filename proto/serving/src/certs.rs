@@ -141,11 +141,11 @@ impl std::fmt::Debug for PemPair {
 pub struct ServingPolicy {
     /// Lifetime of an issued certificate. None keeps the lifetime of the present certificate.
     pub validity: Option<Duration>,
-    /// Which certificates of the authorities of the bundle are reissued although they are not due for renewal.
+    /// The certificates of the authorities of the bundle that are reissued although they are not due for renewal.
     pub early: EarlyRenewal,
 }
 
-/// Which certificates are reissued although they are not due for renewal.
+/// The certificates that are reissued although they are not due for renewal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EarlyRenewal {
     /// None.

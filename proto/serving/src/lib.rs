@@ -29,7 +29,7 @@ pub mod metrics;
 mod plain_http;
 pub mod reload;
 mod request_head;
-mod send_limit;
+pub mod send_limit;
 pub mod server;
 pub mod service_manager;
 pub mod single_task;

@@ -10,8 +10,8 @@ use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
-use super::owners::{OwnerState, ask_for_owner, exists_in_other_namespace, look_up_owner, remote_resource};
-use super::ownership_data::{Owner, OwnershipData, Uid};
+use super::owners::{ask_for_owner, exists_in_other_namespace, look_up_owner, remote_resource};
+use super::ownership_data::{Owner, OwnerState, OwnershipData, Uid};
 use super::remote_owners::RemoteOwner;
 use super::{Collector, Subject, WorkError};
 use crate::runner::Requeue;

@@ -17,8 +17,8 @@ use storage::{Change, Result, Revision, Store};
 use tokio::sync::watch;
 
 use super::index::{Index, WorkItem};
-use super::owners::{OwnerState, look_up_owner};
-use super::ownership_data::{DeletionState, OwnershipData, may_have_owners_or_deletion};
+use super::owners::look_up_owner;
+use super::ownership_data::{DeletionState, OwnerState, OwnershipData, may_have_owners_or_deletion};
 use super::{Collector, WorkError};
 
 /// Maximum number of objects in one read of the store.

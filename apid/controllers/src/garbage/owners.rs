@@ -21,27 +21,10 @@ use apimachinery::user::UserInfo;
 use kinds::metadata::FOREGROUND;
 use storage::{Error, Result, Row, unreadable_reason};
 
-use super::ownership_data::{DeletionState, Owner, OwnershipData};
+use super::ownership_data::{DeletionState, Owner, OwnerState, OwnershipData};
 use super::remote_owners::RemoteOwner;
 use crate::stored;
 use verbs::{ApiState, Collection};
-
-/// The state of an owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnerState {
-    /// The owner exists.
-    Exists,
-    /// The owner is being deleted in the foreground: it exists until its blocking dependents are gone.
-    Waiting,
-    /// The owner does not exist.
-    Gone,
-    /// The owner's kind is not served in the version of the owner reference.
-    NotServed,
-    /// Another server stores the owner: see [`remote_resource`].
-    Remote,
-    /// The owner's kind is namespaced and the dependent is cluster-scoped.
-    InvalidScope,
-}
 
 /// Returns the collection of the kind in an owner reference, if it is served.
 pub(super) fn collection(api_state: &ApiState, owner: &Owner) -> Option<Arc<Collection>> {

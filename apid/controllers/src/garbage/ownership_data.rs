@@ -12,6 +12,23 @@ use kinds::metadata::{FOREGROUND, ORPHAN};
 use memchr::memmem::Finder;
 use serde::Deserialize;
 
+/// The state of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerState {
+    /// The owner exists.
+    Exists,
+    /// The owner is being deleted in the foreground: it exists until its blocking dependents are gone.
+    Waiting,
+    /// The owner does not exist.
+    Gone,
+    /// The owner's kind is not served in the version of the owner reference.
+    NotServed,
+    /// Another server stores the owner: see `owners::remote_resource`.
+    Remote,
+    /// The owner's kind is namespaced and the dependent is cluster-scoped.
+    InvalidScope,
+}
+
 /// The text before the metadata in the JSON of a stored object.
 const METADATA: &str = "\"metadata\":";
 

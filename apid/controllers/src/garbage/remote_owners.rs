@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::owners::OwnerState;
+use super::ownership_data::OwnerState;
 
 /// Time for which an answer is remembered.
 const MEMORY: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ struct Api {
     permits: Arc<Semaphore>,
 }
 
-/// What is known about an owner.
+/// The knowledge about an owner.
 enum Memory {
     /// A request runs or waits.
     Pending,

@@ -20,12 +20,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::conditions::RoundOutcome;
-use super::{Work, collection, remote};
+use super::{Work, background_options, collection, remote};
 use crate::actor::{Actor, Target, ignore_race, is_race};
 use crate::queue::Queue;
 use crate::runner::Requeue;
 use crate::stored;
-use verbs::deletion::options::{DeleteOptions, Preconditions, Propagation};
+use verbs::deletion::options::{DeleteOptions, Preconditions};
 use verbs::{ApiState, Collection};
 
 /// Number of objects of a kind that are deleted concurrently; concurrent deletions share the fsyncs of the
@@ -354,10 +354,6 @@ enum RoundResult {
     },
     /// Only objects of other servers remain, or the resources of such a server are not known.
     WaitsForServers,
-}
-
-pub(super) fn background_options() -> DeleteOptions {
-    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
 }
 
 /// Returns the finalizers in `spec.finalizers` of a namespace.

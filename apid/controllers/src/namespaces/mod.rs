@@ -26,6 +26,7 @@ use super::actor::{Actor, Target};
 use super::reflector::ObjectEvent;
 use super::runner::{Reconcile, Requeue, Runner};
 use super::stored;
+use verbs::deletion::options::{DeleteOptions, Propagation};
 use verbs::{ApiState, Collection};
 
 use crate::ControllerState;
@@ -119,4 +120,8 @@ impl Reconcile for NamespaceController {
         }
         Ok(Requeue::No)
     }
+}
+/// The options of deletions in the background.
+fn background_options() -> DeleteOptions {
+    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
 }

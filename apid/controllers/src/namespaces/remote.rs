@@ -19,8 +19,8 @@ use aggregation::{DiscoveredResources, ObjectMetadata, RemoteApi, RemoteResource
 use apimachinery::status::{Reason, Status};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
+use super::background_options;
 use super::conditions::RoundOutcome;
-use super::deletion::background_options;
 use crate::actor::{Actor, RemoteTarget};
 
 /// Number of objects of a resource that are deleted concurrently.

@@ -136,7 +136,7 @@ async fn request_that_has_passed_through_the_server_is_not_forwarded() {
     assert_eq!(reply.code, 508);
     assert!(String::from_utf8_lossy(&reply.body).contains("leads back to this server"), "{:?}", reply.body);
     assert!(received.try_recv().is_err());
-    // What this server answers itself is no loop.
+    // A request that this server answers itself is no loop.
     assert_eq!(server.send("GET", MAPS, &headers, "").await.code, 200);
     assert_eq!(server.send("POST", THINGS, &[("apid-forwarded-by", "other")], "{}").await.code, 200);
 }

@@ -252,7 +252,7 @@ fn renewed_serving_certificate_keeps_its_names_and_its_lifetime() {
 }
 
 #[test]
-fn serving_certificate_of_an_earlier_authority_is_reissued_when_asked_or_due() {
+fn serving_certificate_of_an_earlier_authority_is_reissued_on_request_or_when_due() {
     let dir = tempfile::tempdir().unwrap();
     let pair = ensure_serving_pair(dir.path(), &[], now()).unwrap();
     let new_dir = tempfile::tempdir().unwrap();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_failed_request_serves_all_who_wait_for_a_lease() {
+    async fn failed_lease_request_serves_all_waiting_writers() {
         struct Nothing;
         impl super::super::Telemetry for Nothing {}
         // The member accepts connections and never answers.
