@@ -26,7 +26,7 @@ fn help_lists_flags_and_unimplemented_flags() {
 fn unknown_command_is_named_with_a_similar_command() {
     for (command, expected) in [
         ("cert", "`cert` is not a command of apid; a similar command is `certs`"),
-        ("foo", "`foo` is not a command of apid; the commands are audit-tail, certs, "),
+        ("foo", "`foo` is not a command of apid; the commands are up, test-server, "),
     ] {
         let output = apid(&[command]);
         assert_eq!(output.status.code(), Some(64), "{output:?}");
