@@ -7,6 +7,7 @@
 //! available then is passed on as unreadable, and `on_recovery` of the environment asks for another read.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -17,8 +18,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use storage::{
-    Change, CommitOutcome, Error, HistoryLease, Observer, Op, Page, Result, Revision, RevisionRange, Row,
-    Stats, Store, Watch, check_size, unreadable_reason, unreadable_value,
+    Change, CommitOutcome, Error, Observer, Op, Page, PageFilling, Result, Revision, RevisionRange, Row,
+    Store, Watch, check_size, unreadable_reason, unreadable_value,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -436,16 +437,12 @@ struct EncryptedStore {
 
 #[async_trait]
 impl Store for EncryptedStore {
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&*self.engine)
+    }
+
     fn revision(&self) -> Revision {
         self.engine.revision()
-    }
-
-    async fn newest_revision(&self) -> Result<Revision> {
-        self.engine.newest_revision().await
-    }
-
-    fn expect_revision(&self, revision: Revision) {
-        self.engine.expect_revision(revision);
     }
 
     fn compacted(&self) -> Revision {
@@ -472,24 +469,13 @@ impl Store for EncryptedStore {
         at: Revision,
     ) -> Result<Page> {
         // The engine counts the bytes of encrypted values, which are longer: one of its pages can leave room for more rows.
-        let mut page = Page { rows: Vec::new(), revision: at, more: true };
-        let (mut start, mut used) = (start.to_owned(), 0_usize);
+        let mut filling = PageFilling::new(start, limit, bytes, at);
         loop {
-            let rest = limit.saturating_sub(page.rows.len());
-            let room = bytes.saturating_sub(used);
-            let next = self.engine.rows_within(prefix, &start, rest, room, at).await?;
-            let Page { rows, more, .. } = self.encryption.open_page(next).await?;
-            for row in rows {
-                used = used.saturating_add(row.size());
-                if used > bytes && !page.rows.is_empty() {
-                    return Ok(page);
-                }
-                start = format!("{}\0", row.key);
-                page.rows.push(row);
-            }
-            let is_full = limit > 0 && page.rows.len() >= limit;
-            if !more || is_full {
-                return Ok(Page { more, ..page });
+            let (start, rows, bytes) = (filling.start(), filling.rows_left(), filling.bytes_left());
+            let next = self.engine.rows_within(prefix, start, rows, bytes, at).await?;
+            match filling.include(self.encryption.open_page(next).await?) {
+                ControlFlow::Break(page) => return Ok(page),
+                ControlFlow::Continue(rest) => filling = rest,
             }
         }
     }
@@ -508,10 +494,6 @@ impl Store for EncryptedStore {
         let Some(row) = self.engine.get(key, None).await? else { return Ok(false) };
         let mut failed = FailedKeys::default();
         self.encryption.open_plain(&row.key, &row.value, &mut failed).await.map(|plain| plain.is_stale)
-    }
-
-    fn lease_history(&self, from: Revision) -> HistoryLease {
-        self.engine.lease_history(from)
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
@@ -545,18 +527,6 @@ impl Store for EncryptedStore {
 
     fn health(&self) -> Result<()> {
         self.engine.health()
-    }
-
-    fn readiness(&self) -> Result<()> {
-        self.engine.readiness()
-    }
-
-    fn full_reason(&self) -> Option<String> {
-        self.engine.full_reason()
-    }
-
-    fn stats(&self) -> Stats {
-        self.engine.stats()
     }
 
     async fn close(&self) {

@@ -6,14 +6,15 @@
 //! converted becomes an unreadable one, so that one damaged object does not stop the reads of others. Keys, revisions and
 //! order stay.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Change, CommitOutcome, ENCRYPTED_PREFIX, Error, HistoryLease, Observer, Op, Page, Result, Revision,
-    RevisionRange, Row, Stats, Store, Watch, unreadable_reason, unreadable_value,
+    Change, CommitOutcome, ENCRYPTED_PREFIX, Error, Observer, Op, Page, PageFilling, Result, Revision,
+    RevisionRange, Row, Store, Watch, unreadable_reason, unreadable_value,
 };
 
 /// Number of values that are converted without a pause for other tasks.
@@ -121,16 +122,12 @@ impl Observer for FormedObserver {
 
 #[async_trait]
 impl Store for FormedStore {
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&*self.engine)
+    }
+
     fn revision(&self) -> Revision {
         self.engine.revision()
-    }
-
-    async fn newest_revision(&self) -> Result<Revision> {
-        self.engine.newest_revision().await
-    }
-
-    fn expect_revision(&self, revision: Revision) {
-        self.engine.expect_revision(revision);
     }
 
     fn compacted(&self) -> Revision {
@@ -154,24 +151,13 @@ impl Store for FormedStore {
         at: Revision,
     ) -> Result<Page> {
         // The engine counts the bytes of its own form: one of its pages can leave room for more rows.
-        let mut page = Page { rows: Vec::new(), revision: at, more: true };
-        let (mut start, mut used) = (start.to_owned(), 0_usize);
+        let mut filling = PageFilling::new(start, limit, bytes, at);
         loop {
-            let rest = limit.saturating_sub(page.rows.len());
-            let room = bytes.saturating_sub(used);
-            let next = self.engine.rows_within(prefix, &start, rest, room, at).await?;
-            let Page { rows, more, .. } = self.read_page(next).await;
-            for row in rows {
-                used = used.saturating_add(row.size());
-                if used > bytes && !page.rows.is_empty() {
-                    return Ok(page);
-                }
-                start = format!("{}\0", row.key);
-                page.rows.push(row);
-            }
-            let is_full = limit > 0 && page.rows.len() >= limit;
-            if !more || is_full {
-                return Ok(Page { more, ..page });
+            let (start, rows, bytes) = (filling.start(), filling.rows_left(), filling.bytes_left());
+            let next = self.engine.rows_within(prefix, start, rows, bytes, at).await?;
+            match filling.include(self.read_page(next).await) {
+                ControlFlow::Break(page) => return Ok(page),
+                ControlFlow::Continue(rest) => filling = rest,
             }
         }
     }
@@ -195,14 +181,6 @@ impl Store for FormedStore {
             )));
         }
         Ok(self.read_page(page).await)
-    }
-
-    async fn is_stale(&self, key: &str) -> Result<bool> {
-        self.engine.is_stale(key).await
-    }
-
-    fn lease_history(&self, from: Revision) -> HistoryLease {
-        self.engine.lease_history(from)
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
@@ -240,18 +218,6 @@ impl Store for FormedStore {
 
     fn health(&self) -> Result<()> {
         self.engine.health()
-    }
-
-    fn readiness(&self) -> Result<()> {
-        self.engine.readiness()
-    }
-
-    fn full_reason(&self) -> Option<String> {
-        self.engine.full_reason()
-    }
-
-    fn stats(&self) -> Stats {
-        self.engine.stats()
     }
 
     async fn close(&self) {

@@ -24,6 +24,7 @@
 //! etcd's KV and watch guarantees (ordered, unique, atomic, reliable, resumable, bookmarkable).
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -35,10 +36,12 @@ pub mod engine;
 pub mod form;
 mod lease;
 mod observers;
+mod page_filling;
 mod unreadable;
 
 pub use lease::HistoryLease;
 pub use observers::Observers;
+pub use page_filling::PageFilling;
 pub use unreadable::{ENCRYPTED_PREFIX, IDENTITY_READ_ENCRYPTED, unreadable_reason, unreadable_value};
 
 /// A revision: each change has the next number. 0 is the state before the first write.
@@ -314,6 +317,12 @@ pub trait Watch: Send {
 /// The contract of every engine; the `conformance` suite checks each engine.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// The store below, if this store is a layer that leaves revisions unchanged. The optional methods ask it, except those
+    /// that return rows.
+    fn inner(&self) -> Option<&dyn Store> {
+        None
+    }
+
     /// The newest published revision: the observer has returned from every change up to it.
     ///
     /// Monotonic, and at least the revision of every completed commit. The observer can have received later
@@ -328,11 +337,18 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// The store does not answer.
     async fn newest_revision(&self) -> Result<Revision> {
-        Ok(self.revision())
+        match self.inner() {
+            Some(inner) => inner.newest_revision().await,
+            None => Ok(self.revision()),
+        }
     }
 
     /// Tells the engine that a reader waits until a revision is published, which may have no change of its own.
-    fn expect_revision(&self, _revision: Revision) {}
+    fn expect_revision(&self, revision: Revision) {
+        if let Some(inner) = self.inner() {
+            inner.expect_revision(revision);
+        }
+    }
 
     /// The newest revision whose history is removed. Reads at or after this revision work; older reads return
     /// `Compacted`.
@@ -370,20 +386,14 @@ pub trait Store: Send + Sync + 'static {
         bytes: usize,
         at: Revision,
     ) -> Result<Page> {
-        let mut page = Page { rows: Vec::new(), revision: at, more: true };
-        let (mut start, mut used) = (start.to_owned(), 0_usize);
-        while page.more && (limit == 0 || page.rows.len() < limit) {
-            let next = self.range(prefix, &start, 1, Some(at)).await?;
-            let Some(row) = next.rows.into_iter().next() else { return Ok(Page { more: false, ..page }) };
-            used = used.saturating_add(row.size());
-            if used > bytes && !page.rows.is_empty() {
-                return Ok(page);
+        let mut filling = PageFilling::new(start, limit, bytes, at);
+        loop {
+            let next = self.range(prefix, filling.start(), 1, Some(at)).await?;
+            match filling.include(next) {
+                ControlFlow::Break(page) => return Ok(page),
+                ControlFlow::Continue(rest) => filling = rest,
             }
-            start = format!("{}\0", row.key);
-            page.rows.push(row);
-            page.more = next.more;
         }
-        Ok(page)
     }
 
     /// As [`Store::rows_within`] without a limit of rows, with the bytes as the engine holds them: encrypted values stay
@@ -408,16 +418,19 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     ///
     /// The key cannot be read.
-    async fn is_stale(&self, _key: &str) -> Result<bool> {
-        Ok(false)
+    async fn is_stale(&self, key: &str) -> Result<bool> {
+        match self.inner() {
+            Some(inner) => inner.is_stale(key).await,
+            None => Ok(false),
+        }
     }
 
     /// Retains the history at and after a revision until the lease is dropped, even beyond the history
     /// retention.
     ///
     /// The revision must be readable. [`Store::compact`] ignores leases.
-    fn lease_history(&self, _from: Revision) -> HistoryLease {
-        HistoryLease::default()
+    fn lease_history(&self, from: Revision) -> HistoryLease {
+        self.inner().map(|inner| inner.lease_history(from)).unwrap_or_default()
     }
 
     /// Writes one key and returns after the change is durable and observed.
@@ -472,18 +485,20 @@ pub trait Store: Send + Sync + 'static {
 
     /// Returns the reason why the store is not ready for requests, if it is not. As cheap as [`Store::health`].
     fn readiness(&self) -> Result<()> {
-        self.health()
+        self.inner().map_or_else(|| self.health(), |inner| inner.readiness())
     }
 
     /// The reason why commits that need space return `Full`, for health checks. None for engines without a
     /// limit.
     fn full_reason(&self) -> Option<String> {
-        None
+        self.inner()?.full_reason()
     }
 
     /// The current statistics. Engines without files report the revisions only.
     fn stats(&self) -> Stats {
-        Stats { revision: self.revision().0, compacted: self.compacted().0, ..Stats::default() }
+        let revisions =
+            || Stats { revision: self.revision().0, compacted: self.compacted().0, ..Stats::default() };
+        self.inner().map_or_else(revisions, |inner| inner.stats())
     }
 
     /// Finishes waiting commits, syncs and closes the store. Later calls return `Unavailable`.

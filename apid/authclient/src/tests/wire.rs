@@ -17,7 +17,7 @@ use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use serde_json::json;
 use storage::conformance::RecordingObserver;
 use storage::{
-    CommitOutcome, Observers, Op, Page, RevisionRange, Row, Stats, Store, Watch, engine::memory::MemoryStore,
+    CommitOutcome, Observers, Op, Page, RevisionRange, Row, Store, Watch, engine::memory::MemoryStore,
     unreadable_value,
 };
 use tokio::sync::mpsc;
@@ -472,6 +472,9 @@ impl LockedStore {
 
 #[async_trait::async_trait]
 impl Store for LockedStore {
+    fn inner(&self) -> Option<&dyn Store> {
+        Some(&*self.store)
+    }
     fn revision(&self) -> Revision {
         self.store.revision()
     }
@@ -512,9 +515,6 @@ impl Store for LockedStore {
     }
     fn health(&self) -> storage::Result<()> {
         self.store.health()
-    }
-    fn stats(&self) -> Stats {
-        self.store.stats()
     }
     async fn close(&self) {
         self.store.close().await;
