@@ -17,9 +17,10 @@
 //! While the unsent responses of all users exceed the server limit, apid rejects requests of users with more than
 //! 1 MiB of unsent responses.
 //!
-//! A response that sends a large object from the watch cache keeps that version of the object in memory, also after
-//! an update. A watch keeps the objects of its next large event in the same way. Each version and each encoded event
-//! counts once for each user ([`UserShare::hold_version`]), so that many readers of one version are not rejected.
+//! A response that sends a large object from the watch cache keeps that version of the object in memory, even if an
+//! update replaces the object. A watch keeps the objects of its next large event in the same way. Each version and each
+//! encoded event counts once for each user ([`UserShare::hold_version`]), so that many readers of one version are not
+//! rejected.
 //!
 //! # Invariants
 //!
