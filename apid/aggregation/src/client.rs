@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use apimachinery::codec::json;
 use apimachinery::status::{Reason, Status};
 use apimachinery::user::UserInfo;
 use bytes::Bytes;
@@ -19,17 +18,19 @@ use serde_json::Value;
 use serving::body::Body;
 
 use crate::backend::MAX_DOCUMENT_BYTES;
-use crate::documents::{LIMITS, decode};
+use crate::documents::decode;
 use crate::{RemoteApi, RemoteResource};
 
-/// Maximum time of a request of a controller. A server that is slower is asked again.
+/// Maximum time of a request of a controller.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Number of objects of one page of a list.
 const PAGE: usize = 500;
-/// Maximum number of pages of a list. A server whose list has more pages, for example empty ones, may never end it.
+/// Maximum number of pages of a list. A faulty server may return empty pages without end.
 const MAX_PAGES: usize = 1_000;
+/// Maximum length in bytes of a text of a server in a failure, as in client-go. The text becomes part of conditions.
+const MAX_FAILURE_TEXT: usize = 2_048;
 
-/// The metadata of an object, without the rest.
+/// The metadata of an object that controllers read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMetadata {
     /// The name.
@@ -62,8 +63,8 @@ impl RemoteResource {
     ///
     /// # Errors
     ///
-    /// The server cannot be reached, or its answer says neither. A 404 without a Status is an error: a server without
-    /// the path gives the same.
+    /// The server cannot be reached, or its response proves neither. A 404 without a Status is an error, because a
+    /// server without the path responds in the same way.
     pub async fn get(
         &self,
         user: &UserInfo,
@@ -73,19 +74,19 @@ impl RemoteResource {
         let path = self.path(namespace, name);
         let accept = self.metadata_form("PartialObjectMetadata");
         let answer = self.exchange(Method::GET, &path, user, &accept, None).await?;
-        if answer.code == 404 && answer.has_reason("NotFound").await {
-            return Ok(None);
-        }
-        let text = answer.success(&self.request_text("get", name))?;
+        let text = match answer.success(&self.request_text("get", name)).await {
+            Err(status) if status.code == 404 && status.remote_reason == "NotFound" => return Ok(None),
+            answered => answered?,
+        };
         let found = decode(text, read_object).await.map_err(Status::internal)?;
         match found.filter(|found| found.name == name) {
             Some(found) => Ok(Some(found)),
-            // Another document, for example of a proxy, does not say that the object is another one.
+            // The response may come from a proxy, and does not prove that the object is absent.
             None => Err(Status::internal(format!("the response to GET {path} is not the object"))),
         }
     }
 
-    /// Returns the metadata of the objects of a namespace, page by page, and at most `max` of them.
+    /// Returns the metadata of at most `max` objects of a namespace.
     ///
     /// # Errors
     ///
@@ -109,7 +110,7 @@ impl RemoteResource {
                 ),
             };
             let answer = self.exchange(Method::GET, &page, user, &accept, None).await?;
-            let text = answer.success(&self.request_text("get", ""))?;
+            let text = answer.success(&self.request_text("get", "")).await?;
             let read = decode(text, read_page).await.map_err(Status::internal)?;
             let no_list = || Status::internal(format!("the response to GET {path} is no list"));
             let (items, token) = read.ok_or_else(no_list)?;
@@ -137,7 +138,7 @@ impl RemoteResource {
     ) -> Result<(), Status> {
         let path = self.path(namespace, name);
         let answer = self.exchange(Method::DELETE, &path, user, "application/json", Some(options)).await?;
-        answer.success(&self.request_text("delete", name)).map(drop)
+        answer.success(&self.request_text("delete", name)).await.map(drop)
     }
 
     /// Returns the header `Accept` for objects or lists without their content.
@@ -187,18 +188,19 @@ impl RemoteResource {
     }
 }
 
-/// Returns the metadata of an object; None if the value is no object.
+/// Returns the metadata of an object. Returns None if the value is not an object of a kind.
 fn read_object(object: &Value) -> Option<ObjectMetadata> {
     object.get("kind").and_then(Value::as_str)?;
     Some(ObjectMetadata::read(object))
 }
 
-/// Returns the objects of a page of a list and the token of the next page, which is empty at the end. None if the value
-/// is no list: an unexpected document must not count as an empty list.
+/// Returns the objects of a page of a list and the token of the next page, which is empty at the end.
+///
+/// Returns None if the value is not a list, because an unexpected document must not count as an empty list.
 fn read_page(list: &Value) -> Option<(Vec<ObjectMetadata>, String)> {
     let items = match list.get("items") {
         Some(Value::Array(items)) => items.iter().map(ObjectMetadata::read).collect(),
-        // Some servers send null for no objects.
+        // Some servers send null instead of an empty list.
         None | Some(Value::Null) if list.get("kind")?.as_str()?.ends_with("List") => Vec::new(),
         _ => return None,
     };
@@ -213,44 +215,39 @@ struct Answer {
 }
 
 impl Answer {
-    /// Whether the response is a Status with a reason.
-    async fn has_reason(&self, reason: &'static str) -> bool {
-        let read = move |status: &Value| {
-            status.get("kind").and_then(Value::as_str) == Some("Status")
-                && status.get("reason").and_then(Value::as_str) == Some(reason)
-        };
-        decode(self.text.clone(), read).await.unwrap_or(false)
-    }
-
     /// Returns the body of a successful response.
     ///
     /// # Errors
     ///
-    /// The failure of another one. `request` names the request.
-    fn success(self, request: &str) -> Result<Bytes, Status> {
+    /// The response is not successful. `request` names the request in the Status.
+    async fn success(self, request: &str) -> Result<Bytes, Status> {
         if (200..300).contains(&self.code) {
             return Ok(self.text);
         }
-        Err(failure(self.code, &self.text, request))
+        Err(failure(self.code, self.text, request).await)
     }
 }
 
-/// Returns the failure of a response: its Status, if its body is one.
-fn failure(code: u16, body: &[u8], request: &str) -> Status {
-    let text = String::from_utf8_lossy(body);
-    let generic = Status::of_response(code, request, &text);
-    let Ok(decoded) = json::decode(body, LIMITS) else { return generic };
-    let field = |name: &str| decoded.value.get(name).and_then(Value::as_str).unwrap_or_default();
-    let message = field("message");
-    if field("kind") != "Status" || message.is_empty() {
-        return generic;
-    }
-    let status = Status::failure(generic.reason, message);
-    Status { code, remote_reason: field("reason").to_owned(), ..status }
+/// Returns the failure of a response: its Status, or the Status of client-go for a body without one.
+async fn failure(code: u16, body: Bytes, request: &str) -> Status {
+    let text = String::from_utf8_lossy(body.get(..MAX_FAILURE_TEXT).unwrap_or(&body)).into_owned();
+    let status = Status::of_response(code, request, &text);
+    let Ok(Some((message, remote_reason))) = decode(body, read_status).await else { return status };
+    let message = if message.is_empty() { status.message } else { message };
+    Status { message, remote_reason, ..status }
 }
 
-/// Whether a failure says that the server does not have the verb for the resource. A 404 without a Status does not: any
-/// other server at the address gives the same.
+/// Returns the message and the reason of a Status, each of at most [`MAX_FAILURE_TEXT`] bytes.
+fn read_status(value: &Value) -> Option<(String, String)> {
+    let field = |name: &str| {
+        let text = value.get(name).and_then(Value::as_str).unwrap_or_default();
+        text.get(..text.floor_char_boundary(MAX_FAILURE_TEXT)).unwrap_or_default().to_owned()
+    };
+    (field("kind") == "Status").then(|| (field("message"), field("reason")))
+}
+
+/// Whether the server does not serve the verb for the resource. A 404 without a Status does not count, because any other
+/// server at the address responds in the same way.
 pub fn is_unsupported(status: &Status) -> bool {
     match status.reason {
         Reason::MethodNotAllowed => true,
@@ -265,8 +262,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn failure_is_the_status_of_the_server_or_that_of_client_go() {
+    #[tokio::test]
+    async fn failure_is_the_status_of_the_server_or_that_of_client_go() {
         let status = json!({"kind": "Status", "reason": "Forbidden", "message": "no entry"}).to_string();
         for (code, body, message) in [
             (403, status.as_str(), "no entry"),
@@ -285,15 +282,33 @@ mod tests {
                  flavors.e.com)",
             ),
         ] {
-            let failed = failure(code, body.as_bytes(), "delete flavors.e.com");
+            let failed = failure(code, Bytes::from(body.to_owned()), "delete flavors.e.com").await;
             assert_eq!((failed.code, failed.message.as_str()), (code, message));
         }
-        let unsupported =
-            |code, body: &str| is_unsupported(&failure(code, body.as_bytes(), "delete flavors.e.com"));
         let not_found =
             json!({"kind": "Status", "reason": "NotFound", "message": "no such path"}).to_string();
-        assert!(unsupported(404, &not_found) && unsupported(405, ""));
-        assert!(!unsupported(404, "404 page not found") && !unsupported(503, "") && !unsupported(403, ""));
+        for (code, body, expected) in [
+            (404, not_found.as_str(), true),
+            (404, "{\"kind\": \"Status\", \"reason\": \"NotFound\"}", true),
+            (405, "", true),
+            (404, "404 page not found", false),
+            (503, "", false),
+            (403, "", false),
+        ] {
+            let failed = failure(code, Bytes::from(body.to_owned()), "delete flavors.e.com").await;
+            assert_eq!(is_unsupported(&failed), expected, "{code} {body}");
+        }
+    }
+
+    #[tokio::test]
+    async fn failure_has_a_bounded_text() {
+        let long = "é".repeat(MAX_FAILURE_TEXT);
+        let status = json!({"kind": "Status", "reason": long, "message": long}).to_string();
+        for (code, body) in [(403, long), (403, status.clone()), (500, status)] {
+            let failed = failure(code, Bytes::from(body), "delete flavors.e.com").await;
+            assert!((1..2 * MAX_FAILURE_TEXT).contains(&failed.message.len()), "{}", failed.message.len());
+            assert!(failed.message.contains('é') && failed.remote_reason.len() <= MAX_FAILURE_TEXT);
+        }
     }
 
     #[test]

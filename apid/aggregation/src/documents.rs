@@ -2,8 +2,8 @@
 //!
 //! # Reference
 //!
-//! A server without aggregated discovery is asked for the list of its version. A server without OpenAPI 3 has the
-//! document that apid converts from its OpenAPI 2 document, and a server without both has none.
+//! Without aggregated discovery, apid reads the resource list of the version. Without OpenAPI 3, apid converts the
+//! OpenAPI 2 document of the server. A server without either has no OpenAPI document in those of apid.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::backend::{Fetched, MAX_DOCUMENT_BYTES, Reader, etag};
 const AGGREGATED_VERSIONS: [&str; 2] = ["v2", "v2beta1"];
 
 /// Limits of a document: values and memory of its tree.
-pub(crate) const LIMITS: Limits =
+const LIMITS: Limits =
     Limits { bytes: MAX_DOCUMENT_BYTES, depth: 100, elements: 2_000_000, tree_bytes: 256 << 20 };
 
 /// The documents of the server of one APIService.
@@ -37,7 +37,7 @@ pub(crate) struct RemoteDocuments {
     spec_etag: Option<String>,
     /// The URL of the OpenAPI 3 document of the version.
     pub(crate) v3_url: Option<String>,
-    /// Whether the server has no OpenAPI 3, so that `spec` is converted.
+    /// Whether the OpenAPI 3 document is converted from `spec`, because the server has no OpenAPI 3.
     pub(crate) is_converted: bool,
 }
 
@@ -157,13 +157,13 @@ async fn fetch_spec(
     }
 }
 
-/// The OpenAPI 3 documents of a server.
+/// The OpenAPI 3 document of a version at its server.
 enum V3 {
     /// The URL of the document of the version.
     Url(String),
-    /// No document of the version.
+    /// OpenAPI 3 without a document of the version.
     NoDocument,
-    /// Nothing.
+    /// No OpenAPI 3.
     NotServed,
 }
 

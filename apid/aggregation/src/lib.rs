@@ -67,7 +67,7 @@ pub struct Aggregation {
     /// The documents of each server, by the name of the APIService.
     documents: Mutex<BTreeMap<String, RemoteDocuments>>,
     announced: ArcSwap<AnnouncedVersions>,
-    /// Changes with `announced`.
+    /// Notifies receivers of each change of `announced`.
     changes: watch::Sender<()>,
     openapi: ArcSwap<RemoteOpenApi>,
     reports: mpsc::Sender<String>,

@@ -36,18 +36,18 @@ pub struct DiscoveredResources {
     pub unknown: Vec<Arc<RemoteApi>>,
 }
 
-/// The server of a kind.
+/// A kind of a version that another server serves.
 pub enum RemoteKind {
     /// The kind is a resource of another server.
     Known(RemoteResource),
-    /// Another server serves the version, and its resources are not known now.
+    /// The resources of the server are not known now.
     Unknown,
-    /// Another server serves the version, and does not have the kind.
+    /// The server does not have the kind.
     Absent,
 }
 
 impl RemoteResource {
-    /// Reads an entry of aggregated discovery; None for an entry without verbs of its own.
+    /// Reads an entry of aggregated discovery. Returns None for an entry without verbs.
     fn read(api: &Arc<RemoteApi>, entry: &Value) -> Option<Self> {
         let verbs = entry.get("verbs").and_then(Value::as_array).into_iter().flatten();
         let verbs: Vec<String> = verbs.filter_map(Value::as_str).map(str::to_owned).collect();
@@ -115,7 +115,7 @@ impl Aggregation {
         discovered
     }
 
-    /// Returns the server of a kind; None if apid itself serves the version or nobody does.
+    /// Returns a kind at another server. Returns None if no other server serves the version.
     pub fn remote_kind(&self, group: &str, version: &str, kind: &str) -> Option<RemoteKind> {
         let api = self.remote(group, version)?;
         let Some(resources) = self.resources_of(&api) else { return Some(RemoteKind::Unknown) };
@@ -123,7 +123,7 @@ impl Aggregation {
         Some(found.map_or(RemoteKind::Absent, RemoteKind::Known))
     }
 
-    /// Returns the resources of a version; None if they are not known.
+    /// Returns the resources of a version. Returns None if they are not known.
     fn resources_of(&self, api: &Arc<RemoteApi>) -> Option<Vec<RemoteResource>> {
         let announced = self.announced();
         let known = announced.get(&api.group, &api.version)?.remote.as_ref()?;
