@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
+use aggregation::RemoteKind;
 use apimachinery::object::Object;
 use apimachinery::status::Status;
 use kinds::metadata::{FOREGROUND, ORPHAN};
 use serde_json::{Map, Value, json};
 
-use super::owners::{ask_for_owner, exists_in_other_namespace, look_up_owner, remote_resource};
+use super::owners::{ask_for_owner, exists_in_other_namespace, look_up_owner, remote_kind};
 use super::ownership_data::{Owner, OwnerState, OwnershipData, Uid};
 use super::remote_owners::RemoteOwner;
 use super::{Collector, Subject, WorkError};
@@ -99,20 +100,18 @@ impl Collector {
         let mut owners = Owners::default();
         let mut is_pending = false;
         for owner in &ownership.owners {
-            let aggregation = self.actor.aggregation();
-            let mut state = look_up_owner(self.api_state(), aggregation, owner, subject.namespace).await?;
-            let is_remote = state == OwnerState::Remote;
-            if is_remote {
-                owners.has_remote = true;
-                match self.find_remote_owner(owner, subject.namespace)? {
-                    Some(found) => state = found,
-                    // The requests for the other owners start before the wait.
-                    None => {
+            let state = match remote_kind(self.actor.aggregation(), owner) {
+                None => look_up_owner(self.api_state(), owner, subject.namespace).await?,
+                Some(kind) => {
+                    owners.has_remote = true;
+                    let Some(state) = self.find_remote_owner(kind, owner, subject.namespace)? else {
+                        // The loop continues, so that the requests for the other owners start now.
                         is_pending = true;
                         continue;
-                    }
+                    };
+                    state
                 }
-            }
+            };
             match state {
                 OwnerState::Exists => owners.existing.push(owner),
                 OwnerState::Waiting => owners.waiting.push(owner),
@@ -121,14 +120,7 @@ impl Collector {
                     self.report(subject, ownership, owner).await;
                     return Ok(None);
                 }
-                // A server that gets the kind later causes no notification, either.
-                OwnerState::NotServed if is_remote => {
-                    return Err(WorkError::Failed(format!(
-                        "{} has no kind {}",
-                        owner.api_version, owner.kind
-                    )));
-                }
-                OwnerState::NotServed | OwnerState::Remote => return Err(WorkError::NotServed),
+                OwnerState::NotServed => return Err(WorkError::NotServed),
             }
         }
         if is_pending {
@@ -143,14 +135,31 @@ impl Collector {
         Ok(Some(owners))
     }
 
-    /// Returns the remembered state of an owner at another server. None: the server is asked.
-    fn find_remote_owner(&self, owner: &Owner, namespace: &str) -> Result<Option<OwnerState>, WorkError> {
-        let found = remote_resource(self.actor.aggregation(), owner, namespace);
-        // Not every conflict of another server is one with another write.
-        let resource = match found.map_err(|status| WorkError::Failed(status.message))? {
-            Ok(resource) => resource,
-            Err(state) => return Ok(Some(state)),
+    /// Returns the cached state of an owner at another server. Returns None while a request to that server is pending.
+    ///
+    /// # Errors
+    ///
+    /// The request failed, or the server has no such kind now. The work is retried, because a later start or change of
+    /// the server causes no notification.
+    fn find_remote_owner(
+        &self,
+        kind: RemoteKind,
+        owner: &Owner,
+        namespace: &str,
+    ) -> Result<Option<OwnerState>, WorkError> {
+        let api = &owner.api_version;
+        let resource = match kind {
+            RemoteKind::Known(resource) => resource,
+            RemoteKind::Absent => {
+                return Err(WorkError::Failed(format!("{api} has no kind {}", owner.kind)));
+            }
+            RemoteKind::Unknown => {
+                return Err(WorkError::Failed(format!("the server of {api} is not available")));
+            }
         };
+        if resource.is_namespaced && namespace.is_empty() {
+            return Ok(Some(OwnerState::InvalidScope));
+        }
         let namespace = if resource.is_namespaced { namespace } else { "" };
         let remote = RemoteOwner {
             resource: resource.name.clone(),
@@ -162,7 +171,8 @@ impl Collector {
             let (remote, user) = (remote.clone(), self.actor.user().clone());
             async move { ask_for_owner(&resource, &user, &remote).await.map_err(|status| status.message) }
         };
-        self.remote_owners.find(&owner.api_version, &remote, request).transpose().map_err(WorkError::Failed)
+        // A conflict at another server is a failure, because `examine` repeats only conflicts of its own writes.
+        self.remote_owners.find(api, &remote, request).transpose().map_err(WorkError::Failed)
     }
 
     fn has_dependents(&self, uid: &str) -> bool {

@@ -17,7 +17,7 @@ use storage::{Change, Result, Revision, Store};
 use tokio::sync::watch;
 
 use super::index::{Index, WorkItem};
-use super::owners::look_up_owner;
+use super::owners::{look_up_owner, remote_kind};
 use super::ownership_data::{DeletionState, OwnerState, OwnershipData, may_have_owners_or_deletion};
 use super::{Collector, WorkError};
 
@@ -91,7 +91,7 @@ async fn load(collector: &Collector) -> Result<Revision> {
     }
 }
 
-/// Waits until every change up to a revision is applied; false if the index ended.
+/// Waits until the index has applied every change up to a revision. Returns false if the index ended.
 ///
 /// A revision of the cache can have no change, for example after a write below another prefix of etcd. The history shows
 /// that no change is missing.
@@ -107,7 +107,7 @@ async fn has_applied(store: &dyn Store, mut progress: watch::Receiver<u64>, revi
     }
 }
 
-/// Whether the history shows that no change lies after a revision, up to another one.
+/// Whether the history shows that no change lies after one revision, up to another.
 async fn has_no_change(store: &dyn Store, mut after: Revision, upto: Revision) -> bool {
     while after < upto {
         match store.history("", after, upto, 1).await {
@@ -160,7 +160,7 @@ impl Collector {
         work.into_iter().for_each(|work| self.queue.add(work));
     }
 
-    /// Drops the examination of an object whose owners all exist.
+    /// Drops the examination of an object whose owners all exist at this server.
     ///
     /// The owners are looked up before the examination is queued, so a store full of such objects does not
     /// fill the queue.
@@ -177,7 +177,10 @@ impl Collector {
         }
         let namespace = self.namespace(key);
         for owner in &ownership.owners {
-            match look_up_owner(self.api_state(), self.actor.aggregation(), owner, &namespace).await {
+            if remote_kind(self.actor.aggregation(), owner).is_some() {
+                return;
+            }
+            match look_up_owner(self.api_state(), owner, &namespace).await {
                 Ok(OwnerState::Exists) => {}
                 _ => return,
             }
@@ -209,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    /// A store whose only change has a revision.
+    /// A store with one change, at this revision.
     struct OneChange(Revision);
 
     #[async_trait]
@@ -243,7 +246,7 @@ mod tests {
                 let change = Change { key: "a".into(), old: None, new: None, revision: self.0 };
                 return Ok(RevisionRange { changes: vec![change], through: self.0 });
             }
-            // Long parts are read in steps.
+            // The store reads a long range in steps.
             Ok(RevisionRange { changes: Vec::new(), through: Revision(upto.0.min(after.0 + 2)) })
         }
 

@@ -16,8 +16,9 @@
 //! # Invariants
 //!
 //! INVARIANT (no living owner): a dependent is deleted only if each owner was absent from the store, or
-//! waiting for its dependents. The owners are looked up after the dependent is read, except that an answer of another server
-//! may be older; the deletion applies only to the revision that was read. INVARIANT (no missed dependents): see [`feed`].
+//! waiting for its dependents. The collector looks up the owners after the read of the dependent; only the cached
+//! state of an owner at another server may be older. The deletion applies only to the revision that was read.
+//! INVARIANT (no missed dependents): see [`feed`].
 //! INVARIANT (no own state): all work follows from stored objects, so the collector continues after a restart.
 //!
 //! # Reference
@@ -26,9 +27,9 @@
 //! counts as absent; a reference from a cluster-scoped object to a namespaced kind is never resolved. Both
 //! cause an Event. Dependents of kinds that are not served stay.
 //!
-//! An owner at another server, behind an APIService, is asked for there; see [`remote_owners`]. Unlike Kubernetes, which
-//! watches these servers, the collector asks at an interval, and does not delete objects of these servers when their
-//! owners are gone.
+//! The collector asks the server behind an APIService for the owners of its kinds; see [`remote_owners`]. Kubernetes
+//! watches these servers. Unlike Kubernetes, the collector asks at an interval, and does not delete dependents that
+//! these servers store.
 
 mod examine;
 mod feed;
@@ -111,7 +112,7 @@ enum WorkError {
     Conflict,
     /// The kind of the object or of an owner is not served. The work is retried when the served kinds change.
     NotServed,
-    /// Another server was asked for an owner. The work is retried when the answer may be there.
+    /// A request for an owner to another server is pending. The work is retried after a short back-off.
     Pending,
     /// Another failure; contains its text.
     Failed(String),

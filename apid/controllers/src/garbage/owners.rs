@@ -3,8 +3,8 @@
 //! # Contract
 //!
 //! [`look_up_owner`] reads the watch cache, and reads the store itself before it reports that an owner is
-//! gone. An owner can be of any served kind. [`ask_for_owner`] asks the server of an aggregated API, whose resource
-//! [`remote_resource`] returns.
+//! gone. An owner can be of any served kind. [`ask_for_owner`] asks the server of an aggregated API, which
+//! [`remote_kind`] returns.
 //!
 //! # Reference
 //!
@@ -41,13 +41,9 @@ pub(super) fn collection(api_state: &ApiState, owner: &Owner) -> Option<Arc<Coll
 /// The store cannot be read, or the object with the owner's name cannot be decoded.
 pub(super) async fn look_up_owner(
     api_state: &ApiState,
-    aggregation: &Aggregation,
     owner: &Owner,
     namespace: &str,
 ) -> Result<OwnerState> {
-    if remote_kind(aggregation, owner).is_some() {
-        return Ok(OwnerState::Remote);
-    }
     let Some(collection) = collection(api_state, owner) else { return Ok(OwnerState::NotServed) };
     let resource = collection.kind.internal();
     if resource.namespaced && namespace.is_empty() {
@@ -65,35 +61,12 @@ pub(super) async fn look_up_owner(
     row.map_or(Ok(OwnerState::Gone), |row| stored_state(&row, owner))
 }
 
-/// The server of the kind of an owner, if it is not this server. Such a kind may also be one of this server: objects of
-/// that kind in the store are not the owner.
-fn remote_kind(aggregation: &Aggregation, owner: &Owner) -> Option<RemoteKind> {
+/// Returns the kind of an owner at another server; None if no other server serves the version.
+///
+/// The store may have objects of the same kind. They are not the owner, so [`look_up_owner`] must not search for them.
+pub(super) fn remote_kind(aggregation: &Aggregation, owner: &Owner) -> Option<RemoteKind> {
     let version = GroupVersion::parse(&owner.api_version)?;
     aggregation.remote_kind(&version.group, &version.version, &owner.kind)
-}
-
-/// Returns the resource of an owner at another server, or the state that needs no request. `namespace` is that of the
-/// dependent.
-///
-/// # Errors
-///
-/// The resources of the server are not known now: the owner is not gone.
-pub(super) fn remote_resource(
-    aggregation: &Aggregation,
-    owner: &Owner,
-    namespace: &str,
-) -> std::result::Result<std::result::Result<RemoteResource, OwnerState>, Status> {
-    match remote_kind(aggregation, owner) {
-        Some(RemoteKind::Known(resource)) if resource.is_namespaced && namespace.is_empty() => {
-            Ok(Err(OwnerState::InvalidScope))
-        }
-        Some(RemoteKind::Known(resource)) => Ok(Ok(resource)),
-        Some(RemoteKind::Absent) | None => Ok(Err(OwnerState::NotServed)),
-        Some(RemoteKind::Unknown) => {
-            let api = &owner.api_version;
-            Err(Status::unavailable(format!("the server of {api} is not available"), 1))
-        }
-    }
 }
 
 /// Asks another server for an owner, as `user`.

@@ -23,8 +23,6 @@ pub(super) enum OwnerState {
     Gone,
     /// The owner's kind is not served in the version of the owner reference.
     NotServed,
-    /// Another server stores the owner: see `owners::remote_resource`.
-    Remote,
     /// The owner's kind is namespaced and the dependent is cluster-scoped.
     InvalidScope,
 }

@@ -2,17 +2,17 @@
 //!
 //! # Contract
 //!
-//! [`RemoteOwners::find`] returns a remembered state at once, or starts a request and returns None. Requests run outside of
-//! the workers of the collector, so a slow server delays only the objects with owners there. An answer serves all
-//! references to the owner for [`MEMORY`]; a failure serves [`FAILURE_MEMORY`].
+//! [`RemoteOwners::find`] returns a cached state at once, or starts a request and returns None. Requests run outside of
+//! the workers of the collector, so a slow server delays only the objects with owners there. All references to an owner
+//! share its cached answer, for [`TTL`], or its cached failure, for [`FAILURE_TTL`].
 //!
 //! # Invariants
 //!
-//! INVARIANT (bounded load): an API version has at most [`CONCURRENCY`] requests at a time, [`MAX_PENDING`] waiting ones and
-//! [`MAX_OWNERS`] remembered owners, however many references users write.
+//! INVARIANT (bounded load): an API version has at most [`CONCURRENCY`] requests at a time, [`MAX_PENDING`] pending
+//! ones and [`MAX_OWNERS`] cached owners, however many references users write.
 //!
-//! A remembered state may be older than the read of the dependent. An absent UID stays absent, because a UID is never
-//! used again. An owner that exists or waits for its dependents only delays the deletion of a dependent.
+//! A cached state may be older than the read of the dependent. An absent UID stays absent, because no server uses a UID
+//! again. An outdated state of an owner that exists or waits for its dependents only delays a deletion.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,20 +25,20 @@ use tokio::task::JoinSet;
 
 use super::ownership_data::OwnerState;
 
-/// Time for which an answer is remembered.
-const MEMORY: Duration = Duration::from_secs(30);
-/// Time for which a failed request is remembered.
-const FAILURE_MEMORY: Duration = Duration::from_secs(5);
+/// Lifetime of a cached answer.
+const TTL: Duration = Duration::from_secs(30);
+/// Lifetime of a cached failure.
+const FAILURE_TTL: Duration = Duration::from_secs(5);
 /// Maximum time of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of concurrent requests of an API version.
+/// Maximum number of concurrent requests of an API version.
 const CONCURRENCY: usize = 4;
-/// Number of requests of an API version that run or wait.
+/// Maximum number of running and queued requests of an API version.
 const MAX_PENDING: usize = 1_000;
-/// Number of owners of an API version that are remembered.
+/// Maximum number of cached owners of an API version.
 const MAX_OWNERS: usize = 10_000;
 
-/// The answer of a server, or why there is none.
+/// The state of an owner at its server, or the text of a failure.
 pub(super) type Answer = Result<OwnerState, String>;
 
 /// An owner at another server.
@@ -54,7 +54,7 @@ pub(super) struct RemoteOwner {
     pub(super) uid: String,
 }
 
-/// The remembered owners, by API version.
+/// The cached owners, by API version.
 pub(super) struct RemoteOwners {
     clock: Arc<dyn Clock>,
     apis: Arc<Mutex<HashMap<String, Api>>>,
@@ -64,20 +64,20 @@ pub(super) struct RemoteOwners {
 
 /// The owners of an API version.
 struct Api {
-    owners: HashMap<RemoteOwner, Memory>,
+    owners: HashMap<RemoteOwner, Entry>,
     pending: usize,
     permits: Arc<Semaphore>,
 }
 
-/// The knowledge about an owner.
-enum Memory {
-    /// A request runs or waits.
+/// The cache entry of an owner.
+enum Entry {
+    /// A request is running or queued.
     Pending,
-    /// The answer, and the time at which a new request is due.
+    /// The answer, and the time at which the entry expires.
     Answered { answer: Answer, expires_at: Duration },
 }
 
-/// A request. Its end, for whatever reason, replaces the pending memory by an answer.
+/// A request. The drop of the request stores an answer, even after a panic or a cancellation.
 struct Request {
     apis: Arc<Mutex<HashMap<String, Api>>>,
     clock: Arc<dyn Clock>,
@@ -87,13 +87,13 @@ struct Request {
 }
 
 impl RemoteOwners {
-    /// Creates an empty memory.
+    /// Creates an empty cache.
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         RemoteOwners { clock, apis: Arc::default(), requests: Mutex::default() }
     }
 
-    /// Returns the remembered answer about an owner of an API version. Without one, starts `request` if the limits allow
-    /// another request, and returns None: the caller asks again later.
+    /// Returns the cached answer about an owner of an API version. On a cache miss, returns None and starts `request`
+    /// if the limits allow another request. The caller retries later.
     pub(super) fn find<F>(
         &self,
         api: &str,
@@ -108,23 +108,24 @@ impl RemoteOwners {
             let mut apis = self.apis.lock();
             let known = apis.entry(api.to_owned()).or_default();
             match known.owners.get(owner) {
-                Some(Memory::Answered { answer, expires_at }) if now < *expires_at => {
+                Some(Entry::Answered { answer, expires_at }) if now < *expires_at => {
                     return Some(answer.clone());
                 }
-                Some(Memory::Pending) => return None,
-                Some(Memory::Answered { .. }) | None => known.admit(owner)?,
+                Some(Entry::Pending) => return None,
+                Some(Entry::Answered { .. }) | None => known.admit(owner)?,
             }
         };
         let (apis, clock) = (Arc::clone(&self.apis), Arc::clone(&self.clock));
         let no_answer = Err("the request for the owner ended without an answer".to_owned());
-        let mut entry = Request { apis, clock, api: api.to_owned(), owner: owner.clone(), answer: no_answer };
+        let mut running =
+            Request { apis, clock, api: api.to_owned(), owner: owner.clone(), answer: no_answer };
         let answer = request();
         let mut requests = self.requests.lock();
         while requests.try_join_next().is_some() {}
         requests.spawn(async move {
             let Ok(_permit) = permits.acquire_owned().await else { return };
             let timeout = |_elapsed| Err("the server did not answer in time".to_owned());
-            entry.set(tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(timeout));
+            running.set(tokio::time::timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(timeout));
         });
         None
     }
@@ -137,22 +138,22 @@ impl Default for Api {
 }
 
 impl Api {
-    /// Registers a request for an owner; None if too many requests wait.
+    /// Registers a request for an owner. Returns None if too many requests are pending.
     fn admit(&mut self, owner: &RemoteOwner) -> Option<Arc<Semaphore>> {
         if self.pending >= MAX_PENDING {
             return None;
         }
         if self.owners.len() >= MAX_OWNERS {
-            self.owners.retain(|_, memory| matches!(memory, Memory::Pending));
+            self.owners.retain(|_, entry| matches!(entry, Entry::Pending));
         }
-        self.owners.insert(owner.clone(), Memory::Pending);
+        self.owners.insert(owner.clone(), Entry::Pending);
         self.pending += 1;
         Some(Arc::clone(&self.permits))
     }
 }
 
 impl Request {
-    /// Sets the answer, which the end of the request publishes.
+    /// Sets the answer that the drop stores.
     fn set(&mut self, answer: Answer) {
         self.answer = answer;
     }
@@ -160,12 +161,12 @@ impl Request {
 
 impl Drop for Request {
     fn drop(&mut self) {
-        let memory = if self.answer.is_ok() { MEMORY } else { FAILURE_MEMORY };
-        let expires_at = self.clock.monotonic().saturating_add(memory);
-        let answer = std::mem::replace(&mut self.answer, Ok(OwnerState::Remote));
+        let ttl = if self.answer.is_ok() { TTL } else { FAILURE_TTL };
+        let expires_at = self.clock.monotonic().saturating_add(ttl);
+        let answer = self.answer.clone();
         if let Some(api) = self.apis.lock().get_mut(&self.api) {
             api.pending = api.pending.saturating_sub(1);
-            api.owners.insert(self.owner.clone(), Memory::Answered { answer, expires_at });
+            api.owners.insert(self.owner.clone(), Entry::Answered { answer, expires_at });
         }
     }
 }
@@ -190,7 +191,7 @@ mod tests {
         RemoteOwner { resource: text("flavors"), namespace: text("a"), name: text(name), uid: text("u") }
     }
 
-    /// Asks until an answer is there.
+    /// Polls until the cache has an answer.
     async fn answer(owners: &RemoteOwners, api: &str, owner: &RemoteOwner, state: &Answer) -> Answer {
         for _ in 0..1_000 {
             if let Some(answer) = owners.find(api, owner, || ready(state.clone())) {
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn server_without_answers_delays_no_other_server() {
+    async fn hanging_server_delays_no_other_server() {
         let (owners, _clock) = owners();
         for number in 0..100 {
             let found = owners.find("slow/v1", &owner(&number.to_string()), pending);
@@ -213,10 +214,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answer_serves_all_references_until_the_memory_ends() {
+    async fn all_references_to_an_owner_share_its_answer_until_the_entry_expires() {
         let (owners, clock) = owners();
-        for (answer, memory) in [(Ok(OwnerState::Gone), 30), (Err("no route".to_owned()), 5)] {
-            let name = owner(&format!("{memory}"));
+        for (answer, ttl_seconds) in [(Ok(OwnerState::Gone), 30), (Err("no route".to_owned()), 5)] {
+            let name = owner(&format!("{ttl_seconds}"));
             let requests = Arc::new(AtomicUsize::new(0));
             let find = || {
                 let (requests, answer) = (Arc::clone(&requests), answer.clone());
@@ -230,20 +231,20 @@ mod tests {
                 found = find();
                 tokio::task::yield_now().await;
             }
-            clock.advance(Duration::from_millis(memory * 1_000 - 1));
+            clock.advance(Duration::from_millis(ttl_seconds * 1_000 - 1));
             for _ in 0..50 {
                 assert_eq!(find(), Some(answer.clone()));
             }
             assert_eq!(requests.load(Ordering::SeqCst), 1);
             clock.advance(Duration::from_millis(1));
-            assert_eq!(find(), None, "an expired answer is asked for again");
+            assert_eq!(find(), None, "an expired answer is a cache miss");
             let other_uid = RemoteOwner { uid: "v".to_owned(), ..name.clone() };
             assert_eq!(owners.find("e/v1", &other_uid, pending), None, "another UID is another owner");
         }
     }
 
     #[tokio::test]
-    async fn requests_and_remembered_owners_are_bounded() {
+    async fn requests_and_cached_owners_are_bounded() {
         let (owners, _clock) = owners();
         let started = Arc::new(AtomicUsize::new(0));
         for number in 0..MAX_PENDING + 50 {
@@ -265,8 +266,8 @@ mod tests {
             let gone = Ok(OwnerState::Gone);
             answer(&owners, "fast/v1", &owner(&number.to_string()), &gone).await.unwrap();
         }
-        let remembered = owners.apis.lock()["fast/v1"].owners.len();
-        assert!((1..=MAX_OWNERS).contains(&remembered), "{remembered}");
+        let cached = owners.apis.lock()["fast/v1"].owners.len();
+        assert!((1..=MAX_OWNERS).contains(&cached), "{cached}");
     }
 
     #[tokio::test]

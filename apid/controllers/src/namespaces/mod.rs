@@ -3,7 +3,7 @@
 //! # Contract
 //!
 //! [`ensure_built_in`] runs before any other write. [`run`] handles every terminating namespace, including
-//! those whose deletion began before a restart. It deletes the objects of every namespaced kind, also those of
+//! those whose deletion began before a restart. It deletes the objects of every namespaced kind, even those of
 //! other servers behind APIServices, waits for their finalizers, and reports them in the namespace's conditions.
 //! Then it removes the finalizer of apid, and the namespace is removed unless other finalizers block it.
 //!
@@ -121,7 +121,8 @@ impl Reconcile for NamespaceController {
         Ok(Requeue::No)
     }
 }
-/// The options of deletions in the background.
+
+/// Returns delete options with background propagation.
 fn background_options() -> DeleteOptions {
     DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
 }

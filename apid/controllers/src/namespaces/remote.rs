@@ -10,7 +10,7 @@
 //! # Limits
 //!
 //! No server can hold a round for long: a few resources are emptied at a time, each within a deadline, and a list ends
-//! after [`MAX_LISTED`] objects. The next round goes on.
+//! after [`MAX_LISTED`] objects. The next round continues.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ pub(super) async fn delete_content(
 ) {
     let is_deletable = |resource: &&RemoteResource| resource.is_namespaced && resource.has_verb("delete");
     let resources: Vec<&RemoteResource> = discovered.resources.iter().filter(is_deletable).collect();
-    // Collected first: the compiler does not accept the closure across the wait.
+    // The futures are collected first, because the compiler rejects the closure across the await.
     let rounds: Vec<_> = resources.iter().map(|resource| empty(actor, resource, namespace)).collect();
     let emptied: Vec<Emptied> = stream::iter(rounds).buffered(RESOURCE_CONCURRENCY).collect().await;
     for (resource, Emptied { remaining, failure }) in resources.into_iter().zip(emptied) {
@@ -61,7 +61,7 @@ pub(super) async fn delete_content(
     }
 }
 
-/// Names the API versions whose resources are not known, for the condition.
+/// Returns `GROUP/VERSION` of each API version whose resources are not known.
 pub(super) fn undiscovered(unknown: &[Arc<RemoteApi>]) -> Vec<String> {
     unknown.iter().map(|api| format!("{}/{}", api.group, api.version)).collect()
 }
