@@ -28,7 +28,7 @@ pub struct Hops {
     id: String,
 }
 
-/// A request that is not forwarded again.
+/// The reason why a request is not forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoopDetected {
     /// This process has forwarded the request before.
@@ -55,7 +55,7 @@ impl Hops {
         Hops { id: rng.uuid() }
     }
 
-    /// Returns the header for a request of this process itself.
+    /// Returns the header value for a request of this process itself.
     pub fn first(&self) -> Option<HeaderValue> {
         HeaderValue::from_str(&self.id).ok()
     }
@@ -69,7 +69,7 @@ impl Hops {
         self.next(headers).map(drop)
     }
 
-    /// Returns the header for a backend. `headers`: those of the request that is forwarded.
+    /// Returns the header value for the backend of a request. `headers` are those of the request.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn chain_of_servers_is_forwarded_and_a_loop_is_not() {
+    fn loop_and_long_chain_are_rejected() {
         let (a, b) = (Hops::new(&SeededRng::new(1)), Hops::new(&SeededRng::new(2)));
         let first = a.next(&HeaderMap::new()).unwrap();
         assert_eq!(Some(&first), a.first().as_ref());

@@ -101,10 +101,7 @@ impl Target {
         if let Ok(address) = host.parse() {
             return Ok(Target::at_address(scheme, address, port, policy)?);
         }
-        let addresses = found_addresses(host, lookup(host, port), max_time).await?;
-        for address in &addresses {
-            policy.check(*address)?;
-        }
+        let addresses = checked_addresses(host, lookup(host, port), policy, max_time).await?;
         Ok(Target::new(scheme, host.to_owned(), port, Addresses::Checked(addresses)))
     }
 
@@ -148,18 +145,23 @@ impl Target {
     }
 }
 
-/// Returns the addresses that a look-up of a name finds within the maximum time.
-async fn found_addresses(
+/// Returns the addresses that a look-up of a name finds within the maximum time, if the policy allows all of them.
+async fn checked_addresses(
     name: &str,
     lookup: impl Future<Output = io::Result<Vec<SocketAddr>>>,
+    policy: &AddressPolicy,
     max_time: Duration,
 ) -> Result<Vec<IpAddr>, NameError> {
-    let problem = match tokio::time::timeout(max_time, lookup).await {
-        Ok(Ok(found)) if !found.is_empty() => return Ok(found.iter().map(SocketAddr::ip).collect()),
-        Ok(_) => "no such host",
-        Err(_elapsed) => "i/o timeout",
+    let failed = |problem: &str| NameError::Lookup { name: name.to_owned(), problem: problem.to_owned() };
+    let found = match tokio::time::timeout(max_time, lookup).await {
+        Ok(Ok(found)) if !found.is_empty() => found,
+        Ok(_) => return Err(failed("no such host")),
+        Err(_elapsed) => return Err(failed("i/o timeout")),
     };
-    Err(NameError::Lookup { name: name.to_owned(), problem: problem.to_owned() })
+    for address in &found {
+        policy.check(address.ip())?;
+    }
+    Ok(found.iter().map(SocketAddr::ip).collect())
 }
 
 impl fmt::Debug for Target {
@@ -193,9 +195,32 @@ mod tests {
 
     #[tokio::test]
     async fn name_without_answer_in_time_is_an_error() {
-        let found = found_addresses("slow", std::future::pending(), Duration::from_millis(20)).await;
+        let policy = AddressPolicy::default();
+        let pending = std::future::pending();
+        let found = checked_addresses("slow", pending, &policy, Duration::from_millis(20)).await;
         assert_eq!(found.unwrap_err().to_string(), "lookup slow: i/o timeout");
-        let found = found_addresses("empty", async { Ok(Vec::new()) }, Duration::from_secs(30)).await;
+        let empty = async { Ok(Vec::new()) };
+        let found = checked_addresses("empty", empty, &policy, Duration::from_secs(30)).await;
         assert_eq!(found.unwrap_err().to_string(), "lookup empty: no such host");
+    }
+
+    #[tokio::test]
+    async fn name_with_one_forbidden_address_is_rejected() {
+        let policy = AddressPolicy::default();
+        for (found, is_allowed) in [
+            (["10.0.0.1", "10.0.0.2"], true),
+            (["10.0.0.1", "fd00::1"], true),
+            (["10.0.0.1", "127.0.0.1"], false),
+            (["127.0.0.1", "10.0.0.1"], false),
+            (["10.0.0.1", "169.254.169.254"], false),
+            (["10.0.0.1", "::1"], false),
+            (["fd00::1", "::ffff:127.0.0.1"], false),
+        ] {
+            let ips = found.map(|address| address.parse::<IpAddr>().unwrap()).to_vec();
+            let lookup = std::future::ready(Ok(ips.iter().map(|ip| SocketAddr::new(*ip, 443)).collect()));
+            let expected = if is_allowed { Ok(ips) } else { Err(NameError::NotAllowed(AddressNotAllowed)) };
+            let checked = checked_addresses("node", lookup, &policy, Duration::from_secs(30)).await;
+            assert_eq!(checked, expected, "{found:?}");
+        }
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn handle(
     authorized: &Authorized,
     body: Body,
 ) -> Result<Result<Forwarded, ApiResponse>, Status> {
-    // Before the state of the server: a check that comes back names the loop.
+    // The loop is reported before the state of the server, so that a check of this server names the loop.
     context.api_state().forwarding.hops.check(&context.head.headers)?;
     let unavailable = || Ok(Err(plain_failure("service unavailable")));
     let Ok(transport) = remote.backend.transport() else { return unavailable() };

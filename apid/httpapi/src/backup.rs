@@ -166,7 +166,7 @@ impl Backup {
     ) -> Result<(Bytes, u64, u64), BackupError> {
         let mut out = Vec::new();
         let mut encoder = ArchiveEncoder::begin(identity, self.revision.0, &mut out);
-        // The file is sorted by key. The order of all keys in an engine may be another one.
+        // The file is sorted by key. An engine may order resources differently.
         for prefix in kinds::stored_prefixes(&*self.store, self.revision).await? {
             let mut next = Some(String::new());
             while let Some(start) = next {

@@ -25,9 +25,9 @@ use crate::shares::{MAX_SMALL_BODY, Reservation, TooManySlowBodies, UserShare};
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time for a body to arrive after the start of the shutdown.
 const STOPPING_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum size of the beginning of a forwarded body of unknown size, in bytes.
+/// Maximum number of buffered bytes of a forwarded body of unknown size.
 const MAX_FIRST_BYTES: usize = Limits::BODY.bytes;
-/// Maximum time for such a beginning to arrive.
+/// Maximum time for the arrival of these bytes.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time after which a body counts as slow.
 const SLOW_AFTER: Duration = Duration::from_secs(1);
@@ -40,13 +40,13 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 pub enum RequestBody {
     /// A body that arrives on a connection.
     Incoming(UnreadBody),
-    /// A body whose beginning has arrived.
+    /// A body whose first bytes are buffered.
     Begun(BegunBody),
     /// A body in memory, for requests of the process itself and for tests.
     Whole(Bytes),
 }
 
-/// A body of which the server holds the beginning: see [`RequestBody::receive_first`].
+/// The buffered first bytes of a body and its unread rest; see [`RequestBody::receive_first`].
 pub struct BegunBody {
     first: ReceivedBody,
     rest: UnreadBody,
@@ -56,7 +56,7 @@ pub struct BegunBody {
 pub(super) enum FirstReceived {
     /// The whole body.
     Whole(ReceivedBody),
-    /// A body that is longer than the limit, or that arrives too slowly to wait for.
+    /// A body above the limit of bodies, or a body that has not arrived within [`FIRST_TIMEOUT`].
     Unfinished(RequestBody),
 }
 
@@ -113,8 +113,8 @@ impl RequestBody {
         Box::pin(received).await
     }
 
-    /// Reads a body that is forwarded: like [`RequestBody::receive`], but a body above the limit of bodies is no
-    /// failure, and neither is a body of unknown size that does not arrive within [`FIRST_TIMEOUT`].
+    /// Reads a body that is forwarded. Unlike [`RequestBody::receive`], accepts a body above the limit of bodies and a
+    /// body of unknown size that has not arrived within [`FIRST_TIMEOUT`].
     ///
     /// # Errors
     ///
@@ -182,7 +182,7 @@ impl RequestBody {
         match self {
             RequestBody::Whole(bytes) => Body::from(bytes),
             RequestBody::Begun(BegunBody { first, rest }) => {
-                // The bytes count until the last of them has been sent: a slice keeps its owner.
+                // A slice keeps its owner, so the bytes count against the share until all of them are sent.
                 let first = (!first.is_empty()).then(|| Ok(Frame::data(Bytes::from_owner(first))));
                 let rest = futures_util::stream::iter(rest.take()).flat_map(BodyStream::new);
                 let rest = rest.map(|frame| frame.map_err(BodyError::from));
@@ -265,7 +265,7 @@ impl RequestBody {
                 Some(body) => serving::body::read(body, limit, BODY_TIMEOUT).await,
                 None => Ok(Bytes::new()),
             },
-            // Only a forwarded body has begun, and is not read.
+            // Only forwarded bodies are buffered in part, and a forwarded body becomes a stream.
             RequestBody::Begun(_) => Err(ReadError::TooLarge(limit)),
             RequestBody::Whole(bytes) if bytes.len() > limit => Err(ReadError::TooLarge(limit)),
             RequestBody::Whole(bytes) => Ok(bytes),

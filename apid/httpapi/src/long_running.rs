@@ -22,11 +22,11 @@ pub(super) async fn begin(context: &RequestContext, served: &Kind, code: u16) ->
     })
 }
 
-/// Maximum number of bytes of the response of a backend that a connection buffers, in addition to the buffers below HTTP.
-/// The backend has the next bytes at once, so that a small buffer costs a client that reads no time.
+/// Maximum number of bytes of a backend's response that a connection buffers, in addition to the buffers below HTTP.
+/// A small buffer does not delay a client that reads, because the backend has sent the next bytes already.
 const MAX_UNWRITTEN: usize = 16 * 1024;
 
-/// Limits the bytes of a response that wait for a client that does not read.
+/// Limits the buffered bytes of a response whose client does not read.
 pub(super) fn paced(body: Body) -> Body {
     serving::send_limit::paced(body, MAX_UNWRITTEN)
 }

@@ -1,4 +1,4 @@
-//! The resources of which a store has objects.
+//! The prefixes of the resources that have objects in a store.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,7 @@
 //! covers the bytes of a decrypted record.
 //!
 //! A write waits until the earlier ones have left the stream below. Without this rule, TLS buffers 64 KiB for each
-//! client that does not read. A client that reads costs one check: the stream below has written all bytes at once.
+//! client that does not read. For a client that reads, the rule costs one check per write.
 //!
 //! Bytes are neither lost nor reordered. A stream that outlives its task, as that of
 //! an upgraded connection does, reads without a limit.

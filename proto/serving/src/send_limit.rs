@@ -7,8 +7,8 @@
 //! limit a stream takes its next chunk only after its previous chunks are written. So every stream makes
 //! progress and exceeds the limit by at most one chunk.
 //!
-//! [`paced`] applies a limit of its own to one body, on connections of each version, for bodies whose source has the next
-//! chunk at once.
+//! [`paced`] gives one body a separate limit, on connections of HTTP/1.1 and HTTP/2. It is for bodies whose source
+//! yields the next chunk at once.
 //!
 //! Whole bodies of at most [`UNMETERED_BODY_MAX`] bytes do not count: a stream can buffer only one of them. An
 //! HTTP/1.1 connection has one response at a time and is not metered: hyper buffers a limited part of it.

@@ -82,7 +82,7 @@ async fn deletion_of_namespace_deletes_objects_of_other_servers() {
     }
 }
 
-/// Returns what requests for the objects of the namespace do, in the order of arrival.
+/// Returns the kind of each request for objects of the namespace, in the order of arrival.
 fn steps(seen: Vec<SeenRequest>) -> Vec<&'static str> {
     let in_namespace = seen.into_iter().filter(|request| request.path.contains("/namespaces/gone/flavors"));
     let step = |request: SeenRequest| match (request.method.as_str(), request.path.ends_with("/flavors")) {
@@ -103,7 +103,7 @@ async fn collection_is_deleted_with_one_request_or_object_by_object() {
     let paged = ApiServerOptions { page: Some(2), ..ApiServerOptions::default() };
     let one_by_one = ["delete one"; 5];
     for (server, expected) in [
-        // A list of five objects fails: the namespace ends only if the deletion precedes each list.
+        // A list of five objects fails, so the namespace is deleted only if the deletion precedes each list.
         (ApiServerOptions { max_listed: Some(4), ..served }, vec!["delete all", "list"]),
         (announced, [&["delete all", "list"], one_by_one.as_slice(), &["list"]].concat()),
         (paged, [&["list", "next page", "next page"], one_by_one.as_slice(), &["list"]].concat()),
@@ -192,7 +192,7 @@ async fn unavailable_server_blocks_deletion_of_namespace_and_is_named() {
          flavors.example.com/v1: stale GroupVersion discovery: flavors.example.com/v1"
     );
     admin.get(&format!("{maps}/local")).await.expect(404);
-    // A restart forgets the documents of the server, and still does not take the server for empty.
+    // After a restart, apid has no documents of the server, and must not treat the server as empty.
     namespace.flavors.aggregator.plane.stop().await;
     namespace.flavors.aggregator.plane.launch().await;
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -45,8 +45,8 @@ const COMPARED: [&str; 33] = [
     "unknown version",
 ];
 
-/// Headers of a forwarded request that depend on the run or on the HTTP client of the server, and the mark against loops,
-/// which the reference does not have.
+/// Headers of a forwarded request that depend on the run or on the HTTP client of the server, and the header against
+/// loops, which kube-apiserver does not send.
 const IGNORED: [&str; 7] = [
     "host",
     "x-forwarded-host",

@@ -3,18 +3,18 @@
 //! # Contract
 //!
 //! [`document`] converts the paths of one API version, and the definitions that they refer to. The names of definitions
-//! stay: each version has a document of its own, so that models of several servers do not collide.
+//! stay. Each version has its own document, so that models of several servers do not collide.
 //!
 //! # Reference
 //!
-//! `ConvertV2ToV3` of kube-openapi, which kube-aggregator uses for such servers. There a body is the parameter with the
-//! name `body` and a schema, and media types without a list are none.
+//! `ConvertV2ToV3` of kube-openapi, which kube-aggregator uses for such servers. The body is the parameter with the
+//! name `body` and a schema. An operation without a list of media types has none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::remote::{DEFINITIONS, RemoteSpec, collect_references, visit_references};
+use super::remote::{DEFINITIONS, RemoteSpec, referenced_definitions, visit_references};
 
 const SCHEMAS: &str = "#/components/schemas/";
 /// The fields of a parameter in OpenAPI 3, besides its schema and extensions.
@@ -35,16 +35,9 @@ pub(super) fn document(spec: &RemoteSpec, path: &str) -> Option<Value> {
     if paths.is_empty() {
         return None;
     }
-    let mut pending = BTreeSet::new();
-    paths.values().for_each(|item| collect_references(item, &mut pending));
-    let mut schemas = Map::new();
-    while let Some(name) = pending.pop_first() {
-        let Some(definition) = spec.definitions.get(&name).filter(|_| !schemas.contains_key(&name)) else {
-            continue;
-        };
-        collect_references(definition, &mut pending);
-        schemas.insert(name, schema(definition));
-    }
+    let definitions = referenced_definitions(paths.values().copied(), |name| spec.definitions.get(name));
+    let schemas: Map<String, Value> =
+        definitions.into_iter().map(|(name, definition)| (name, schema(definition))).collect();
     let paths: Map<String, Value> =
         paths.into_iter().map(|(path, item)| (path.clone(), path_item(item))).collect();
     Some(json!({

@@ -63,18 +63,8 @@ impl RemoteSpec {
         if paths.is_empty() {
             return None;
         }
-        let mut pending = BTreeSet::new();
-        paths.values().for_each(|item| collect_references(item, &mut pending));
-        let mut definitions = BTreeMap::new();
-        while let Some(name) = pending.pop_first() {
-            if definitions.contains_key(&name) {
-                continue;
-            }
-            if let Some(definition) = all.and_then(|all| all.get(&name)) {
-                collect_references(definition, &mut pending);
-                definitions.insert(name, definition.clone());
-            }
-        }
+        let definitions = referenced_definitions(paths.values(), |name| all?.get(name));
+        let definitions = definitions.into_iter().map(|(name, found)| (name, found.clone())).collect();
         let info = document.get("info").cloned().unwrap_or_default();
         Some(RemoteSpec { info, paths, definitions })
     }
@@ -170,8 +160,29 @@ fn with_renamed(value: &Value, renamed: &BTreeMap<String, String>) -> Value {
     value
 }
 
+/// Returns the definitions to which path items refer, directly or through other definitions. `find` returns a definition
+/// by its name.
+pub(super) fn referenced_definitions<'a>(
+    items: impl IntoIterator<Item = &'a Value>,
+    find: impl Fn(&str) -> Option<&'a Value>,
+) -> BTreeMap<String, &'a Value> {
+    let mut pending = BTreeSet::new();
+    items.into_iter().for_each(|item| collect_references(item, &mut pending));
+    let mut definitions = BTreeMap::new();
+    while let Some(name) = pending.pop_first() {
+        if definitions.contains_key(&name) {
+            continue;
+        }
+        if let Some(definition) = find(&name) {
+            collect_references(definition, &mut pending);
+            definitions.insert(name, definition);
+        }
+    }
+    definitions
+}
+
 /// Adds the names of the definitions to which a value refers.
-pub(super) fn collect_references(value: &Value, names: &mut BTreeSet<String>) {
+fn collect_references(value: &Value, names: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {

@@ -152,7 +152,7 @@ async fn proxied_request_and_response_have_the_headers_of_the_reference() {
 }
 
 #[tokio::test]
-async fn chain_of_proxies_is_passed_and_a_request_that_comes_back_is_not() {
+async fn request_that_returns_to_a_proxy_is_rejected_with_508() {
     let backend = Backend::start(Scheme::Http, |_| reply(200, "ok")).await;
     let last = Proxy::start(backend.target(), Appearance::Aggregated, None).await;
     let first = Proxy::start(target(Scheme::Http, last.address.port()), Appearance::Aggregated, None).await;

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_read_returns_a_part_of_the_bytes_that_wait() {
+    async fn read_returns_at_most_max_read_bytes() {
         const SENT: usize = 40_000;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();

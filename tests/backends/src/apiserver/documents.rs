@@ -131,7 +131,7 @@ fn resources_of(group: &str, version: &str) -> impl Iterator<Item = &'static Res
     RESOURCES.iter().filter(move |resource| resource.group == group && resource.version == version)
 }
 
-/// The verbs of a resource, in their order.
+/// Returns the verbs of a resource in alphabetical order.
 fn verbs(resource: &Resource, options: &ApiServerOptions) -> Vec<&'static str> {
     let mut verbs = resource.verbs.to_vec();
     if resource.plural == "flavors" && options.delete_collection != DeleteCollection::Absent {

@@ -186,7 +186,7 @@ fn list(options: &ApiServerOptions, head: &Parts, namespace: &str) -> Response<B
     }
     let mut metadata = json!({"resourceVersion": revision.to_string()});
     if let Some(page) = options.page {
-        // The token is the last name of the page before.
+        // The continue token is the last name of the previous page.
         let name = |item: &Value| {
             item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned()
         };

@@ -52,9 +52,9 @@ pub struct ApiServerOptions {
     pub has_openapi_v3: bool,
     /// The answer to `deletecollection`.
     pub delete_collection: DeleteCollection,
-    /// The maximum number of Flavors of a page; a list of more than one page has a token. None: no pages.
+    /// The page size of lists of Flavors. Without one, a list has a single page.
     pub page: Option<usize>,
-    /// The number of Flavors above which a list fails.
+    /// The maximum number of Flavors of a list. A longer list fails with status 500.
     pub max_listed: Option<usize>,
     /// The stored Flavors; several servers may share them, one after the other.
     pub storage: Arc<Storage>,

@@ -121,7 +121,7 @@ impl Storage {
         Ok(object)
     }
 
-    /// Deletes an object. An object with finalizers gets a deletion timestamp, and is deleted when an update removes them.
+    /// Deletes an object. An object with finalizers stays, with a deletion timestamp, until an update removes them.
     pub(super) fn delete(&self, namespace: &str, name: &str) -> Result<Value, WriteError> {
         let mut state = self.state.lock();
         let key = (namespace.to_owned(), name.to_owned());

@@ -69,7 +69,7 @@ fn resource_metrics(state: &State) -> String {
             .to_owned();
     for ((namespace, pod), containers) in pods(state) {
         for container in containers {
-            // A write to a text cannot fail.
+            // A write to a String cannot fail.
             let _ = writeln!(
                 text,
                 "container_memory_working_set_bytes{{container=\"{container}\",namespace=\"{namespace}\",pod=\"{pod}\"}} \
