@@ -351,13 +351,16 @@ impl<D: Decode> CacheShared<D> {
     }
 
     async fn wait_for(&self, revision: Revision) {
+        if self.revision() >= revision {
+            return;
+        }
+        if let Ok(store) = self.store() {
+            store.expect_revision(revision);
+        }
         loop {
             let progress = self.progress.notified();
             if self.revision() >= revision {
                 return;
-            }
-            if let Ok(store) = self.store() {
-                store.expect_revision(revision);
             }
             progress.await;
         }

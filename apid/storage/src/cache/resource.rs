@@ -413,9 +413,10 @@ impl<D: Decode> Resource<D> {
                 }
             }
             self.counts.received.fetch_add(1, Ordering::Relaxed);
-            if is_last {
-                self.shared.advance(change.revision);
-            }
+        }
+        // The state stays locked: a reader of the resource sees either no change at this revision or all of them.
+        if is_last && let Some(change) = changes.last() {
+            self.shared.advance(change.revision);
         }
     }
 
