@@ -13,7 +13,7 @@ use serving::metrics::Stability::Alpha;
 use serving::metrics::{Counters, Definition, Gauges, Histograms, Metrics};
 use storage::Observer;
 use storage::engine::etcd::{
-    Connection, EtcdStore, LeaseOptions, Lifetime, OpenError, Options, Telemetry, Tls,
+    Connection, EtcdStore, KeyMap as _, LeaseOptions, Lifetime, OpenError, Options, Telemetry, Tls,
 };
 use storage::engine::fjall::Identity;
 use tokio::net::TcpStream;
@@ -24,6 +24,8 @@ use crate::stored_keys::ReferenceKeys;
 
 /// Exit code of a process that lost changes of etcd: it must start again.
 const GAP: i32 = 1;
+/// The beginning of the keys of Events in etcd, below the prefix of the cluster.
+const EVENTS: &str = "/events/";
 
 /// The reason why the store in etcd is not opened.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +58,9 @@ pub(crate) async fn open(
     if uses_tls {
         files.connector().await.map_err(EtcdStoreError::Files)?;
     }
-    // An empty prefix would remove all objects.
-    let lifetime = events_prefix(names).map(|prefix| Lifetime { prefix, time: event_ttl });
+    let keys = ReferenceKeys::new(names);
+    let events =
+        keys.parse_etcd(EVENTS).map(|prefix| Lifetime { prefix: prefix.into_owned(), time: event_ttl });
     let identity = Identity { preset: names.preset().to_string(), api_domain: names.api_domain().to_owned() };
     let options = Options {
         tls: if uses_tls { Some(Arc::new(files)) } else { None },
@@ -69,7 +72,7 @@ pub(crate) async fn open(
         readiness_timeout: flags.etcd_readycheck_timeout,
         size_interval: flags.etcd_db_metric_poll_interval.max(Duration::from_secs(1)),
         leases: LeaseOptions {
-            lifetimes: lifetime.into_iter().filter(|lifetime| !lifetime.time.is_zero()).collect(),
+            lifetimes: events.into_iter().filter(|lifetime| !lifetime.time.is_zero()).collect(),
             reuse: flags.lease_reuse_duration_seconds,
             ..LeaseOptions::default()
         },
@@ -78,16 +81,9 @@ pub(crate) async fn open(
             tracing::error!(reason, "the process ends; its next start reads all objects again");
             std::process::exit(GAP);
         }),
-        ..Options::new(flags.servers(), identity, Arc::new(ReferenceKeys::new(names)))
+        ..Options::new(flags.servers(), identity, Arc::new(keys))
     };
     Ok(EtcdStore::open(options, observer).await?)
-}
-
-/// The beginning of the keys of Events, which are in the core group in the store.
-fn events_prefix(names: &Names) -> Option<String> {
-    let registry = kinds::Registry::new(names);
-    let events = registry.find("", "v1", "events")?;
-    Some(events.key_prefix.clone()).filter(|prefix| !prefix.is_empty())
 }
 
 /// The files of the TLS connections to etcd, which are read for each connection.

@@ -101,6 +101,7 @@ mod tests {
         ] {
             assert_eq!(keys.prefix_to_etcd(prefix), expected, "{prefix}");
         }
+        assert_eq!(keys.parse_etcd("/events/").as_deref(), Some("core/events/"), "the prefix of leased keys");
         assert_eq!(keys.to_etcd("/apid/continue-key"), "/apid/continue-key");
     }
 }

@@ -3,8 +3,9 @@
 //! # Contract
 //!
 //! Reading accepts each form: Protobuf in its envelope, JSON, CBOR, and versions that are not the storage version. The
-//! result is the stored form of this server, with the defaults of its version, as in kube-apiserver. Writing follows `--storage-media-type`; as in kube-apiserver, custom objects,
-//! definitions and APIServices are JSON. Data that are no objects pass unchanged.
+//! result is the stored form of this server, with the defaults of its version, as in kube-apiserver. Writing follows
+//! `--storage-media-type`; as in kube-apiserver, custom objects, definitions and APIServices are JSON. Data that are no
+//! objects stay unchanged.
 
 use apimachinery::clock::{SystemClock, SystemRng};
 use apimachinery::gvk::GroupVersion;

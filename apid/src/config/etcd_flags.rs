@@ -19,7 +19,7 @@ pub(crate) enum StorageMediaType {
 /// The media type of JSON.
 const JSON: &str = "application/json";
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Flags of etcd")]
 pub(crate) struct EtcdFlags {
     /// Store the objects in this etcd cluster, which several servers may share, and not in --data-dir
@@ -37,7 +37,7 @@ pub(crate) struct EtcdFlags {
     /// Private key of --etcd-certfile
     #[arg(long, value_name = "FILE")]
     pub(crate) etcd_keyfile: Option<PathBuf>,
-    /// Pause between two compactions of etcd, in which all servers take turns; 0 means that this server never compacts
+    /// Interval of the compactions of etcd, in which all servers take turns; 0 means that this server never compacts
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
     pub(crate) etcd_compaction_interval: Duration,
     /// Time within which etcd must answer the health check
@@ -46,7 +46,7 @@ pub(crate) struct EtcdFlags {
     /// Time within which etcd must answer the readiness check
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = duration)]
     pub(crate) etcd_readycheck_timeout: Duration,
-    /// Pause between two questions for the size of the database
+    /// Interval of the query of the database size
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub(crate) etcd_db_metric_poll_interval: Duration,
     /// Longest time for which new Events share a lease

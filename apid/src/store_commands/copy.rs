@@ -12,6 +12,8 @@
 //! Encrypted objects are bound to their keys, and their plain form depends on the engine. So a copy from etcd, or to a
 //! prefix other than that of kube-apiserver, needs the providers.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use encryption::kms::{KmsEnvironment, PollIntervals};
 use encryption::{Configuration, Encryption, EncryptionMetrics};
 use serving::flags::duration;
 use serving::metrics::Metrics;
-use storage::engine::etcd::{EtcdStore, Telemetry};
+use storage::engine::etcd::EtcdStore;
 use storage::engine::fjall::offline::{self, ArchiveEncoder, ArchiveFile, ArchiveReader, BackupSummary};
 use storage::engine::fjall::{Identity, OpenError};
 use storage::engine::memory::MemoryStore;
@@ -159,7 +161,7 @@ impl CopyFlags {
         let dir = Path::new(if from == CLUSTER { to } else { from });
         let file = dir.join("copy.backup");
         let result = if from == CLUSTER {
-            std::fs::create_dir_all(dir)?;
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             self.back_up_cluster(&file).await.and_then(|_| {
                 let restored = offline::restore(&file, &dir.join(STORE), now())?;
                 let objects = restored.archived.objects;
@@ -177,7 +179,7 @@ impl CopyFlags {
         result
     }
 
-    /// Opens the cluster without compaction by this process.
+    /// Opens the cluster without compaction by this process, which reads at one revision.
     async fn open(&self, identity: Option<&Identity>) -> Result<(EtcdStore, Names), CopyError> {
         let (preset, api_domain) = match identity {
             Some(identity) => (
@@ -187,11 +189,9 @@ impl CopyFlags {
             None => (self.names, self.api_domain.as_str()),
         };
         let names = Names::new(preset, api_domain).map_err(|error| CopyError::Usage(error.to_string()))?;
-        struct NoTelemetry;
-        impl Telemetry for NoTelemetry {}
         let observer = Arc::new(Observers(Vec::new()));
-        let telemetry = Arc::new(NoTelemetry);
-        let store = etcd_store::open(&self.etcd, &names, self.event_ttl, telemetry, observer).await?;
+        let etcd = EtcdFlags { etcd_compaction_interval: Duration::ZERO, ..self.etcd.clone() };
+        let store = etcd_store::open(&etcd, &names, self.event_ttl, Arc::new(()), observer).await?;
         Ok((store, names))
     }
 
@@ -205,7 +205,7 @@ impl CopyFlags {
         let (mut archive, mut buffer) = (ArchiveFile::create(file)?, Vec::new());
         let mut encoder = ArchiveEncoder::begin(&identity, at.0, &mut buffer);
         let fill = async {
-            // The order of all keys in etcd is another one.
+            // The file is sorted by key. etcd orders resources differently.
             for prefix in kinds::stored_prefixes(&store, at).await? {
                 let (mut start, mut more) = (String::new(), true);
                 while more {

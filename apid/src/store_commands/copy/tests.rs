@@ -1,5 +1,7 @@
 //! Copies between an embedded store and a real etcd, in both directions.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use prerequisites::etcd::{EtcdServer, Release};
 use serde_json::json;
 use storage::Row;
@@ -85,6 +87,8 @@ fn copy_to_etcd_and_back_keeps_the_objects_and_raises_revisions() {
     let to_file = format!("--to={}", file.display());
     assert_eq!(command(&["backup", &servers, &to_file]), ExitCode::SUCCESS);
     assert_eq!(command(&["copy", "--from=etcd", "--to", to, &servers]), ExitCode::SUCCESS);
+    let mode = std::fs::metadata(&second).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "others cannot read the data directory");
     let copied = on_runtime(async {
         let store = open(&second);
         assert!(store.revision().0 > offline::REVISION_GAP);
@@ -131,9 +135,11 @@ fn copied_events_have_a_lifetime() {
     let copied = command(&["copy", "--from", from, "--to", "etcd", "--event-ttl=3s", &servers]);
     assert_eq!(copied, ExitCode::SUCCESS);
     let flags = CopyFlags::augment_args(clap::Command::new("test").no_binary_name(true));
-    let flags = CopyFlags::from_arg_matches(&flags.get_matches_from([servers])).unwrap();
+    let words = [servers, "--etcd-compaction-interval=200ms".to_owned()];
+    let flags = CopyFlags::from_arg_matches(&flags.get_matches_from(words)).unwrap();
     on_runtime(async {
         let (store, _) = flags.open(None).await.unwrap();
+        let compacted = store.compacted();
         let mut seconds = 0;
         while store.get("core/events/team/e", None).await.unwrap().is_some() {
             seconds += 1;
@@ -141,6 +147,7 @@ fn copied_events_have_a_lifetime() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         assert!(store.get("core/services/team/a", None).await.unwrap().is_some(), "other objects stay");
+        assert_eq!(store.compacted(), compacted, "the command does not compact");
         store.close().await;
     });
 }
