@@ -71,7 +71,7 @@ pub(super) async fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
-fn each_server_sees_the_writes_of_the_others_in_one_order() {
+fn servers_observe_all_writes_in_the_same_order() {
     each_release(&[], async |server| {
         let (first, first_seen) = open(options(server.url())).await;
         let (second, second_seen) = open(options(server.url())).await;
@@ -160,7 +160,7 @@ fn keys_with_a_lifetime_share_a_lease_and_are_removed() {
 }
 
 #[test]
-fn one_of_several_servers_compacts() {
+fn compaction_by_one_server_is_known_to_all_servers() {
     each_release(&[], async |server| {
         let interval = Some(Duration::from_millis(400));
         let compacting = || Options { compaction_interval: interval, ..options(server.url()) };
@@ -174,13 +174,30 @@ fn one_of_several_servers_compacts() {
             "{refused:?}"
         );
         assert!(second.get("a", None).await.unwrap().is_some(), "an idle server reads at a newer revision");
-        let lease = first.lease_history(first.revision());
-        drop(lease);
         // A server that starts later learns the compacted revision of etcd.
         let (third, _) = open(options(server.url())).await;
         assert!(third.compacted() > old);
         let refused = third.watch("", old).await.err();
         assert!(matches!(refused, Some(Error::Compacted { .. })), "{refused:?}");
+    });
+}
+
+#[test]
+fn history_lease_delays_compaction() {
+    each_release(&[], async |server| {
+        let interval = Duration::from_millis(200);
+        let options = Options { compaction_interval: Some(interval), ..options(server.url()) };
+        let (store, _) = open(options).await;
+        let leased = create(&store, "a").await;
+        let lease = store.lease_history(leased);
+        for key in ["b", "c", "d", "e"] {
+            create(&store, key).await;
+            tokio::time::sleep(interval).await;
+        }
+        assert!(store.compacted() <= leased, "{}", store.compacted());
+        assert!(store.get("a", Some(leased)).await.unwrap().is_some());
+        drop(lease);
+        eventually("a compaction", || store.compacted() > leased).await;
     });
 }
 

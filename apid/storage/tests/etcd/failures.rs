@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use prerequisites::etcd::EtcdServer;
+use prerequisites::etcd::{EtcdServer, Release};
 use storage::engine::etcd::{EtcdStore, KeyMap, Options};
 use storage::{Change, Error, Observer, Op, Revision, Store};
 use tokio::time::Instant;
@@ -161,23 +161,72 @@ fn member_of_the_watch_that_pauses_is_left_before_writes_fail() {
     });
 }
 
+/// Opens a store on a server with three keys, and leads its connections to another server. Returns the reason of the end.
+async fn reason_of_the_end(server: &EtcdServer, other: &EtcdServer) -> String {
+    let proxy = Proxy::start(server.url()).await;
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&reasons);
+    let on_gap = Arc::new(move |reason: &str| seen.lock().push(reason.to_owned()));
+    let recorder = Arc::new(Recorder::default());
+    let store = EtcdStore::open(Options { on_gap, ..options(proxy.url()) }, recorder).await.unwrap();
+    for key in ["a", "b", "c"] {
+        create(&store, key).await;
+    }
+    assert!(reasons.lock().is_empty());
+    proxy.lead_to(other.url());
+    eventually("the reason of the end", || !reasons.lock().is_empty()).await;
+    assert!(store.readiness().is_err());
+    reasons.lock().remove(0)
+}
+
 #[test]
 fn cluster_that_lost_revisions_ends_the_process() {
+    // The peer URLs decide the id of the cluster: both servers have the same.
+    let flags =
+        ["--initial-advertise-peer-urls=http://127.0.0.1:1", "--initial-cluster=default=http://127.0.0.1:1"];
+    each_release(&flags, async |server| {
+        let Some(restored) = EtcdServer::start(Release::Current, &flags) else { return };
+        let reason = reason_of_the_end(&server, &restored).await;
+        assert!(reason.contains("etcd is at revision"), "{reason}");
+    });
+}
+
+#[test]
+fn cluster_with_another_id_ends_the_process() {
     each_release(&[], async |server| {
-        let proxy = Proxy::start(server.url()).await;
-        let reasons = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&reasons);
-        let on_gap = Arc::new(move |reason: &str| seen.lock().push(reason.to_owned()));
-        let recorder = Arc::new(Recorder::default());
-        let store = EtcdStore::open(Options { on_gap, ..options(proxy.url()) }, recorder).await.unwrap();
-        for key in ["a", "b", "c"] {
-            create(&store, key).await;
+        let Some(other) = EtcdServer::start(Release::Current, &[]) else { return };
+        let (store, _) = open(options(other.url())).await;
+        for number in 0..20 {
+            create(&store, &number.to_string()).await;
         }
-        assert!(reasons.lock().is_empty());
-        let Some(restored) = EtcdServer::start(prerequisites::etcd::Release::Current, &[]) else { return };
-        proxy.lead_to(restored.url());
-        eventually("the reason of the end", || !reasons.lock().is_empty()).await;
-        assert!(reasons.lock()[0].contains("restored from a backup"), "{reasons:?}");
-        assert!(store.readiness().is_err());
+        store.close().await;
+        let reason = reason_of_the_end(&server, &other).await;
+        assert!(reason.contains("started with the cluster"), "{reason}");
+    });
+}
+
+#[test]
+fn closed_store_calls_no_observer() {
+    struct Slow(Arc<Mutex<(u32, u32)>>);
+    impl Observer for Slow {
+        fn observe(&self, _: &[Change]) {
+            self.0.lock().0 += 1;
+            std::thread::sleep(Duration::from_millis(500));
+            self.0.lock().1 += 1;
+        }
+    }
+    each_release(&[], async |server| {
+        let (first, _) = open(options(server.url())).await;
+        let calls = Arc::new(Mutex::new((0, 0)));
+        let slow = Arc::new(Slow(Arc::clone(&calls)));
+        let second = EtcdStore::open(options(server.url()), slow).await.unwrap();
+        create(&first, "a").await;
+        eventually("the first call", || calls.lock().0 > 0).await;
+        create(&first, "b").await;
+        second.close().await;
+        let (begun, ended) = *calls.lock();
+        assert_eq!(begun, ended, "the observer has returned");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(*calls.lock(), (begun, begun), "no call follows the end of the store");
     });
 }

@@ -49,7 +49,8 @@ impl Changes {
         }
     }
 
-    /// The changes of a prefix after a revision, as [`crate::Store::history`]; None if this part does not reach there.
+    /// The changes of a prefix after a revision, as [`crate::Store::history`]. Returns None if changes after `after` are
+    /// missing in this part.
     pub(super) fn read(&self, prefix: &str, after: u64, upto: u64, bytes: usize) -> Option<RevisionRange> {
         if after < self.floor || (after >= self.through && upto > after) {
             return None;
@@ -77,6 +78,26 @@ impl Changes {
             return Some(RevisionRange { changes, through });
         }
         Some(RevisionRange { changes, through: Revision(upto) })
+    }
+}
+
+/// Number of parts of the past in memory: readers at so many positions do not displace the parts of each other.
+const PARTS: usize = 4;
+
+/// Parts of the past, the newest first.
+#[derive(Debug, Default)]
+pub(super) struct Past(VecDeque<Changes>);
+
+impl Past {
+    /// As [`Changes::read`], from the part that contains the changes.
+    pub(super) fn read(&self, prefix: &str, after: u64, upto: u64, bytes: usize) -> Option<RevisionRange> {
+        self.0.iter().find_map(|part| part.read(prefix, after, upto, bytes))
+    }
+
+    /// Adds a part, and removes the oldest one if there are too many.
+    pub(super) fn add(&mut self, part: Changes) {
+        self.0.truncate(PARTS - 1);
+        self.0.push_front(part);
     }
 }
 
@@ -108,6 +129,20 @@ mod tests {
         assert_eq!(read(&part, "a/", 11, 30, 1000), Some((vec![14, 14], 20)), "a later end is not known");
         assert_eq!(read(&part, "c/", 10, 15, 1000), Some((vec![], 15)));
         assert_eq!(read(&part, "", 20, 20, 1000), Some((vec![], 20)));
+    }
+
+    #[test]
+    fn parts_of_several_readers_stay_readable() {
+        let mut past = Past::default();
+        for floor in [10, 20, 30, 40, 50] {
+            let mut part = Changes::new(floor);
+            part.push([change("a/1", floor + 1)], floor + 5);
+            past.add(part);
+        }
+        let found = |after| past.read("", after, after + 5, 1000).map(|range| range.changes.len());
+        let expected = [None, Some(1), Some(1), Some(1), Some(1)];
+        assert_eq!([10, 20, 30, 40, 50].map(found), expected, "the oldest part is removed");
+        assert_eq!(found(45), None, "no part has the changes after this revision");
     }
 
     #[test]

@@ -3,9 +3,8 @@
 //! # Contract
 //!
 //! Calls go to the members in turn. A member whose call fails rests until it answers a health check; the pauses between
-//! its checks grow. A resting member gets calls only while all members rest. A call that repeats without harm goes on to
-//! the next member; a write does so only if no byte of it was sent. So the outcome of a failed write is unknown, unless the
-//! failure says that etcd rejected it.
+//! its checks grow. A resting member gets calls only while all members rest. A repeatable call goes on to the next member;
+//! a write does so only if nothing was sent. So the outcome of a failed write is unknown, unless etcd rejected the write.
 //!
 //! Connections are kept alive with HTTP/2 pings, so that a dead peer ends them. Each connection reads the TLS files anew.
 
@@ -47,6 +46,10 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 const SHORTEST_REST: Duration = Duration::from_millis(100);
 /// Longest pause between two health checks of a resting member.
 const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// What to do when etcd has no space.
+pub(super) const FREE_SPACE: &str = "compact and defragment etcd or raise `--quota-backend-bytes`, then disarm the alarm with \
+                                     `etcdctl alarm disarm`";
 
 /// A connection to a member.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -193,10 +196,7 @@ impl Failure {
     /// The error of the contract for a call without more facts.
     pub(super) fn into_error(self) -> Error {
         match self.rejection() {
-            Rejection::NoSpace => Error::Full(format!(
-                "{self}: compact and defragment etcd or raise `--quota-backend-bytes`, then disarm its alarm with \
-                 `etcdctl alarm disarm`"
-            )),
+            Rejection::NoSpace => Error::Full(format!("{self}: {FREE_SPACE}")),
             Rejection::Damaged => Error::Corrupt(self.to_string()),
             _ => match self.code {
                 Code::Unauthenticated | Code::PermissionDenied => Error::Unavailable(format!(
@@ -250,10 +250,9 @@ impl Member {
         loop {
             tokio::time::sleep(pause).await;
             let Some(member) = member.upgrade() else { return };
-            let read =
-                pb::RangeRequest { key: member.health_key.clone(), limit: 1, ..pb::RangeRequest::default() };
+            let read = pb::RangeRequest::one(member.health_key.clone());
             let check: Result<pb::RangeResponse, _> =
-                call_channel(&member, Method::Range, read, CHECK_TIMEOUT).await;
+                call_member(&member, Method::Range, read, CHECK_TIMEOUT).await;
             if check.is_ok() {
                 member.is_resting.store(false, Ordering::Relaxed);
                 return;
@@ -393,34 +392,21 @@ where
     Q: prost::Message + 'static,
     R: prost::Message + Default + 'static,
 {
-    let result = call_channel(member, method, request, limit).await;
-    if result.as_ref().is_err_and(Failure::concerns_the_member) {
-        member.record_failure();
-    }
-    result
-}
-
-async fn call_channel<Q, R>(
-    member: &Member,
-    method: Method,
-    request: Q,
-    limit: Duration,
-) -> Result<R, Failure>
-where
-    Q: prost::Message + 'static,
-    R: prost::Message + Default + 'static,
-{
     let mut grpc = Grpc::new(member.channel.clone()).max_decoding_message_size(usize::MAX);
     let call = async {
         grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
         let path = PathAndQuery::from_static(method.path());
         grpc.unary(Request::new(request), path, ProstCodec::<Q, R>::default()).await
     };
-    match tokio::time::timeout(limit, call).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(Failure::new(&member.name, &status)),
-        Err(_) => Err(Failure::timeout(&member.name, limit)),
+    let failure = match tokio::time::timeout(limit, call).await {
+        Ok(Ok(response)) => return Ok(response.into_inner()),
+        Ok(Err(status)) => Failure::new(&member.name, &status),
+        Err(_) => Failure::timeout(&member.name, limit),
+    };
+    if failure.concerns_the_member() {
+        member.record_failure();
     }
+    Err(failure)
 }
 
 /// A member at an URL such as `https://etcd-0:2379`.
@@ -522,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_connection_is_an_unsent_request() {
+    fn failed_connection_is_an_unsent_request() {
         let refused = ConnectError(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused)));
         let failure = Failure::new("m", &Status::from_error(Box::new(refused)));
         assert!(failure.is_unsent && failure.concerns_the_member(), "{failure:?}");
@@ -530,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupted_connection_concerns_the_member() {
+    fn interrupted_connection_concerns_the_member() {
         let mut status = Status::internal("h2 protocol error");
         status.set_source(Arc::new(io::Error::other("GOAWAY")));
         let failure = Failure::new("m", &status);
@@ -540,10 +526,8 @@ mod tests {
 
     #[tokio::test]
     async fn resting_member_is_the_last_choice() {
-        struct Nothing;
-        impl Telemetry for Nothing {}
         let urls = ["http://127.0.0.1:1".to_owned(), "http://127.0.0.1:2".to_owned()];
-        let client = Client::new(&urls, None, Vec::new(), Arc::new(Nothing)).unwrap();
+        let client = Client::new(&urls, None, Vec::new(), Arc::new(())).unwrap();
         let first = |client: &Client| client.order().first().map(|member| member.name.clone());
         assert_ne!(first(&client), first(&client), "members take turns");
         client.record_failure(&urls[0]);
@@ -565,7 +549,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_that_takes_too_long_is_an_unsent_request() {
+    async fn connection_timeout_is_an_unsent_request() {
         struct Silent;
         #[async_trait]
         impl Tls for Silent {
@@ -573,21 +557,17 @@ mod tests {
                 std::future::pending().await
             }
         }
-        struct Nothing;
-        impl Telemetry for Nothing {}
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
-        let client = Client::new(&[url], Some(Arc::new(Silent)), Vec::new(), Arc::new(Nothing)).unwrap();
+        let client = Client::new(&[url], Some(Arc::new(Silent)), Vec::new(), Arc::new(())).unwrap();
         let failure = client.call::<_, pb::TxnResponse>(Method::Txn, pb::TxnRequest::default()).await;
         let failure = failure.unwrap_err();
         assert!(failure.is_unsent && failure.text.contains("no connection within 4 s"), "{failure:?}");
     }
 
     #[tokio::test]
-    async fn a_member_without_a_quorum_keeps_resting() {
+    async fn member_without_quorum_keeps_resting() {
         use prerequisites::etcd::{EtcdServer, Release};
-        struct Nothing;
-        impl Telemetry for Nothing {}
         let ports: Vec<u16> = (0..2)
             .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
             .collect::<Vec<_>>()
@@ -604,7 +584,7 @@ mod tests {
         };
         let (Some(first), Some(mut second)) = (start(0), start(1)) else { return };
         let urls = [first.url().to_owned()];
-        let client = Client::new(&urls, None, b"/health".to_vec(), Arc::new(Nothing)).unwrap();
+        let client = Client::new(&urls, None, b"/health".to_vec(), Arc::new(())).unwrap();
         let begin = tokio::time::Instant::now();
         let recovers = async || {
             while client.members[0].is_resting() {

@@ -7,21 +7,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::client::{Client, Failure, Method};
+use super::client::{Client, Failure, Method, Rejection};
 use super::protocol as pb;
-use super::{Shared, revision_of};
+use super::{Shared, revision_of, to_etcd};
 use crate::Revision;
 
 /// The key of the protocol; it has no prefix.
 const KEY: &[u8] = b"compact_rev_key";
 
 /// The state of one server.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Round {
     /// The last known version of the key.
     version: i64,
     /// The revision at which this server compacts next.
-    revision: i64,
+    revision: Revision,
 }
 
 /// Takes part in compaction until the store closes.
@@ -37,7 +37,7 @@ pub(super) async fn run(shared: Arc<Shared>, client: Arc<Client>, interval: Dura
 
 async fn compact(round: &mut Round, shared: &Shared, client: &Client) -> Result<(), Failure> {
     // Readers of this server keep their history. Other servers do not know of them.
-    let leased = shared.history_leases.oldest().map(|oldest| i64::try_from(oldest.0).unwrap_or(i64::MAX));
+    let leased = shared.history_leases.oldest();
     let revision = leased.map_or(round.revision, |oldest| oldest.min(round.revision));
     let request = pb::TxnRequest {
         compare: vec![pb::Compare {
@@ -53,35 +53,31 @@ async fn compact(round: &mut Round, shared: &Shared, client: &Client) -> Result<
             })
             .into(),
         ],
-        failure: vec![
-            pb::Request::Range(pb::RangeRequest { key: KEY.to_vec(), ..pb::RangeRequest::default() }).into(),
-        ],
+        failure: vec![pb::Request::Range(pb::RangeRequest::one(KEY.to_vec())).into()],
     };
     let response: pb::TxnResponse = client.call(Method::Txn, request).await?;
-    let newest = revision_of(response.header.as_ref()).0;
-    round.revision = i64::try_from(newest).unwrap_or(i64::MAX);
+    let newest = revision_of(response.header.as_ref());
+    round.revision = newest;
     if !response.succeeded {
-        let found = response.responses.into_iter().filter_map(|response| response.range);
-        let found = found.flat_map(|range| range.kvs).next().unwrap_or_default();
+        let found = response.into_found().unwrap_or_default();
         round.version = found.version;
         let text = std::str::from_utf8(&found.value).unwrap_or_default();
         if let Ok(compacted) = text.parse::<u64>() {
             // The key can come from another cluster.
-            shared.raise_compacted(Revision(compacted.min(newest)));
+            shared.raise_compacted(newest.min(Revision(compacted)));
         }
         return Ok(());
     }
     round.version += 1;
-    if revision == 0 {
+    if revision == Revision(0) {
         return Ok(());
     }
-    let request = pb::CompactionRequest { revision };
+    let request = pb::CompactionRequest { revision: to_etcd(revision) };
     match client.call::<_, pb::CompactionResponse>(Method::Compact, request).await {
-        Err(failure) if failure.rejection() != super::client::Rejection::Compacted => return Err(failure),
+        Err(failure) if failure.rejection() != Rejection::Compacted => return Err(failure),
         _ => {}
     }
-    let compacted = Revision(u64::try_from(revision).unwrap_or(0));
-    shared.raise_compacted(compacted);
-    tracing::debug!(revision, "etcd is compacted");
+    shared.raise_compacted(revision);
+    tracing::debug!(revision = revision.0, "etcd is compacted");
     Ok(())
 }

@@ -5,7 +5,7 @@
 //! One watch follows all keys of the store, so that the observer sees all changes in the order of their revisions. The
 //! watch asks for fragments and joins them: the changes of one revision stay together. A watch that ends is opened
 //! again after the last received revision, at another member. If etcd has compacted that revision meanwhile, changes are
-//! lost for good, and `on_gap` must end the process.
+//! lost for good, and the process must end.
 //!
 //! The revision of the store advances with changes and with progress notices. A notice is requested when a reader waits
 //! for a revision, and in pauses without changes. Members of releases with unordered notices get a write of a key of the
@@ -13,21 +13,24 @@
 //!
 //! # Concurrency
 //!
-//! A task receives. A thread of its own calls the observer, which may block, and then publishes.
+//! A task receives. A blocking task calls the observer and then publishes; it ends after the last received change. The
+//! queue between them is bounded in bytes: a slow observer stops the stream of the member.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::client::{Client, Failure, Method};
+use super::client::{Client, Failure};
 use super::keys::Keys;
 use super::protocol as pb;
+use super::queue::{Sender, queue};
 use super::status::has_ordered_progress;
-use super::{Shared, revision_of};
+use super::{Shared, from_etcd, revision_of, to_etcd, write_mark};
 use crate::{Change, Observer, Revision, Row};
 
 /// Pause between two requests for progress while a reader waits for it.
@@ -36,19 +39,21 @@ const REQUEST_INTERVAL: Duration = Duration::from_millis(50);
 const IDLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Pause without changes after which the task writes the key of the engine, for old releases.
 const MARK_INTERVAL: Duration = Duration::from_secs(60);
-/// Time after which a member that does not answer a request for progress is left, if nobody waits for the answer.
+/// Time after which the watch leaves a member that answers no request for progress, while no caller waits.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time without messages after which a member is left, if somebody waits for a revision.
+/// Time without messages after which the watch leaves a member, while a caller waits for a revision.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before a watch that ended is opened again; doubled for each further failure.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// Longest pause before a watch is opened again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// Number of batches that wait for the observer.
-const QUEUE: usize = 16;
+/// Maximum size in bytes of the changes that wait for the observer.
+const QUEUE_BYTES: u32 = 32 << 20;
+/// Maximum number of requests to a watch stream that wait to be sent.
+const REQUESTS: usize = 4;
 
 /// Changes for the observer, with the revision up to which they are complete.
-pub(super) struct Batch {
+struct Batch {
     changes: Vec<Change>,
     through: u64,
     /// Whether an event of the store, and not only a progress notice, has the last revision.
@@ -75,6 +80,7 @@ impl From<Failure> for End {
 /// The messages of one watch stream, with joined fragments.
 pub(super) struct Events {
     stream: tonic::Streaming<pb::WatchResponse>,
+    requests: mpsc::Sender<pb::WatchRequest>,
     member: String,
     pending: Vec<pb::Event>,
     /// The time of the last message or fragment.
@@ -86,7 +92,7 @@ pub(super) enum Message {
     /// All changes of some revisions, in order.
     Events(Vec<pb::Event>),
     /// All changes up to a revision were sent.
-    Progress(u64),
+    Progress(Revision),
     /// The watch exists.
     Created,
     /// The watch began before the compacted revision.
@@ -98,23 +104,26 @@ impl Events {
     pub(super) async fn open(
         client: &Client,
         prefix: Vec<u8>,
-        from: u64,
-        requests: ReceiverStream<pb::WatchRequest>,
-        sender: &mpsc::Sender<pb::WatchRequest>,
+        from: Revision,
     ) -> Result<(Self, pb::StatusResponse), Failure> {
         let create = pb::WatchCreateRequest {
             range_end: pb::range_end(&prefix),
             key: prefix,
-            start_revision: i64::try_from(from.max(1)).unwrap_or(i64::MAX),
+            start_revision: to_etcd(from).max(1),
             progress_notify: true,
             prev_kv: true,
             fragment: true,
         };
-        let create = pb::WatchRequest { kind: Some(pb::WatchRequestKind::Create(create)) };
-        // The receiver is part of `requests`.
-        let _ = sender.send(create).await;
-        let (member, status, stream) = client.watch(requests).await?;
-        Ok((Events { stream, member: member.to_owned(), pending: Vec::new(), heard: Instant::now() }, status))
+        let (requests, sent) = mpsc::channel(REQUESTS);
+        request(&requests, pb::WatchRequestKind::Create(create));
+        let (member, status, stream) = client.watch(ReceiverStream::new(sent)).await?;
+        let (member, pending, heard) = (member.to_owned(), Vec::new(), Instant::now());
+        Ok((Events { stream, requests, member, pending, heard }, status))
+    }
+
+    /// Requests a progress notice.
+    fn request_progress(&self) {
+        request(&self.requests, pb::WatchRequestKind::Progress(pb::WatchProgressRequest {}));
     }
 
     /// Waits for the next message. Cancel-safe.
@@ -127,9 +136,7 @@ impl Events {
             };
             self.heard = Instant::now();
             if response.compact_revision > 0 {
-                return Ok(Message::Compacted(Revision(
-                    u64::try_from(response.compact_revision).unwrap_or(0),
-                )));
+                return Ok(Message::Compacted(from_etcd(response.compact_revision)));
             }
             if response.canceled {
                 return Err(Failure::own(
@@ -137,7 +144,7 @@ impl Events {
                     &format!("the watch was cancelled: {}", response.cancel_reason),
                 ));
             }
-            let revision = revision_of(response.header.as_ref()).0;
+            let revision = revision_of(response.header.as_ref());
             let (created, is_part) = (response.created, response.fragment);
             self.pending.extend(response.events);
             if is_part {
@@ -149,6 +156,11 @@ impl Events {
             return Ok(if created { Message::Created } else { Message::Progress(revision) });
         }
     }
+}
+
+/// Sends a request. If the queue is full, an earlier request for progress waits there and serves this one, too.
+fn request(requests: &mpsc::Sender<pb::WatchRequest>, kind: pb::WatchRequestKind) {
+    let _ = requests.try_send(pb::WatchRequest { kind: Some(kind) });
 }
 
 /// The change of an event; None for a key that is no object.
@@ -163,7 +175,7 @@ pub(super) fn change(event: pb::Event, keys: &Keys) -> Result<Option<Change>, Ar
     let old = event.prev_kv.map(|old| Row {
         key: Arc::clone(&key),
         value: old.value.into(),
-        revision: Revision(u64::try_from(old.mod_revision).unwrap_or(0)),
+        revision: from_etcd(old.mod_revision),
     });
     let is_created = !is_deleted && kv.create_revision == kv.mod_revision;
     if old.is_none() && !is_created {
@@ -173,51 +185,40 @@ pub(super) fn change(event: pb::Event, keys: &Keys) -> Result<Option<Change>, Ar
         key,
         old: old.filter(|_| !is_created),
         new: (!is_deleted).then(|| kv.value.into()),
-        revision: Revision(u64::try_from(kv.mod_revision).unwrap_or(0)),
+        revision: from_etcd(kv.mod_revision),
     }))
 }
 
 /// The revision of an event.
 pub(super) fn event_revision(event: &pb::Event) -> u64 {
-    event.kv.as_ref().and_then(|kv| u64::try_from(kv.mod_revision).ok()).unwrap_or(0)
+    event.kv.as_ref().map_or(0, |kv| from_etcd(kv.mod_revision).0)
 }
 
 /// The task that receives.
 pub(super) struct Feed {
     shared: Arc<Shared>,
     client: Arc<Client>,
-    batches: mpsc::Sender<Batch>,
+    batches: Sender<Batch>,
     /// The newest received revision.
     position: u64,
     /// Whether a write of the key of the engine runs.
     is_marking: Arc<AtomicBool>,
 }
 
-/// Starts the thread that publishes, and returns the task that receives changes after a revision.
-///
-/// # Errors
-///
-/// The thread cannot be started.
+/// Starts the task that receives changes after a revision, and the task that publishes them.
 pub(super) fn start(
+    tasks: &mut JoinSet<()>,
     shared: &Arc<Shared>,
     client: &Arc<Client>,
     observer: Arc<dyn Observer>,
-    position: u64,
-) -> std::io::Result<Feed> {
-    let (batches, mut received) = mpsc::channel::<Batch>(QUEUE);
+    after: Revision,
+) {
+    let (batches, received) = queue(QUEUE_BYTES);
     let publisher = Arc::clone(shared);
-    std::thread::Builder::new().name("etcd-publisher".to_owned()).spawn(move || {
-        while let Some(batch) = received.blocking_recv() {
-            publish(&publisher, &*observer, batch);
-        }
-    })?;
-    Ok(Feed {
-        shared: Arc::clone(shared),
-        client: Arc::clone(client),
-        batches,
-        position,
-        is_marking: Arc::default(),
-    })
+    tasks.spawn_blocking(move || received.process(|batch| publish(&publisher, &*observer, batch)));
+    let (shared, client) = (Arc::clone(shared), Arc::clone(client));
+    let feed = Feed { shared, client, batches, position: after.0, is_marking: Arc::default() };
+    tasks.spawn(feed.run());
 }
 
 fn publish(shared: &Shared, observer: &dyn Observer, batch: Batch) {
@@ -235,18 +236,13 @@ fn publish(shared: &Shared, observer: &dyn Observer, batch: Batch) {
 
 impl Feed {
     /// Receives until the store closes or changes are lost.
-    pub(super) async fn run(mut self, on_gap: Arc<dyn Fn(&str) + Send + Sync>) {
+    async fn run(mut self) {
         let mut pause = SHORTEST_PAUSE;
         loop {
             let begin = Instant::now();
             match self.follow().await {
                 End::Closed => return,
-                End::Gap(reason) => {
-                    tracing::error!(reason, "changes of etcd are lost");
-                    *self.shared.lost.lock() = Some(reason.clone());
-                    on_gap(&reason);
-                    return;
-                }
+                End::Gap(reason) => return self.shared.lose_changes(reason),
                 End::Failed(failure) => {
                     tracing::warn!(error = %failure, revision = self.position, "the watch of etcd ended; it is opened again");
                     let mut interruption = self.shared.interruption.lock();
@@ -270,12 +266,10 @@ impl Feed {
     }
 
     async fn try_follow(&mut self) -> Result<End, End> {
-        let (sender, requests) = mpsc::channel(4);
-        let requests = ReceiverStream::new(requests);
         // The watch begins at the last received revision, and skips it: etcd rejects exactly the revisions before the
         // compacted one.
-        let open = Events::open(&self.client, self.shared.keys.root(), self.position, requests, &sender);
-        let (mut events, status) = open.await?;
+        let (mut events, status) =
+            Events::open(&self.client, self.shared.keys.root(), Revision(self.position)).await?;
         let is_ordered = has_ordered_progress(&status.version);
         let mut last_message = Instant::now();
         let mut last_request = last_message;
@@ -306,9 +300,7 @@ impl Feed {
                     }
                     if is_ordered {
                         unanswered.get_or_insert_with(Instant::now);
-                        let kind = Some(pb::WatchRequestKind::Progress(pb::WatchProgressRequest {}));
-                        // A full queue already has a request.
-                        let _ = sender.try_send(pb::WatchRequest { kind });
+                        events.request_progress();
                     } else {
                         self.mark();
                     }
@@ -337,7 +329,7 @@ impl Feed {
                 }
                 Message::Progress(through) => {
                     self.client.telemetry.progress_notice();
-                    self.deliver(Batch { changes: Vec::new(), through, is_event: false }).await?;
+                    self.deliver(Batch { changes: Vec::new(), through: through.0, is_event: false }).await?;
                 }
                 Message::Events(events) => {
                     let through = events.last().map_or(0, event_revision);
@@ -358,16 +350,17 @@ impl Feed {
         })
     }
 
-    /// Passes changes on to the thread that publishes.
+    /// Passes changes on to the task that publishes.
     async fn deliver(&mut self, batch: Batch) -> Result<(), End> {
         if batch.through <= self.position {
             return Ok(());
         }
         self.position = batch.through;
-        self.batches.send(batch).await.map_err(|_| self.end_of_publication())
+        let bytes = batch.changes.iter().map(Change::bytes).sum();
+        if self.batches.send(batch, bytes).await { Ok(()) } else { Err(self.end_of_publication()) }
     }
 
-    /// The end of the watch after the end of the thread that publishes: the thread ends early only when an observer panics.
+    /// The end of the watch after the end of the task that publishes: the task ends early only when an observer panics.
     fn end_of_publication(&self) -> End {
         match self.shared.check_open() {
             Ok(()) => {
@@ -386,9 +379,8 @@ impl Feed {
         let (client, shared, is_marking) =
             (Arc::clone(&self.client), Arc::clone(&self.shared), Arc::clone(&self.is_marking));
         tokio::spawn(async move {
-            let request = pb::PutRequest { key: shared.keys.own("mark"), ..pb::PutRequest::default() };
-            match client.call::<_, pb::PutResponse>(Method::Put, request).await {
-                Ok(response) => shared.expect_event(revision_of(response.header.as_ref())),
+            match write_mark(&client, &shared.keys).await {
+                Ok(revision) => shared.expect_event(revision),
                 Err(error) => tracing::warn!(%error, "the mark in etcd was not written"),
             }
             is_marking.store(false, Ordering::Relaxed);

@@ -1,18 +1,17 @@
-//! The past: changes that left the memory, read from etcd with a watch of its own, and the watches of the contract.
+//! Changes that are no longer in memory, read from etcd, and the watches of the contract.
 //!
-//! A read of the past follows the whole store, because only an event shows that all earlier ones have arrived. Its result
-//! stays in memory for the next read, so that a reader in small steps does not open a watch for each step.
+//! A read of the past follows the whole store, because only an event shows that all earlier ones have arrived. The last
+//! results stay in memory, so that readers in small steps do not open a watch for each step.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::watch;
 
 use super::Shared;
 use super::changes::Changes;
-use super::client::Client;
+use super::client::{Client, Failure};
 use super::feed::{Events, Message, change, event_revision};
 use crate::{Change, Error, Result, Revision, RevisionRange, Watch};
 
@@ -37,11 +36,9 @@ impl Shared {
             if let Some(range) = self.recent.lock().read(prefix, after, upto, bytes) {
                 return Ok(range);
             }
-            let past = self.past.lock().await;
-            if let Some(range) = past.as_ref().and_then(|past| past.read(prefix, after, upto, bytes)) {
+            if let Some(range) = self.past.lock().await.read(prefix, after, upto, bytes) {
                 return Ok(range);
             }
-            drop(past);
             // A cancelled call does not end the read: many cancelled streams would end the connection to etcd.
             let (shared, client) = (Arc::clone(self), Arc::clone(client));
             let load = tokio::spawn(async move { shared.load_past(&client, after, upto).await });
@@ -52,9 +49,8 @@ impl Shared {
     /// Reads a part of the past that begins at a revision, unless another call has read it.
     async fn load_past(&self, client: &Client, after: u64, upto: u64) -> Result<()> {
         let mut past = self.past.lock().await;
-        let is_read = past.as_ref().is_some_and(|past| past.read("", after, upto, 0).is_some());
-        if !is_read {
-            *past = Some(self.read_past(client, after, upto).await?);
+        if past.read("", after, upto, 0).is_none() {
+            past.add(self.read_past(client, after, upto).await?);
         }
         Ok(())
     }
@@ -68,14 +64,12 @@ impl Shared {
             segment.push([], upto);
             return Ok(segment);
         }
-        let (sender, requests) = mpsc::channel(1);
-        let requests = ReceiverStream::new(requests);
-        let open = Events::open(client, self.keys.root(), after, requests, &sender);
-        let (mut events, _) = open.await.map_err(super::client::Failure::into_error)?;
+        let open = Events::open(client, self.keys.root(), Revision(after));
+        let (mut events, _) = open.await.map_err(Failure::into_error)?;
         loop {
             let message = tokio::time::timeout(MESSAGE_TIMEOUT, events.next()).await;
             let message = message.map_err(|_| Error::Unavailable("etcd sends no history".to_owned()))?;
-            let events = match message.map_err(super::client::Failure::into_error)? {
+            let events = match message.map_err(Failure::into_error)? {
                 Message::Compacted(compacted) => {
                     self.raise_compacted(compacted);
                     return Err(Error::Compacted { requested: Revision(after), compacted });
@@ -117,7 +111,7 @@ impl Watch for EtcdWatch {
     async fn next(&mut self) -> Result<Vec<Change>> {
         loop {
             let upto = *self.published.borrow_and_update();
-            // The end of the store notifies after it is marked: a later mark wakes the wait below.
+            // `close` marks the store and then notifies: a mark after this check wakes the wait below.
             self.shared.check_open()?;
             if self.position < upto {
                 let span = (self.position, upto);

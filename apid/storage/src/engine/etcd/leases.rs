@@ -67,7 +67,7 @@ impl Leases {
     ///
     /// # Errors
     ///
-    /// etcd grants no lease. One request serves all callers that wait for it, also when it fails.
+    /// etcd grants no lease. One request serves all waiting callers, even if the request fails.
     pub(super) async fn of(&self, key: &str, client: &Client) -> Result<i64, Failure> {
         let lifetime = self.options.lifetimes.iter().find(|lifetime| key.starts_with(&lifetime.prefix));
         let Some(time) = lifetime.map(|lifetime| lifetime.time) else { return Ok(0) };
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lease_lives_as_long_as_that_of_the_reference() {
+    fn lease_has_the_ttl_of_kube_apiserver() {
         let leases = Leases::new(LeaseOptions::default());
         let granted = |seconds| {
             let time = Duration::from_secs(seconds);
@@ -122,12 +122,10 @@ mod tests {
 
     #[tokio::test]
     async fn failed_lease_request_serves_all_waiting_writers() {
-        struct Nothing;
-        impl super::super::Telemetry for Nothing {}
         // The member accepts connections and never answers.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let client = Client::new(&[url], None, Vec::new(), std::sync::Arc::new(Nothing)).unwrap();
+        let client = Client::new(&[url], None, Vec::new(), std::sync::Arc::new(())).unwrap();
         let lifetime = Lifetime { prefix: "events/".to_owned(), time: Duration::from_secs(60) };
         let leases = Leases::new(LeaseOptions { lifetimes: vec![lifetime], ..LeaseOptions::default() });
         let begin = Instant::now();

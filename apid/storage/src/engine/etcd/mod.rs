@@ -2,9 +2,8 @@
 //!
 //! # Contract
 //!
-//! The engine implements [`Store`] over etcd's gRPC API. Revisions are those of etcd. Keys stand below a prefix, in the form
-//! that a [`KeyMap`] gives them. Other servers, also kube-apiservers, may use the same keys: their changes are observed as
-//! those of this process.
+//! The engine implements [`Store`] over etcd's gRPC API. Revisions are those of etcd. A [`KeyMap`] translates keys, which stand
+//! below a prefix. Other servers, including kube-apiservers, may use the same keys: the observer sees their changes, too.
 //!
 //! - A write is one transaction that compares the revision of the last change of its key.
 //! - A read without a revision reads at the published revision of this process. [`Store::newest_revision`] asks etcd for the
@@ -45,6 +44,7 @@ mod history;
 mod keys;
 mod leases;
 mod protocol;
+mod queue;
 mod status;
 mod telemetry;
 mod writer;
@@ -64,7 +64,7 @@ pub use self::keys::{KeyMap, PlainKeys};
 pub use self::leases::{LeaseOptions, Lifetime};
 pub use self::telemetry::Telemetry;
 
-use self::changes::Changes;
+use self::changes::{Changes, Past};
 use self::client::{Client, Failure, Method, Rejection};
 use self::history::EtcdWatch;
 use self::keys::Keys;
@@ -80,11 +80,11 @@ use crate::{
 
 /// Maximum number of keys of one read.
 const PAGE_ROWS: usize = 2_000;
-/// Number of keys of the first read of a page, whose values may all have the largest size.
+/// Number of keys in the first read of a page. Each of their values may have the maximum size.
 const FIRST_ROWS: usize = 32;
-/// Size in bytes of the values for which the next read of a page asks.
+/// Target size in bytes of each further read of a page.
 const READ_BYTES: usize = 4 << 20;
-/// Factor by which a read may ask for more keys than the one before.
+/// Maximum factor between the numbers of keys of two successive reads.
 const READ_GROWTH: usize = 4;
 /// Time for which a call waits until a revision is published.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -120,7 +120,7 @@ pub struct Options {
     pub health_timeout: Duration,
     /// Time within which etcd must answer a health check, for readiness.
     pub readiness_timeout: Duration,
-    /// Pause between two questions for the size of the database.
+    /// Interval of the query of the database size.
     pub size_interval: Duration,
     /// Keys that etcd removes after a time.
     pub leases: LeaseOptions,
@@ -135,8 +135,6 @@ pub struct Options {
 impl Options {
     /// The options for a cluster, with default values for all others.
     pub fn new(servers: Vec<String>, identity: Identity, keys: Arc<dyn KeyMap>) -> Self {
-        struct NoTelemetry;
-        impl Telemetry for NoTelemetry {}
         Options {
             servers,
             tls: None,
@@ -151,7 +149,7 @@ impl Options {
             size_interval: Duration::from_secs(30),
             leases: LeaseOptions::default(),
             recent_bytes: 16 << 20,
-            telemetry: Arc::new(NoTelemetry),
+            telemetry: Arc::new(()),
             on_gap: Arc::new(|_| std::process::abort()),
         }
     }
@@ -198,6 +196,8 @@ pub struct EtcdStore {
 /// The state of the store.
 struct Shared {
     keys: Keys,
+    /// The id of the cluster at the start.
+    cluster: u64,
     /// The newest published revision.
     published: watch::Sender<u64>,
     /// The newest revision that the observer may know.
@@ -213,27 +213,32 @@ struct Shared {
     wake: Notify,
     recent: Mutex<Changes>,
     recent_bytes: usize,
-    /// A part of the past that was read from etcd.
-    past: tokio::sync::Mutex<Option<Changes>>,
+    /// Parts of the history that were read from etcd.
+    past: tokio::sync::Mutex<Past>,
     history_leases: Arc<HistoryLeases>,
     health: status::Health,
     /// The reason why the watch is interrupted, and since when.
     interruption: Mutex<Option<(Instant, String)>>,
     /// The reason why this process must start again: changes are lost.
     lost: Mutex<Option<String>>,
+    on_gap: Arc<dyn Fn(&str) + Send + Sync>,
     /// The reason why etcd accepts no writes that need space.
     full: Mutex<Option<String>>,
     /// The damage that etcd reports.
     damage: Mutex<Option<String>>,
     database_size: AtomicI64,
-    /// Number of running commits; the channel closes with the store.
+    /// Number of running commits.
     commits: watch::Sender<usize>,
     is_closed: AtomicBool,
 }
 
 /// The revision in the header of a response.
 fn revision_of(header: Option<&pb::Header>) -> Revision {
-    Revision(header.and_then(|header| u64::try_from(header.revision).ok()).unwrap_or(0))
+    header.map_or(Revision(0), |header| from_etcd(header.revision))
+}
+
+fn from_etcd(revision: i64) -> Revision {
+    Revision(u64::try_from(revision).unwrap_or(0))
 }
 
 fn to_etcd(revision: Revision) -> i64 {
@@ -285,6 +290,13 @@ impl Shared {
         Ok(())
     }
 
+    /// Ends the process: changes are lost.
+    fn lose_changes(&self, reason: String) {
+        tracing::error!(reason, "changes of etcd are lost");
+        *self.lost.lock() = Some(reason.clone());
+        (self.on_gap)(&reason);
+    }
+
     /// Asks the feed to learn whether etcd has passed a revision.
     fn want(&self, revision: u64) {
         if self.wanted.fetch_max(revision, Ordering::Relaxed) < revision {
@@ -333,7 +345,7 @@ impl EtcdStore {
             .map_err(OpenError::Server)?;
         let client = Arc::new(client);
         let deadline = Instant::now() + options.open_timeout;
-        let (revision, compacted) = loop {
+        let Entry { cluster, revision, compacted } = loop {
             match enter(&client, &keys, &options).await {
                 Err(OpenError::Store(Error::Unavailable(reason))) if Instant::now() < deadline => {
                     tracing::warn!(reason, "etcd is not reached yet");
@@ -344,6 +356,7 @@ impl EtcdStore {
         };
         let shared = Arc::new(Shared {
             keys,
+            cluster,
             published: watch::Sender::new(revision.0),
             received: AtomicU64::new(revision.0),
             newest_change: AtomicU64::new(revision.0),
@@ -353,22 +366,21 @@ impl EtcdStore {
             wake: Notify::new(),
             recent: Mutex::new(Changes::new(revision.0)),
             recent_bytes: options.recent_bytes,
-            past: tokio::sync::Mutex::new(None),
+            past: tokio::sync::Mutex::default(),
             history_leases: Arc::default(),
             health: status::Health::default(),
             interruption: Mutex::new(None),
             lost: Mutex::new(None),
+            on_gap: options.on_gap,
             full: Mutex::new(None),
             damage: Mutex::new(None),
             database_size: AtomicI64::new(0),
             commits: watch::Sender::new(0),
             is_closed: AtomicBool::new(false),
         });
-        let feed = feed::start(&shared, &client, observer, revision.0)
-            .map_err(|error| OpenError::Server(format!("the thread of the observer: {error}")))?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(feed.run(Arc::clone(&options.on_gap)));
-        tasks.spawn(status::check_health(Arc::clone(&shared), Arc::clone(&client), options.on_gap));
+        feed::start(&mut tasks, &shared, &client, observer, revision);
+        tasks.spawn(status::check_health(Arc::clone(&shared), Arc::clone(&client)));
         tasks.spawn(status::measure(Arc::clone(&shared), Arc::clone(&client), options.size_interval));
         if let Some(interval) = options.compaction_interval {
             tasks.spawn(compaction::run(Arc::clone(&shared), Arc::clone(&client), interval));
@@ -406,11 +418,9 @@ impl EtcdStore {
             {
                 write.unwrap_or_else(|_| Err(Error::closed()))?;
             }
-            let (client, key) = (Arc::clone(&self.client), self.shared.keys.own("mark"));
+            let (client, shared) = (Arc::clone(&self.client), Arc::clone(&self.shared));
             writes.spawn(async move {
-                let mark = pb::PutRequest { key, ..pb::PutRequest::default() };
-                let written = client.call::<_, pb::PutResponse>(Method::Put, mark).await;
-                written.map(drop).map_err(Failure::into_error)
+                write_mark(&client, &shared.keys).await.map(drop).map_err(Failure::into_error)
             });
         }
         while let Some(write) = writes.join_next().await {
@@ -419,7 +429,7 @@ impl EtcdStore {
         self.newest_revision().await.map(drop)
     }
 
-    /// The revision and the check of a read.
+    /// Returns the revision of a read, after the check that the revision is readable.
     async fn resolve(&self, at: Option<Revision>) -> Result<Revision> {
         self.shared.check_open()?;
         if let Some(at) = at {
@@ -435,7 +445,7 @@ impl EtcdStore {
         Ok(Revision(*self.shared.published.borrow()))
     }
 
-    /// The error of a read, after the compacted revision is known.
+    /// Returns the error of a read. If the revision is compacted, asks etcd for the compacted one.
     async fn read_error(&self, failure: Failure, at: Revision) -> Error {
         if failure.rejection() == Rejection::Compacted {
             match find_compacted(&self.client, &self.shared.keys).await {
@@ -451,12 +461,8 @@ impl EtcdStore {
         if key.len() > MAX_KEY || at == Revision(0) {
             return Ok(None);
         }
-        let request = pb::RangeRequest {
-            key: self.shared.keys.key(key),
-            limit: 1,
-            revision: to_etcd(at),
-            ..pb::RangeRequest::default()
-        };
+        let request =
+            pb::RangeRequest { revision: to_etcd(at), ..pb::RangeRequest::one(self.shared.keys.key(key)) };
         let begin = Instant::now();
         let response: Result<pb::RangeResponse, _> = self.client.call(Method::Range, request).await;
         self.client.telemetry.request("get", key, begin.elapsed(), response.is_ok());
@@ -528,30 +534,44 @@ fn next_step(step: usize, last: &[pb::KeyValue]) -> usize {
     fitting.clamp(1, step.saturating_mul(READ_GROWTH).min(PAGE_ROWS))
 }
 
-/// Whether the published revision was compacted during a read without a revision, which then reads a newer one.
+/// Whether the revision of a read was compacted during the read.
 fn is_passed(error: &Error, revision: Revision) -> bool {
     matches!(error, Error::Compacted { compacted, .. } if *compacted > revision)
 }
 
 /// The row of a key; None for other data of the cluster.
 fn row(keys: &Keys, kv: pb::KeyValue) -> Option<Row> {
-    let revision = Revision(u64::try_from(kv.mod_revision).unwrap_or(0));
-    Some(Row { key: keys.parse(&kv.key)?, value: kv.value.into(), revision })
+    Some(Row { key: keys.parse(&kv.key)?, value: kv.value.into(), revision: from_etcd(kv.mod_revision) })
 }
 
-/// Checks the identity of the store, or writes it into a new one. Returns the revision at which the changes begin, and the
-/// compacted one.
-async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<(Revision, Revision), OpenError> {
+/// The state of the cluster at the start of this process.
+struct Entry {
+    /// The id of the cluster.
+    cluster: u64,
+    /// The revision at which the changes begin.
+    revision: Revision,
+    compacted: Revision,
+}
+
+/// Writes the key `mark`, whose event follows those of all earlier changes. Returns its revision.
+async fn write_mark(client: &Client, keys: &Keys) -> Result<Revision, Failure> {
+    let mark = pb::PutRequest { key: keys.own("mark"), ..pb::PutRequest::default() };
+    let response: pb::PutResponse = client.call(Method::Put, mark).await?;
+    Ok(revision_of(response.header.as_ref()))
+}
+
+/// Checks the identity of the store, or writes it into a new one.
+async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<Entry, OpenError> {
     let identity = keys.own("identity");
     let requested = &options.identity;
     let text = format!("{}\n{}", requested.preset, requested.api_domain);
-    let read = pb::RangeRequest { key: identity.clone(), limit: 1, ..pb::RangeRequest::default() };
+    let read = pb::RangeRequest::one(identity.clone());
     let read = || async {
         let found: pb::RangeResponse =
             client.call(Method::Range, read.clone()).await.map_err(Failure::into_error)?;
-        Ok::<_, OpenError>((found.kvs.into_iter().next(), revision_of(found.header.as_ref())))
+        Ok::<_, OpenError>((found.kvs.into_iter().next(), found.header.unwrap_or_default()))
     };
-    let (mut found, mut revision) = read().await?;
+    let (mut found, mut header) = read().await?;
     if found.is_none() {
         let mut all = pb::RangeRequest { key: keys.root(), limit: 1, keys_only: true, ..Default::default() };
         all.range_end = pb::range_end(&all.key);
@@ -573,7 +593,7 @@ async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<(Revis
         };
         // Another server may be faster: the identity is read again.
         client.call::<_, pb::TxnResponse>(Method::Txn, create).await.map_err(Failure::into_error)?;
-        (found, revision) = read().await?;
+        (found, header) = read().await?;
     }
     let stored = found.map(|kv| String::from_utf8_lossy(&kv.value).into_owned()).unwrap_or_default();
     let (preset, api_domain) = stored.split_once('\n').unwrap_or((&stored, ""));
@@ -582,9 +602,9 @@ async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<(Revis
         return Err(OpenError::Identity { found: stored, requested: requested.clone() });
     }
     let mut compacted = find_compacted(client, keys).await?;
-    let mark = pb::PutRequest { key: keys.own("mark"), ..pb::PutRequest::default() };
-    match client.call::<_, pb::PutResponse>(Method::Put, mark).await {
-        Ok(response) => revision = revision_of(response.header.as_ref()),
+    let mut revision = from_etcd(header.revision);
+    match write_mark(client, keys).await {
+        Ok(written) => revision = written,
         Err(failure) if failure.rejection() == Rejection::NoSpace => {
             tracing::warn!(%failure, "etcd has no space: objects can be read only");
             // Without the mark no event shows that the earlier history is complete.
@@ -592,24 +612,20 @@ async fn enter(client: &Client, keys: &Keys, options: &Options) -> Result<(Revis
         }
         Err(failure) => return Err(OpenError::Store(failure.into_error())),
     }
-    Ok((revision, compacted))
+    Ok(Entry { cluster: header.cluster, revision, compacted })
 }
 
 /// The compacted revision of the cluster.
 async fn find_compacted(client: &Client, keys: &Keys) -> Result<Revision> {
-    let read =
-        pb::RangeRequest { key: keys.own("mark"), limit: 1, revision: 1, ..pb::RangeRequest::default() };
+    let read = pb::RangeRequest { revision: 1, ..pb::RangeRequest::one(keys.own("mark")) };
     match client.call::<_, pb::RangeResponse>(Method::Range, read).await {
         Ok(_) => return Ok(Revision(0)),
         Err(failure) if failure.rejection() == Rejection::Compacted => {}
         Err(failure) => return Err(failure.into_error()),
     }
-    // A watch from a compacted revision is told the compacted one.
-    let (sender, requests) = tokio::sync::mpsc::channel(1);
-    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
-    let (mut events, _) = feed::Events::open(client, keys.own("mark"), 1, requests, &sender)
-        .await
-        .map_err(Failure::into_error)?;
+    // etcd ends a watch from a compacted revision with the compacted revision.
+    let open = feed::Events::open(client, keys.own("mark"), Revision(1));
+    let (mut events, _) = open.await.map_err(Failure::into_error)?;
     let find = async {
         loop {
             match events.next().await.map_err(Failure::into_error)? {
@@ -635,7 +651,7 @@ impl Store for EtcdStore {
 
     async fn newest_revision(&self) -> Result<Revision> {
         self.shared.check_open()?;
-        let read = pb::RangeRequest { key: self.shared.keys.health(), limit: 1, ..Default::default() };
+        let read = pb::RangeRequest::one(self.shared.keys.health());
         let response: pb::RangeResponse =
             self.client.call(Method::Range, read).await.map_err(Failure::into_error)?;
         let revision = revision_of(response.header.as_ref());
@@ -685,9 +701,10 @@ impl Store for EtcdStore {
     }
 
     async fn commit(&self, key: &str, op: Op) -> Result<CommitOutcome> {
-        self.shared.check_open()?;
         check_size(key, &op)?;
+        // The end of the store waits for each commit that finds the store open.
         let running = Running::new(&self.shared);
+        self.shared.check_open()?;
         let (writer, key) = (Arc::clone(&self.writer), key.to_owned());
         let write = tokio::spawn(async move {
             let result = writer.write(&key, op).await;
@@ -779,7 +796,10 @@ impl Store for EtcdStore {
             tracing::warn!("the store in etcd closes while commits run: their outcome is unknown");
         }
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
-        tasks.shutdown().await;
+        // The observer has returned from each received change when the tasks have ended.
+        if tokio::time::timeout(CLOSE_TIMEOUT, tasks.shutdown()).await.is_err() {
+            tracing::warn!("the store in etcd closes while an observer is busy");
+        }
         self.shared.published.send_modify(|_| ());
     }
 }

@@ -68,6 +68,13 @@ pub(super) struct RangeRequest {
     pub count_only: bool,
 }
 
+impl RangeRequest {
+    /// A read of one key at the newest revision.
+    pub(super) fn one(key: Vec<u8>) -> Self {
+        RangeRequest { key, ..RangeRequest::default() }
+    }
+}
+
 /// The keys of a range.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct RangeResponse {
@@ -191,6 +198,14 @@ pub(super) struct TxnResponse {
     pub succeeded: bool,
     #[prost(message, repeated, tag = "3")]
     pub responses: Vec<ResponseOp>,
+}
+
+impl TxnResponse {
+    /// The first key that a read of the transaction found.
+    pub(super) fn into_found(self) -> Option<KeyValue> {
+        let ranges = self.responses.into_iter().filter_map(|response| response.range);
+        ranges.flat_map(|range| range.kvs).next()
+    }
 }
 
 /// Removes the history before a revision.
@@ -370,9 +385,9 @@ mod tests {
 
     /// The bytes of kube-apiserver for the same request.
     #[test]
-    fn transaction_of_a_deletion_has_the_bytes_of_the_reference() {
+    fn transaction_of_a_deletion_has_the_bytes_of_kube_apiserver() {
         let key = b"/registry/masterleases/192.0.2.10".to_vec();
-        let read = RangeRequest { key: key.clone(), ..RangeRequest::default() };
+        let read = RangeRequest::one(key.clone());
         let request = TxnRequest {
             compare: vec![Compare {
                 target: MOD_REVISION,

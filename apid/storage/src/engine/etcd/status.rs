@@ -7,14 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::client::{Client, Method};
+use super::client::{Client, FREE_SPACE, Method};
 use super::protocol as pb;
-use super::{Shared, revision_of};
+use super::{Shared, from_etcd};
 use crate::{Error, Result, Revision};
 
 /// Pause between two health checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// Pause between two questions for alarms while no write failed for want of space.
+/// Interval of the query of alarms while no write has failed for lack of space.
 const ALARM_INTERVAL: Duration = Duration::from_secs(30);
 /// Time after which an interrupted watch makes the store unready.
 const WATCH_GRACE: Duration = Duration::from_secs(5);
@@ -62,6 +62,25 @@ impl Health {
 }
 
 impl Shared {
+    /// The reason why the changes of this process are not those of the cluster that answered.
+    fn different_history(&self, header: Option<&pb::Header>, received: Revision) -> Option<String> {
+        let (cluster, found) =
+            header.map_or((0, Revision(0)), |header| (header.cluster, from_etcd(header.revision)));
+        if cluster != self.cluster {
+            return Some(format!(
+                "etcd is the cluster {cluster:x}, and this server started with the cluster {:x}: etcd was restored from a \
+                 backup or `--etcd-servers` names two clusters, and this server must start again",
+                self.cluster
+            ));
+        }
+        (found < received).then(|| {
+            format!(
+                "etcd is at revision {found}, and this server has changes up to {received}: etcd was restored from a \
+                 backup, and this server must start again"
+            )
+        })
+    }
+
     /// The reason why the store serves no writes and no newest reads: etcd does not answer, or the watch is interrupted.
     pub(super) fn readiness(&self, limit: Duration) -> Result<()> {
         if let Some(reason) = &*self.lost.lock() {
@@ -77,29 +96,19 @@ impl Shared {
     }
 }
 
-/// Checks the health of the cluster until the store closes. Calls `on_gap` if the cluster has lost revisions.
-pub(super) async fn check_health(
-    shared: Arc<Shared>,
-    client: Arc<Client>,
-    on_gap: Arc<dyn Fn(&str) + Send + Sync>,
-) {
-    let read = pb::RangeRequest { key: shared.keys.health(), limit: 1, ..pb::RangeRequest::default() };
+/// Checks the health of the cluster until the store closes, or until the cluster is another one or has lost revisions.
+pub(super) async fn check_health(shared: Arc<Shared>, client: Arc<Client>) {
+    let read = pb::RangeRequest::one(shared.keys.health());
     let mut asked_at: Option<Instant> = None;
     loop {
         let begin = shared.health.begin();
         // The answer of a healthy cluster is never older than a revision that was received before the question.
         let received = Revision(shared.received.load(Ordering::Acquire));
         let answer: Result<pb::RangeResponse, _> = client.call(Method::Range, read.clone()).await;
-        if let Ok(answer) = &answer {
-            let found = revision_of(answer.header.as_ref());
-            if found < received {
-                let reason = format!(
-                    "etcd is at revision {found}, and this server has changes up to {received}: etcd was restored from a \
-                     backup, and this server must start again"
-                );
-                *shared.lost.lock() = Some(reason.clone());
-                on_gap(&reason);
-            }
+        if let Ok(answer) = &answer
+            && let Some(reason) = shared.different_history(answer.header.as_ref(), received)
+        {
+            return shared.lose_changes(reason);
         }
         shared.health.end(answer.map(|_| begin.elapsed()).map_err(|failure| failure.to_string()));
         let is_full = shared.full.lock().is_some();
@@ -117,13 +126,7 @@ async fn check_alarms(shared: &Shared, client: &Client) {
     let Ok(pb::AlarmResponse { alarms }) = answer else { return };
     let members = |kind| alarms.iter().filter(|alarm| alarm.kind == kind).count();
     let (full, damaged) = (members(pb::NO_SPACE), members(pb::DAMAGED));
-    let reason = (full > 0).then(|| {
-        format!(
-            "{full} members of etcd have no space: compact and defragment etcd or raise `--quota-backend-bytes`, then disarm \
-             the alarm with `etcdctl alarm disarm`"
-        )
-    });
-    *shared.full.lock() = reason;
+    *shared.full.lock() = (full > 0).then(|| format!("{full} members of etcd have no space: {FREE_SPACE}"));
     let damage = (damaged > 0).then(|| {
         format!("{damaged} members of etcd report damaged data: replace them, and see `etcdctl alarm list`")
     });

@@ -13,6 +13,9 @@ pub trait Telemetry: Send + Sync + 'static {
     /// The watch received a progress notice.
     fn progress_notice(&self) {}
 
-    /// A lease gets no more keys; this many have it.
+    /// A lease is full, or too old for more keys. `count` keys have this lease.
     fn lease_objects(&self, _count: usize) {}
 }
+
+/// Ignores all numbers.
+impl Telemetry for () {}

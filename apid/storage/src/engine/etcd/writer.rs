@@ -88,8 +88,7 @@ impl Writer {
         if response.succeeded {
             return Ok(Answer { result: Ok(CommitOutcome { revision: at }), at });
         }
-        let found = response.responses.into_iter().filter_map(|response| response.range);
-        let found = found.flat_map(|range| range.kvs).next().and_then(|kv| row(&self.shared.keys, kv));
+        let found = response.into_found().and_then(|kv| row(&self.shared.keys, kv));
         let rejection = match (found, expected) {
             (Some(row), None) => Error::Exists(Box::new(row)),
             (Some(row), Some(_)) => Error::Conflict(Box::new(row)),
@@ -117,7 +116,7 @@ impl Writer {
             Some(value) => pb::Request::Put(pb::PutRequest { key: etcd_key.clone(), value, lease }),
             None => pb::Request::Delete(pb::DeleteRequest { key: etcd_key.clone() }),
         };
-        let read = pb::RangeRequest { key: etcd_key.clone(), ..pb::RangeRequest::default() };
+        let read = pb::RangeRequest::one(etcd_key.clone());
         let request = pb::TxnRequest {
             compare: vec![pb::Compare {
                 target: pb::MOD_REVISION,
