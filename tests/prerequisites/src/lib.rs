@@ -30,6 +30,9 @@ const CONFORMANCE_DIR: &str = "CONFORMANCE_DIR";
 /// The folder of recorded exchanges without `CONFORMANCE_DIR`.
 const DEFAULT_RECORDINGS: &str = "../shared/conformance";
 
+/// The file of recorded conversions, in their folder.
+const CONVERSIONS: &str = "conversions.jsonl";
+
 /// The folder of recorded exchanges; None when the test is skipped.
 ///
 /// # Panics
@@ -62,12 +65,7 @@ pub fn recordings() -> Option<PathBuf> {
 /// As [`recordings`].
 #[must_use]
 pub fn probes() -> Option<PathBuf> {
-    let folder = recordings()?.join("../probes");
-    if folder.join("bases").is_dir() {
-        return Some(folder);
-    }
-    skip("probes", &format!("no recorded facts in {}", folder.display()));
-    None
+    beside_recordings("probes", "probes", "bases", "facts")
 }
 
 /// The folder of recorded exchanges with extension API servers, beside the recorded exchanges; None when the test is
@@ -78,12 +76,7 @@ pub fn probes() -> Option<PathBuf> {
 /// As [`recordings`].
 #[must_use]
 pub fn aggregation() -> Option<PathBuf> {
-    let folder = recordings()?.join("../aggregation");
-    if folder.join("headers.jsonl").is_file() {
-        return Some(folder);
-    }
-    skip("aggregation", &format!("no recorded exchanges in {}", folder.display()));
-    None
+    beside_recordings("aggregation", "aggregation", "headers.jsonl", "exchanges")
 }
 
 /// The folder of recorded audit events, beside the recorded exchanges; None when the test is skipped.
@@ -93,12 +86,7 @@ pub fn aggregation() -> Option<PathBuf> {
 /// As [`recordings`].
 #[must_use]
 pub fn audit() -> Option<PathBuf> {
-    let folder = recordings()?.join("../audit");
-    if folder.join("requests.json").is_file() {
-        return Some(folder);
-    }
-    skip("audit", &format!("no recorded audit events in {}", folder.display()));
-    None
+    beside_recordings("audit", "audit", "requests.json", "audit events")
 }
 
 /// The folder of recorded expressions, beside the recorded exchanges; None when the test is skipped.
@@ -108,12 +96,7 @@ pub fn audit() -> Option<PathBuf> {
 /// As [`recordings`].
 #[must_use]
 pub fn expressions() -> Option<PathBuf> {
-    let folder = recordings()?.join("../cel");
-    if folder.join("values.jsonl").is_file() {
-        return Some(folder);
-    }
-    skip("expressions", &format!("no recorded expressions in {}", folder.display()));
-    None
+    beside_recordings("expressions", "cel", "values.jsonl", "expressions")
 }
 
 /// The folder of recorded encrypted values, beside the recorded exchanges; None when the test is skipped.
@@ -123,12 +106,7 @@ pub fn expressions() -> Option<PathBuf> {
 /// As [`recordings`].
 #[must_use]
 pub fn encryption() -> Option<PathBuf> {
-    let folder = recordings()?.join("../encryption");
-    if folder.join("vectors.jsonl").is_file() {
-        return Some(folder);
-    }
-    skip("encryption", &format!("no recorded encrypted values in {}", folder.display()));
-    None
+    beside_recordings("encryption", "encryption", "vectors.jsonl", "encrypted values")
 }
 
 /// The folder of recorded data of an etcd cluster, beside the recorded exchanges; None when the test is skipped.
@@ -138,12 +116,7 @@ pub fn encryption() -> Option<PathBuf> {
 /// As [`recordings`].
 #[must_use]
 pub fn etcd_data() -> Option<PathBuf> {
-    let folder = recordings()?.join("../etcd");
-    if folder.join("keys.jsonl").is_file() {
-        return Some(folder);
-    }
-    skip("etcd-data", &format!("no recorded data of etcd in {}", folder.display()));
-    None
+    beside_recordings("etcd-data", "etcd", "keys.jsonl", "data of etcd")
 }
 
 /// The file of recorded conversions of removed API versions, beside the recorded exchanges; None when the test is skipped.
@@ -153,11 +126,17 @@ pub fn etcd_data() -> Option<PathBuf> {
 /// As [`recordings`].
 #[must_use]
 pub fn conversions() -> Option<PathBuf> {
-    let file = recordings()?.join("../conversions/conversions.jsonl");
-    if file.is_file() {
-        return Some(file);
+    let folder = beside_recordings("conversions", "conversions", CONVERSIONS, "conversions");
+    folder.map(|folder| folder.join(CONVERSIONS))
+}
+
+/// A folder of recordings beside the recorded exchanges, which contains a file; None when the test is skipped.
+fn beside_recordings(prerequisite: &str, folder: &str, file: &str, what: &str) -> Option<PathBuf> {
+    let folder = recordings()?.join("..").join(folder);
+    if folder.join(file).exists() {
+        return Some(folder);
     }
-    skip("conversions", &format!("no recorded conversions in {}", file.display()));
+    skip(prerequisite, &format!("no recorded {what} in {}", folder.display()));
     None
 }
 
