@@ -105,6 +105,35 @@ async fn pod_proxy_needs_the_verb_of_the_method_and_hides_credentials() {
     assert_eq!(failed["message"], "error trying to reach service: EOF");
 }
 
+/// Two servers whose pods lead to each other: a request passes each server once.
+#[tokio::test]
+async fn loop_over_two_servers_ends_at_the_first_one() {
+    let start = || start_with_pod(80, &[]);
+    let (first, second) = tokio::join!(start(), start());
+    // A proxy removes the credentials, so the requests are anonymous at the next server.
+    let rules = json!([{"apiGroups": [""], "resources": ["pods/proxy"], "verbs": ["get"]}]);
+    for plane in [&first, &second] {
+        plane.grant("default", "proxy", "User/system:anonymous", &rules).await;
+    }
+    let [to_first, to_second] =
+        [&first, &second].map(|plane| format!("{PODS}/https:web:{}/proxy", plane.admin().port()));
+    let admin = first.admin();
+    let back = format!("{to_second}{to_first}/version");
+    let version = eventually("the grants of anonymous requests", || async {
+        let answer = admin.get(&back).await;
+        (answer.status == 200).then_some(answer)
+    })
+    .await;
+    assert_eq!(
+        version.json(),
+        admin.get("/version").await.json(),
+        "the first server answers a request itself"
+    );
+    let answer = admin.get(&format!("{to_second}{to_first}{to_second}/version")).await;
+    assert_eq!(answer.status, 508, "{}", answer.text());
+    assert!(answer.text().contains("this server has forwarded the request before"), "{}", answer.text());
+}
+
 #[tokio::test]
 async fn pod_at_local_address_is_rejected_without_exception() {
     let plane = ControlPlane::start(Options::kubernetes()).await;
