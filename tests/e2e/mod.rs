@@ -23,6 +23,7 @@ mod backup;
 mod bootstrap_objects;
 mod certificates;
 mod clients;
+mod cluster;
 mod cluster_node;
 mod container_streams;
 mod curl;

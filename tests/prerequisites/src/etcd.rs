@@ -49,7 +49,19 @@ pub fn programs(release: Release) -> Option<PathBuf> {
     None
 }
 
-/// A running server with an empty store. Dropping it ends the server and removes its files.
+/// The programs of the newest installed release; None when the test is skipped.
+///
+/// # Panics
+///
+/// The skip is not allowed.
+#[must_use]
+pub fn newest_programs() -> Option<PathBuf> {
+    let current = repository().join("target/etcd").join(Release::Current.folder());
+    if current.join("etcd").is_file() { Some(current) } else { programs(Release::Old) }
+}
+
+/// A running server: an etcd cluster of one member, or a member of an [`EtcdCluster`]. Dropping the server ends the process
+/// and removes the files.
 #[derive(Debug)]
 pub struct EtcdServer {
     child: Child,
@@ -62,8 +74,11 @@ pub struct EtcdServer {
 /// Number of servers of this process, for the names of their folders.
 static SERVERS: AtomicU32 = AtomicU32::new(0);
 
+/// Time within which a started server listens.
+const START: Duration = Duration::from_secs(30);
+
 impl EtcdServer {
-    /// Starts a server of a release, with further flags; None when the test is skipped.
+    /// Starts a server of a release with an empty store and further flags; None when the test is skipped.
     ///
     /// # Panics
     ///
@@ -71,30 +86,36 @@ impl EtcdServer {
     #[must_use]
     pub fn start(release: Release, flags: &[&str]) -> Option<EtcdServer> {
         let program = programs(release)?.join("etcd");
+        let peer = format!("http://127.0.0.1:{}", free_port());
+        let cluster = format!("--initial-cluster=default={peer}");
+        let mut all = vec![cluster, format!("--initial-advertise-peer-urls={peer}")];
+        all.extend(flags.iter().map(|&flag| flag.to_owned()));
+        let mut server = EtcdServer::spawn(program, &peer, all);
+        server.wait();
+        Some(server)
+    }
+
+    /// Starts the process of a server that listens to its peers at a URL.
+    fn spawn(program: PathBuf, peer: &str, further: Vec<String>) -> EtcdServer {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let number = SERVERS.fetch_add(1, Ordering::Relaxed);
         let folder = base.join(format!("apid-etcd-{}-{number}", std::process::id()));
-        let scheme = if flags.iter().any(|flag| flag.starts_with("--cert-file")) { "https" } else { "http" };
-        let (client, peer) = (free_port(), free_port());
-        let url = format!("{scheme}://127.0.0.1:{client}");
-        let peer = format!("http://127.0.0.1:{peer}");
-        let mut all = vec![
+        let has_certificate = further.iter().any(|flag| flag.starts_with("--cert-file"));
+        let scheme = if has_certificate { "https" } else { "http" };
+        let url = format!("{scheme}://127.0.0.1:{}", free_port());
+        let mut flags = vec![
             format!("--data-dir={}", folder.display()),
             format!("--listen-client-urls={url}"),
             format!("--advertise-client-urls={url}"),
             format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=default={peer}"),
             "--unsafe-no-fsync".to_owned(),
             "--max-request-bytes=8388608".to_owned(),
             "--log-level=error".to_owned(),
         ];
-        all.extend(flags.iter().map(|&flag| flag.to_owned()));
-        let child = spawn(&program, &all);
-        let server = EtcdServer { child, folder, flags: all, program, url };
-        server.wait();
-        Some(server)
+        flags.extend(further);
+        let child = spawn(&program, &flags);
+        EtcdServer { child, folder, flags, program, url }
     }
 
     /// The URL of the server.
@@ -109,10 +130,33 @@ impl EtcdServer {
         self.child.id()
     }
 
-    /// Kills the server.
+    /// Sends SIGKILL to the server and waits for its end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Stops the process with SIGSTOP: connections stay open and nothing answers.
+    ///
+    /// # Panics
+    ///
+    /// `kill` does not run.
+    pub fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Continues a paused process.
+    ///
+    /// # Panics
+    ///
+    /// `kill` does not run.
+    pub fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.id().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()), "kill {signal} of {} fails", self.url);
     }
 
     /// Starts a killed server again with its data.
@@ -125,17 +169,20 @@ impl EtcdServer {
         self.wait();
     }
 
-    /// Waits until the server accepts connections.
-    fn wait(&self) {
-        let address = self.url.split("//").nth(1).unwrap_or_default();
-        let listens = (0..1500).any(|_| {
-            let is_connected = TcpStream::connect(address).is_ok();
-            if !is_connected {
-                std::thread::sleep(Duration::from_millis(20));
+    /// Waits until the server accepts connections. A server that ends before is started again, because another process
+    /// can use the port of a killed server for a moment.
+    fn wait(&mut self) {
+        let address = self.url.split("//").nth(1).unwrap_or_default().to_owned();
+        let pause = Duration::from_millis(20);
+        let mut left = START;
+        while TcpStream::connect(&address).is_err() {
+            left = left.saturating_sub(pause);
+            assert!(!left.is_zero(), "etcd does not listen at {} within {START:?}", self.url);
+            std::thread::sleep(pause);
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                self.child = spawn(&self.program, &self.flags);
             }
-            is_connected
-        });
-        assert!(listens, "etcd does not listen at {}", self.url);
+        }
     }
 }
 
@@ -143,6 +190,78 @@ impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.kill();
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A running cluster of several members on this machine. Dropping the cluster ends all members.
+#[derive(Debug)]
+pub struct EtcdCluster {
+    members: Vec<EtcdServer>,
+}
+
+impl EtcdCluster {
+    /// Starts members with an empty store, of the newest installed release; None when the test is skipped.
+    ///
+    /// # Panics
+    ///
+    /// A member does not start.
+    #[must_use]
+    pub fn start(members: usize) -> Option<EtcdCluster> {
+        EtcdCluster::start_behind(members, |_, port| port)
+    }
+
+    /// Starts members whose peers use other ports, such as those of relays in front of the members. `advertised` gets the
+    /// number of a member and the port at which the member listens to peers, and returns the port for its peers.
+    ///
+    /// # Panics
+    ///
+    /// A member does not start.
+    #[must_use]
+    pub fn start_behind(
+        members: usize,
+        mut advertised: impl FnMut(usize, u16) -> u16,
+    ) -> Option<EtcdCluster> {
+        let program = newest_programs()?.join("etcd");
+        let url = |port: u16| format!("http://127.0.0.1:{port}");
+        let peers: Vec<(String, String)> = (0..members)
+            .map(|member| {
+                let port = free_port();
+                (url(port), url(advertised(member, port)))
+            })
+            .collect();
+        let named =
+            peers.iter().enumerate().map(|(member, (_, advertised))| format!("m{member}={advertised}"));
+        let all = format!("--initial-cluster={}", named.collect::<Vec<String>>().join(","));
+        let start = |(member, (listen, advertised)): (usize, &(String, String))| {
+            let advertise = format!("--initial-advertise-peer-urls={advertised}");
+            let flags = vec![format!("--name=m{member}"), all.clone(), advertise];
+            EtcdServer::spawn(program.clone(), listen, flags)
+        };
+        let mut cluster = EtcdCluster { members: peers.iter().enumerate().map(start).collect() };
+        cluster.members.iter_mut().for_each(EtcdServer::wait);
+        Some(cluster)
+    }
+
+    /// The members.
+    #[must_use]
+    pub fn members(&self) -> &[EtcdServer] {
+        &self.members
+    }
+
+    /// A member.
+    ///
+    /// # Panics
+    ///
+    /// The cluster has fewer members.
+    pub fn member(&mut self, number: usize) -> &mut EtcdServer {
+        let count = self.members.len();
+        self.members.get_mut(number).unwrap_or_else(|| panic!("the cluster has {count} members"))
+    }
+
+    /// The URLs of all members, with a comma between them, as `--etcd-servers` takes them.
+    #[must_use]
+    pub fn urls(&self) -> String {
+        self.members.iter().map(EtcdServer::url).collect::<Vec<&str>>().join(",")
     }
 }
 

@@ -35,6 +35,8 @@ pub struct Options {
     pub flags: Vec<String>,
     /// `--data-dir`, if not below [`ControlPlane::dir`].
     pub data_dir: Option<PathBuf>,
+    /// Folder of users and certificates that several control planes share; None: [`ControlPlane::dir`].
+    pub shared_dir: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -45,6 +47,7 @@ impl Default for Options {
             publishes_root_ca: false,
             flags: Vec::new(),
             data_dir: None,
+            shared_dir: None,
         }
     }
 }
@@ -83,14 +86,10 @@ impl ControlPlane {
     /// Creates the directory of a control plane without starting a process.
     pub fn new_stopped(options: Options) -> ControlPlane {
         let dir = tempfile::Builder::new().prefix("plane-").tempdir().expect("a temporary directory");
-        fs::write(dir.path().join("tokens.csv"), TOKENS).expect("the token file");
-        let authority = Authority::ensure(
-            &dir.path().join("client-ca.crt"),
-            &dir.path().join("client-ca.key"),
-            "client-ca",
-            Timestamp::now(),
-        );
-        let authority = authority.expect("an authority for client certificates");
+        let authority = match &options.shared_dir {
+            Some(shared) => prepare_users(shared),
+            None => prepare_users(dir.path()),
+        };
         ControlPlane { options, dir, authority, process: None, port: 0, starts: 0 }
     }
 
@@ -129,9 +128,9 @@ impl ControlPlane {
             .arg(self.data_dir())
             .args(["--bind-address", "127.0.0.1", "--secure-port", "0"])
             .arg("--token-auth-file")
-            .arg(self.dir.path().join("tokens.csv"))
+            .arg(self.users().join("tokens.csv"))
             .arg("--client-ca-file")
-            .arg(self.dir.path().join("client-ca.crt"))
+            .arg(self.users().join("client-ca.crt"))
             .args(&self.options.flags);
         let has_controllers = self.options.flags.iter().any(|flag| flag.starts_with("--controllers"));
         if !self.options.publishes_root_ca && !has_controllers {
@@ -142,6 +141,16 @@ impl ControlPlane {
             command.args(["--authorization-mode", &self.options.mode]);
         }
         command
+    }
+
+    /// Returns the folder of the token file and of the authority for client certificates.
+    fn users(&self) -> &Path {
+        self.options.shared_dir.as_deref().unwrap_or(self.dir.path())
+    }
+
+    /// Whether apid was started and was neither stopped nor killed since.
+    pub fn is_running(&self) -> bool {
+        self.process.is_some()
     }
 
     /// Sends SIGTERM and waits for the end.
@@ -335,6 +344,18 @@ impl Drop for ControlPlane {
             eprintln!("--- end of the log of the processes\n{}", log.get(tail..).unwrap_or(&log));
         }
     }
+}
+
+/// Writes the token file and the authority for client certificates into a folder, or keeps existing ones. Returns the
+/// authority.
+pub(super) fn prepare_users(folder: &Path) -> Authority {
+    let tokens = folder.join("tokens.csv");
+    if !tokens.exists() {
+        fs::write(tokens, TOKENS).expect("the token file");
+    }
+    let (cert, key) = (folder.join("client-ca.crt"), folder.join("client-ca.key"));
+    Authority::ensure(&cert, &key, "client-ca", Timestamp::now())
+        .expect("an authority for client certificates")
 }
 
 /// Returns the path of a program of this workspace, built by the same command as this test.

@@ -7,10 +7,12 @@
 
 mod audit_log;
 mod client;
+mod cluster;
 mod control_plane;
 
 pub use audit_log::AuditLog;
 pub use client::{Client, Session, TestResponse, WatchStream, tls};
+pub use cluster::Cluster;
 pub use control_plane::{ControlPlane, Options, TOKENS, program};
 
 use std::future::Future;
