@@ -5,7 +5,8 @@
 //! [`heavy_bytes`] uses the length and density of the body, the size of the named stored object and the objects that a
 //! list examines and returns. It takes time proportional to the body, or to the objects of a list that an I/O thread
 //! handles, and uses no parser. The costs of values are those of the decode limit, which also stops requests that the
-//! estimate misses, such as long lists of nulls. For binary formats the estimate assumes the densest content.
+//! estimate misses, such as long lists of nulls. For binary formats the estimate assumes the densest content. A small
+//! custom object may get large defaults: each of its values counts as one that gets the largest defaults of its schema.
 //!
 //! A list that may read an old revision from the store is always heavy: the number and size of its objects are not
 //! known.
@@ -25,6 +26,13 @@ const MAX_INLINE_TEXT_BYTES: usize = 32 << 10;
 const MAX_INLINE_BINARY_BYTES: usize = 4 << 10;
 /// Maximum size of a stored object that an I/O thread handles, in bytes.
 const MAX_INLINE_OBJECT_BYTES: usize = 64 << 10;
+/// Maximum size of the defaults of a custom object that an I/O thread handles, in bytes.
+const MAX_INLINE_DEFAULT_BYTES: usize = 1 << 20;
+/// Maximum size of the defaults that the schema may add to a stored object that an I/O thread changes, in bytes. Stored
+/// objects have defaults already, unless their schema has changed.
+const MAX_INLINE_ADDED_DEFAULT_BYTES: usize = 16 << 20;
+/// Minimum size of a value in a stored object, in bytes.
+const STORED_VALUE_BYTES: usize = 2;
 /// Bytes of memory per byte of a text body: the body, the tree and the encoded object.
 const TEXT_FACTOR: usize = 4;
 /// Bytes of memory per byte of a binary body that consists of empty messages.
@@ -38,10 +46,9 @@ const ITEM_BYTES: usize = 16;
 
 /// Estimates the memory of a heavy request in bytes; None for requests that an I/O thread handles.
 pub(super) fn heavy_bytes(context: &RequestContext, body: &[u8]) -> Option<usize> {
-    match (heavy_body_bytes(context, body), heavy_object_bytes(context)) {
-        (None, None) => None,
-        (body, objects) => Some(body.unwrap_or_default() + objects.unwrap_or_default()),
-    }
+    let parts =
+        [heavy_body_bytes(context, body), heavy_default_bytes(context, body), heavy_object_bytes(context)];
+    parts.into_iter().flatten().reduce(|sum, bytes| sum + bytes)
 }
 
 fn heavy_body_bytes(context: &RequestContext, body: &[u8]) -> Option<usize> {
@@ -57,6 +64,32 @@ fn heavy_body_bytes(context: &RequestContext, body: &[u8]) -> Option<usize> {
         }
         syntax => body_cost(body, syntax == BodySyntax::Binary),
     }
+}
+
+/// Estimates the memory of the defaults of a custom object that a request writes.
+fn heavy_default_bytes(context: &RequestContext, body: &[u8]) -> Option<usize> {
+    let attributes = &context.info.attributes;
+    if !matches!(attributes.verb.as_str(), "create" | "update" | "patch") {
+        return None;
+    }
+    let collection = context.stored_collection()?;
+    let bytes_of_value = collection.kind.schema.definition()?.default_bytes();
+    if bytes_of_value == 0 {
+        return None;
+    }
+    let values = match BodySyntax::from_headers(&context.head.headers) {
+        BodySyntax::JsonPatch if has_copy_operation(body) => usize::MAX,
+        BodySyntax::Yaml if has_alias(body) => usize::MAX,
+        BodySyntax::Binary => body.len(),
+        _ => count(body, |byte| matches!(byte, b'{' | b'[' | b',' | b':' | b'\n' | b'\r')),
+    };
+    let of_body = values.saturating_mul(bytes_of_value);
+    let of_stored = match attributes.verb.as_str() {
+        "patch" => stored_bytes(context).unwrap_or_default() / STORED_VALUE_BYTES * bytes_of_value,
+        _ => 0,
+    };
+    let is_heavy = of_body > MAX_INLINE_DEFAULT_BYTES || of_stored > MAX_INLINE_ADDED_DEFAULT_BYTES;
+    is_heavy.then(|| of_body.saturating_add(of_stored).min(context.api_state().body_limits.tree_bytes))
 }
 
 /// Whether a YAML body may contain an anchor or alias. A short alias can repeat a large tree.
@@ -106,14 +139,22 @@ fn heavy_object_bytes(context: &RequestContext) -> Option<usize> {
             }
             list?.is_heavy().then_some(items)
         }
-        _ if attributes.name.is_empty() => None,
         _ => {
-            let collection = context.stored_collection()?;
-            let key = collection.kind.key(&attributes.namespace, &attributes.name);
-            let bytes = collection.items.get_now(&key)??.value().len();
+            let bytes = stored_bytes(context)?;
             (bytes > MAX_INLINE_OBJECT_BYTES).then_some(bytes * OBJECT_FACTOR)
         }
     }
+}
+
+/// Returns the size of the named stored object; None without a name, and if the object is absent or not loaded.
+fn stored_bytes(context: &RequestContext) -> Option<usize> {
+    let attributes = &context.info.attributes;
+    if attributes.name.is_empty() {
+        return None;
+    }
+    let collection = context.stored_collection()?;
+    let key = collection.kind.key(&attributes.namespace, &attributes.name);
+    Some(collection.items.get_now(&key)??.value().len())
 }
 
 /// Whether a list may read objects at an old revision from the store. A continue token contains such a revision.

@@ -10,6 +10,7 @@ use apimachinery::names::SchemaExtension;
 use apimachinery::object::{Map, Value};
 use expressions::SchemaType;
 
+use super::defaults;
 use super::node::{Additional, Constraints, Flag, Junctors, ListType, Node, Pattern, Property};
 use super::node_rules::Rules;
 use super::values::is_supported_format;
@@ -73,6 +74,7 @@ pub(super) fn compile_node(schema: &Value, depth: usize) -> Result<Node, SchemaE
         schema.get(SchemaExtension::MapType.stored_name()).and_then(Value::as_str) == Some("atomic"),
     );
     set_summary_flags(&mut node);
+    node.default_bytes = defaults::bytes_of(&node);
     Ok(node)
 }
 

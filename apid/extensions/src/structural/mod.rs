@@ -77,6 +77,8 @@ pub struct Schema(Arc<CompiledSchema>);
 #[derive(Debug)]
 struct CompiledSchema {
     root: Node,
+    /// Maximum memory in bytes of the defaults of one value.
+    default_bytes: u32,
     /// The merge type, built on first use.
     merge: OnceLock<Merge>,
 }
@@ -110,7 +112,8 @@ impl Schema {
     }
 
     fn new(root: Node) -> Schema {
-        Schema(Arc::new(CompiledSchema { root, merge: OnceLock::new() }))
+        let default_bytes = defaults::largest_bytes(&root);
+        Schema(Arc::new(CompiledSchema { root, default_bytes, merge: OnceLock::new() }))
     }
 
     fn root(&self) -> &Node {
@@ -191,6 +194,11 @@ impl Schema {
     /// The defaults exceed the limits of a request body, [`Limits::BODY`]. The object then has a part of them.
     pub fn default(&self, object: &mut Object) -> Result<(), DecodeError> {
         defaults::set(self.root(), &mut object.0, &mut Budget::new(Limits::BODY))
+    }
+
+    /// Maximum memory in bytes of the defaults that [`Schema::default`] sets for each null and each object of its argument.
+    pub fn default_bytes(&self) -> usize {
+        self.0.default_bytes as usize
     }
 
     /// Validates an object. With `old` the errors of unchanged values are tolerated, and transition rules

@@ -11,6 +11,8 @@ pub(super) struct Node {
     pub(super) kind: SchemaType,
     pub(super) list: ListType,
     pub(super) flags: u8,
+    /// Maximum memory in bytes of the defaults of a null or an object, apart from its fields; see `defaults::bytes_of`.
+    pub(super) default_bytes: u32,
     /// Properties, sorted by name.
     pub(super) properties: Box<[Property]>,
     pub(super) additional: Additional,

@@ -206,6 +206,57 @@ fn defaults_are_charged_to_the_decode_budget() {
 }
 
 #[test]
+fn default_bytes_bound_the_defaults_of_each_object_and_null() {
+    let text = "x".repeat(10_000);
+    let leaf = json!({"type": "object", "properties": {
+        "a": {"type": "string", "default": text}, "b": {"type": "integer", "default": 1}}});
+    let with_default = |schema: &Value, default: Value| {
+        let mut schema = schema.clone();
+        schema["default"] = default;
+        schema
+    };
+    let properties = |name: &str, schema: Value| json!({"type": "object", "properties": {name: schema}});
+    let list = |schema: &Value| json!({"type": "array", "items": schema});
+    let nested = with_default(&properties("d", with_default(&leaf, json!({}))), json!({}));
+    for (field, objects, value) in [
+        (leaf.clone(), 1, json!({})),
+        (list(&leaf), 50, json!(vec![json!({}); 50])),
+        (list(&with_default(&leaf, json!({}))), 50, json!(vec![Value::Null; 50])),
+        (with_default(&list(&leaf), json!(vec![json!({}); 50])), 1, Value::Null),
+        (with_default(&list(&with_default(&leaf, json!({}))), json!([null, {}])), 1, Value::Null),
+        (list(&nested), 3, json!([null, {}, {"d": {}}])),
+        (json!({"type": "object", "additionalProperties": leaf}), 2, json!({"x": {}, "y": {}})),
+    ] {
+        let schema = Schema::compile(&properties("f", field.clone())).unwrap();
+        let mut object = Object::from_value(json!({"f": value})).unwrap();
+        schema.default(&mut object).unwrap();
+        let added = object.get("f").unwrap().to_string().len();
+        assert!(added > 10_000);
+        // The object itself is one of the values.
+        assert!(
+            schema.default_bytes() * (objects + 1) >= added,
+            "{field}: {added}, {}",
+            schema.default_bytes()
+        );
+        assert!(schema.default_bytes() <= 3 * added, "{added}, {}", schema.default_bytes());
+    }
+    let none = Schema::compile(&properties("f", json!({"type": "string"}))).unwrap();
+    assert_eq!(none.default_bytes(), 0);
+}
+
+#[test]
+fn default_bytes_of_defaults_within_defaults_are_found_in_one_pass() {
+    // Each level multiplies the defaults by 1,000.
+    let mut node = json!({"type": "string", "default": "x"});
+    for _ in 0..20 {
+        let items = json!({"type": "object", "properties": {"a": node}});
+        node = json!({"type": "array", "items": items, "default": vec![json!({}); 1_000]});
+    }
+    let schema = Schema::compile(&json!({"type": "object", "properties": {"a": node}})).unwrap();
+    assert_eq!(schema.default_bytes(), u32::MAX as usize);
+}
+
+#[test]
 fn value_errors_of_a_default_have_its_path() {
     let schema = Schema::part(&json!({"type": "object", "properties": {"a": {"type": "integer"}}})).unwrap();
     let path = FieldPath::new("s.default");

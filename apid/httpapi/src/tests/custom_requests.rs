@@ -166,6 +166,32 @@ async fn defaults_beyond_the_decode_limits_return_413() {
     assert_eq!(server.apply_with(&format!("{THINGS}/x"), "m", "&force=true", &intent).await.code, 413);
 }
 
+/// The defaults take memory that the body does not show, so they count for the limits of heavy work.
+#[tokio::test]
+async fn small_body_with_large_defaults_is_heavy() {
+    let server = start().await;
+    let items = |length: usize| {
+        json!({"type": "array", "items": {"type": "object", "properties": {
+            "a": {"type": "string", "default": "x".repeat(length)}}}})
+    };
+    let spec = json!({"type": "object", "properties": {"small": items(10), "large": items(10_000)}});
+    define(&server, definition_of_thing("shop.example.com", spec)).await;
+    let pool = server.api.pool();
+    let object = |name: &str, count: usize| {
+        let mut object = thing(name, 1);
+        object["spec"] = json!({"large": vec![json!({}); count]});
+        object
+    };
+    let tasks = pool.started_tasks();
+    assert_eq!(server.post(THINGS, thing("x", 1)).await.code, 201);
+    assert_eq!(pool.started_tasks(), tasks, "few values");
+    assert_eq!(server.post(THINGS, object("y", 200)).await.code, 201);
+    assert_eq!(pool.started_tasks(), tasks + 1, "200 defaults of 10 kB");
+    let patch = json!({"spec": {"large": vec![json!({}); 200]}});
+    assert_eq!(server.merge(&format!("{THINGS}/x"), patch).await.code, 200);
+    assert_eq!(pool.started_tasks(), tasks + 2);
+}
+
 /// Delays the creates of a resource by the timeout of a webhook, whose server never answers. Returns the server.
 async fn delay_creates(server: &Server, group: &str, resource: &str) -> tokio::net::TcpListener {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -88,6 +88,12 @@ impl CustomSchema {
         Ok(report)
     }
 
+    /// Maximum memory in bytes of the defaults that [`CustomSchema::conform`] sets for each null and each object of its
+    /// argument.
+    pub fn default_bytes(&self) -> usize {
+        self.compiled().map_or(0, Schema::default_bytes)
+    }
+
     /// Brings an object from the store, which may follow an older schema, into the form of this schema.
     pub fn refresh(&self, object: &mut Object) {
         if let Ok(schema) = self.compiled() {
