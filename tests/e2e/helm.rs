@@ -120,10 +120,35 @@ async fn chart_of_the_repository_is_valid_and_installs_hardened_pods() {
     for values in [
         "storage.persistent=false",
         "etcd.servers={https://etcd-0:2379,https://etcd-1:2379},etcd.tlsSecret=etcd-client",
+        "etcd.servers={https://etcd-0:2379},certificates.secret=apid,replicas=3",
+        "certificates.secret=apid",
         "networkPolicy.enabled=false,hosts={a.example}",
         "apidFlags={--v=4},authdFlags={--v=4},image.pullSecrets[0].name=x,storage.storageClassName=fast",
     ] {
         helm.run(&["template", "apid", &chart, "--set", values]);
+    }
+    let several = "etcd.servers={https://etcd-0:2379},certificates.secret=apid,replicas=3";
+    let several = helm.run(&["template", "apid", &chart, "--set", several]);
+    // Pods with the same objects and keys have nothing of their own to keep.
+    for text in [
+        "replicas: 3",
+        "maxUnavailable: 1",
+        "secretName: apid",
+        "--tls-cert-file=",
+        "--service-account-key-file=",
+    ] {
+        assert!(several.contains(text), "{text}: {several}");
+    }
+    for text in ["volumeClaimTemplates", "initContainers", "generated-key-file", "ca.key"] {
+        assert!(!several.contains(text), "{text}: {several}");
+    }
+    for values in
+        ["replicas=2", "replicas=2,etcd.servers={https://etcd-0:2379}", "replicas=2,certificates.secret=apid"]
+    {
+        let failed = helm.output(&["template", "apid", &chart, "--set", values]);
+        assert!(!failed.status.success(), "{values}");
+        let error = String::from_utf8_lossy(&failed.stderr);
+        assert!(error.contains("set etcd.servers and certificates.secret"), "{error}");
     }
     let monitor = helm.run(&["template", "apid", &chart, "--set", "serviceMonitor.enabled=true"]);
     assert!(monitor.contains("kind: ServiceMonitor"), "{monitor}");
