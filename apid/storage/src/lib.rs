@@ -35,11 +35,13 @@ pub mod conformance;
 pub mod engine;
 pub mod form;
 mod lease;
+mod newest_reads;
 mod observers;
 mod page_filling;
 mod unreadable;
 
 pub use lease::HistoryLease;
+pub use newest_reads::{NewestRead, NewestReads};
 pub use observers::Observers;
 pub use page_filling::PageFilling;
 pub use unreadable::{ENCRYPTED_PREFIX, IDENTITY_READ_ENCRYPTED, unreadable_reason, unreadable_value};
@@ -329,6 +331,11 @@ pub trait Store: Send + Sync + 'static {
     /// changes. The store already serves reads at their revisions, except while it recovers from a failed
     /// write: then reads return `Unavailable`.
     fn revision(&self) -> Revision;
+
+    /// Whether other processes write to the store, so that [`Store::revision`] may be older than their writes.
+    fn is_shared(&self) -> bool {
+        self.inner().is_some_and(|inner| inner.is_shared())
+    }
 
     /// The newest revision of the store at some time during the call, also of writes by other processes, after it is
     /// published here. A read that follows is never older than a write that ended before the call.

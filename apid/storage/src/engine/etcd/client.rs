@@ -304,9 +304,22 @@ impl Client {
         Q: prost::Message + Clone + 'static,
         R: prost::Message + Default + 'static,
     {
+        self.call_within(READ_TIMEOUT, method, request).await
+    }
+
+    /// As [`Client::call`], with the time limit of an attempt that another member can repeat.
+    pub(super) async fn call_within<Q, R>(
+        &self,
+        limit: Duration,
+        method: Method,
+        request: Q,
+    ) -> Result<R, Failure>
+    where
+        Q: prost::Message + Clone + 'static,
+        R: prost::Message + Default + 'static,
+    {
         let mut last = None;
-        let limit =
-            if method.is_repeatable() && self.members.len() > 1 { READ_TIMEOUT } else { CALL_TIMEOUT };
+        let limit = if method.is_repeatable() && self.members.len() > 1 { limit } else { CALL_TIMEOUT };
         for member in self.order() {
             match call_member(member, method, request.clone(), limit).await {
                 Ok(response) => return Ok(response),

@@ -86,6 +86,8 @@ const FIRST_ROWS: usize = 32;
 const READ_BYTES: usize = 4 << 20;
 /// Maximum factor between the numbers of keys of two successive reads.
 const READ_GROWTH: usize = 4;
+/// Time after which a read of the newest revision goes on to the next member. Requests of clients wait for it.
+const NEWEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which a call waits until a revision is published.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which the end of the store waits for running commits.
@@ -649,11 +651,19 @@ impl Store for EtcdStore {
         self.shared.compacted()
     }
 
+    fn is_shared(&self) -> bool {
+        true
+    }
+
     async fn newest_revision(&self) -> Result<Revision> {
         self.shared.check_open()?;
+        // Without `serializable`, the member asks a quorum: the answer is not older than this call.
         let read = pb::RangeRequest::one(self.shared.keys.health());
-        let response: pb::RangeResponse =
-            self.client.call(Method::Range, read).await.map_err(Failure::into_error)?;
+        let response: pb::RangeResponse = self
+            .client
+            .call_within(NEWEST_TIMEOUT, Method::Range, read)
+            .await
+            .map_err(Failure::into_error)?;
         let revision = revision_of(response.header.as_ref());
         self.shared.want(revision.0);
         self.shared.wait_until_published(revision).await?;
